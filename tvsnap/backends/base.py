@@ -1,0 +1,286 @@
+"""The protocol that every backend fulfils: how sandboxes live, are observed, checkpointed and forked.
+
+A backend knows nothing of the graph. Its conformance suite is `tests/conformance/`.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tvsnap.images import Image
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one sandbox may use.
+
+    Attributes:
+        memory: bytes.
+        processes: how many processes and threads at once.
+        cpus: processors' worth of time; 0 for no limit.
+        output: bytes of one call's output; beyond that it is cut in the middle.
+        disk: bytes that the sandbox's files may grow by beyond the image.
+    """
+
+    memory: int = 2048 * MIB
+    processes: int = 512
+    cpus: float = 0.0
+    output: int = 256 * 1024
+    disk: int = 8192 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """What a snapshot holds: `files` always; live `processes`; the idle `shell`."""
+
+    files: bool = True
+    processes: bool = False
+    shell: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one action in a sandbox came to.
+
+    Attributes:
+        output: raw bytes, stdout and stderr as they interleaved.
+        exit_code: None if the command was killed or has none.
+        duration: seconds, as measured inside.
+        timed_out: ended by its timeout; its processes are gone, the sandbox lives on.
+        blocked: it used no processor time for the latter half of its time: it merely waited.
+        truncated: cut in the middle at `Limits.output`.
+        shell_lost: the persistent shell ended with this action; a fresh one has taken its place.
+    """
+
+    output: bytes
+    exit_code: int | None
+    duration: float
+    timed_out: bool = False
+    blocked: bool = False
+    truncated: bool = False
+    shell_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Fingerprints of a sandbox at one moment; two that are equal say that nothing changed in between.
+
+    A part that could not be told is a fresh random value: in doubt, it changed.
+
+    Attributes:
+        files: of all files that differ from the image.
+        processes: of live processes and whether they ran.
+        shell: of the persistent shell's variables, functions, options, cwd, ...
+    """
+
+    files: str
+    processes: str
+    shell: str
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One live process of a sandbox, with its id inside and its command line."""
+
+    pid: int
+    parent: int
+    state: str
+    command: str
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """How one path differs from the image.
+
+    Attributes:
+        kind: `file`, `directory`, `symlink`, `fifo`, `socket`, or `deleted`.
+        size: bytes.
+        mode: permission bits.
+        uid, gid: owner, as seen inside.
+        mtime_ns: modification time, nanoseconds.
+        identity: equal for two files only if their contents are (a digest for a small file, else inode and times).
+    """
+
+    kind: Literal["file", "directory", "symlink", "fifo", "socket", "deleted"]
+    size: int = 0
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    mtime_ns: int = 0
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A checkpoint on disk.
+
+    Attributes:
+        id: the backend's name for it.
+        captures: what it holds.
+        size: bytes on disk.
+        duration: seconds that taking it took.
+        frozen: seconds of it in which the sandbox stood still.
+        processes: what ran in the sandbox, beyond its PID 1 and its idle shell.
+    """
+
+    id: str
+    captures: Captures
+    size: int
+    duration: float
+    frozen: float
+    processes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalBytes:
+    """All that was written to a sandbox's terminal (the last part, where it was much), and its size in cells."""
+
+    data: bytes
+    columns: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReapReport:
+    """What dead owners had left behind and is now gone."""
+
+    sandboxes: int = 0
+    snapshots: int = 0
+    temporary: int = 0
+
+
+class Sandbox(Protocol):
+    """One live container with a persistent shell. Used by one thread at a time.
+
+    Every method raises `SandboxDied` once the sandbox has ended.
+    """
+
+    @property
+    def id(self) -> str:
+        """Its name, unique in the data directory."""
+        ...
+
+    @property
+    def image(self) -> Image: ...
+
+    def run(self, command: str, *, timeout: float) -> Outcome:
+        """Runs `command` in the persistent shell; `timeout` in seconds."""
+        ...
+
+    def exec(
+        self,
+        command: str,
+        *,
+        timeout: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] = {},
+        user: str | None = None,
+    ) -> Outcome:
+        """Runs `command` in a fresh shell (`bash -c`), which leaves the persistent one alone."""
+        ...
+
+    def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
+        """Returns a file's contents, read inside the sandbox; a relative path starts at the shell's cwd.
+
+        Raises:
+            OSError: with the errno met inside (ENOENT, EISDIR, EACCES, EFBIG beyond `limit`, ...).
+        """
+        ...
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """Writes a file inside the sandbox, making parent directories. Raises OSError as `read_file` does."""
+        ...
+
+    def send_keys(self, data: bytes, *, wait: float) -> None:
+        """Types `data` into the shell's terminal, then waits until it is quiet, at most `wait` seconds."""
+        ...
+
+    def terminal(self) -> TerminalBytes:
+        """Returns what the terminal was sent, to be rendered by a terminal emulator."""
+        ...
+
+    def attach(self, columns: int, rows: int) -> socket.socket:
+        """Returns a byte stream joined to the shell's terminal, for a person. Closing it detaches."""
+        ...
+
+    def shell_state(self) -> Mapping[str, str]:
+        """Returns the shell's state by name: `var NAME`, `function NAME`, `alias NAME`, `option NAME`, `cwd`, ..."""
+        ...
+
+    def processes(self) -> list[Process]:
+        """Returns the live processes, without PID 1."""
+        ...
+
+    def changes(self) -> Mapping[str, FileChange]:
+        """Returns the absolute paths that differ from the image."""
+        ...
+
+    def observe(self) -> Observation:
+        """Returns fingerprints of the present moment, at a cost proportional to what differs from the image."""
+        ...
+
+    def checkpoint(self) -> SnapshotInfo:
+        """Takes a snapshot of files and processes at one moment; the sandbox goes on undisturbed.
+
+        Raises:
+            NotCheckpointable: with the reason in words; the sandbox goes on.
+        """
+        ...
+
+    def memory(self) -> int:
+        """Returns the sandbox's proportional memory, bytes."""
+        ...
+
+    def close(self) -> None:
+        """Ends the sandbox and all it holds. Never raises; safe to repeat."""
+        ...
+
+
+class Backend(Protocol):
+    """Where sandboxes come from. Thread-safe."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def captures(self) -> Captures:
+        """The most that a snapshot can hold on this machine."""
+        ...
+
+    def start(self, image: Image, limits: Limits) -> Sandbox:
+        """Returns a fresh sandbox of `image`."""
+        ...
+
+    def fork(self, snapshot: str, image: Image, limits: Limits) -> Sandbox:
+        """Returns a new sandbox in the state that the snapshot was taken in.
+
+        Raises:
+            SnapshotUnusable: if it is gone or damaged.
+        """
+        ...
+
+    def snapshots(self) -> Iterable[str]:
+        """Yields the ids of all complete snapshots in the data directory."""
+        ...
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        """Deletes a snapshot; nothing happens if it is gone. Live forks of it go on."""
+        ...
+
+    def reap(self) -> ReapReport:
+        """Removes what owners that have died left behind (any process's, on this data directory)."""
+        ...
+
+    def disk_usage(self) -> Mapping[str, int]:
+        """Returns bytes on disk by kind: `snapshots`, `sandboxes`."""
+        ...
+
+    def close(self) -> None:
+        """Ends all sandboxes of this owner."""
+        ...

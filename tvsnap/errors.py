@@ -1,0 +1,46 @@
+"""The exceptions that tvsnap raises; each knows the exit status that the command line gives it."""
+
+from __future__ import annotations
+
+
+class TvsnapError(Exception):
+    """Base of every error that tvsnap raises on purpose.
+
+    The message names the thing, the reason and the way out, in one line.
+    """
+
+    exit_status = 1
+
+
+class UsageError(TvsnapError):
+    """The caller asked for something that makes no sense (a bad argument, an unknown tool)."""
+
+    exit_status = 2
+
+
+class NotFound(TvsnapError):
+    """No such image, state, snapshot or task, or a prefix that names several."""
+
+    exit_status = 3
+
+
+class MachineLacks(TvsnapError):
+    """This machine lacks a thing that is needed (CRIU, btrfs, rights); `tvsnap doctor` tells more."""
+
+    exit_status = 5
+
+
+class InfrastructureError(TvsnapError):
+    """tvsnap itself, not the agent's command, failed. Never returned as output, never recorded."""
+
+
+class SandboxDied(InfrastructureError):
+    """The sandbox ended or stopped answering while it was in use."""
+
+
+class NotCheckpointable(InfrastructureError):
+    """The sandbox cannot be checkpointed as it stands; it lives on. The message is the reason in words."""
+
+
+class SnapshotUnusable(InfrastructureError):
+    """A snapshot is missing, incomplete or damaged; the state has to be replayed."""
