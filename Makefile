@@ -1,0 +1,48 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PY := .venv/bin/python
+
+# Static, so that PID 1 of a sandbox needs nothing of the image it runs in.
+NATIVE_FLAGS := -O2 -static -Wall -Wextra
+NATIVE := $(if $(wildcard tvsnap/guest/init.c),tvsnap/guest/tvsnap-init) \
+          $(if $(wildcard tvsnap/backends/local/launch.c),tvsnap/backends/local/tvsnap-launch)
+
+.PHONY: help setup native demo test bench lint format clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+
+setup: ## install whatever is missing: system packages, CRIU, .venv
+	@scripts/setup.sh
+
+native: $(NATIVE) ## compile the C programs that run inside and around a sandbox
+
+tvsnap/guest/tvsnap-init: tvsnap/guest/init.c $(wildcard tvsnap/guest/*.h)
+tvsnap/backends/local/tvsnap-launch: tvsnap/backends/local/launch.c $(wildcard tvsnap/backends/local/*.h)
+# Renamed into place: a running sandbox may be executing the old binary.
+tvsnap/guest/tvsnap-init tvsnap/backends/local/tvsnap-launch: Makefile
+	$(CC) $(NATIVE_FLAGS) -o $@.new $(filter %.c,$^)
+	@mv $@.new $@
+
+demo: setup ## run a few rollouts without and with the cache, and show what that saved
+	@.venv/bin/tvsnap demo
+
+lint: setup ## ruff and mypy
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+test: lint ## lint, type-check and run the test suite
+	$(PY) -m pytest -rs
+
+bench: setup ## run the benchmarks
+	@$(PY) -m benchmarks
+
+format: setup ## format the code
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+clean: ## remove what was built here (not the data directory, not the kept CRIU)
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -f tvsnap/guest/tvsnap-init tvsnap/backends/local/tvsnap-launch
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

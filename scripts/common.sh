@@ -1,0 +1,45 @@
+# Shared by the set-up scripts: messages, logs, versions, Debian packages. Sourced, not run.
+
+HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/tvsnap
+OLDEST_CRIU=4.2
+
+say() { echo "==> $*"; }
+
+die() {
+    echo "error: $*" >&2
+    exit 1
+}
+
+# run_logged NAME WHAT COMMAND...: runs a long command with its output in a log; shows the log's end if it fails.
+run_logged() {
+    local log=$CACHE/$1.log what=$2
+    shift 2
+    mkdir -p "$CACHE"
+    if ! "$@" >"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        die "$what failed; the lines above are the end of $log"
+    fi
+}
+
+# at_least VERSION OLDEST: compares dotted versions.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
+# criu_version BINARY: prints its version, or nothing if it does not run.
+criu_version() { "$1" --version 2>/dev/null | sed -n 's/^Version: //p'; }
+
+# install_packages PACKAGE...: installs those that are missing; does not touch apt when none is.
+install_packages() {
+    local package missing=()
+    for package in "$@"; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null || die "these packages are missing and there is no apt-get to install them: ${missing[*]}"
+    [ "$(id -u)" = 0 ] || die "these packages are missing, run as root: apt-get install ${missing[*]}"
+    say "installing system packages: ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    run_logged apt-update "apt-get update" apt-get update
+    run_logged apt-install "apt-get install ${missing[*]}" \
+        apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}"
+}
