@@ -9,7 +9,11 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).resolve().parent
 
 # The package's name -> its folder in the source tree.
-RENAMED = {name: folder for name, folder in {"tvsnap_cli": "cli", "tvsnap_images": "images"}.items() if (HERE / folder).is_dir()}
+RENAMED = {
+    name: folder
+    for name, folder in {"tvsnap_cli": "cli", "tvsnap_images": "images"}.items()
+    if (HERE / folder).is_dir()
+}
 
 
 class BuildWithNative(build_py):
@@ -32,7 +36,15 @@ setup(
     packages=[*find_packages(include=["tvsnap", "tvsnap.*"]), *RENAMED],
     package_dir=RENAMED,
     package_data={
-        "tvsnap": ["py.typed", "guest/tvsnap-init", "backends/local/tvsnap-launch", "**/*.c", "**/*.h", "**/*.sql"],
+        "tvsnap": [
+            "py.typed",
+            "guest/rc",
+            "guest/tvsnap-init",
+            "backends/local/tvsnap-launch",
+            "**/*.c",
+            "**/*.h",
+            "**/*.sql",
+        ],
         "tvsnap_images": ["*/*", "*/**/*"],
     },
     cmdclass={"build_py": BuildWithNative},
