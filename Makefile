@@ -10,7 +10,7 @@ NATIVE := $(if $(wildcard tvsnap/guest/init.c),tvsnap/guest/tvsnap-init) \
 .PHONY: help setup native demo test bench lint format clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install whatever is missing: system packages, CRIU, .venv
 	@scripts/setup.sh

@@ -86,7 +86,7 @@ compile() {
 
 mkdir -p "$CACHE"
 packages=(libc6-dev libcap-dev libnet1-dev libnl-3-dev libprotobuf-c-dev libprotobuf-dev protobuf-c-compiler
-    protobuf-compiler uuid-dev)
+    protobuf-compiler uuid-dev xz-utils)
 command -v pkg-config >/dev/null || packages+=(pkg-config)
 install_packages "${packages[@]}"
 
@@ -99,7 +99,7 @@ fetch_newest_source
 
 say "building CRIU $VERSION (about half a minute)"
 mkdir "$WORK/build"
-tar -xf "$TAR" -C "$WORK/build" --strip-components=1
+run_logged criu-build "unpacking $TAR" tar -xf "$TAR" -C "$WORK/build" --strip-components=1
 cd "$WORK/build"
 run_logged criu-build "building CRIU $VERSION" compile
 
