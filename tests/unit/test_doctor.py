@@ -1,0 +1,149 @@
+"""The doctor finds what is there, and says of each lack what it costs and how to mend it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cli import doctor as verb
+from tvsnap import doctor
+from tvsnap.backends.local import criu_binary
+from tvsnap.doctor import Check, run_checks
+
+
+def fake_criu(path: Path, *, version: str = "4.2.1", complaint: str = "") -> Path:
+    """Writes a program that answers `--version` and `check` as CRIU does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    status = 1 if complaint else 0
+    path.write_text(
+        "#!/bin/sh\n"
+        f'if [ "$1" = --version ]; then echo "Version: {version}"; exit 0; fi\n'
+        f'echo "Warn  (criu/x.c:1): something harmless" >&2\necho "{complaint or "Looks good."}" >&2\nexit {status}\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def no_criu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without CRIU: nothing beside Python, in the cache or in PATH. Returns the cache directory."""
+    monkeypatch.delenv("TVSNAP_CRIU", raising=False)
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "prefix"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("shutil.which", lambda *_args, **_named: None)
+    return tmp_path / "cache"
+
+
+def by_name(checks: list[Check]) -> dict[str, Check]:
+    return {check.name: check for check in checks}
+
+
+def test_every_lack_would_come_with_its_cost_and_remedy(tmp_path: Path) -> None:
+    checks = run_checks(tmp_path)
+    assert len(by_name(checks)) == len(checks) >= 12
+    assert all(check.detail and check.cost for check in checks)
+    assert all(check.remedy for check in checks if not check.ok)
+    requirements = [check.required for check in checks]
+    assert requirements == sorted(requirements, reverse=True)
+
+
+def test_looking_leaves_no_trace(tmp_path: Path) -> None:
+    home = tmp_path / "not" / "yet"
+    mounts = Path("/proc/self/mountinfo").read_text()
+    run_checks(home)
+    assert list(tmp_path.iterdir()) == []
+    assert Path("/proc/self/mountinfo").read_text() == mounts
+
+
+def test_criu_is_looked_for_in_order(no_criu: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert criu_binary.find_criu() is None
+    old = fake_criu(no_criu / "tvsnap" / "criu-4.9" / "criu")
+    assert criu_binary.find_criu() == old
+    new = fake_criu(no_criu / "tvsnap" / "criu-4.10.1" / "criu")
+    assert criu_binary.find_criu() == new, "versions are compared by number, not by letter"
+    beside = fake_criu(tmp_path / "prefix" / "bin" / "criu")
+    assert criu_binary.find_criu() == beside
+    chosen = fake_criu(tmp_path / "chosen")
+    monkeypatch.setenv("TVSNAP_CRIU", str(chosen))
+    assert criu_binary.find_criu() == chosen
+    monkeypatch.setenv("TVSNAP_CRIU", str(tmp_path / "nothing"))
+    assert criu_binary.find_criu() is None, "a path where nothing is simulates a machine without CRIU"
+
+
+def test_criu_version(tmp_path: Path) -> None:
+    assert criu_binary.criu_version(fake_criu(tmp_path / "criu", version="4.2.1")) == (4, 2, 1)
+    assert criu_binary.criu_version(tmp_path / "nothing") == ()
+
+
+def test_criu_that_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TVSNAP_CRIU", str(fake_criu(tmp_path / "criu")))
+    check = doctor.check_criu()
+    assert check.ok
+    assert "4.2.1" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("version", "complaint", "said"),
+    [("3.17.1", "", "4.2 or newer is needed"), ("4.2.1", "Error (criu/y.c:2): no such luck", "no such luck")],
+)
+def test_criu_that_will_not_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, complaint: str, said: str
+) -> None:
+    binary = fake_criu(tmp_path / "criu", version=version, complaint=complaint)
+    monkeypatch.setenv("TVSNAP_CRIU", str(binary))
+    check = doctor.check_criu()
+    assert not check.ok
+    assert not check.required
+    assert said in check.detail
+    assert "replayed" in check.cost
+
+
+def test_simulated_lack_of_btrfs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TVSNAP_NO_BTRFS", "1")
+    check = doctor.check_btrfs(tmp_path)
+    assert not check.ok
+    assert not check.required
+    assert "TVSNAP_NO_BTRFS" in check.detail
+
+
+def test_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: type("Usage", (), {"free": 10 * 1024**2})())
+    assert not doctor.check_disk(tmp_path / "home").ok
+
+
+def command_line() -> typer.Typer:
+    app = typer.Typer()
+    verb.register(app)
+    return app
+
+
+def test_verb_prints_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TVSNAP_HOME", str(tmp_path))
+    monkeypatch.setenv("TVSNAP_CRIU", str(tmp_path / "nothing"))
+    report = json.loads(CliRunner().invoke(command_line(), ["--json"]).stdout)
+    checks = {check["name"]: check for check in report["checks"]}
+    assert checks["CRIU"]["ok"] is False
+    assert report["ok"] == all(check["ok"] for check in report["checks"] if check["required"])
+
+
+@pytest.mark.parametrize(("required", "status"), [(True, 5), (False, 0)])
+def test_verb_exits_by_what_is_required(monkeypatch: pytest.MonkeyPatch, required: bool, status: int) -> None:
+    lack = Check(
+        name="thing",
+        ok=False,
+        required=required,
+        detail="a rather long sentence about what was found, and [more] of it",
+        cost="a rather long sentence about what the lack of it will cost the user",
+        remedy="make thing",
+    )
+    monkeypatch.setattr(verb, "run_checks", lambda _home: [lack])
+    monkeypatch.setenv("COLUMNS", "80")
+    run = CliRunner().invoke(command_line(), [])
+    assert run.exit_code == status
+    assert "make thing" in run.stdout
+    assert "[more]" in run.stdout
+    assert max(map(len, run.stdout.splitlines())) <= 80
