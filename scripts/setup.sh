@@ -85,7 +85,7 @@ ensure_criu() {
 venv_stamp() {
     pwd
     "$PYTHON" -c 'import sys; print(sys.version)'
-    ls -d cli images 2>/dev/null || true
+    ls -d tvsnap/__init__.py cli images 2>/dev/null || true
     sha256sum pyproject.toml setup.py
 }
 
