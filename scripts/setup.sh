@@ -14,7 +14,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
-PYTHON=${PYTHON:-python3}
+# A .venv keeps its interpreter unless another is asked for.
+if [ -z "${PYTHON:-}" ]; then
+    PYTHON=$(.venv/bin/python -c 'import sys; print(sys._base_executable)' 2>/dev/null) || PYTHON=python3
+fi
 
 require() { # COMMAND PACKAGE
     command -v "$1" >/dev/null || die "$1 is missing: apt-get install $2"
