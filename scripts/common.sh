@@ -22,8 +22,8 @@ run_logged() {
     fi
 }
 
-# at_least VERSION OLDEST: compares dotted versions.
-at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+# at_least VERSION OLDEST: compares dotted versions; anything but a version is older than any.
+at_least() { [[ $1 == [0-9]* ]] && [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
 # criu_version BINARY: prints its version, or nothing if it does not run.
 criu_version() { "$1" --version 2>/dev/null | sed -n 's/^Version: //p'; }
