@@ -64,6 +64,7 @@ def run_checks(home: Path) -> list[Check]:
     checks = [
         check_platform(),
         check_root(),
+        check_home(home),
         check_native_programs(),
         check_namespaces(),
         check_overlayfs(),
@@ -103,6 +104,25 @@ def check_root() -> Check:
         detail="root" if user == 0 else f"user id {user}",
         cost="no sandbox can run",
         remedy="run tvsnap as root (sudo -E tvsnap ...)",
+    )
+
+
+def check_home(home: Path) -> Check:
+    """A data directory that can be written, or can be made."""
+    place = _existing(home)
+    if home.exists() and not home.is_dir():
+        ok, detail = False, f"{home} is no directory"
+    elif not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        ok, detail = False, f"no rights to write {place}"
+    else:
+        ok, detail = True, str(home) if home.is_dir() else f"{home} (not there yet)"
+    return Check(
+        name="data directory",
+        ok=ok,
+        required=True,
+        detail=detail,
+        cost="nothing can be kept",
+        remedy="choose another: export TVSNAP_HOME=DIRECTORY",
     )
 
 
@@ -265,7 +285,7 @@ def check_disk(home: Path) -> Check:
         name="disk",
         ok=free >= ENOUGH_DISK,
         required=False,
-        detail=f"{free / GIB:.1f} GiB free for {home}",
+        detail=f"{free / GIB:.1f} GiB free",
         cost="snapshotting stops when the disk is full; states are replayed instead",
         remedy="tvsnap gc, or TVSNAP_HOME on a bigger disk",
     )

@@ -110,6 +110,13 @@ def test_simulated_lack_of_btrfs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "TVSNAP_NO_BTRFS" in check.detail
 
 
+def test_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert doctor.check_home(tmp_path).ok
+    assert doctor.check_home(tmp_path / "not" / "yet").ok
+    assert not doctor.check_home(tmp_path / "file").ok
+
+
 def test_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _path: type("Usage", (), {"free": 10 * 1024**2})())
     assert not doctor.check_disk(tmp_path / "home").ok
