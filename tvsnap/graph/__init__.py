@@ -1,0 +1,29 @@
+"""The durable tool-call graph: states, the calls that lead from one to another, snapshots and leases."""
+
+from tvsnap.graph.model import (
+    CallSummary,
+    Edge,
+    Forgotten,
+    Lease,
+    RolloutRecord,
+    RootInfo,
+    Snapshot,
+    State,
+    TreeNode,
+)
+from tvsnap.graph.owners import Owner
+from tvsnap.graph.store import Graph
+
+__all__ = [
+    "CallSummary",
+    "Edge",
+    "Forgotten",
+    "Graph",
+    "Lease",
+    "Owner",
+    "RolloutRecord",
+    "RootInfo",
+    "Snapshot",
+    "State",
+    "TreeNode",
+]

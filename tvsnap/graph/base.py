@@ -1,0 +1,35 @@
+"""What the parts of a `Graph` have in common; each part is a file beside this one."""
+
+from __future__ import annotations
+
+from tvsnap.errors import NotFound
+from tvsnap.graph.database import Database
+from tvsnap.graph.pending import Pending
+
+
+class GraphPart:
+    """Access to the database and to the counts not yet written."""
+
+    _database: Database
+    _pending: Pending
+
+    def flush(self) -> None:
+        """Writes hits, visits, forks and counters that were counted in memory.
+
+        Raises:
+            TvsnapError: if it cannot; the counts are kept for the next time.
+        """
+        taken = self._pending.take()
+        if not taken:
+            return
+        try:
+            with self._database.write() as cursor:
+                taken.write(cursor)
+        except BaseException:
+            self._pending.put_back(taken)
+            raise
+
+
+def unknown_state(state: str) -> NotFound:
+    """Returns the error for a state that is not in the graph."""
+    return NotFound(f"state {state[:12]} is not in the graph (any more); `tvsnap tree` lists those that are")

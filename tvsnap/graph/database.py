@@ -1,0 +1,246 @@
+"""The SQLite file under the graph: opening it, reading it from any thread, writing to it one at a time.
+
+Several processes may have it open. In WAL mode readers never wait for a writer, and a process killed at any moment
+leaves whole transactions only.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tvsnap.errors import InfrastructureError, MachineLacks, TvsnapError
+
+VERSION = 1
+APPLICATION_ID = 0x74767370  # "tvsp": tells a graph from any other SQLite file
+BUSY_SECONDS = 30.0
+MMAP_BYTES = 4 << 30  # an upper bound: only what is read is mapped in
+SCHEMA = Path(__file__).with_name("schema.sql")
+
+
+def explain(path: Path, error: sqlite3.Error) -> TvsnapError:
+    """Returns what SQLite complained of as an error that names the file, the reason and the way out."""
+    reason = str(error)
+    if "locked" in reason or "busy" in reason:
+        return InfrastructureError(
+            f"{path}: another process has kept it locked for {BUSY_SECONDS:g} s; end that process and try again"
+        )
+    if "not a database" in reason or "malformed" in reason or "corrupt" in reason:
+        return InfrastructureError(f"{path}: damaged ({reason}); move it away to start with an empty graph")
+    if "readonly" in reason or "unable to open" in reason:
+        return MachineLacks(f"{path}: cannot be written ({reason}); mend its rights or set TVSNAP_HOME elsewhere")
+    if "full" in reason:
+        return InfrastructureError(f"{path}: no room left on the disk; free some (tvsnap gc)")
+    return InfrastructureError(f"{path}: {reason}")
+
+
+class Database:
+    """One process's connections to a graph's file. Thread-safe.
+
+    Attributes:
+        path: the file.
+        readers: idle connections for reading. Take one with `reader()`, give it back with `readers.append()`;
+            both are single steps of the interpreter, so the hot path needs no lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens the file, and makes it if it is missing.
+
+        Raises:
+            TvsnapError: in one line, if it cannot be written, is damaged, locked, or of another version.
+        """
+        self.path = path
+        self.readers: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        self._closed = ""
+        self._check_rights()
+        try:
+            self._writer = self._connect(cache_kib=32 * 1024)
+            try:
+                self._prepare()
+                self.readers.append(self._open_reader())
+            except BaseException:
+                self._writer.close()
+                raise
+        except sqlite3.Error as error:
+            raise explain(path, error) from error
+        _open_databases.add(self)
+
+    def reader(self) -> sqlite3.Connection:
+        """Returns a connection for reading, this thread's alone until it is appended to `readers` again."""
+        try:
+            return self.readers.pop()
+        except IndexError:
+            if self._closed:
+                raise InfrastructureError(f"{self.path}: {self._closed}") from None
+            try:
+                return self._open_reader()
+            except sqlite3.Error as error:
+                raise explain(self.path, error) from error
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A block that reads one consistent version of the graph.
+
+        Raises:
+            TvsnapError: if SQLite fails.
+        """
+        reader = self.reader()
+        try:
+            reader.execute("BEGIN")
+            try:
+                yield reader
+            finally:
+                reader.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise explain(self.path, error) from error
+        finally:
+            self.give_back(reader)
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Cursor]:
+        """A block that is one transaction: all of it happens, or, if it raises, none of it.
+
+        Raises:
+            TvsnapError: if SQLite fails.
+        """
+        with self._lock:
+            if self._closed:
+                raise InfrastructureError(f"{self.path}: {self._closed}")
+            cursor = self._writer.cursor()
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+                yield cursor
+                cursor.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise explain(self.path, error) from error
+            finally:
+                if self._writer.in_transaction:
+                    self._writer.rollback()
+                cursor.close()
+
+    def give_back(self, reader: sqlite3.Connection) -> None:
+        """Takes back a connection that `reader()` gave."""
+        if self._closed:
+            reader.close()
+        else:
+            self.readers.append(reader)
+
+    def close(self) -> None:
+        """Closes the file; safe to repeat. A reader still in use is closed when it is given back."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = "the graph is closed"
+            while self.readers:
+                self.readers.pop().close()
+            self._writer.close()
+
+    def abandon(self) -> None:
+        """Makes the child of a fork drop its parent's connections: SQLite's locks do not cross a fork."""
+        self._closed = "the graph was opened before this process was forked off; open it again in the child"
+        self._lock = threading.Lock()
+        _kept_open.extend([self._writer, *self.readers])
+        self.readers = []
+
+    def _check_rights(self) -> None:
+        directory = self.path.parent
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MachineLacks(
+                f"{directory}: cannot be made ({error.strerror}); mend the rights or set TVSNAP_HOME elsewhere"
+            ) from error
+        for path in (directory, self.path):
+            if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+                raise MachineLacks(f"{path}: cannot be written; mend its rights or set TVSNAP_HOME elsewhere")
+
+    def _connect(self, *, cache_kib: int) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA mmap_size = {MMAP_BYTES}")
+        connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        return connection
+
+    def _open_reader(self) -> sqlite3.Connection:
+        reader = self._connect(cache_kib=2 * 1024)
+        reader.execute("PRAGMA query_only = ON")
+        return reader
+
+    def _prepare(self) -> None:
+        self._enter_wal_mode()
+        self._writer.execute("PRAGMA wal_autocheckpoint = 4000")
+        if self._version() == VERSION:
+            return
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            if self._version() != VERSION:  # another process may have made the tables meanwhile
+                for statement in _statements(SCHEMA.read_text()):
+                    self._writer.execute(statement)
+                self._writer.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                self._writer.execute(f"PRAGMA user_version = {VERSION}")
+            self._writer.execute("COMMIT")
+        finally:
+            if self._writer.in_transaction:
+                self._writer.rollback()
+
+    def _enter_wal_mode(self) -> None:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while not self._entered_wal_mode(give_up=time.monotonic() > deadline):
+            time.sleep(0.01)
+
+    def _entered_wal_mode(self, *, give_up: bool) -> bool:
+        try:
+            self._writer.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            # Where two processes switch the mode at once, SQLite fails without waiting.
+            if give_up or "locked" not in str(error):
+                raise
+            return False
+        return True
+
+    def _version(self) -> int:
+        """Returns the file's version, 0 for an empty file."""
+        version: int = self._writer.execute("PRAGMA user_version").fetchone()[0]
+        application: int = self._writer.execute("PRAGMA application_id").fetchone()[0]
+        if application == APPLICATION_ID:
+            if version > VERSION:
+                raise TvsnapError(
+                    f"{self.path}: made by a newer tvsnap (format {version}, this one knows {VERSION}); "
+                    "upgrade tvsnap or set TVSNAP_HOME elsewhere"
+                )
+            return version
+        if self._writer.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise TvsnapError(f"{self.path}: not a tool-call graph but another program's file; move it away")
+        return 0
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Yields the statements of an SQL script; `executescript` would commit the transaction around it."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_kept_open: list[sqlite3.Connection] = []
+
+
+def _abandon_all() -> None:
+    for database in list(_open_databases):
+        database.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,167 @@
+"""Deleting from the graph: a subtree, or what only one task ever visited."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from tvsnap.errors import NotFound
+from tvsnap.graph.base import GraphPart, unknown_state
+from tvsnap.graph.model import Forgotten
+from tvsnap.graph.rows import SNAPSHOT_COLUMNS, to_snapshot
+
+# What is to go is first collected in two temporary tables, then counted, then deleted.
+_TABLES = """
+CREATE TEMP TABLE IF NOT EXISTS doomed_states (hash BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS doomed_edges (id INTEGER PRIMARY KEY);
+DELETE FROM doomed_states;
+DELETE FROM doomed_edges;
+"""
+_SUBTREE = """
+INSERT INTO doomed_states
+WITH RECURSIVE down (hash) AS (
+    SELECT hash FROM states WHERE hash = ?
+    UNION ALL
+    SELECT e.next_state FROM down CROSS JOIN edges e ON e.state = down.hash WHERE e.next_state IS NOT NULL
+)
+SELECT hash FROM down
+"""
+_EDGES_OF_SUBTREE = """
+INSERT OR IGNORE INTO doomed_edges
+SELECT e.id FROM doomed_states d CROSS JOIN edges e ON e.state = d.hash
+UNION ALL
+SELECT s.edge FROM doomed_states d CROSS JOIN states s ON s.hash = d.hash WHERE s.edge IS NOT NULL
+"""
+_EDGES_OF_TASK_ALONE = """
+INSERT INTO doomed_edges
+SELECT v.edge FROM visits v WHERE v.task = :task
+AND NOT EXISTS (SELECT 1 FROM visits o WHERE o.edge = v.edge AND o.task != :task)
+"""
+# For the calls made in states that doomed calls lead to: the doomed call, the call made there. Latest first.
+_CALLS_BELOW_DOOMED = """
+SELECT d.id, below.id FROM doomed_edges d
+CROSS JOIN edges e ON e.id = d.id
+CROSS JOIN edges below ON below.state = e.next_state
+ORDER BY below.id DESC
+"""
+_STATES_OF_DOOMED_EDGES = """
+INSERT INTO doomed_states
+SELECT e.next_state FROM doomed_edges d CROSS JOIN edges e ON e.id = d.id WHERE e.next_state IS NOT NULL
+"""
+_ROOTS_OF_TASK_ALONE = """
+INSERT INTO doomed_states
+SELECT r.state FROM roots r
+WHERE EXISTS (SELECT 1 FROM rollouts o WHERE o.root = r.state AND o.task = :task)
+AND NOT EXISTS (SELECT 1 FROM rollouts o WHERE o.root = r.state AND o.task != :task)
+AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.state = r.state AND e.id NOT IN (SELECT id FROM doomed_edges))
+"""
+_DOOMED_STATE = "IN (SELECT hash FROM doomed_states)"
+_DOOMED_EDGE = "IN (SELECT id FROM doomed_edges)"
+_DELETIONS = (
+    f"DELETE FROM visits WHERE edge {_DOOMED_EDGE}",
+    f"DELETE FROM edges WHERE id {_DOOMED_EDGE}",
+    f"DELETE FROM leases WHERE state {_DOOMED_STATE}",
+    f"DELETE FROM snapshots WHERE state {_DOOMED_STATE}",
+    f"DELETE FROM roots WHERE state {_DOOMED_STATE}",
+    f"DELETE FROM states WHERE hash {_DOOMED_STATE}",
+)
+
+
+class Forgetting(GraphPart):
+    """The part of `Graph` that deletes. A rollout that stands in what is deleted goes on, but records no more."""
+
+    def forget(self, state: str, *, dry_run: bool = False) -> Forgotten:
+        """Deletes a state, the call that led to it, and all that came of it.
+
+        With a root, its rollouts are deleted too.
+
+        Args:
+            state: the topmost state to delete.
+            dry_run: delete nothing, only count.
+
+        Raises:
+            NotFound: if there is no such state.
+        """
+        self.flush()
+        with self._database.write() as cursor:
+            _prepare(cursor)
+            if cursor.execute(_SUBTREE, (bytes.fromhex(state),)).rowcount == 0:
+                raise unknown_state(state)
+            cursor.execute(_EDGES_OF_SUBTREE)
+            return _finish(cursor, f"root {_DOOMED_STATE}", (), dry_run=dry_run)
+
+    def forget_task(self, task: str, *, dry_run: bool = False) -> Forgotten:
+        """Deletes what only this task's rollouts visited, and the record of those rollouts.
+
+        What another task visited stays, and so does all that leads to it.
+
+        Args:
+            task: the task's name.
+            dry_run: delete nothing, only count.
+
+        Raises:
+            NotFound: if there is no such task.
+        """
+        self.flush()
+        with self._database.write() as cursor:
+            _prepare(cursor)
+            row = cursor.execute("SELECT id FROM tasks WHERE name = ?", (task,)).fetchone()
+            ran = cursor.execute("SELECT 1 FROM rollouts WHERE task = ?", (task,)).fetchone()
+            if row is None and ran is None:
+                raise NotFound(f"no rollouts of task {task!r} are known (tvsnap tree)")
+            if row is not None:
+                cursor.execute(_EDGES_OF_TASK_ALONE, {"task": row[0]})
+                _spare_what_leads_to_others(cursor)
+                cursor.execute(_STATES_OF_DOOMED_EDGES)
+            cursor.execute(_ROOTS_OF_TASK_ALONE, {"task": task})
+            forgotten = _finish(cursor, "task = ?", (task,), dry_run=dry_run)
+            if row is not None and not dry_run:
+                cursor.execute("DELETE FROM visits WHERE task = ?", row)
+            return forgotten
+
+
+def _prepare(cursor: sqlite3.Cursor) -> None:
+    for statement in _TABLES.strip().split("\n"):
+        cursor.execute(statement)
+
+
+def _spare_what_leads_to_others(cursor: sqlite3.Cursor) -> None:
+    """Takes those calls off the list that lead to a call which stays."""
+    pairs = cursor.execute(_CALLS_BELOW_DOOMED).fetchall()
+    doomed = {id for (id,) in cursor.execute("SELECT id FROM doomed_edges")}
+    spared = set()
+    # A call is recorded after those that lead to it: going from the latest, what is below has been decided already.
+    for above, below in pairs:
+        if below not in doomed or below in spared:
+            spared.add(above)
+    cursor.executemany("DELETE FROM doomed_edges WHERE id = ?", [(id,) for id in spared])
+
+
+def _finish(cursor: sqlite3.Cursor, rollouts: str, parameters: tuple[str, ...], *, dry_run: bool) -> Forgotten:
+    """Counts what was collected, and deletes it unless it is a dry run.
+
+    Args:
+        cursor: in a transaction.
+        rollouts: which rollouts go, as an SQL condition.
+        parameters: for that condition.
+        dry_run: delete nothing.
+    """
+
+    def count(query: str, parameters: tuple[str, ...] = ()) -> int:
+        number: int = cursor.execute(f"SELECT count(*) FROM {query}", parameters).fetchone()[0]
+        return number
+
+    snapshots = cursor.execute(
+        f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n WHERE n.state {_DOOMED_STATE} ORDER BY n.created"
+    ).fetchall()
+    forgotten = Forgotten(
+        states=count("doomed_states"),
+        edges=count("doomed_edges"),
+        leases=count(f"leases WHERE state {_DOOMED_STATE}"),
+        rollouts=count(f"rollouts WHERE {rollouts}", parameters),
+        snapshots=tuple(to_snapshot(row) for row in snapshots),
+    )
+    if not dry_run:
+        cursor.execute(f"DELETE FROM rollouts WHERE {rollouts}", parameters)
+        for statement in _DELETIONS:
+            cursor.execute(statement)
+    return forgotten

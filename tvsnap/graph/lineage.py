@@ -1,0 +1,193 @@
+"""How states hang together: what made a state, what came of it, and from where to rebuild it."""
+
+from __future__ import annotations
+
+import re
+
+from tvsnap.errors import NotFound, UsageError
+from tvsnap.graph.base import GraphPart, unknown_state
+from tvsnap.graph.model import Edge, RootInfo, Snapshot, State
+from tvsnap.graph.rows import (
+    EDGE_COLUMNS,
+    SNAPSHOT_COLUMNS,
+    SNAPSHOT_WIDTH,
+    STATE_COLUMNS,
+    to_edge,
+    to_snapshot,
+    to_state,
+)
+
+HASH_DIGITS = 64
+SHORTEST_PREFIX = 4
+CANDIDATES_NAMED = 5
+
+_STATE = f"SELECT {STATE_COLUMNS.format('s')} FROM states s WHERE s.hash = ?"
+
+# Walks from a state to its root; {stop} ends the walk early.
+_UP = """
+WITH RECURSIVE up (hash, parent, edge, level) AS (
+    SELECT hash, parent, edge, 0 FROM states WHERE hash = :state
+    UNION ALL
+    SELECT s.hash, s.parent, s.edge, up.level + 1 FROM up JOIN states s ON s.hash = up.parent {stop}
+)
+"""
+_LINEAGE = f"""
+{_UP.format(stop="")}
+SELECT {EDGE_COLUMNS.format("e")} FROM up CROSS JOIN edges e ON e.id = up.edge ORDER BY up.level DESC
+"""
+_NEAREST = f"""
+{_UP.format(stop="WHERE NOT EXISTS (SELECT 1 FROM snapshots n WHERE n.state = up.hash AND n.backend = :backend)")}
+SELECT {SNAPSHOT_COLUMNS.format("n")}, {EDGE_COLUMNS.format("e")}
+FROM up
+LEFT JOIN snapshots n ON n.state = up.hash AND n.backend = :backend
+LEFT JOIN edges e ON e.id = up.edge AND n.state IS NULL
+ORDER BY up.level DESC
+"""
+_ANCESTOR = f"""
+{_UP.format(stop="WHERE up.level < :steps")}
+SELECT {STATE_COLUMNS.format("s")} FROM up JOIN states s ON s.hash = up.hash ORDER BY up.level DESC LIMIT 1
+"""
+_CHILDREN = f"""
+SELECT {STATE_COLUMNS.format("s")} FROM edges e JOIN states s ON s.hash = e.next_state
+WHERE e.state = ? ORDER BY e.id
+"""
+
+
+class Lineage(GraphPart):
+    """The part of `Graph` that answers questions of descent."""
+
+    def state(self, hash: str) -> State:
+        """Returns a state by its full name.
+
+        Raises:
+            NotFound: if there is none.
+        """
+        with self._database.read() as reader:
+            row = reader.execute(_STATE, (bytes.fromhex(hash),)).fetchone()
+        if row is None:
+            raise unknown_state(hash)
+        return to_state(row)
+
+    def roots(self) -> list[RootInfo]:
+        """Returns the roots, oldest first."""
+        with self._database.read() as reader:
+            rows = reader.execute(
+                "SELECT state, image_name, image_digest, environment, limits, salt, created FROM roots ORDER BY created"
+            ).fetchall()
+        return [RootInfo(row[0].hex(), *row[1:]) for row in rows]
+
+    def edge(self, id: int) -> Edge:
+        """Returns an edge by its identity.
+
+        Raises:
+            NotFound: if there is none.
+        """
+        with self._database.read() as reader:
+            row = reader.execute(f"SELECT {EDGE_COLUMNS.format('e')} FROM edges e WHERE e.id = ?", (id,)).fetchone()
+        if row is None:
+            raise NotFound(f"call {id} is not in the graph (any more)")
+        return to_edge(row)
+
+    def edge_to(self, state: str) -> Edge | None:
+        """Returns the call that made a state; None for a root and for a state that is not in the graph."""
+        query = f"SELECT {EDGE_COLUMNS.format('e')} FROM states s JOIN edges e ON e.id = s.edge WHERE s.hash = ?"
+        with self._database.read() as reader:
+            row = reader.execute(query, (bytes.fromhex(state),)).fetchone()
+        return None if row is None else to_edge(row)
+
+    def out_edges(self, state: str) -> list[Edge]:
+        """Returns the calls made in a state, oldest first, also those that left it as it was."""
+        query = f"SELECT {EDGE_COLUMNS.format('e')} FROM edges e WHERE e.state = ? ORDER BY e.id"
+        with self._database.read() as reader:
+            return [to_edge(row) for row in reader.execute(query, (bytes.fromhex(state),))]
+
+    def children(self, state: str) -> list[State]:
+        """Returns the states one changing call away from a state, oldest first."""
+        with self._database.read() as reader:
+            return [to_state(row) for row in reader.execute(_CHILDREN, (bytes.fromhex(state),))]
+
+    def lineage(self, state: str) -> list[Edge]:
+        """Returns the calls that lead from the root to a state, in order; only those that changed the state.
+
+        Raises:
+            NotFound: if there is no such state.
+        """
+        with self._database.read() as reader:
+            edges = [to_edge(row) for row in reader.execute(_LINEAGE, {"state": bytes.fromhex(state)})]
+        if not edges:
+            self.state(state)
+        return edges
+
+    def nearest_snapshot(self, state: str, backend: str) -> tuple[Snapshot | None, list[Edge]]:
+        """Returns from where to rebuild a state, and how.
+
+        Args:
+            state: the state to rebuild.
+            backend: whose snapshots can be used.
+
+        Returns:
+            The snapshot nearest above the state (or of the state itself), None if there is none up to the root; and the
+            calls to replay from there, in order.
+
+        Raises:
+            NotFound: if there is no such state.
+        """
+        with self._database.read() as reader:
+            rows = reader.execute(_NEAREST, {"state": bytes.fromhex(state), "backend": backend}).fetchall()
+        if not rows:
+            raise unknown_state(state)
+        # The first row is that of the snapshot, or of the root: neither has a call to replay.
+        first = rows[0]
+        snapshot = to_snapshot(first[:SNAPSHOT_WIDTH]) if first[0] is not None else None
+        return snapshot, [to_edge(row[SNAPSHOT_WIDTH:]) for row in rows[1:]]
+
+    def resolve(self, name: str) -> State:
+        """Returns the state that a person means.
+
+        Args:
+            name: a hash or a prefix of one, at least 4 digits; `PREFIX~N` is N steps above it, `PREFIX~` one.
+
+        Raises:
+            NotFound: if there is none, or if the prefix fits several, of which it names up to five.
+            UsageError: if `name` is nothing of that kind.
+        """
+        match = re.fullmatch(r"([0-9a-fA-F]+)(?:(~)([0-9]*))?", name)
+        if match is None or len(match[1]) > HASH_DIGITS:
+            raise UsageError(f"{name!r} names no state: give a hash or a prefix of one, as in 3fa9c1 or 3fa9c1~2")
+        prefix = match[1].lower()
+        if len(prefix) < SHORTEST_PREFIX:
+            raise UsageError(f"prefix {prefix!r} is too short: give at least {SHORTEST_PREFIX} digits")
+        steps = int(match[3] or 1) if match[2] else 0
+        state = self._by_prefix(prefix)
+        if steps > state.depth:
+            raise NotFound(f"{name}: {state.hash[:12]} is only {state.depth} steps from its root")
+        if steps == 0:
+            return state
+        with self._database.read() as reader:
+            row = reader.execute(_ANCESTOR, {"state": bytes.fromhex(state.hash), "steps": steps}).fetchone()
+        if row is None:
+            raise unknown_state(state.hash)
+        return to_state(row)
+
+    def _by_prefix(self, prefix: str) -> State:
+        lowest = bytes.fromhex(prefix.ljust(HASH_DIGITS, "0"))
+        highest = bytes.fromhex(prefix.ljust(HASH_DIGITS, "f"))
+        query = f"SELECT {STATE_COLUMNS.format('s')} FROM states s WHERE s.hash BETWEEN ? AND ? LIMIT ?"
+        with self._database.read() as reader:
+            rows = reader.execute(query, (lowest, highest, CANDIDATES_NAMED + 1)).fetchall()
+        if not rows:
+            raise NotFound(f"no state begins with {prefix} (tvsnap tree)")
+        if len(rows) > 1:
+            named = ", ".join(_tell_apart([row[0].hex() for row in rows])[:CANDIDATES_NAMED])
+            more = ", ..." if len(rows) > CANDIDATES_NAMED else ""
+            raise NotFound(f"{prefix} fits several states: {named}{more}; give more digits")
+        return to_state(rows[0])
+
+
+def _tell_apart(hashes: list[str]) -> list[str]:
+    """Returns prefixes of `hashes` (sorted, distinct), long enough to tell each from its neighbours."""
+    for length in range(12, HASH_DIGITS):
+        short = [hash[:length] for hash in hashes]
+        if len(set(short)) == len(short):
+            return short
+    return hashes

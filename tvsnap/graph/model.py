@@ -1,0 +1,221 @@
+"""What the graph is made of: states, edges, snapshots, leases and rollouts, as plain immutable values.
+
+States are named by 64 hex digits; times are seconds since the epoch; durations are seconds; sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvsnap.backends.base import Captures
+from tvsnap.calls import ToolCall, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class RootInfo:
+    """Where a root state comes from.
+
+    Attributes:
+        hash: the root's name, see `tvsnap.calls.root_state`.
+        image_name: the image, as people call it.
+        image_digest: the image's digest.
+        environment: the environment's name.
+        limits: canonical text of those limits that change behaviour.
+        salt: separates groups that must not share states; empty for none.
+        created: when it was first used.
+    """
+
+    hash: str
+    image_name: str
+    image_digest: str
+    environment: str
+    limits: str
+    salt: str
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One node of the graph.
+
+    Attributes:
+        hash: its name.
+        root: the root that it descends from; its own name for a root.
+        parent: the state that it was reached from; None for a root.
+        depth: how many state-changing calls it is away from its root.
+        private: why this branch is not shared; empty if it is.
+        created: when it was first reached.
+    """
+
+    hash: str
+    root: str
+    parent: str | None
+    depth: int
+    private: str
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A call made in a state, with what it returned and where it led.
+
+    Attributes:
+        id: unique in this graph, and never used again.
+        state: where the call was made.
+        call: the call.
+        timeout: the call's timeout, only where the result depends on it (a blocked call); else None.
+        result: what it returned; its `source` is `hit`.
+        next_state: where it led; `state` itself if nothing changed.
+        deterministic: False once the same call was seen to return something else: its value is no longer served.
+        shared: False if it is kept for people only and never answers a call.
+        reason: why it is not shared or not deterministic; else empty.
+        hits: how often it answered a call, but for hits that a process has not yet flushed.
+        created: when it was recorded.
+        extra: what the recorder wished to keep with it; plain JSON.
+    """
+
+    id: int
+    state: str
+    call: ToolCall
+    timeout: float | None
+    result: ToolResult
+    next_state: str
+    deterministic: bool
+    shared: bool
+    reason: str
+    hits: int
+    created: float
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the call changed the state."""
+        return self.next_state != self.state
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A checkpoint that a backend keeps of a state.
+
+    Attributes:
+        state: the state that it was taken in.
+        id: the backend's name for it.
+        backend: the backend's name.
+        size: bytes on disk.
+        captures: what it holds.
+        checkpoint_s: seconds that taking it took.
+        fork_s: seconds that the latest fork of it took; None if there was none.
+        processes: what ran in the sandbox, beyond its PID 1 and its idle shell.
+        created: when it was taken.
+        last_used: when it was last forked; `created` if never.
+        forks: how often it was forked.
+    """
+
+    state: str
+    id: str
+    backend: str
+    size: int
+    captures: Captures
+    checkpoint_s: float
+    fork_s: float | None
+    processes: tuple[str, ...]
+    created: float
+    last_used: float
+    forks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to execute one call in one state, which one rollout has at a time.
+
+    Attributes:
+        state: where the call is made.
+        call_key: the call's hash.
+        owner: who holds it; opaque to the graph.
+        taken: since when.
+    """
+
+    state: str
+    call_key: str
+    owner: str
+    taken: float
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRecord:
+    """One rollout, for people.
+
+    Attributes:
+        id: its name, unique in this graph.
+        task: the task it belongs to; empty for none.
+        label: what else it is called; empty for nothing.
+        image: the image's name.
+        root: the root state it started at.
+        owner: the process that runs it.
+        started: when it began.
+        finished: when it ended; None while it runs, or if its owner died.
+        state: where it ended; its root until then.
+    """
+
+    id: str
+    task: str
+    label: str
+    image: str
+    root: str
+    owner: str
+    started: float
+    finished: float | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallSummary:
+    """An edge without its output, as long listings need it. The attributes are those of `Edge` and `ToolResult`."""
+
+    id: int
+    call: ToolCall
+    timeout: float | None
+    exit_code: int | None
+    duration: float
+    timed_out: bool
+    truncated: bool
+    deterministic: bool
+    shared: bool
+    reason: str
+    hits: int
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """One state in a listing of the tree.
+
+    Attributes:
+        state: the state; `state.parent` names the node above it.
+        made_by: the call that led here from the parent; None for a root.
+        unchanging: the calls made here that left the state as it was, oldest first.
+        snapshots: the snapshots of this state, at most one a backend.
+    """
+
+    state: State
+    made_by: CallSummary | None
+    unchanging: tuple[CallSummary, ...]
+    snapshots: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was deleted from the graph, or would be.
+
+    Attributes:
+        states, edges, leases, rollouts: how many.
+        snapshots: the snapshots whose rows are gone; their files are the caller's to delete.
+    """
+
+    states: int
+    edges: int
+    leases: int
+    rollouts: int
+    snapshots: tuple[Snapshot, ...]

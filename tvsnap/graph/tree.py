@@ -1,0 +1,101 @@
+"""Listing the tree: many states at once, for people."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tvsnap.graph.base import GraphPart
+from tvsnap.graph.model import CallSummary, Snapshot, State, TreeNode
+from tvsnap.graph.rows import (
+    SNAPSHOT_COLUMNS,
+    STATE_COLUMNS,
+    STATE_WIDTH,
+    SUMMARY_COLUMNS,
+    SUMMARY_WIDTH,
+    to_snapshot,
+    to_state,
+    to_summary,
+)
+
+_ANY_DEPTH = 1 << 62
+
+_ROOTS = f"""
+SELECT {STATE_COLUMNS.format("s")} FROM roots r JOIN states s ON s.hash = r.state
+WHERE r.state = coalesce(:root, r.state) AND r.image_name = coalesce(:image, r.image_name)
+"""
+# The calls below the roots in question, walking down from these.
+_LISTED_BELOW_ROOTS = """
+WITH RECURSIVE down (hash) AS (
+    SELECT state FROM roots WHERE state = coalesce(:root, state) AND image_name = coalesce(:image, image_name)
+    UNION ALL
+    SELECT e.next_state FROM down CROSS JOIN edges e ON e.state = down.hash WHERE e.next_state IS NOT NULL
+), listed (edge) AS (
+    SELECT e.id FROM down CROSS JOIN edges e ON e.state = down.hash
+)
+"""
+# The calls that a task visited, and those that lead to them: a process that was killed may have lost some visits.
+_LISTED_FOR_TASK = """
+WITH RECURSIVE listed (edge) AS (
+    SELECT v.edge FROM visits v JOIN tasks t ON t.id = v.task WHERE t.name = :task
+    UNION
+    SELECT above.edge FROM listed CROSS JOIN edges e ON e.id = listed.edge
+    CROSS JOIN states above ON above.hash = e.state WHERE above.edge IS NOT NULL
+)
+"""
+_CALLS = f"""
+SELECT {SUMMARY_COLUMNS.format("e")}, {STATE_COLUMNS.format("above")}, {STATE_COLUMNS.format("s")}
+FROM listed CROSS JOIN edges e ON e.id = listed.edge
+CROSS JOIN states above ON above.hash = e.state
+LEFT JOIN states s ON s.hash = e.next_state
+WHERE above.depth + (e.next_state IS NOT NULL) <= :depth
+"""
+
+
+class Tree(GraphPart):
+    """The part of `Graph` that lists the tree."""
+
+    def tree(
+        self, *, root: str | None = None, task: str | None = None, image: str | None = None, depth: int | None = None
+    ) -> list[TreeNode]:
+        """Returns states with the calls made in them and their snapshots; parents come before their children.
+
+        Hits and forks that a process has not flushed yet are not counted.
+
+        Args:
+            root: only this root and what is below it.
+            task: only what this task's rollouts visited.
+            image: only the roots of the image of this name and what is below them.
+            depth: only states at most so many changing calls away from their root.
+        """
+        parameters = {
+            "root": None if root is None else bytes.fromhex(root),
+            "image": image,
+            "task": task,
+            "depth": _ANY_DEPTH if depth is None else depth,
+        }
+        listed = _LISTED_BELOW_ROOTS if task is None else _LISTED_FOR_TASK
+        with self._database.read() as reader:
+            roots = [to_state(row) for row in reader.execute(_ROOTS, parameters)]
+            calls = reader.execute(listed + _CALLS, parameters).fetchall()
+            snapshot_rows = reader.execute(f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n").fetchall()
+            started = {row[0].hex() for row in reader.execute("SELECT root FROM rollouts WHERE task = ?", (task,))}
+        # A call is recorded after those that lead to it: in order of identity, parents come first.
+        calls.sort(key=lambda row: row[0])
+        made: list[tuple[State, CallSummary]] = []
+        unchanging: dict[str, list[CallSummary]] = defaultdict(list)
+        for row in calls:
+            call, above, reached = row[:SUMMARY_WIDTH], row[SUMMARY_WIDTH:-STATE_WIDTH], row[-STATE_WIDTH:]
+            started.add(above[1].hex())
+            if reached[0] is None:
+                unchanging[above[0].hex()].append(to_summary(call))
+            else:
+                made.append((to_state(reached), to_summary(call)))
+        listed_roots = {root.hash for root in roots if task is None or root.hash in started}
+        snapshots: dict[str, list[Snapshot]] = defaultdict(list)
+        for snapshot in map(to_snapshot, snapshot_rows):
+            snapshots[snapshot.state].append(snapshot)
+        return [
+            TreeNode(state, call, tuple(unchanging.get(state.hash, ())), tuple(snapshots.get(state.hash, ())))
+            for state, call in [*((root, None) for root in roots), *made]
+            if state.root in listed_roots
+        ]
