@@ -1,0 +1,5 @@
+"""What every backend must do, written against `tvsnap.backends.base`.
+
+A new backend joins with one entry in `targets.py`. Tests marked `needs_programs` run what only a real system has;
+tests marked `needs_processes` need snapshots of live processes.
+"""

@@ -1,0 +1,58 @@
+"""Generates each test for each backend that it applies to, and provides a laboratory that cleans up after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.helpers import Lab
+from tests.conformance.targets import OWNER, TARGETS, Target
+from tvsnap.backends.base import Backend, Sandbox
+from tvsnap.errors import MachineLacks
+from tvsnap.images import Image
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "target" not in metafunc.fixturenames:
+        return
+    needs_programs = metafunc.definition.get_closest_marker("needs_programs") is not None
+    names = [name for name, target in TARGETS.items() if target.programs or not needs_programs]
+    metafunc.parametrize("target", names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def target(request: pytest.FixtureRequest) -> Target:
+    return TARGETS[request.param]
+
+
+@pytest.fixture(scope="session")
+def image(request: pytest.FixtureRequest, target: Target) -> Image:
+    return target.image(request)
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest, target: Target) -> Iterator[Backend]:
+    """The backend under test, one a session."""
+    try:
+        backend = target.make(request.getfixturevalue("tvsnap_home"), OWNER)
+    except MachineLacks as lack:
+        pytest.skip(str(lack))
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest, backend: Backend, image: Image) -> Iterator[Lab]:
+    """Starts, checkpoints and forks sandboxes, and removes them all at the end of the test."""
+    if request.node.get_closest_marker("needs_processes") and not backend.captures.processes:
+        pytest.skip(f"the {backend.name} backend cannot capture live processes on this machine (tvsnap doctor)")
+    laboratory = Lab(backend, image)
+    yield laboratory
+    laboratory.close()
+
+
+@pytest.fixture
+def sandbox(lab: Lab) -> Sandbox:
+    """A fresh sandbox."""
+    return lab.start()

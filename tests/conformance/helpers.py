@@ -1,0 +1,123 @@
+"""What the tests share: a laboratory for sandboxes, and short ways to run and to wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tvsnap.backends.base import Backend, Limits, Outcome, Sandbox, SnapshotInfo
+from tvsnap.images import Image
+
+T = TypeVar("T")
+TIMEOUT = 20.0
+LIMITS = Limits()
+
+
+class Lab:
+    """Makes sandboxes and snapshots of one backend and remembers them, to remove them all. Thread-safe."""
+
+    def __init__(self, backend: Backend, image: Image) -> None:
+        self.backend = backend
+        self.image = image
+        self._sandboxes: list[Sandbox] = []
+        self._snapshots: list[str] = []
+        self._lock = threading.Lock()
+
+    def start(self, limits: Limits = LIMITS) -> Sandbox:
+        return self._remember(self.backend.start(self.image, limits))
+
+    def checkpoint(self, sandbox: Sandbox) -> SnapshotInfo:
+        info = sandbox.checkpoint()
+        with self._lock:
+            self._snapshots.append(info.id)
+        return info
+
+    def fork(self, snapshot: SnapshotInfo, limits: Limits = LIMITS) -> Sandbox:
+        return self._remember(self.backend.fork(snapshot.id, self.image, limits))
+
+    def fork_of(self, sandbox: Sandbox, limits: Limits = LIMITS) -> Sandbox:
+        """Returns a fork of a sandbox as it stands."""
+        return self.fork(self.checkpoint(sandbox), limits)
+
+    def close(self) -> None:
+        for sandbox in self._sandboxes:
+            sandbox.close()
+        for snapshot in self._snapshots:
+            self.backend.delete_snapshot(snapshot)
+
+    def _remember(self, sandbox: Sandbox) -> Sandbox:
+        with self._lock:
+            self._sandboxes.append(sandbox)
+        return sandbox
+
+
+def sh(sandbox: Sandbox, command: str, timeout: float = TIMEOUT) -> str:
+    """Runs a command in the persistent shell; returns its output. It must neither time out nor end the shell."""
+    outcome = sandbox.run(command, timeout=timeout)
+    assert not outcome.timed_out, (command, outcome)
+    assert not outcome.shell_lost, (command, outcome)
+    return outcome.output.decode("utf-8", "surrogateescape")
+
+
+def run(sandbox: Sandbox, command: str, timeout: float = TIMEOUT) -> Outcome:
+    return sandbox.run(command, timeout=timeout)
+
+
+def usable(sandbox: Sandbox) -> None:
+    """Asserts that the sandbox still answers, with output and status of its own."""
+    outcome = sandbox.run("echo usable; (exit 5)", timeout=TIMEOUT)
+    assert (outcome.output, outcome.exit_code, outcome.timed_out) == (b"usable\n", 5, False)
+
+
+def changed(sandbox: Sandbox, command: str) -> set[str]:
+    """Returns which parts of the observation a command changed: `files`, `processes`, `shell`."""
+    before = sandbox.observe()
+    sh(sandbox, command)
+    after = sandbox.observe()
+    return {part for part in ("files", "processes", "shell") if getattr(before, part) != getattr(after, part)}
+
+
+def eventually(probe: Callable[[], T], *, timeout: float = 5.0) -> T:
+    """Calls `probe` until what it returns is true; returns that. Fails with the last value after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while True:
+        value = probe()
+        if value:
+            return value
+        if time.monotonic() > end:
+            pytest.fail(f"still {value!r} after {timeout} s")
+        time.sleep(0.02)
+
+
+def commands(sandbox: Sandbox) -> str:
+    """Returns the command lines of the sandbox's processes, one a line."""
+    return "\n".join(process.command for process in sandbox.processes())
+
+
+def on_host(marker: str) -> bool:
+    """Whether a process whose command line holds `marker` runs anywhere on this machine."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        except OSError:
+            continue
+        if marker in line:
+            return True
+    return False
+
+
+def screen(sandbox: Sandbox) -> str:
+    """Returns what the terminal was sent, as text with its control sequences."""
+    return sandbox.terminal().data.decode("utf-8", "replace")
+
+
+def keys(sandbox: Sandbox, data: str, *, shows: str, timeout: float = 10.0) -> None:
+    """Types, then waits until the terminal was sent `shows` after that."""
+    before = screen(sandbox).count(shows)
+    sandbox.send_keys(data.encode(), wait=0.3)
+    eventually(lambda: screen(sandbox).count(shows) > before, timeout=timeout)

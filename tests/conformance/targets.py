@@ -1,0 +1,64 @@
+"""The backends that the suite runs against, one entry each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.backend import FakeBackend, fake_image
+from tvsnap.backends.base import Backend
+from tvsnap.images import Image
+
+OWNER = "conformance"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One backend under test.
+
+    Attributes:
+        name: as it appears in test ids.
+        make: returns the backend, given a data directory and its owner's name.
+        image: returns the image to start, given the test request (for session fixtures).
+        programs: sandboxes run real programs of the terminal image.
+        construction: Python source of an expression that makes the backend in another process from `home` and
+            `owner`; None for a backend that lives in one process only.
+    """
+
+    name: str
+    make: Callable[[Path, str], Backend]
+    image: Callable[[pytest.FixtureRequest], Image]
+    programs: bool = True
+    construction: str | None = None
+
+
+def make_fake(home: Path, owner: str) -> Backend:
+    return FakeBackend()
+
+
+def make_local(home: Path, owner: str) -> Backend:
+    from tvsnap.backends.local import LocalBackend
+
+    return LocalBackend(home, owner)
+
+
+def built_terminal_image(request: pytest.FixtureRequest) -> Image:
+    image: Image = request.getfixturevalue("terminal_image")
+    return image
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("fake", make_fake, lambda request: fake_image(), programs=False),
+        Target(
+            "local",
+            make_local,
+            built_terminal_image,
+            construction="__import__('tvsnap.backends.local').backends.local.LocalBackend(home, owner)",
+        ),
+    )
+}

@@ -1,0 +1,152 @@
+"""`Sandbox.read_file` and `Sandbox.write_file`: exact bytes, and the errors met inside."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from tests.conformance.helpers import sh, usable
+from tvsnap.backends.base import MIB, Sandbox
+
+EVERY_BYTE = bytes(range(256))
+
+
+def failure(sandbox: Sandbox, path: str) -> int | None:
+    with pytest.raises(OSError, match=r"\[Errno") as caught:
+        sandbox.read_file(path)
+    return caught.value.errno
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\n", EVERY_BYTE * 3, b"\r\n\r", "héllo".encode()])
+def test_round_trip(sandbox: Sandbox, data: bytes) -> None:
+    sandbox.write_file("/tmp/f", data)
+    assert sandbox.read_file("/tmp/f") == data
+    assert sh(sandbox, "wc -c < /tmp/f").strip() == str(len(data))
+
+
+def test_large(sandbox: Sandbox) -> None:
+    data = EVERY_BYTE * (5 * MIB // 256)
+    sandbox.write_file("/tmp/large", data)
+    assert sandbox.read_file("/tmp/large") == data
+
+
+def test_shell_and_files_agree(sandbox: Sandbox) -> None:
+    sh(sandbox, "printf 'a\\000b' > /tmp/f")
+    assert sandbox.read_file("/tmp/f") == b"a\0b"
+    sandbox.write_file("/tmp/f", b"new\n")
+    assert sh(sandbox, "cat /tmp/f") == "new\n"
+
+
+def test_relative_paths_start_at_the_shells_cwd(sandbox: Sandbox) -> None:
+    sh(sandbox, "mkdir -p /tmp/here/sub; cd /tmp/here")
+    sandbox.write_file("sub/../f", b"1")
+    assert sandbox.read_file("/tmp/here/f") == b"1"
+    sh(sandbox, "cd sub")
+    assert sandbox.read_file("../f") == b"1"
+    sandbox.write_file("g", b"2")
+    assert sh(sandbox, "cat /tmp/here/sub/g") == "2"
+
+
+def test_parents_are_made(sandbox: Sandbox) -> None:
+    sandbox.write_file("/tmp/a/b/c/f", b"deep")
+    assert sh(sandbox, "cat /tmp/a/b/c/f") == "deep"
+
+
+def test_overwriting_keeps_the_mode(sandbox: Sandbox) -> None:
+    sh(sandbox, "echo long contents > /tmp/f; chmod 751 /tmp/f")
+    sandbox.write_file("/tmp/f", b"s")
+    assert sh(sandbox, "cat /tmp/f; echo; stat -c %a /tmp/f") == "s\n751\n"
+
+
+def test_missing(sandbox: Sandbox) -> None:
+    assert failure(sandbox, "/tmp/none") == errno.ENOENT
+    assert failure(sandbox, "/no/such/dir/f") == errno.ENOENT
+    usable(sandbox)
+
+
+def test_directory(sandbox: Sandbox) -> None:
+    assert failure(sandbox, "/etc") == errno.EISDIR
+    with pytest.raises(OSError, match=r"\[Errno") as caught:
+        sandbox.write_file("/etc", b"x")
+    assert caught.value.errno == errno.EISDIR
+    usable(sandbox)
+
+
+def test_file_in_the_way(sandbox: Sandbox) -> None:
+    assert failure(sandbox, "/etc/hostname/x") == errno.ENOTDIR
+    with pytest.raises(OSError, match=r"\[Errno") as caught:
+        sandbox.write_file("/etc/hostname/x", b"x")
+    assert caught.value.errno in (errno.ENOTDIR, errno.EEXIST)
+
+
+def test_symlink_loop(sandbox: Sandbox) -> None:
+    sh(sandbox, "ln -s b /tmp/a; ln -s a /tmp/b")
+    assert failure(sandbox, "/tmp/a") == errno.ELOOP
+
+
+def test_too_large(sandbox: Sandbox) -> None:
+    sh(sandbox, "head -c 1001 /dev/zero > /tmp/f")
+    assert len(sandbox.read_file("/tmp/f", limit=1001)) == 1001
+    with pytest.raises(OSError, match=r"\[Errno") as caught:
+        sandbox.read_file("/tmp/f", limit=1000)
+    assert caught.value.errno == errno.EFBIG
+
+
+def test_symlinks_stay_inside(sandbox: Sandbox) -> None:
+    sh(sandbox, "echo inside > /tmp/target; ln -s /tmp/target /tmp/l; ln -s / /tmp/root; ln -s ../../../.. /tmp/up")
+    for path in ("/tmp/l", "/tmp/root/tmp/target", "/tmp/up/tmp/target"):
+        assert sandbox.read_file(path) == b"inside\n"
+    sandbox.write_file("/tmp/l", b"through\n")
+    assert sh(sandbox, "cat /tmp/target; readlink /tmp/l") == "through\n/tmp/target\n"
+
+
+@pytest.mark.parametrize("name", ["with space", "newline\nin", "quote'\"", "ünïcode☃", "-dash", "a" * 200])
+def test_odd_names(sandbox: Sandbox, name: str) -> None:
+    sandbox.write_file(f"/tmp/{name}", b"x")
+    assert sandbox.read_file(f"/tmp/{name}") == b"x"
+    assert f"/tmp/{name}" in sandbox.changes()
+
+
+def test_the_persistent_shell_is_left_alone(sandbox: Sandbox) -> None:
+    sh(sandbox, "(exit 7)")
+    before = sandbox.observe().shell
+    sandbox.read_file("/etc/hostname")
+    sandbox.write_file("/tmp/f", b"x")
+    assert sandbox.observe().shell == before
+    assert sh(sandbox, "echo $?") == "7\n"
+
+
+@pytest.mark.needs_programs
+def test_permission(sandbox: Sandbox) -> None:
+    with pytest.raises(OSError, match=r"\[Errno") as caught:
+        sandbox.write_file("/proc/version", b"x")
+    assert caught.value.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
+
+
+@pytest.mark.needs_programs
+def test_file_of_unknown_size(sandbox: Sandbox) -> None:
+    assert sandbox.read_file("/proc/version").startswith(b"Linux")
+
+
+@pytest.mark.needs_programs
+def test_endless_file(sandbox: Sandbox) -> None:
+    with pytest.raises(OSError, match=r"\[Errno") as caught:
+        sandbox.read_file("/dev/zero", limit=1000)
+    assert caught.value.errno in (errno.EFBIG, errno.EINVAL)
+    usable(sandbox)
+
+
+@pytest.mark.needs_programs
+@pytest.mark.timeout(30)
+def test_fifo_without_a_writer_does_not_hang(sandbox: Sandbox) -> None:
+    sh(sandbox, "mkfifo /tmp/p")
+    with pytest.raises(OSError, match=r"\[Errno"):
+        sandbox.read_file("/tmp/p")
+    usable(sandbox)
+
+
+@pytest.mark.needs_programs
+def test_written_file_belongs_to_the_user(sandbox: Sandbox) -> None:
+    sandbox.write_file("/tmp/dir/f", b"x")
+    assert sh(sandbox, "stat -c '%u:%g %a' /tmp/dir/f /tmp/dir") == "0:0 644\n0:0 755\n"

@@ -1,0 +1,326 @@
+"""`checkpoint` and `fork`: equal at first, independent from then on, any number, at any depth."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.conformance.helpers import LIMITS, Lab, changed, commands, run, sh, usable
+from tests.conformance.shell_cases import FILES, REAL_FILES, REAL_SHELL, SHELL
+from tvsnap.backends.base import Sandbox
+from tvsnap.errors import NotCheckpointable, SnapshotUnusable
+from tvsnap.images import Image
+
+
+@pytest.mark.parametrize(("command", "probe", "expected"), SHELL)
+def test_shell_state_survives(lab: Lab, sandbox: Sandbox, command: str, probe: str, expected: str) -> None:
+    sh(sandbox, command)
+    fork = lab.fork_of(sandbox)
+    assert sh(fork, probe) == expected
+    assert sh(sandbox, probe) == expected
+
+
+@pytest.mark.needs_programs
+@pytest.mark.parametrize(("command", "probe", "expected"), REAL_SHELL)
+def test_more_shell_state_survives(lab: Lab, sandbox: Sandbox, command: str, probe: str, expected: str) -> None:
+    sh(sandbox, command)
+    fork = lab.fork_of(sandbox)
+    assert sh(fork, probe) == expected
+    assert sh(sandbox, probe) == expected
+
+
+@pytest.mark.parametrize(("command", "probe", "expected"), FILES)
+def test_files_survive(lab: Lab, sandbox: Sandbox, command: str, probe: str, expected: str) -> None:
+    sh(sandbox, command)
+    fork = lab.fork_of(sandbox)
+    assert sh(fork, probe) == expected
+    assert sh(sandbox, probe) == expected
+
+
+@pytest.mark.needs_programs
+@pytest.mark.parametrize(("command", "probe", "expected"), REAL_FILES)
+def test_more_files_survive(lab: Lab, sandbox: Sandbox, command: str, probe: str, expected: str) -> None:
+    sh(sandbox, command)
+    fork = lab.fork_of(sandbox)
+    assert sh(fork, probe) == expected
+    assert sh(sandbox, probe) == expected
+
+
+def test_times_and_inodes_survive(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "echo 1 > f; ln f g; mkdir d; ln -s f l")
+    listing = "stat -c '%n %a %s %h %Y' f g d l"
+    before = sh(sandbox, listing)
+    fork = lab.fork_of(sandbox)
+    assert sh(fork, listing) == before
+    assert sh(fork, "test f -ef g; echo $?") == "0\n"
+
+
+def test_changes_are_the_same_in_a_fork(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "echo 1 > f; mkdir d; rm /etc/os-release; ln -s f l; chmod 600 /etc/hostname")
+    fork = lab.fork_of(sandbox)
+    kinds = {path: (change.kind, change.size, change.mode) for path, change in sandbox.changes().items()}
+    assert {path: (change.kind, change.size, change.mode) for path, change in fork.changes().items()} == kinds
+    assert dict(fork.shell_state()) == dict(sandbox.shell_state())
+
+
+def test_checkpoint_does_not_disturb(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "x=1; cd /tmp; f() { echo f; }; echo 1 > file; pid=$$; (exit 7)")
+    lab.checkpoint(sandbox)
+    assert sh(sandbox, 'echo $? $x; pwd; f; cat file; test "$pid" = "$$"; echo $?') == "7 1\n/tmp\nf\n1\n0\n"
+    sh(sandbox, "x=2; echo 2 > file")
+    lab.checkpoint(sandbox)
+    assert sh(sandbox, "echo $x; cat file") == "2\n2\n"
+
+
+def test_pid_of_the_shell_survives(lab: Lab, sandbox: Sandbox) -> None:
+    pid = sh(sandbox, "echo $$")
+    assert sh(lab.fork_of(sandbox), "echo $$") == pid
+
+
+def test_fork_and_origin_are_independent(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "x=0; echo 0 > f; mkdir d; echo a > d/gone")
+    snapshot = lab.checkpoint(sandbox)
+    first = lab.fork(snapshot)
+    sh(sandbox, "x=origin; echo origin > f; touch only-origin; cd d")
+    sh(first, "x=first; echo first > f; touch only-first; rm -r d")
+    second = lab.fork(snapshot)
+    assert sh(second, "echo $x; cat f; ls; cat d/gone") == "0\n0\nd\nf\na\n"
+    assert sh(first, "echo $x; cat f; ls") == "first\nfirst\nf\nonly-first\n"
+    assert sh(sandbox, "echo $x; cat ../f; ls") == "origin\norigin\ngone\n"
+
+
+def test_chain_of_forks(lab: Lab, sandbox: Sandbox) -> None:
+    current = sandbox
+    sh(current, "x=; : > log")
+    for number in range(10):
+        sh(current, f'x="${{x}}{number}"; echo {number} >> log; touch f{number}; rm -f f{number - 1}')
+        fork = lab.fork_of(current)
+        current.close()
+        current = fork
+    lines = [*"0123456789", "f9", "log"]
+    assert sh(current, "echo $x; cat log; ls").split() == ["0123456789", *lines]
+
+
+def test_tree_of_forks(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "x=r; echo r > f")
+    generation = [("r", sandbox)]
+    for _ in range(3):
+        following = []
+        for name, parent in generation:
+            snapshot = lab.checkpoint(parent)
+            for letter in "ab":
+                child = lab.fork(snapshot)
+                sh(child, f"x=${{x}}{letter}; echo $x > f")
+                following.append((name + letter, child))
+        generation = following
+    assert [sh(child, "echo $x; cat f") for _, child in generation] == [f"{name}\n{name}\n" for name, _ in generation]
+
+
+def test_many_forks_of_one_snapshot(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "x=5; seq 1 1000 > numbers")
+    snapshot = lab.checkpoint(sandbox)
+    forks = [lab.fork(snapshot) for _ in range(10)]
+    for number, fork in enumerate(forks):
+        sh(fork, f"echo {number} >> numbers; x=$((x + {number}))")
+    for number, fork in enumerate(forks):
+        assert sh(fork, "echo $x; tail -n 1 numbers; wc -l < numbers") == f"{5 + number}\n{number}\n1001\n"
+
+
+def test_snapshot_of_a_closed_sandbox(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "x=1; echo 1 > f")
+    snapshot = lab.checkpoint(sandbox)
+    sandbox.close()
+    assert sh(lab.fork(snapshot), "echo $x; cat f") == "1\n1\n"
+
+
+def test_delete_snapshot_while_forks_live(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "x=1; seq 1 20000 > f")
+    snapshot = lab.checkpoint(sandbox)
+    fork = lab.fork(snapshot)
+    sandbox.close()
+    lab.backend.delete_snapshot(snapshot.id)
+    lab.backend.delete_snapshot(snapshot.id)
+    assert snapshot.id not in list(lab.backend.snapshots())
+    assert sh(fork, "echo $x; tail -n 1 f; echo more >> f; tail -n 1 f") == "1\n20000\nmore\n"
+    with pytest.raises(SnapshotUnusable):
+        lab.fork(snapshot)
+    assert sh(lab.fork_of(fork), "wc -l < f") == "20001\n"
+
+
+def test_snapshot_outlives_its_ancestors(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "x=1; echo 1 > f")
+    first = lab.checkpoint(sandbox)
+    middle = lab.fork(first)
+    sh(middle, "x=2; echo 2 >> f")
+    second = lab.checkpoint(middle)
+    middle.close()
+    sandbox.close()
+    lab.backend.delete_snapshot(first.id)
+    assert sh(lab.fork(second), "echo $x; cat f") == "2\n1\n2\n"
+
+
+def test_unknown_snapshot(lab: Lab) -> None:
+    with pytest.raises(SnapshotUnusable):
+        lab.backend.fork("no-such-snapshot", lab.image, LIMITS)
+    lab.backend.delete_snapshot("no-such-snapshot")
+
+
+def test_information_about_a_snapshot(lab: Lab, sandbox: Sandbox) -> None:
+    snapshot = lab.checkpoint(sandbox)
+    assert snapshot.id in list(lab.backend.snapshots())
+    assert snapshot.captures.files
+    assert snapshot.captures == lab.backend.captures
+    assert 0 <= snapshot.frozen <= snapshot.duration < 30
+    assert snapshot.size >= 0
+    assert snapshot.processes == ()
+
+
+def test_lost_shell_after_a_fork(lab: Lab, sandbox: Sandbox, image: Image) -> None:
+    sh(sandbox, "x=1; cd /tmp; echo 1 > f")
+    fork = lab.fork_of(sandbox)
+    outcome = run(fork, "exit 3")
+    assert (outcome.exit_code, outcome.shell_lost) == (3, True)
+    assert sh(fork, 'echo "[$x]"; pwd; cat /tmp/f') == f"[]\n{image.workdir}\n1\n"
+    again = lab.fork_of(fork)
+    assert sh(again, 'echo "[$x]"; cat /tmp/f') == "[]\n1\n"
+
+
+def test_fork_after_a_lost_shell(lab: Lab, sandbox: Sandbox) -> None:
+    run(sandbox, "exit 3")
+    sh(sandbox, "x=new")
+    assert sh(lab.fork_of(sandbox), "echo $x") == "new\n"
+
+
+def test_timeout_in_a_fork(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "x=1")
+    fork = lab.fork_of(sandbox)
+    outcome = run(fork, "echo first; cat", timeout=0.6)
+    assert (outcome.timed_out, outcome.blocked, outcome.output) == (True, True, b"first\n")
+    assert sh(fork, "echo $x") == "1\n"
+    usable(fork)
+
+
+def test_fork_after_a_timeout(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "x=1")
+    assert run(sandbox, "sleep 100", timeout=0.6).timed_out
+    fork = lab.fork_of(sandbox)
+    assert sh(fork, "echo $x") == "1\n"
+    usable(fork)
+
+
+def test_exec_and_files_in_a_fork(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "cd /tmp; echo 1 > f")
+    fork = lab.fork_of(sandbox)
+    assert fork.exec("cat /tmp/f; exit 2", timeout=5).exit_code == 2
+    assert fork.read_file("f") == b"1\n"
+    fork.write_file("g", b"2")
+    assert sh(fork, "cat /tmp/g") == "2"
+    assert "/tmp/g" not in sandbox.changes()
+
+
+def test_long_output_in_a_fork(lab: Lab, sandbox: Sandbox) -> None:
+    outcome = run(lab.fork_of(sandbox), "seq 1 200000")
+    assert outcome.truncated
+    assert outcome.output.endswith(b"\n200000\n")
+
+
+def test_sixteen_threads_fork_one_snapshot(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "x=1; echo base > f")
+    snapshot = lab.checkpoint(sandbox)
+    barrier = threading.Barrier(16)
+
+    def work(number: int) -> str:
+        barrier.wait()
+        fork = lab.fork(snapshot)
+        sh(fork, f"x=$((x + {number})); echo {number} >> f")
+        return sh(fork, "echo $x; cat f")
+
+    with ThreadPoolExecutor(16) as threads:
+        found = list(threads.map(work, range(16)))
+    assert found == [f"{1 + number}\nbase\n{number}\n" for number in range(16)]
+
+
+def test_threads_start_checkpoint_and_close_at_once(lab: Lab) -> None:
+    def work(number: int) -> str:
+        sandbox = lab.start()
+        sh(sandbox, f"x={number}; echo {number} > f")
+        snapshot = lab.checkpoint(sandbox)
+        sandbox.close()
+        fork = lab.fork(snapshot)
+        lab.backend.delete_snapshot(snapshot.id)
+        found = sh(fork, "echo $x; cat f")
+        fork.close()
+        return found
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(work, range(16)))
+    assert found == [f"{number}\n{number}\n" for number in range(16)]
+
+
+@pytest.mark.needs_processes
+def test_background_job_survives(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "sleep 1000 &")
+    pid = sh(sandbox, "echo $!")
+    snapshot = lab.checkpoint(sandbox)
+    assert any("sleep 1000" in line for line in snapshot.processes)
+    first, second = lab.fork(snapshot), lab.fork(snapshot)
+    for fork in (first, second):
+        assert sh(fork, "echo $!; kill -0 $! && echo alive") == f"{pid}alive\n"
+        assert "sleep 1000" in sh(fork, "jobs")
+    assert sh(first, "kill $!; wait $! 2>/dev/null; echo $?") == "143\n"
+    assert "sleep" not in commands(first)
+    assert "sleep 1000" in commands(second)
+    assert "sleep 1000" in commands(sandbox)
+
+
+@pytest.mark.needs_processes
+def test_job_counts_on_in_each(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "n=0; while true; do n=$((n + 1)); echo $n >> log; sleep 0.05; done &")
+    sh(sandbox, "sleep 0.3")
+    snapshot = lab.checkpoint(sandbox)
+    forks = [lab.fork(snapshot), lab.fork(snapshot), sandbox]
+    for fork in forks:
+        before = len(sh(fork, "cat log").split())
+        sh(fork, "sleep 0.4")
+        lines = sh(fork, "cat log").split()
+        # Memory and files are of one moment: no number is missing, none comes twice.
+        assert lines == [str(number) for number in range(1, len(lines) + 1)]
+        assert len(lines) > before > 0
+    sh(forks[0], "kill $!; wait $! 2>/dev/null; : > log; sleep 0.2")
+    assert sh(forks[0], "cat log") == ""
+
+
+@pytest.mark.needs_processes
+def test_jobs_of_forks_are_told_apart(lab: Lab, sandbox: Sandbox) -> None:
+    snapshot = lab.checkpoint(sandbox)
+    first, second = lab.fork(snapshot), lab.fork(snapshot)
+    sh(first, "sleep 1111 &")
+    sh(second, "sleep 2222 &")
+    assert "2222" not in commands(first)
+    assert "1111" not in commands(second)
+    third = lab.fork_of(first)
+    assert "sleep 1111" in commands(third)
+
+
+@pytest.mark.needs_processes
+def test_observation_with_a_job_in_a_fork(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "sleep 1000 &")
+    fork = lab.fork_of(sandbox)
+    sh(fork, "true")
+    assert changed(fork, "ls; true") == set()
+    assert "processes" in changed(fork, "kill $!; wait $! 2> /dev/null; true")
+
+
+def test_live_processes_that_cannot_be_captured(lab: Lab, sandbox: Sandbox) -> None:
+    """Either a job is in the snapshot, or there is no snapshot; it is never dropped silently."""
+    sh(sandbox, "sleep 1000 &")
+    if lab.backend.captures.processes:
+        assert "sleep 1000" in commands(lab.fork_of(sandbox))
+        return
+    with pytest.raises(NotCheckpointable, match="sleep"):
+        lab.checkpoint(sandbox)
+    usable(sandbox)
+    sh(sandbox, "kill $!; wait $! 2> /dev/null")
+    usable(lab.fork_of(sandbox))

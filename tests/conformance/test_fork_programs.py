@@ -1,0 +1,308 @@
+"""Forks of live programs: editors, interpreters, servers and whatever else holds state in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.helpers import Lab, commands, eventually, keys, screen, sh, usable
+from tvsnap.backends.base import Sandbox
+
+pytestmark = [pytest.mark.needs_programs, pytest.mark.needs_processes]
+
+WAIT_FOR_READY = "for i in $(seq 300); do [ -e ready ] && break; sleep 0.02; done; [ -e ready ]"
+
+COUNTING_SERVER = """
+import os, socket, sys
+if sys.argv[1] == "unix":
+    server = socket.socket(socket.AF_UNIX)
+    server.bind("counter.sock")
+elif sys.argv[1] == "abstract":
+    server = socket.socket(socket.AF_UNIX)
+    server.bind("\\0counter")
+else:
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind(("127.0.0.1", 8123))
+server.listen()
+open("ready", "w").close()
+count = 0
+while True:
+    connection, _ = server.accept()
+    count += int(connection.recv(100))
+    connection.sendall(b"%d" % count)
+    connection.close()
+"""
+
+CLIENT = """
+import socket, sys
+kind, amount = sys.argv[1:]
+address = {"unix": "counter.sock", "abstract": "\\0counter", "tcp": ("127.0.0.1", 8123)}[kind]
+client = socket.socket(socket.AF_INET if kind == "tcp" else socket.AF_UNIX)
+client.connect(address)
+client.sendall(amount.encode())
+print(client.recv(100).decode())
+"""
+
+
+def start_job(sandbox: Sandbox, program: str, arguments: str = "") -> None:
+    """Runs a Python program as a background job and waits until it made the file `ready`."""
+    sandbox.write_file("job.py", program.encode())
+    sh(sandbox, f"python3 job.py {arguments} > job.log 2>&1 &")
+    sh(sandbox, f"{WAIT_FOR_READY} || cat job.log")
+    assert sh(sandbox, "cat job.log") == ""
+
+
+@pytest.mark.parametrize("kind", ["unix", "abstract", "tcp"])
+def test_server_answers_in_each_fork(lab: Lab, sandbox: Sandbox, kind: str) -> None:
+    sandbox.write_file("client.py", CLIENT.encode())
+    start_job(sandbox, COUNTING_SERVER, kind)
+    assert sh(sandbox, f"python3 client.py {kind} 5") == "5\n"
+    snapshot = lab.checkpoint(sandbox)
+    first, second = lab.fork(snapshot), lab.fork(snapshot)
+    assert sh(first, f"python3 client.py {kind} 10") == "15\n"
+    assert sh(second, f"python3 client.py {kind} 100") == "105\n"
+    assert sh(sandbox, f"python3 client.py {kind} 1000") == "1005\n"
+    assert sh(first, f"python3 client.py {kind} 1") == "16\n"
+    assert sh(lab.fork_of(second), f"python3 client.py {kind} 1") == "106\n"
+
+
+def test_established_connection(lab: Lab, sandbox: Sandbox) -> None:
+    program = """
+import socket, time
+server = socket.socket()
+server.bind(("127.0.0.1", 8124))
+server.listen()
+client = socket.create_connection(("127.0.0.1", 8124))
+peer, _ = server.accept()
+client.sendall(b"under way")
+open("ready", "w").close()
+number = 0
+while True:
+    number += 1
+    client.sendall(b".")
+    with open("heard", "a") as log:
+        log.write(peer.recv(100).decode())
+    time.sleep(0.05)
+"""
+    start_job(sandbox, program)
+    for fork in (lab.fork_of(sandbox), sandbox):
+        before = len(fork.read_file("heard"))
+        eventually(lambda fork=fork, before=before: len(fork.read_file("heard")) > before + 3)  # type: ignore[misc]
+        assert sh(fork, "cat heard; cat job.log").replace(".", "") == "under way"
+
+
+def test_memory_and_files_are_of_one_moment(lab: Lab, sandbox: Sandbox) -> None:
+    program = """
+import os
+log = os.open("log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+number = 0
+while number < 2_000_000:
+    number += 1
+    os.write(log, b"%d\\n" % number)
+    if number == 1000: open("ready", "w").close()
+"""
+    start_job(sandbox, program)
+    forks = [lab.fork_of(sandbox) for _ in range(3)]
+    for fork in [*forks, sandbox]:
+        sh(fork, "kill -STOP $!")
+    for fork in [*forks, sandbox]:
+        check = "import itertools; print(all(int(a) == b for a, b in zip(open('log'), itertools.count(1))))"
+        assert sh(fork, f'python3 -c "{check}"; kill -9 $!') == "True\n"
+
+
+def test_large_heap_and_threads(lab: Lab, sandbox: Sandbox) -> None:
+    program = """
+import hashlib, signal, threading, time, os
+heap = bytearray(os.urandom(1 << 20) * 48)
+digest = hashlib.sha256(heap).hexdigest()
+ticks = [0]
+def tick():
+    while True:
+        ticks[0] += 1
+        time.sleep(0.01)
+def report(*_):
+    same = hashlib.sha256(heap).hexdigest() == digest
+    before = ticks[0]
+    time.sleep(0.1)
+    open("report", "w").write(f"{same} {ticks[0] > before} {threading.active_count()}")
+signal.signal(signal.SIGUSR1, report)
+for _ in range(3): threading.Thread(target=tick, daemon=True).start()
+open("ready", "w").close()
+while True: time.sleep(100)
+"""
+    start_job(sandbox, program)
+    snapshot = lab.checkpoint(sandbox)
+    for fork in (lab.fork(snapshot), lab.fork(snapshot), sandbox):
+        sh(fork, "kill -USR1 $!; for i in $(seq 300); do [ -s report ] && break; sleep 0.02; done")
+        assert sh(fork, "cat report") == "True True 4"
+
+
+def test_kernel_objects(lab: Lab, sandbox: Sandbox) -> None:
+    """Pipes with data in them, epoll, eventfd, timers, locks, a deleted file, a memfd, a child to wait for."""
+    program = """
+import fcntl, mmap, os, select, signal, socket, subprocess, tempfile, time
+r, w = os.pipe(); os.write(w, b"in the pipe")
+a, b = socket.socketpair(); a.sendall(b"in the socket")
+poll = select.epoll(); poll.register(b, select.EPOLLIN)
+deleted = open("deleted", "w+"); deleted.write("still here"); deleted.flush(); os.unlink("deleted")
+locked = open("locked", "w"); fcntl.flock(locked, fcntl.LOCK_EX)
+shared = mmap.mmap(-1, 4096); shared[:6] = b"shared"
+child = subprocess.Popen(["sleep", "3000"])
+fired = []
+signal.signal(signal.SIGALRM, lambda *_: fired.append(1))
+signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
+def report(*_):
+    deleted.seek(0)
+    child.kill()
+    parts = [os.read(r, 100).decode(), len(poll.poll(1)), b.recv(100).decode(), deleted.read(), shared[:6].decode(),
+             child.wait(), len(fired) > 0]
+    open("report", "w").write(repr(parts))
+signal.signal(signal.SIGUSR1, report)
+open("ready", "w").close()
+while True: time.sleep(100)
+"""
+    start_job(sandbox, program)
+    snapshot = lab.checkpoint(sandbox)
+    for fork in (lab.fork(snapshot), sandbox):
+        assert sh(fork, "flock -n locked true; echo $?") == "1\n"
+        sh(fork, "sleep 0.3; kill -USR1 $!; for i in $(seq 300); do [ -s report ] && break; sleep 0.02; done")
+        expected = ["in the pipe", 1, "in the socket", "still here", "shared", -9, True]
+        assert sh(fork, "cat report; cat job.log") == repr(expected)
+
+
+def test_pipeline_and_coprocess(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "coproc CALC { while read -r line; do echo $((line * 2)); done; }; echo 4 >&${CALC[1]}")
+    fork = lab.fork_of(sandbox)
+    for each in (fork, sandbox):
+        assert sh(each, "read -r x <&${CALC[0]}; echo $x; echo 21 >&${CALC[1]}; read -r x <&${CALC[0]}; echo $x") == (
+            "8\n42\n"
+        )
+
+
+def test_python_prompt(lab: Lab, sandbox: Sandbox) -> None:
+    keys(sandbox, "python3 -q\r", shows=">>> ")
+    keys(sandbox, "x = 40\r", shows=">>> ")
+    snapshot = lab.checkpoint(sandbox)
+    first, second = lab.fork(snapshot), lab.fork(snapshot)
+    keys(first, "x += 2; print('is', x)\r", shows="is 42")
+    keys(second, "x += 3; print('is', x)\r", shows="is 43")
+    keys(sandbox, "print('is', x)\r", shows="is 40")
+    for fork in (first, second, sandbox):
+        fork.send_keys(b"exit()\r", wait=2)
+        eventually(lambda fork=fork: "python3" not in commands(fork))  # type: ignore[misc]
+        usable(fork)
+
+
+def test_vim_half_way_through_an_edit(lab: Lab, sandbox: Sandbox) -> None:
+    sandbox.write_file("notes.txt", b"first line\n")
+    keys(sandbox, "vim -n notes.txt\r", shows="first line")
+    sandbox.send_keys(b"ohello", wait=1)
+    snapshot = lab.checkpoint(sandbox)
+    first, second = lab.fork(snapshot), lab.fork(snapshot)
+    for editor, text in ((first, " one"), (second, " two"), (sandbox, " origin")):
+        editor.send_keys(text.encode(), wait=1)
+        editor.send_keys(b"\x1b:wq\r", wait=2)
+        eventually(lambda editor=editor: "vim" not in commands(editor))  # type: ignore[misc]
+        assert editor.read_file("notes.txt").decode() == f"first line\nhello{text}\n"
+        usable(editor)
+
+
+def test_tmux_with_two_panes(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "tmux new-session -d -s main -x 80 -y 24; tmux split-window -t main")
+    sh(
+        sandbox,
+        "tmux send-keys -t main.0 'A=zero; touch set0' Enter; tmux send-keys -t main.1 'B=one; touch set1' Enter",
+    )
+    sh(sandbox, "for i in $(seq 200); do [ -e set0 -a -e set1 ] && break; sleep 0.05; done")
+    snapshot = lab.checkpoint(sandbox)
+    for fork in (lab.fork(snapshot), lab.fork(snapshot), sandbox):
+        sh(fork, "tmux send-keys -t main.0 'echo $A > pane0' Enter; tmux send-keys -t main.1 'echo $B > pane1' Enter")
+        sh(fork, "for i in $(seq 200); do [ -s pane0 -a -s pane1 ] && break; sleep 0.05; done")
+        assert sh(fork, "cat pane0 pane1; tmux list-panes -t main | wc -l") == "zero\none\n2\n"
+
+
+def test_tmux_that_is_attached(lab: Lab, sandbox: Sandbox) -> None:
+    sandbox.send_keys(b"tmux new-session -s main\r", wait=2)
+    eventually(lambda: "[main]" in screen(sandbox) or "main" in screen(sandbox).rpartition("[")[2])
+    sandbox.send_keys(b"C=kept\r", wait=1)
+    fork = lab.fork_of(sandbox)
+    for each, name in ((fork, "fork"), (sandbox, "origin")):
+        each.send_keys(f"echo $C-{name} > said\r".encode(), wait=1)
+        eventually(lambda each=each: "said" in each.exec("ls", timeout=5).output.decode())  # type: ignore[misc]
+        assert each.exec("cat said", timeout=5).output.decode() == f"kept-{name}\n"
+
+
+def test_less_half_way_down(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "seq 1000 1999 > numbers")
+    keys(sandbox, "less numbers\r", shows="1010")
+    keys(sandbox, "500g", shows="1499")
+    fork = lab.fork_of(sandbox)
+    keys(fork, "G", shows="1999")
+    assert "1999" not in screen(sandbox)
+    fork.send_keys(b"q", wait=1)
+    eventually(lambda: "less" not in commands(fork))
+    usable(fork)
+
+
+def test_keys_typed_but_not_entered(lab: Lab, sandbox: Sandbox) -> None:
+    sandbox.send_keys(b"echo ab", wait=0.5)
+    fork = lab.fork_of(sandbox)
+    keys(fork, "cd\r", shows="abcd")
+
+
+def test_shell_driven_by_keys_is_the_persistent_shell(sandbox: Sandbox) -> None:
+    keys(sandbox, "typed=7; echo val-$typed\r", shows="val-7")
+    assert sh(sandbox, "echo $typed") == "7\n"
+
+
+def test_terminal_size_survives(lab: Lab, sandbox: Sandbox) -> None:
+    size = sh(sandbox, "stty size < /dev/tty")
+    terminal = sandbox.terminal()
+    assert size == f"{terminal.rows} {terminal.columns}\n"
+    assert sh(lab.fork_of(sandbox), "stty size < /dev/tty") == size
+
+
+def test_terminal_contents_survive(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "echo on-the-screen > /dev/tty")
+    eventually(lambda: "on-the-screen" in screen(sandbox))
+    fork = lab.fork_of(sandbox)
+    assert "on-the-screen" in screen(fork)
+
+
+def test_stopped_job(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "sleep 1000 & kill -STOP $!; sleep 0.1")
+    fork = lab.fork_of(sandbox)
+    assert sh(fork, "kill -CONT $!; kill $!; wait $! 2> /dev/null; echo $?") == "143\n"
+
+
+def test_daemon_and_orphans(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "(setsid bash -c 'sleep 1111 & sleep 2222' > /dev/null 2>&1 < /dev/null &)")
+    eventually(lambda: "sleep 2222" in commands(sandbox))
+    fork = lab.fork_of(sandbox)
+    assert {"sleep 1111", "sleep 2222"} <= set(commands(fork).split("\n"))
+    assert "sleep" not in commands(lab.start())
+
+
+def test_processes_of_other_users(lab: Lab, sandbox: Sandbox) -> None:
+    sandbox.exec("sleep 1111 > /dev/null 2>&1 &", timeout=5, user="nobody")
+    eventually(lambda: "sleep 1111" in commands(sandbox))
+    fork = lab.fork_of(sandbox)
+    assert sh(fork, "stat -c %U /proc/$(pgrep -f 'sleep 1111')") == "nobody\n"
+
+
+def test_executable_that_was_deleted(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "cp /bin/sleep ./mine; ./mine 1000 & sleep 0.1; rm mine")
+    fork = lab.fork_of(sandbox)
+    assert sh(fork, "kill -0 $!; echo $?") == "0\n"
+
+
+def test_changed_while_running_in_memory(lab: Lab, sandbox: Sandbox) -> None:
+    """A fork's origin goes on from where it was, not from where the fork went."""
+    sh(sandbox, "n=0; while true; do n=$((n + 1)); echo $n > n; sleep 0.05; done &")
+    sh(sandbox, "sleep 0.2")
+    fork = lab.fork_of(sandbox)
+    sandbox.close()
+    before = int(fork.read_file("n") or b"0")
+    eventually(lambda: int(fork.read_file("n") or b"0") > before + 3)
+    third = lab.fork_of(fork)
+    assert int(third.read_file("n") or b"0") > before

@@ -1,0 +1,103 @@
+"""Sandboxes see neither the host nor each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.helpers import Lab, eventually, run, sh
+from tvsnap.backends.base import Sandbox
+
+
+def test_files_of_another_sandbox(lab: Lab, sandbox: Sandbox) -> None:
+    other = lab.start()
+    sh(sandbox, "echo mine > /tmp/mine; rm /etc/os-release")
+    assert sh(other, "ls /tmp; test -e /etc/os-release; echo $?") == "0\n"
+
+
+def test_each_start_is_fresh(lab: Lab, sandbox: Sandbox) -> None:
+    assert dict(sandbox.changes()) == {}
+    sh(sandbox, "echo mine > f; cd /; x=1")
+    sandbox.close()
+    other = lab.start()
+    assert dict(other.changes()) == {}
+    assert dict(other.shell_state()) == dict(lab.start().shell_state())
+
+
+@pytest.mark.needs_programs
+def test_processes_of_another_sandbox(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "sleep 4321 &")
+    other = lab.start()
+    assert "4321" not in sh(other, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '")
+
+
+@pytest.mark.needs_programs
+def test_processes_of_the_host(sandbox: Sandbox) -> None:
+    numbers = sh(sandbox, "echo /proc/[0-9]*").split()
+    assert len(numbers) < 10
+    assert "/proc/1" in numbers
+
+
+@pytest.mark.needs_programs
+def test_files_of_the_host(sandbox: Sandbox, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o644)
+    assert sh(sandbox, f"cat {secret} /proc/1/root{secret} /proc/self/root{secret} 2>/dev/null; echo end") == "end\n"
+
+
+@pytest.mark.needs_programs
+def test_network(sandbox: Sandbox) -> None:
+    interfaces = sh(sandbox, "tail -n +3 /proc/net/dev | cut -d: -f1").split()
+    assert interfaces == ["lo"]
+    program = "import socket; s = socket.socket(); s.settimeout(2); s.connect(('192.0.2.1', 80))"
+    outcome = run(sandbox, f'python3 -c "{program}"')
+    assert outcome.exit_code == 1
+    assert b"Network is unreachable" in outcome.output
+
+
+@pytest.mark.needs_programs
+def test_loopback_is_the_sandboxes_own(lab: Lab, sandbox: Sandbox) -> None:
+    other = lab.start()
+    server = "python3 -m http.server 8765 --bind 127.0.0.1 > /dev/null 2>&1 &"
+    client = "python3 -c 'import urllib.request as r; print(r.urlopen(\"http://127.0.0.1:8765\").status)' 2>&1"
+    sh(sandbox, server)
+    eventually(lambda: sh(sandbox, client) == "200\n")
+    assert "refused" in sh(other, client)
+    sh(other, server)
+    eventually(lambda: sh(other, client) == "200\n")
+
+
+@pytest.mark.needs_programs
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mount -t proc none /mnt",
+        "mknod /tmp/disk b 8 0 && head -c 1 /tmp/disk",
+        "cat /dev/sda /dev/vda /dev/mem /dev/kmsg",
+        "dmesg",
+        "[ -w /proc/sysrq-trigger ]",
+        "[ -w /proc/sys/kernel/core_pattern ]",
+        "python3 -c 'import os; os.kill(-1, 0); os.setpriority(os.PRIO_PROCESS, 0, -20)'",
+        "hostname changed-by-sandbox",
+        "date -s 2001-01-01",
+        "chroot / true && mount -o remount,rw /proc/sys",
+        "unshare -U true",
+    ],
+)
+def test_privileges_that_are_not_there(sandbox: Sandbox, command: str) -> None:
+    """Root inside is nobody outside."""
+    outcome = run(sandbox, command)
+    allowed_inside = {"hostname changed-by-sandbox"}
+    if command in allowed_inside and outcome.exit_code == 0:
+        assert "changed-by-sandbox" not in Path("/proc/sys/kernel/hostname").read_text()
+        return
+    assert outcome.exit_code != 0, outcome.output
+
+
+@pytest.mark.needs_programs
+def test_root_inside_is_unprivileged_outside(sandbox: Sandbox) -> None:
+    assert sh(sandbox, "id -u") == "0\n"
+    first = sh(sandbox, "cat /proc/self/uid_map").split()
+    assert first[1] != "0"

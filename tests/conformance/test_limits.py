@@ -1,0 +1,85 @@
+"""Limits: what goes beyond them fails inside, and the sandbox lives on."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.conformance.helpers import Lab, commands, eventually, on_host, run, sh, usable
+from tvsnap.backends.base import MIB, Limits
+
+pytestmark = pytest.mark.needs_programs
+
+
+def test_memory(lab: Lab) -> None:
+    sandbox = lab.start(Limits(memory=128 * MIB))
+    sh(sandbox, "x=kept; sleep 1000 &")
+    outcome = run(sandbox, "python3 -c 'x = bytearray(512 << 20); print(len(x))'")
+    assert outcome.exit_code != 0
+    assert not outcome.timed_out
+    assert b"536870912" not in outcome.output
+    assert not outcome.shell_lost
+    assert sh(sandbox, "echo $x") == "kept\n"
+    assert "sleep 1000" in commands(sandbox)
+    usable(sandbox)
+
+
+def test_memory_of_a_fork(lab: Lab) -> None:
+    limits = Limits(memory=128 * MIB)
+    sandbox = lab.start(limits)
+    fork = lab.fork_of(sandbox, limits)
+    assert run(fork, "python3 -c 'x = bytearray(512 << 20)'").exit_code != 0
+    usable(fork)
+    assert run(sandbox, "python3 -c 'x = bytearray(16 << 20)'").exit_code == 0
+
+
+def test_memory_that_is_allowed(lab: Lab) -> None:
+    sandbox = lab.start(Limits(memory=256 * MIB))
+    assert sh(sandbox, "python3 -c 'x = bytearray(128 << 20); print(len(x))'") == f"{128 << 20}\n"
+
+
+def test_processes(lab: Lab) -> None:
+    sandbox = lab.start(Limits(processes=40))
+    outcome = run(sandbox, "for i in $(seq 100); do sleep 60 & done; echo end", timeout=10)
+    assert b"Resource temporarily unavailable" in outcome.output or outcome.timed_out
+    assert commands(sandbox).count("sleep 60") <= 40
+    assert run(sandbox, "kill $(jobs -p); wait; true", timeout=20).exit_code == 0
+    usable(sandbox)
+
+
+def test_fork_bomb(lab: Lab) -> None:
+    sandbox = lab.start(Limits(processes=64))
+    bystander = lab.start()
+    run(sandbox, "bomb() { bomb | bomb & }; bomb; sleep 0.5; true", timeout=5)
+    usable(bystander)
+    assert run(sandbox, "x=1", timeout=10).exit_code == 0
+    assert len(sandbox.processes()) <= 64
+    began = time.monotonic()
+    sandbox.close()
+    assert time.monotonic() - began < 10
+
+
+def test_disk(lab: Lab) -> None:
+    sandbox = lab.start(Limits(disk=32 * MIB))
+    outcome = run(sandbox, "head -c 100M /dev/urandom > big; sync")
+    assert outcome.exit_code != 0 or int(sh(sandbox, "stat -c %s big")) < 100 * MIB
+    sh(sandbox, "rm -f big; sync")
+    eventually(lambda: run(sandbox, "echo small > f && cat f").output == b"small\n")
+
+
+@pytest.mark.parametrize("cpus", [0.2])
+def test_processor_time(lab: Lab, cpus: float) -> None:
+    sandbox = lab.start(Limits(cpus=cpus))
+    program = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
+    sandbox.write_file("burn.py", program.encode())
+    assert float(sh(sandbox, "python3 burn.py")) < 0.6
+
+
+def test_marker_is_seen_on_the_host(lab: Lab) -> None:
+    """Guards the tests below: a sandbox's processes can be seen from here at all."""
+    sandbox = lab.start()
+    sh(sandbox, "sleep 98761.25 &")
+    assert on_host("sleep 98761.25")
+    sandbox.close()
+    assert not on_host("sleep 98761.25")
