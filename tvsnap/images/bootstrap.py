@@ -1,0 +1,235 @@
+"""Bootstraps a Debian system from its archive, by mmdebstrap or, where that is missing, debootstrap.
+
+Packages come from where this machine's own apt gets them. Those that were downloaded are kept, so that a build with
+one package more is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvsnap.errors import MachineLacks
+from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.rootfs import remove_entry
+from tvsnap.images.runner import run_beside
+from tvsnap.images.spec import DebianBase
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_PASSED_ON = re.compile(
+    r"^(Acquire::(?:[a-z]+::(?:Proxy|No-Cache|Verify-Peer|CaInfo)(?:::\S+)?|Retries|Check-Valid-Until|Check-Date)) "
+    r'"(.+)";$',
+    re.IGNORECASE | re.MULTILINE,
+)
+"""The settings of this machine's apt that say how its archive is reached."""
+
+_APT_OPTIONS = ('APT::Install-Recommends "false"', 'Acquire::Languages "none"')
+
+_DPKG_OPTIONS = (
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+    "path-exclude=/usr/share/info/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/man/*",
+)
+"""Documentation and translations are a third of a small system, and agents work without them."""
+
+_BUILD_TIME = "1704067200"
+"""Seconds since the epoch that programs write for "now", so that two bootstraps of the same packages agree."""
+
+_DEBIAN_SUITES = re.compile(r"buster|bullseye|bookworm|trixie|forky|sid|(old)*stable|testing|unstable|experimental")
+_COMPONENTS = {"Debian": "main", "Ubuntu": "main universe"}
+
+_LITTER = (
+    "etc/apt/apt.conf.d/99mmdebstrap",
+    "var/cache/apt/pkgcache.bin",
+    "var/cache/apt/srcpkgcache.bin",
+    "var/cache/ldconfig/aux-cache",
+    "var/log/alternatives.log",
+    "var/log/apt",
+    "var/log/bootstrap.log",
+    "var/log/dpkg.log",
+)
+"""What differs from one bootstrap to the next and serves nobody inside."""
+
+
+def bootstrap(
+    base: DebianBase, packages: Sequence[str], root: Path, cache: Path, output: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Makes a Debian system.
+
+    Args:
+        base: which.
+        packages: to install beyond a minimal system.
+        root: a directory that does not exist yet; its owners will not be shifted.
+        cache: where downloaded packages are kept.
+        output: gets what is printed.
+
+    Returns:
+        The packages that are still to be installed: none after mmdebstrap, all of them after debootstrap, which
+        cannot choose among alternatives.
+
+    Raises:
+        BuildStepFailed: it did not work, as the last lines of the output tell.
+        MachineLacks: neither program is there.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    sources = [f"deb {base.mirror} {base.suite} main"] if base.mirror else machine_sources(base.suite)
+    env = {**os.environ, "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": _BUILD_TIME, "DEBIAN_FRONTEND": "noninteractive"}
+    if shutil.which("mmdebstrap"):
+        run_beside(_mmdebstrap(base.suite, sources, packages, root, cache), env, output)
+        _forget_superseded(root, cache)
+        remaining: tuple[str, ...] = ()
+    elif shutil.which("debootstrap"):
+        mirror = [source.split()[1] for source in sources[:1]]
+        options = ["--variant=minbase", f"--cache-dir={cache}"]
+        run_beside(["debootstrap", *options, base.suite, str(root), *mirror], env, output)
+        if sources:
+            (root / "etc/apt/sources.list").write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")
+        remaining = tuple(packages)
+    else:
+        raise MachineLacks("mmdebstrap is missing: apt-get install mmdebstrap")
+    tidy(root)
+    return remaining
+
+
+def _mmdebstrap(suite: str, sources: list[str], packages: Sequence[str], root: Path, cache: Path) -> list[str]:
+    archives = '"$1"/var/cache/apt/archives'
+    kept = shlex.quote(str(cache))
+    # Hard links where the cache and the tree share a file system, as they do by default.
+    copy = "find {} -maxdepth 1 -name '*.deb' -exec cp --link --update --target-directory={} {{}} + 2>/dev/null || "
+    copy += "find {} -maxdepth 1 -name '*.deb' -exec cp --update --target-directory={} {{}} +"
+    take = copy.format(kept, archives, kept, archives)
+    keep = copy.format(archives, kept, archives, kept)
+    return [
+        "mmdebstrap",
+        "--mode=root",
+        "--variant=minbase",
+        "--format=directory",
+        "--verbose",
+        *([f"--include={','.join(packages)}"] if packages else []),
+        *(f"--aptopt={option}" for option in (*_APT_OPTIONS, *machine_apt_options())),
+        *(f"--dpkgopt={option}" for option in _DPKG_OPTIONS),
+        "--skip=essential/unlink",
+        f"--setup-hook=mkdir -p {archives} && {{ {take}; }}",
+        f"--customize-hook={keep}",
+        suite,
+        str(root),
+        *sources,
+    ]
+
+
+def _forget_superseded(root: Path, cache: Path) -> None:
+    """Drops kept packages of which this build installed another version."""
+    installed = {}
+    name = architecture = ""
+    for line in (root / "var/lib/dpkg/status").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(": ")
+        if key == "Package":
+            name = value
+        elif key == "Architecture":
+            architecture = value
+        elif key == "Version":
+            installed[name, architecture] = value
+    for path in cache.glob("*.deb"):
+        parts = path.stem.split("_")
+        if len(parts) == 3 and installed.get((parts[0], parts[2]), parts[1]) != parts[1].replace("%3a", ":"):
+            path.unlink(missing_ok=True)
+
+
+def tidy(root: Path) -> None:
+    """Removes what a package manager leaves behind: downloads, lists, logs."""
+    for litter in _LITTER:
+        remove_entry(root / litter)
+    for pattern in ("var/lib/apt/lists/*", "var/cache/apt/archives/*", "var/cache/debconf/*-old", "var/lib/dpkg/*-old"):
+        for path in root.glob(pattern):
+            remove_entry(path)
+    _hide_credentials(root)
+
+
+def _hide_credentials(root: Path) -> None:
+    """Takes passwords out of archive addresses: agents will read these files."""
+    for path in (root / "etc/apt/sources.list", *root.glob("etc/apt/sources.list.d/*")):
+        if path.is_file() and not path.is_symlink():
+            text = path.read_text(encoding="utf-8")
+            hidden = re.sub(r"://[^/@\s]+@", "://", text)
+            if hidden != text:
+                path.write_text(hidden, encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class _Archive:
+    origin: str
+    suite: str
+    address: str
+    component: str
+
+
+def machine_sources(suite: str) -> list[str]:
+    """The lines of a sources.list for a suite, at the addresses that this machine's own apt uses.
+
+    Returns:
+        Those of the suite itself, its updates and its security fixes where this machine is of that suite; guessed
+        ones where it is of another suite of the same distribution; none, for the bootstrap program's own default,
+        where it is of another distribution.
+    """
+    archives = _machine_archives()
+    own = [archive for archive in archives if archive.suite == suite or archive.suite.startswith(f"{suite}-")]
+    if any(archive.suite == suite for archive in own):
+        return _lines(own)
+    origin = "Debian" if _DEBIAN_SUITES.fullmatch(suite) else "Ubuntu"
+    for archive in archives:
+        if archive.origin == origin and "-" not in archive.suite:
+            return [f"deb {archive.address} {suite} {_COMPONENTS[origin]}"]
+    return []
+
+
+def _lines(archives: list[_Archive]) -> list[str]:
+    components: dict[tuple[str, str], list[str]] = {}
+    for archive in archives:
+        known = components.setdefault((archive.address, archive.suite), [])
+        if archive.component not in known:
+            known.append(archive.component)
+    return [f"deb {address} {suite} {' '.join(names)}" for (address, suite), names in components.items()]
+
+
+def _machine_archives() -> list[_Archive]:
+    form = "$(ORIGIN)|$(RELEASE)|$(REPO_URI)|$(COMPONENT)"
+    text = _output(["apt-get", "indextargets", "--format", form, "Created-By: Packages"])
+    rows = [line.split("|") for line in text.splitlines()]
+    return [_Archive(*row) for row in rows if len(row) == 4]
+
+
+def machine_apt_options() -> list[str]:
+    """How this machine's apt reaches its archive (proxies and the like), as lines of apt.conf."""
+    return [f'{name} "{value}"' for name, value in _PASSED_ON.findall(_output(["apt-config", "dump"]))]
+
+
+def _output(command: list[str]) -> str:
+    """What a program prints, or "" if it is missing or fails: then there are defaults."""
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def install_script(packages: Sequence[str]) -> str:
+    """A shell script that installs packages in a system that is there already.
+
+    Raises:
+        BuildStepFailed: there is nothing to install.
+    """
+    if not packages:
+        raise BuildStepFailed("failed: no packages")
+    options = " ".join(shlex.quote(f"-o{option.replace(' ', '=', 1).replace(chr(34), '')}") for option in _APT_OPTIONS)
+    proxies = [option.replace(" ", "=", 1).replace('"', "") for option in machine_apt_options()]
+    options += "".join(f" {shlex.quote(f'-o{option}')}" for option in proxies)
+    names = " ".join(shlex.quote(package) for package in packages)
+    return f"apt-get {options} update && apt-get {options} install -y {names}"

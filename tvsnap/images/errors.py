@@ -1,0 +1,31 @@
+"""What can go wrong with images."""
+
+from __future__ import annotations
+
+from tvsnap.errors import NotFound, TvsnapError, UsageError
+
+
+class ImageNotFound(NotFound):
+    """No image has this name or digest, or the digest's prefix fits several."""
+
+
+class ImageSpecError(UsageError):
+    """An image.yaml that cannot be understood. The message names the file, the key and the reason."""
+
+
+class ImageBuildError(TvsnapError):
+    """A step of a build failed; nothing of the build is left.
+
+    Attributes:
+        step: which step, and what it did.
+        output: the end of what it printed; may be empty.
+    """
+
+    def __init__(self, step: str, reason: str, output: str = "") -> None:
+        super().__init__(f"{step} {reason}")
+        self.step = step
+        self.output = output
+
+
+class BuildStepFailed(Exception):
+    """Why a step failed, in words that go on after the step's name ("failed with exit status 2")."""

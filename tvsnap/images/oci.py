@@ -1,0 +1,184 @@
+"""Unpacks an image from an OCI layout (image-layout.md of the image specification): a directory, or a tar of one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.extract import extract_tar
+
+_BLOB = re.compile(r"(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})")
+_CHUNK = 1 << 20
+_TAG = "org.opencontainers.image.ref.name"
+_INDEXES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+_LAYERS = re.compile(
+    r"application/vnd\.(oci\.image\.layer\.v1\.tar(\+gzip|\+zstd)?|docker\.image\.rootfs\.diff\.tar(\.gzip)?)"
+)
+_ARCHITECTURES = {
+    "x86_64": "amd64",
+    "aarch64": "arm64",
+    "armv7l": "arm",
+    "i686": "386",
+}
+"""What the kernel calls a machine -> what images call it, where the two differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class OciConfig:
+    """What an image says about how to run it; None where it says nothing."""
+
+    env: dict[str, str]
+    workdir: str | None
+    user: str | None
+
+
+def unpack_oci(
+    path: Path, tag: str | None, root: Path, scratch: Path, fraction: Callable[[float | None], None]
+) -> OciConfig:
+    """Unpacks the layers of the image for this machine.
+
+    Args:
+        path: the layout: a directory, or a tar of one.
+        tag: which image, by its name in the layout; None where there is but one.
+        root: an empty directory that becomes the tree, its owners not shifted.
+        scratch: an empty directory for a layout that comes as a tar.
+        fraction: told how far it is.
+
+    Returns:
+        What the image's configuration says.
+
+    Raises:
+        BuildStepFailed: it is no such layout, damaged, hostile, or holds no image for this machine.
+    """
+    if path.is_dir():
+        layout = _Layout(path, path)
+    else:
+        extract_tar(path, scratch, fraction)
+        layout = _Layout(scratch, path)
+    manifest = layout.manifest(tag)
+    config = layout.document(manifest.get("config"))
+    layers = _list(manifest.get("layers"))
+    for index, layer in enumerate(layers):
+        kind = layer.get("mediaType", "")
+        if not _LAYERS.fullmatch(kind):
+            raise BuildStepFailed(f"failed: {path}: a layer of the unknown type {kind!r}")
+
+        def tell(done: float | None, index: int = index) -> None:
+            fraction(None if done is None else (index + done) / len(layers))
+
+        extract_tar(layout.blob(layer), root, tell, layer=True)
+    return _read_config(_dict(config.get("config")))
+
+
+def this_architecture() -> str:
+    """This machine, as images name it."""
+    machine = platform.machine()
+    return _ARCHITECTURES.get(machine, machine)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A layout on disk; `name` is what the user called it."""
+
+    directory: Path
+    name: Path
+
+    def manifest(self, tag: str | None) -> dict[str, Any]:
+        """The manifest for this machine."""
+        for required in ("oci-layout", "index.json"):
+            if not self._is_file(self.directory / required):
+                raise BuildStepFailed(f"failed: {self.name} is no OCI layout: it has no file {required}")
+        found = self._manifests(self._json(self.directory / "index.json"))
+        if tag is not None:
+            tags = sorted({name for name, _ in found if name})
+            found = [(name, descriptor) for name, descriptor in found if name == tag]
+            if not found:
+                raise BuildStepFailed(
+                    f'failed: {self.name} has no image "{tag}"; it has: {", ".join(tags) or "no tags"}'
+                )
+        architecture = this_architecture()
+        platforms = [(name, descriptor, self._platform(descriptor)) for name, descriptor in found]
+        fitting = [(name, descriptor) for name, descriptor, kind in platforms if kind == ("linux", architecture)]
+        if not fitting:
+            others = ", ".join(sorted({"/".join(kind) for _, _, kind in platforms})) or "none"
+            raise BuildStepFailed(f"failed: {self.name} has no image for linux/{architecture}; it has: {others}")
+        if len({descriptor["digest"] for _, descriptor in fitting}) > 1:
+            tags = sorted({name or "an untagged one" for name, _ in fitting})
+            raise BuildStepFailed(f"failed: {self.name} has several images; choose by the key tag: {', '.join(tags)}")
+        return self.document(fitting[0][1])
+
+    def document(self, descriptor: object) -> dict[str, Any]:
+        """The JSON that a descriptor points to."""
+        return self._json(self.blob(descriptor))
+
+    def blob(self, descriptor: object) -> Path:
+        """The file that a descriptor points to, its contents checked against their digest."""
+        digest = _dict(descriptor).get("digest")
+        if not isinstance(digest, str) or not _BLOB.fullmatch(digest):
+            raise BuildStepFailed(f"failed: {self.name}: {digest!r} is no digest")
+        kind, value = digest.split(":")
+        path = self.directory / "blobs" / kind / value
+        if not self._is_file(path):
+            raise BuildStepFailed(f"failed: {self.name} is incomplete: the blob {digest} is missing")
+        found = hashlib.new(kind)
+        with path.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                found.update(chunk)
+        if found.hexdigest() != value:
+            raise BuildStepFailed(f"failed: {self.name} is damaged: the blob {digest} has other contents")
+        return path
+
+    def _is_file(self, path: Path) -> bool:
+        # A link in an unpacked tar could name any file of this machine.
+        return path.is_file() and path.resolve().is_relative_to(self.directory.resolve())
+
+    def _manifests(self, index: dict[str, Any], tag: str = "") -> list[tuple[str, dict[str, Any]]]:
+        """Every manifest's descriptor with its tag; an index inside an index is opened."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        for descriptor in _list(index.get("manifests")):
+            name = str(_dict(descriptor.get("annotations")).get(_TAG, tag))
+            if descriptor.get("mediaType") in _INDEXES:
+                found += self._manifests(self.document(descriptor), name)
+            else:
+                found.append((name, descriptor))
+        return found
+
+    def _platform(self, descriptor: dict[str, Any]) -> tuple[str, str]:
+        values = _dict(descriptor.get("platform"))
+        if not values:
+            values = self.document(_dict(self.document(descriptor)).get("config"))
+        return str(values.get("os")), str(values.get("architecture"))
+
+    def _json(self, path: Path) -> dict[str, Any]:
+        try:
+            return _dict(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise BuildStepFailed(f"failed: {self.name} is damaged: {path.name} is no JSON ({error})") from None
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[dict[str, Any]]:
+    return [_dict(item) for item in value] if isinstance(value, list) else []
+
+
+def _read_config(config: dict[str, Any]) -> OciConfig:
+    variables = config.get("Env")
+    pairs = [str(item).partition("=") for item in variables] if isinstance(variables, list) else []
+    return OciConfig(
+        env={name: value for name, _, value in pairs if name},
+        workdir=str(config["WorkingDir"]) if config.get("WorkingDir") else None,
+        user=str(config["User"]) if config.get("User") else None,
+    )

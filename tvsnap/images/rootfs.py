@@ -1,0 +1,388 @@
+"""The tree of an image: safe paths inside it, the shift of its owners, its digest, and its finish.
+
+While a build works on a tree, the tree may come from anywhere: a symbolic link in it may point out of it. So nothing
+here opens a path inside without resolving it within the tree first. No process runs in the tree meanwhile, so what
+was resolved stays true.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tvsnap.images.errors import BuildStepFailed
+
+UID_BASE = 0x70000000
+"""The user and group on the host that are root inside: far above the ids that systems hand out."""
+
+UID_COUNT = 65536
+"""How many users and groups there are inside, from 0 up."""
+
+MOUNT_POINTS = ("proc", "sys", "dev", "run", "tmp")
+
+CAPABILITY_XATTR = "security.capability"
+_CAPABILITY_REVISION_MASK = 0xFF000000
+_CAPABILITY_REVISION_2 = 0x02000000
+_CAPABILITY_REVISION_3 = 0x03000000
+_CAPABILITY_V2 = struct.Struct("<5I")
+_CAPABILITY_V3 = struct.Struct("<6I")
+
+_LONGEST_LINK_CHAIN = 40
+_CHUNK = 1 << 20
+
+HOSTS = "127.0.0.1\tlocalhost\n127.0.1.1\t{hostname}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+
+
+class UnsafePath(BuildStepFailed):
+    """A path that leads out of the tree."""
+
+
+def resolve_inside(root: Path, path: str) -> Path:
+    """Resolves the directories of a path as a process does whose root is `root`; its last part is not followed.
+
+    Args:
+        root: the tree.
+        path: of the thing inside, absolute or relative to the tree's top. What does not exist is taken as it stands.
+
+    Returns:
+        Its path on this machine.
+
+    Raises:
+        UnsafePath: it has a part `..`, or its symbolic links go round in a circle.
+    """
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise UnsafePath(f'failed: "{path}" leads out of the image: it has a part ".."')
+    if not parts:
+        return root
+    return _follow(root, parts[:-1], path) / parts[-1]
+
+
+def _follow(root: Path, parts: list[str], path: str) -> Path:
+    pending = list(reversed(parts))
+    here: list[str] = []
+    links = 0
+    while pending:
+        part = pending.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            # As at the root of a file system: there is nothing above it.
+            del here[-1:]
+            continue
+        here.append(part)
+        try:
+            target = os.readlink(root.joinpath(*here))
+        except OSError:
+            continue
+        links += 1
+        if links > _LONGEST_LINK_CHAIN:
+            raise UnsafePath(f'failed: the symbolic links of "{path}" go round in a circle')
+        here = [] if target.startswith("/") else here[:-1]
+        pending.extend(reversed(target.split("/")))
+    return root.joinpath(*here)
+
+
+def make_directories(root: Path, path: str, owner: int = 0) -> Path:
+    """Makes a directory inside, and those above it.
+
+    Args:
+        root: the tree.
+        path: of the directory inside; symbolic links in it are followed within the tree.
+        owner: user and group, on the host, of those that are made.
+
+    Returns:
+        The directory's path on this machine, free of symbolic links.
+
+    Raises:
+        UnsafePath: see `resolve_inside`.
+        BuildStepFailed: something that is no directory is in the way.
+    """
+    target = _follow(root, [part for part in PurePosixPath(path).parts if part != "/"], path)
+    missing = []
+    for directory in (target, *target.parents):
+        if directory.is_dir() or directory == root:
+            break
+        missing.append(directory)
+    for directory in reversed(missing):
+        try:
+            directory.mkdir(mode=0o755)
+        except OSError as error:
+            reason = "something else is in its place" if error.errno == errno.EEXIST else error.strerror
+            raise BuildStepFailed(f"failed: could not make the directory {path}: {reason}") from None
+        directory.chmod(0o755)
+        os.chown(directory, owner, owner)
+    return target
+
+
+def remove_entry(path: Path) -> None:
+    """Removes whatever is at `path`, or nothing."""
+    try:
+        if stat.S_ISDIR(path.lstat().st_mode):
+            remove_tree(path)
+        else:
+            path.unlink()
+    except FileNotFoundError:
+        pass
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a directory and all below it; a directory without rights for its owner as well."""
+    for entry in list(os.scandir(path)):
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(Path(entry.path))
+        else:
+            os.unlink(entry.path)
+    path.rmdir()
+
+
+def ensure_mount_points(root: Path) -> None:
+    """Makes the directories that a sandbox mounts on; what else is there in their place is removed."""
+    owner = root.stat().st_uid
+    for name in MOUNT_POINTS:
+        path = root / name
+        if path.is_symlink() or not path.is_dir():
+            remove_entry(path)
+            path.mkdir()
+            os.chown(path, owner, owner)
+        path.chmod(0o1777 if name == "tmp" else 0o755)
+
+
+def write_file(root: Path, path: str, content: bytes, *, mode: int = 0o644, uid: int = 0, gid: int = 0) -> None:
+    """Writes a file inside, in the place of whatever was there.
+
+    Args:
+        root: the tree, already shifted.
+        path: of the file inside.
+        content: its bytes.
+        mode: permission bits.
+        uid, gid: owner as seen inside.
+
+    Raises:
+        UnsafePath, BuildStepFailed: see `make_directories`.
+    """
+    make_directories(root, str(PurePosixPath(path).parent), UID_BASE)
+    target = resolve_inside(root, path)
+    remove_entry(target)
+    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as stream:
+        stream.write(content)
+    os.chown(target, UID_BASE + uid, UID_BASE + gid)
+    target.chmod(mode)
+
+
+def read_text(root: Path, path: str) -> str:
+    """Reads a text file inside, following links within the tree; "" if there is none."""
+    target = _follow(root, [part for part in path.split("/") if part], path)
+    try:
+        return target.read_text(encoding="utf-8", errors="replace") if target.is_file() else ""
+    except OSError:
+        return ""
+
+
+def account_ids(root: Path, account: str) -> tuple[int, int]:
+    """Looks up "user", "user:group", names or numbers, in the tree's own /etc/passwd and /etc/group.
+
+    Returns:
+        User and group as seen inside. A user's group, where none is named, is the one that /etc/passwd says, else 0.
+
+    Raises:
+        BuildStepFailed: there is no such name, or the number is beyond `UID_COUNT`.
+    """
+    user, _, group = account.partition(":")
+    users = {fields[0]: fields for fields in _database(root, "etc/passwd", 4)}
+    groups = {fields[0]: fields for fields in _database(root, "etc/group", 3)}
+    entry = users.get(user) or next((fields for fields in users.values() if fields[2] == user), None)
+    uid = _account_id(entry[2] if entry else user, "user", users)
+    if group:
+        gid = _account_id(groups[group][2] if group in groups else group, "group", groups)
+    else:
+        gid = _account_id(entry[3], "group", groups) if entry else 0
+    return uid, gid
+
+
+def _database(root: Path, path: str, columns: int) -> Iterator[list[str]]:
+    for line in read_text(root, path).splitlines():
+        fields = line.split(":")
+        if len(fields) >= columns and fields[0]:
+            yield fields
+
+
+def _account_id(text: str, kind: str, known: dict[str, list[str]]) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise BuildStepFailed(f'failed: the image has no {kind} "{text}"; it has: {", ".join(known) or "none"}')
+    if int(text) >= UID_COUNT:
+        raise BuildStepFailed(f"failed: {kind} {text} is beyond {UID_COUNT - 1}, the last one there is inside")
+    return int(text)
+
+
+def shift_owners(root: Path) -> None:
+    """Shifts the owner of every file by `UID_BASE`, once, hard links included. Keeps setuid bits and capabilities.
+
+    Raises:
+        BuildStepFailed: a file's owner is beyond `UID_COUNT`.
+    """
+    # A changed owner does not change the number of links, so those that have several are remembered.
+    seen: set[tuple[int, int]] = set()
+    for path, info in walk(root):
+        if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
+            if (info.st_dev, info.st_ino) in seen:
+                continue
+            seen.add((info.st_dev, info.st_ino))
+        for kind, number in (("user", info.st_uid), ("group", info.st_gid)):
+            if number >= UID_COUNT:
+                raise BuildStepFailed(
+                    f"failed: /{os.path.relpath(path, root)} belongs to {kind} {number}; "
+                    f"{UID_COUNT - 1} is the last one there is inside"
+                )
+        regular = stat.S_ISREG(info.st_mode)
+        _drop_xattrs(path)
+        # The kernel takes capabilities and setuid bits from a file that changes hands.
+        capability = _xattr(path, CAPABILITY_XATTR) if regular else None
+        os.chown(path, UID_BASE + info.st_uid, UID_BASE + info.st_gid, follow_symlinks=False)
+        if regular and info.st_mode & (stat.S_ISUID | stat.S_ISGID):
+            os.chmod(path, stat.S_IMODE(info.st_mode))
+        if capability is not None:
+            os.setxattr(path, CAPABILITY_XATTR, _shifted_capability(capability))
+
+
+def _drop_xattrs(path: str) -> None:
+    # An access control list names users by unshifted numbers, and overlayfs would take its own marks for real ones.
+    for name in os.listxattr(path, follow_symlinks=False):
+        if not keeps_xattr(name):
+            with contextlib.suppress(OSError):  # security.selinux, where there is such a thing, cannot go
+                os.removexattr(path, name, follow_symlinks=False)
+
+
+def _shifted_capability(value: bytes) -> bytes:
+    """A file capability that counts in the user namespace whose root is `UID_BASE` (capabilities(7))."""
+    revision = int.from_bytes(value[:4], "little") & _CAPABILITY_REVISION_MASK
+    if revision == _CAPABILITY_REVISION_2 and len(value) == _CAPABILITY_V2.size:
+        magic, *sets = _CAPABILITY_V2.unpack(value)
+    elif revision == _CAPABILITY_REVISION_3 and len(value) == _CAPABILITY_V3.size:
+        magic, *sets, _ = _CAPABILITY_V3.unpack(value)
+    else:
+        raise BuildStepFailed(f"failed: a file capability of an unknown form: {value.hex()}")
+    flags = magic & ~_CAPABILITY_REVISION_MASK
+    return _CAPABILITY_V3.pack(_CAPABILITY_REVISION_3 | flags, *sets, UID_BASE)
+
+
+def _xattr(path: str, name: str) -> bytes | None:
+    try:
+        return os.getxattr(path, name, follow_symlinks=False)
+    except OSError:
+        return None
+
+
+def walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Every path of a tree with its lstat: the top first, a directory before what is in it, sorted by name."""
+    yield str(root), root.lstat()
+    pending = [iter(_sorted_entries(str(root)))]
+    while pending:
+        entry = next(pending[-1], None)
+        if entry is None:
+            pending.pop()
+            continue
+        info = entry.stat(follow_symlinks=False)
+        yield entry.path, info
+        if stat.S_ISDIR(info.st_mode):
+            pending.append(iter(_sorted_entries(entry.path)))
+
+
+def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:
+    with os.scandir(directory) as entries:
+        return sorted(entries, key=lambda entry: os.fsencode(entry.name))
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSummary:
+    """What a walk over a finished tree found: the hash of all of it, and bytes on disk."""
+
+    digest: str
+    size: int
+
+
+def finish_tree(root: Path, hostname: str, fraction: Callable[[float | None], None]) -> TreeSummary:
+    """Puts the last touches to a tree whose owners are shifted, and hashes it.
+
+    Device nodes and sockets go: the sandbox brings its own devices. The files that name the host and the network
+    become those of a sandbox.
+
+    Args:
+        root: the tree.
+        hostname: of its sandboxes.
+        fraction: told how far it is.
+
+    Returns:
+        The tree's digest and size. The digest leaves out modification times: builds of the same packages would
+        never agree on those.
+
+    Raises:
+        BuildStepFailed: a file belongs to nobody inside.
+    """
+    for name in ("dev", "run"):
+        if (root / name).is_dir() and not (root / name).is_symlink():
+            for entry in list(os.scandir(root / name)):
+                remove_entry(Path(entry.path))
+    ensure_mount_points(root)
+    write_file(root, "/etc/hostname", f"{hostname}\n".encode())
+    write_file(root, "/etc/hosts", HOSTS.format(hostname=hostname).encode())
+    write_file(root, "/etc/resolv.conf", b"")
+
+    total = sum(1 for _ in walk(root))
+    tree = hashlib.sha256()
+    size = 0
+    linked: dict[tuple[int, int], str] = {}
+    for count, (path, info) in enumerate(walk(root)):
+        if count % 512 == 0:
+            fraction(count / total)
+        inside = os.path.relpath(path, root)
+        if stat.S_IFMT(info.st_mode) in (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK):
+            os.unlink(path)
+            continue
+        owner = (info.st_uid - UID_BASE, info.st_gid - UID_BASE)
+        if not all(0 <= number < UID_COUNT for number in owner):
+            raise BuildStepFailed(f"failed: /{inside} belongs to nobody inside ({info.st_uid}:{info.st_gid})")
+        fields: list[object] = [inside, oct(info.st_mode), *owner]
+        identity = (info.st_dev, info.st_ino)
+        if stat.S_ISDIR(info.st_mode) or identity not in linked:
+            linked[identity] = inside
+            size += info.st_blocks * 512
+            fields.append(_content(path, info))
+            fields.extend((name, _xattr(path, name)) for name in _kept_xattrs(path))
+        else:
+            fields.append(("link", linked[identity]))
+        tree.update(os.fsencode(repr(fields)) + b"\n")
+    return TreeSummary(tree.hexdigest(), size)
+
+
+def _content(path: str, info: os.stat_result) -> object:
+    if stat.S_ISLNK(info.st_mode):
+        return os.readlink(path)
+    if stat.S_ISREG(info.st_mode):
+        return info.st_size, file_digest(path)
+    return None
+
+
+def _kept_xattrs(path: str) -> list[str]:
+    return sorted(name for name in os.listxattr(path, follow_symlinks=False) if keeps_xattr(name))
+
+
+def keeps_xattr(name: str) -> bool:
+    """Whether an extended attribute of this name belongs to an image: file capabilities and what users set."""
+    return name == CAPABILITY_XATTR or (name.startswith("user.") and not name.startswith("user.overlay."))
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a regular file's bytes, 64 hexadecimal digits. A symbolic link is refused, not followed."""
+    digest = hashlib.sha256()
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

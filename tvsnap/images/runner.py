@@ -1,0 +1,115 @@
+"""Runs the programs of a build, each in namespaces of its own, and passes on what they print."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tvsnap.errors import MachineLacks
+from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.rootfs import UID_BASE, UID_COUNT, ensure_mount_points
+
+_ENTER = Path(__file__).with_name("enter.py")
+_LONGEST_LINE = 4096
+"""Characters; what a program prints without a line's end must not fill the memory."""
+
+
+def run_beside(argv: Sequence[str], env: Mapping[str, str], output: Callable[[str], None]) -> None:
+    """Runs a program of this machine with its root's rights, where its mounts and processes end with it.
+
+    Args:
+        argv: the program, searched in PATH, and its arguments.
+        env: its whole environment.
+        output: gets each line that it prints.
+
+    Raises:
+        BuildStepFailed: it ended with another status than 0.
+        MachineLacks: this machine does not allow the namespaces.
+    """
+    _run(argv, env, output, root=None, cwd="/", hostname="localhost")
+
+
+def run_inside(
+    root: Path, argv: Sequence[str], env: Mapping[str, str], output: Callable[[str], None], *, cwd: str, hostname: str
+) -> None:
+    """Runs a program of the tree `root` as its root, in a user namespace: to the host it is nobody.
+
+    It uses the host's network, as package managers must. The owners in the tree must have been shifted.
+
+    Args:
+        root: the tree.
+        argv: the program, an absolute path inside, and its arguments.
+        env: its whole environment.
+        output: gets each line that it prints.
+        cwd: where it starts; absolute, inside.
+        hostname: as it sees it.
+
+    Raises:
+        BuildStepFailed: it ended with another status than 0.
+        MachineLacks: this machine does not allow the namespaces.
+    """
+    ensure_mount_points(root)
+    _run(argv, env, output, root=root, cwd=cwd, hostname=hostname)
+
+
+def _run(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    output: Callable[[str], None],
+    *,
+    root: Path | None,
+    cwd: str,
+    hostname: str,
+) -> None:
+    report, report_end = os.pipe()
+    job = {
+        "argv": list(argv),
+        "env": dict(env),
+        "root": None if root is None else str(root),
+        "cwd": cwd,
+        "hostname": hostname,
+        "uid_base": UID_BASE,
+        "uid_count": UID_COUNT,
+        "parent": os.getpid(),
+        "report": report_end,
+    }
+    with os.fdopen(report, "rb") as report_stream:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_ENTER), json.dumps(job)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(report_end,),
+                # Ctrl-C is for us: we then end the process and all that it started.
+                start_new_session=True,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+            )
+        finally:
+            os.close(report_end)
+        with process:
+            try:
+                assert process.stdout is not None
+                while line := process.stdout.readline(_LONGEST_LINE):
+                    output(line.rstrip())
+                complaint = report_stream.read().decode()
+                status = process.wait()
+            except BaseException:
+                # It ends all that it started, and itself when that is done: only then may the tree be removed.
+                process.terminate()
+                process.wait()
+                raise
+    if complaint and complaint.startswith(("unshare", "mount", "pivot_root", "prctl", "sethostname")):
+        raise MachineLacks(
+            f"this machine does not allow what building needs ({complaint}); in a container: run it with --privileged"
+        )
+    if complaint:
+        raise BuildStepFailed(f"could not start: {complaint}")
+    if status:
+        raise BuildStepFailed(f"failed with exit status {status}")

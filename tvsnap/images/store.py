@@ -1,0 +1,283 @@
+"""The images of a data directory: finding, listing, building and removing them.
+
+Layout of `home/images`:
+
+    <digest>/             an image: rootfs/, image.json, build.log; never changed once it is there
+    names/<name>          the digest of the image that has this name now
+    recipes/<recipe>      the digest of what a build of this recipe came to
+    .build-<recipe>/      a build under way; its builder holds the lock on the file `lock` in it
+    .removed-<digest>-*   an image on its way out
+
+Everything appears and disappears by a rename, so a crash at any moment leaves whole images and litter whose owner is
+seen to be dead.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tvsnap.errors import MachineLacks
+from tvsnap.images.builder import build_tree, recipe_of
+from tvsnap.images.errors import ImageNotFound
+from tvsnap.images.image import BUILD_LOG, FORMAT, ROOTFS, Image, Manifest
+from tvsnap.images.progress import BuildProgress, Silent
+from tvsnap.images.rootfs import remove_entry, remove_tree
+from tvsnap.images.spec import ImageSpec, load_spec
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_PREFIX = re.compile(r"[0-9a-f]{4,64}")
+_LOCK = "lock"
+
+
+class ImageStore:
+    """The images below one data directory. Several processes may use one at once."""
+
+    def __init__(self, home: Path) -> None:
+        """
+        Args:
+            home: the data directory; see `resolve_home`.
+        """
+        self._images = home / "images"
+        self._cache = home / "cache"
+        self._names = self._images / "names"
+        self._recipes = self._images / "recipes"
+
+    def get(self, name: str) -> Image:
+        """Finds an image.
+
+        Args:
+            name: its name, or its digest or any unique prefix of that (4 digits or more).
+
+        Raises:
+            ImageNotFound: there is none, or several.
+        """
+        digest = self._named().get(name)
+        if digest is not None:
+            return Manifest.read(self._images / digest).image(self._images / digest, name)
+        names = {digest: known for known, digest in sorted(self._named().items(), reverse=True)}
+        matches = [digest for digest in self._digests() if digest.startswith(name)] if _PREFIX.fullmatch(name) else []
+        if len(matches) > 1:
+            raise ImageNotFound(f'"{name}" fits several images: {", ".join(digest[:16] for digest in matches)}')
+        if not matches:
+            have = ", ".join(sorted(self._named())) or "none; build one: tvsnap image build terminal"
+            raise ImageNotFound(f'image "{name}" not found; have: {have} (tvsnap image ls)')
+        directory = self._images / matches[0]
+        return Manifest.read(directory).image(directory, names.get(matches[0], ""))
+
+    def list(self) -> builtins.list[Image]:
+        """All images, sorted by name: one with several names comes once for each, those without a name last."""
+        named = self._named()
+        entries = sorted(named.items())
+        entries += [("", digest) for digest in self._digests() if digest not in named.values()]
+        return [Manifest.read(self._images / digest).image(self._images / digest, name) for name, digest in entries]
+
+    def manifest(self, image: Image) -> Manifest:
+        """What is recorded about an image beyond what it is."""
+        return Manifest.read(image.rootfs.parent)
+
+    def remove(self, name: str) -> Image:
+        """Removes a name, and the image with it if it has no other; by digest, the image with all its names.
+
+        Returns:
+            What was removed.
+
+        Raises:
+            ImageNotFound: see `get`.
+        """
+        image = self.get(name)
+        named = self._named()
+        doomed = [name] if name in named else [known for known, digest in named.items() if digest == image.digest]
+        for known in doomed:
+            (self._names / known).unlink(missing_ok=True)
+        if image.digest not in self._named().values():
+            self._discard(image.digest)
+        return image
+
+    def build(
+        self, source: Path | str, *, name: str | None = None, progress: BuildProgress | None = None, force: bool = False
+    ) -> Image:
+        """Builds the image that an image.yaml describes, unless it is there already.
+
+        If another process builds the same, waits for it and returns what that made.
+
+        Args:
+            source: the folder with the image.yaml.
+            name: for the image; by default the one that image.yaml says.
+            progress: told what happens.
+            force: build even if nothing changed, as to get newer packages. If they differ, the name moves on to the
+                new image and the old one stays, without a name.
+
+        Raises:
+            ImageSpecError: image.yaml is missing or wrong.
+            ImageBuildError: a step failed; nothing of the build is left.
+            MachineLacks: this machine lacks what is needed.
+        """
+        progress = progress or Silent()
+        spec = load_spec(Path(source))
+        name = name or spec.name
+        self.sweep()
+        recipe = recipe_of(spec)
+        digest = None if force else self._built(recipe)
+        if digest is None:
+            digest = self._build(spec, name, recipe, progress, force)
+        self._write_reference(self._names / name, digest)
+        return self.get(name)
+
+    def sweep(self) -> None:
+        """Removes what builds and removals left that did not come to their end."""
+        for path in self._entries(".removed-"):
+            with contextlib.suppress(FileNotFoundError):
+                remove_tree(path)
+        for path in self._entries(".build-"):
+            with _locked(path, wait=False) as mine:
+                if mine:
+                    _empty(path)
+        for folder in (self._names, self._recipes):
+            for reference in tuple(folder.iterdir()) if folder.is_dir() else ():
+                # What a crash left half-way: a reference under a temporary name, or to an image that is gone.
+                if reference.name.startswith(".") or self._read_reference(reference) is None:
+                    reference.unlink(missing_ok=True)
+
+    def _build(self, spec: ImageSpec, name: str, recipe: str, progress: BuildProgress, force: bool) -> str:
+        if os.geteuid() != 0:
+            raise MachineLacks("building an image needs root's rights: its files have many owners (sudo tvsnap ...)")
+        self._names.mkdir(parents=True, exist_ok=True)
+        self._recipes.mkdir(exist_ok=True)
+        directory = self._images / f".build-{recipe[:32]}"
+        with _locked(directory, wait=False) as mine:
+            if mine:
+                return self._build_locked(spec, name, recipe, directory, progress)
+        progress.output("another process builds this image: waiting for it")
+        with _locked(directory, wait=True):
+            # It was built this moment, whatever was asked.
+            return self._built(recipe) or self._build_locked(spec, name, recipe, directory, progress)
+
+    def _build_locked(self, spec: ImageSpec, name: str, recipe: str, directory: Path, progress: BuildProgress) -> str:
+        started = time.time()
+        work, result = directory / "work", directory / "image"
+        try:
+            _empty(directory)
+            work.mkdir()
+            result.mkdir()
+            tree = build_tree(spec, work, result / ROOTFS, result / BUILD_LOG, self._cache, progress)
+            Manifest(
+                format=FORMAT,
+                name=name,
+                digest=tree.digest,
+                recipe=recipe,
+                environment=spec.environment,
+                env=tree.env,
+                workdir=tree.workdir,
+                user=tree.user,
+                hostname=spec.hostname,
+                size=tree.size,
+                created=time.time(),
+                source=str(spec.folder),
+                build_seconds=round(time.time() - started, 3),
+            ).write(result)
+            os.sync()
+            # If the very same image is there, it stays: live sandboxes may stand on it.
+            with contextlib.suppress(OSError):
+                result.rename(self._images / tree.digest)
+            self._write_reference(self._recipes / recipe, tree.digest)
+            return tree.digest
+        finally:
+            _empty(directory)
+
+    def _built(self, recipe: str) -> str | None:
+        return self._read_reference(self._recipes / recipe)
+
+    def _named(self) -> dict[str, str]:
+        """Every name and its digest; names whose image is gone are left out."""
+        found = {}
+        if self._names.is_dir():
+            for path in self._names.iterdir():
+                digest = None if path.name.startswith(".") else self._read_reference(path)
+                if digest is not None:
+                    found[path.name] = digest
+        return found
+
+    def _digests(self) -> tuple[str, ...]:
+        return tuple(sorted(path.name for path in self._entries("") if _DIGEST.fullmatch(path.name)))
+
+    def _entries(self, prefix: str) -> tuple[Path, ...]:
+        if not self._images.is_dir():
+            return ()
+        return tuple(path for path in self._images.iterdir() if path.name.startswith(prefix))
+
+    def _read_reference(self, path: Path) -> str | None:
+        try:
+            digest = path.read_text(encoding="ascii").strip()
+        except (FileNotFoundError, UnicodeDecodeError):
+            return None
+        return digest if _DIGEST.fullmatch(digest) and (self._images / digest).is_dir() else None
+
+    def _write_reference(self, path: Path, digest: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+        temporary.write_text(digest + "\n", encoding="ascii")
+        temporary.replace(path)
+
+    def _discard(self, digest: str) -> None:
+        doomed = self._images / f".removed-{digest}-{secrets.token_hex(4)}"
+        (self._images / digest).rename(doomed)
+        remove_tree(doomed)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, *, wait: bool) -> Iterator[bool]:
+    """Holds the lock of a build directory, which is made if need be and goes with the lock's release if it is empty.
+
+    Yields:
+        Whether the lock was got; always, if `wait`.
+    """
+    descriptor = _acquire(directory, wait)
+    if descriptor is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        # The lock's file goes last but for the directory: whoever finds it sees a directory that has an owner.
+        with contextlib.suppress(OSError):
+            if [entry.name for entry in os.scandir(directory)] == [_LOCK]:
+                (directory / _LOCK).unlink()
+                directory.rmdir()
+        os.close(descriptor)
+
+
+def _acquire(directory: Path, wait: bool) -> int | None:
+    while True:
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            # The holder before us may have removed the file that we opened.
+            if os.path.samestat(os.fstat(descriptor), os.stat(directory / _LOCK)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _empty(directory: Path) -> None:
+    for entry in tuple(os.scandir(directory)):
+        if entry.name != _LOCK:
+            remove_entry(Path(entry.path))
