@@ -40,7 +40,7 @@ def terminal_image(tvsnap_home: Path) -> Image:
     from tvsnap.images import ImageStore
 
     try:
-        return ImageStore(tvsnap_home).build("terminal")
+        return ImageStore(tvsnap_home).build(Path(__file__).parents[1] / "images" / "terminal")
     except MachineLacks as lack:
         pytest.skip(str(lack))
 
