@@ -1,0 +1,397 @@
+"""The local backend: sandboxes in namespaces on this machine, forked from CRIU checkpoints. No daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import platform
+import secrets
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from tvsnap.backends.base import Captures, Limits, ReapReport, SnapshotInfo
+from tvsnap.backends.local import observe
+from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
+from tvsnap.backends.local.criu import LOG, Criu
+from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_version, find_criu
+from tvsnap.backends.local.sandbox import LocalSandbox
+from tvsnap.backends.local.storage import open_storage
+from tvsnap.errors import InfrastructureError, MachineLacks, NotCheckpointable, SnapshotUnusable
+from tvsnap.graph.owners import is_alive
+from tvsnap.guest.protocol import INIT
+from tvsnap.images import UID_BASE, UID_COUNT, Image
+
+GUEST = Path(observe.__file__).parents[2] / "guest"
+FORMAT = 1
+"""Version of the snapshots' layout on disk; others are unusable."""
+COLUMNS, ROWS = 80, 24
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_MANIFEST = "manifest.json"
+_ROOT = Path("/run/root")
+"""Where launch.c mounts a sandbox's root, in a mount namespace of its own."""
+_ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "TERM": "xterm",
+    "PAGER": "cat",
+    "LANG": "C.UTF-8",
+}
+
+
+class LocalBackend:
+    """Sandboxes of one owner (process) on one data directory. See `tvsnap.backends.base.Backend`."""
+
+    name = "local"
+
+    def __init__(self, home: Path, owner: str) -> None:
+        """Opens the backend.
+
+        Args:
+            home: the data directory.
+            owner: this process's claim on it; what it leaves behind is known by that name.
+
+        Raises:
+            MachineLacks: something is missing that it cannot do without; the message says what goes on without it.
+        """
+        self._home = home
+        self._owner = owner
+        if os.geteuid() != 0:
+            raise MachineLacks("the local backend needs root for namespaces, mounts and CRIU; run as root (tvsnap doctor)")
+        if platform.system() != "Linux":
+            raise MachineLacks(f"the local backend needs Linux, this is {platform.system()}")
+        for program in (observe.LAUNCH, GUEST / "tvsnap-init"):
+            if not program.exists():
+                raise MachineLacks(f"{program.name} was not built with the package; make native")
+        self._criu = _usable_criu()
+        self.captures = Captures(processes=self._criu is not None, shell=self._criu is not None)
+        tag = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
+        self._cgroups = CgroupTree.find(tag)
+        self._storage = open_storage(home)
+        self._live, self._snapshots, self._temporary = (
+            self._storage.path / name for name in ("live", "snapshots", "tmp")
+        )
+        for directory in (self._live, self._snapshots, self._temporary):
+            directory.mkdir(exist_ok=True, mode=0o700)
+        self._guest_layer = _install_guest(home / "guest")
+        self._numbers = itertools.count(1)
+        self._sandboxes: dict[str, LocalSandbox] = {}
+        self._trees: dict[str, observe.ImageTree] = {}
+        self._lock = threading.Lock()
+        self._template()
+
+    # -- sandboxes ----------------------------------------------------------------------------------------------------
+
+    def start(self, image: Image, limits: Limits) -> LocalSandbox:
+        with self._new(image, limits, self._template(), self._guest_layer) as (options, build):
+            environment = {**_ENVIRONMENT, **image.env}
+            command = [INIT, "serve", str(COLUMNS), str(ROWS), image.user, image.workdir]
+            run = subprocess.run(
+                [observe.LAUNCH, "start", *options, "--hostname", image.hostname, "--", *command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+            )
+            if run.returncode:
+                raise InfrastructureError(f"a sandbox of {image.name} did not start: {run.stderr.strip()}")
+            return build(int(run.stdout))
+
+    def fork(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+        directory = self._snapshots / snapshot
+        manifest = self._manifest(snapshot)
+        if self._criu is None:
+            raise SnapshotUnusable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
+        guest = self._home / "guest" / manifest["guest"]
+        if not guest.exists():
+            raise SnapshotUnusable(f"snapshot {snapshot} was taken by another version of tvsnap")
+        with self._new(image, limits, directory / "files", guest) as (options, build):
+            images = os.open(directory / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                init = self._criu.restore(
+                    images,
+                    _ROOT,
+                    [f"mnt[{name}]:/dev/{name}" for name in _DEVICES],
+                    [str(observe.LAUNCH), "restore", *options, "--"],
+                )
+            finally:
+                os.close(images)
+            return build(init)
+
+    @contextlib.contextmanager
+    def _new(self, image: Image, limits: Limits, layer: Path, guest: Path) -> Iterator[tuple]:  # type: ignore[type-arg]
+        """Prepares what a new sandbox stands on, and takes it away again if the sandbox fails to start."""
+        id = f"{self._owner}.{next(self._numbers)}"
+        live = self._live / id
+        cgroup = self._cgroups.create(self._owner, id, limits)
+        try:
+            try:
+                self._storage.copy(layer, live)
+            except FileNotFoundError:
+                raise SnapshotUnusable(f"the files of {layer.parent.name} are gone") from None
+            options = [item for path in cgroup.paths for item in ("--cgroup", str(path))]
+            if self._storage.device:
+                options += ["--pool", self._storage.device]
+            else:
+                options += ["--pool-dir", str(self._storage.path)]
+            options += ["--live", f"live/{id}", "--lower", str(guest), "--lower", str(image.rootfs)]
+            options += ["--ids", str(UID_BASE), str(UID_COUNT)]
+            yield options, lambda init: self._adopt(id, image, limits, init, live, cgroup, guest)
+        except BaseException:
+            cgroup.destroy()
+            self._storage.delete(live)
+            raise
+
+    def _adopt(
+        self, id: str, image: Image, limits: Limits, init: int, live: Path, cgroup: Cgroup, guest: Path
+    ) -> LocalSandbox:
+        sandbox = LocalSandbox(
+            id,
+            image,
+            limits,
+            init=init,
+            layer=live,
+            cgroup=cgroup,
+            tree=self._tree(image, guest),
+            checkpoint=self._checkpoint,
+            discard=self._discard,
+        )
+        with self._lock:
+            self._sandboxes[id] = sandbox
+        try:
+            sandbox.guest()
+        except BaseException:
+            sandbox.close()
+            raise
+        return sandbox
+
+    def _tree(self, image: Image, guest: Path) -> observe.ImageTree:
+        key = f"{image.digest} {guest.name}"
+        with self._lock:
+            if key not in self._trees:
+                self._trees[key] = observe.ImageTree(guest, image.rootfs)
+            return self._trees[key]
+
+    def _discard(self, sandbox: LocalSandbox) -> None:
+        with self._lock:
+            self._sandboxes.pop(sandbox.id, None)
+        self._storage.delete(sandbox.layer)
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def _checkpoint(self, sandbox: LocalSandbox) -> SnapshotInfo:
+        """Dumps the processes, and copies the files while they stand still; then names the result."""
+        if self._criu is None:
+            raise NotCheckpointable("this machine has no CRIU: states are rebuilt by replay (tvsnap doctor)")
+        started = time.perf_counter()
+        id = secrets.token_hex(8)
+        unfinished = self._temporary / f"{self._owner}.{id}"
+        unfinished.mkdir(mode=0o700)
+        (unfinished / "criu").mkdir()
+        (unfinished / "criu").chmod(0o755)
+        images = os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        processes = tuple(process.command for process in sandbox.processes()[1:])
+        copied = 0.0
+
+        def copy_files() -> None:
+            nonlocal copied
+            begin = time.perf_counter()
+            self._storage.copy(sandbox.layer, unfinished / "files")
+            copied = time.perf_counter() - begin
+
+        try:
+            sandbox.disconnect()
+            begin = time.perf_counter()
+            self._criu.dump(
+                sandbox.init,
+                images,
+                [f"mnt[/dev/{name}]:{name}" for name in _DEVICES],
+                [str(observe.LAUNCH), "dump", str(sandbox.init), "--"],
+                copy_files,
+            )
+            frozen = time.perf_counter() - begin
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(LOG, dir_fd=images)
+            sizes = {}
+            for entry in os.scandir(unfinished / "criu"):
+                sizes[entry.name] = entry.stat().st_size
+                os.chmod(entry.path, 0o644)  # the restored root, an unprivileged user of the host, reads them too
+            info = SnapshotInfo(
+                id=id,
+                captures=Captures(processes=True, shell=True),
+                size=sum(sizes.values()) + _size_of(unfinished / "files" / "upper"),
+                duration=time.perf_counter() - started,
+                frozen=frozen,
+                processes=processes,
+            )
+            manifest = {"format": FORMAT, "guest": self._guest_layer.name, "images": sizes, **asdict(info)}
+            (unfinished / _MANIFEST).write_text(json.dumps(manifest))
+            unfinished.rename(self._snapshots / id)
+        except BaseException as error:
+            self._remove_snapshot(unfinished)
+            if isinstance(error, OSError):
+                raise InfrastructureError(f"no snapshot could be written: {error.strerror}") from error
+            raise
+        finally:
+            os.close(images)
+        return info
+
+    def _manifest(self, snapshot: str) -> dict:  # type: ignore[type-arg]
+        """Returns a snapshot's manifest once all that it names is there in full."""
+        directory = self._snapshots / snapshot
+        try:
+            manifest = json.loads((directory / _MANIFEST).read_text())
+            if manifest["format"] != FORMAT:
+                raise SnapshotUnusable(f"snapshot {snapshot} has format {manifest['format']}, not {FORMAT}")
+            for name, size in manifest["images"].items():
+                if (directory / "criu" / name).stat().st_size != size:
+                    raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not of {size} bytes")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+        return dict(manifest)
+
+    def snapshots(self) -> Iterator[str]:
+        for entry in os.scandir(self._snapshots):
+            if os.path.exists(f"{entry.path}/{_MANIFEST}"):
+                yield entry.name
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        """Deletes a snapshot; first its manifest, so that a half deleted one is no snapshot."""
+        directory = self._snapshots / snapshot
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(directory / _MANIFEST)
+        self._remove_snapshot(directory)
+
+    def _remove_snapshot(self, directory: Path) -> None:
+        self._storage.delete(directory / "files")
+        shutil.rmtree(directory, ignore_errors=True)
+
+    # -- housekeeping -------------------------------------------------------------------------------------------------
+
+    def reap(self) -> ReapReport:
+        sandboxes = snapshots = temporary = 0
+        for owner in self._cgroups.owners():
+            if owner == self._owner or is_alive(self._home, owner):
+                continue
+            for cgroup in self._cgroups.sandboxes(owner):
+                sandboxes += cgroup.destroy()
+            self._cgroups.remove_owner(owner)
+        for entry in os.scandir(self._live):
+            if entry.name != "template" and not self._in_use(entry.name):
+                self._storage.delete(Path(entry.path))
+                temporary += 1
+        for entry in os.scandir(self._temporary):
+            if not self._in_use(entry.name):
+                self._remove_snapshot(Path(entry.path))
+                temporary += 1
+        for entry in os.scandir(self._snapshots):
+            if not os.path.exists(f"{entry.path}/{_MANIFEST}"):
+                self._remove_snapshot(Path(entry.path))
+                snapshots += 1
+        return ReapReport(sandboxes, snapshots, temporary)
+
+    def _in_use(self, name: str) -> bool:
+        owner = name.split(".")[0]
+        return owner == self._owner or is_alive(self._home, owner)
+
+    def disk_usage(self) -> Mapping[str, int]:
+        usage = {"snapshots": 0, "sandboxes": 0}
+        for snapshot in self.snapshots():
+            with contextlib.suppress(SnapshotUnusable):
+                usage["snapshots"] += self._manifest(snapshot)["size"]
+        for entry in os.scandir(self._live):
+            usage["sandboxes"] += _size_of(Path(entry.path) / "upper")
+        return usage
+
+    def close(self) -> None:
+        with self._lock:
+            sandboxes = list(self._sandboxes.values())
+        for sandbox in sandboxes:
+            sandbox.close()
+        self._cgroups.remove_owner(self._owner)
+        self._storage.close()
+
+    def _template(self) -> Path:
+        """Returns an empty writable layer, from which each fresh sandbox's is copied."""
+        template = self._live / "template"
+        if not (template / "ready").exists():
+            unfinished = self._temporary / f"{self._owner}.template"
+            self._storage.create(unfinished)
+            for name in ("upper", "work"):
+                (unfinished / name).mkdir()
+                os.chown(unfinished / name, UID_BASE, UID_BASE)
+                os.chmod(unfinished / name, 0o755)
+            (unfinished / "ready").touch()
+            try:
+                unfinished.rename(template)
+            except OSError:  # another process was quicker
+                self._storage.delete(unfinished)
+        return template
+
+
+def _usable_criu() -> Criu | None:
+    """Returns CRIU, or None where its lack was accepted by `TVSNAP_WITHOUT_CRIU=1`."""
+    binary = find_criu()
+    if binary is not None and criu_version(binary) >= OLDEST_CRIU:
+        return Criu(binary)
+    if os.environ.get("TVSNAP_WITHOUT_CRIU"):
+        return None
+    wanted = ".".join(map(str, OLDEST_CRIU))
+    have = f"{binary} is too old" if binary else "none was found"
+    raise MachineLacks(
+        f"CRIU {wanted} or newer is needed to snapshot live processes, {have}; make setup builds it, "
+        f"TVSNAP_WITHOUT_CRIU=1 goes on without snapshots (tvsnap doctor)"
+    )
+
+
+def _install_guest(directory: Path) -> Path:
+    """Puts what each sandbox needs of ours into a layer of its own, above any image; one for each version of it."""
+    files = {"init": (GUEST / "tvsnap-init").read_bytes(), "rc": (GUEST / "rc").read_bytes()}
+    version = hashlib.sha256(b"2" + files["init"] + files["rc"]).hexdigest()[:16]
+    layer = directory / version
+    if layer.exists():
+        return layer
+    directory.mkdir(exist_ok=True, mode=0o711)
+    unfinished = directory / f".{version}.{secrets.token_hex(4)}"
+    for name in ("proc", "sys", "dev/pts", "dev/shm", "run/tvsnap"):
+        (unfinished / name).mkdir(parents=True)
+    for device in _DEVICES:
+        (unfinished / "dev" / device).touch()
+    for name, target in (
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ):
+        (unfinished / "dev" / name).symlink_to(target)
+    (unfinished / "dev" / "shm").chmod(0o1777)
+    for name, data in files.items():
+        path = unfinished / "run" / "tvsnap" / name
+        path.write_bytes(data)
+        path.chmod(0o755)
+    for parent, _, names in os.walk(unfinished):
+        for name in (".", *names, *os.listdir(parent)):
+            os.lchown(os.path.join(parent, name), UID_BASE, UID_BASE)
+    unfinished.chmod(0o755)
+    try:
+        unfinished.rename(layer)
+    except OSError:  # another process was quicker
+        shutil.rmtree(unfinished)
+    return layer
+
+
+def _size_of(upper: Path) -> int:
+    """Returns bytes on disk of the files in a writable layer."""
+    total = 0
+    for parent, _, names in os.walk(upper):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
+    return total

@@ -1,0 +1,159 @@
+"""Control groups of sandboxes: limits, and the list of their processes. Version 2, or version 1 (also hybrid)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvsnap.backends.base import Limits
+from tvsnap.errors import MachineLacks
+
+_V1_CONTROLLERS = ("memory", "pids", "cpu", "freezer")
+_PERIOD_US = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupTree:
+    """The groups of one data directory: `tvsnap/TAG/OWNER/SANDBOX` in each hierarchy.
+
+    Attributes:
+        roots: the group `tvsnap/TAG` in each hierarchy in use.
+        unified: whether that is the one of version 2.
+    """
+
+    roots: tuple[Path, ...]
+    unified: bool
+
+    @classmethod
+    def find(cls, tag: str) -> CgroupTree:
+        """Returns the tree for a data directory.
+
+        Args:
+            tag: tells data directories apart.
+
+        Raises:
+            MachineLacks: no hierarchy offers memory and process limits, or there are no rights.
+        """
+        mounts: dict[str, Path] = {}
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _, where, kind, options, *_ = line.split()
+            if kind == "cgroup2":
+                mounts["unified"] = Path(where)
+            elif kind == "cgroup":
+                for controller in options.split(","):
+                    if controller in _V1_CONTROLLERS:
+                        mounts[controller] = Path(where)
+        unified = mounts.get("unified")
+        if unified and {"memory", "pids"} <= set((unified / "cgroup.controllers").read_text().split()):
+            return cls((unified / "tvsnap" / tag,), True)
+        if {"memory", "pids"} <= mounts.keys():
+            hierarchies = dict.fromkeys(mounts[name] for name in _V1_CONTROLLERS if name in mounts)
+            return cls(tuple(mount / "tvsnap" / tag for mount in hierarchies), False)
+        raise MachineLacks("no cgroup hierarchy offers the controllers memory and pids (tvsnap doctor)")
+
+    def create(self, owner: str, sandbox: str, limits: Limits) -> Cgroup:
+        """Makes the groups of a sandbox and sets its limits."""
+        paths = []
+        try:
+            for root in self.roots:
+                path = root / owner / sandbox
+                if self.unified:
+                    self._delegate(path)
+                path.mkdir(parents=True)
+                paths.append(path)
+                for name, value in self._settings(limits):
+                    if (path / name).exists():
+                        (path / name).write_text(value)
+        except PermissionError as error:
+            raise MachineLacks(f"no rights to make control groups: {error.filename} (run as root)") from None
+        return Cgroup(tuple(paths))
+
+    def owners(self) -> Iterator[str]:
+        """Yields the owners that have groups here."""
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self.roots[0]):
+                if entry.is_dir():
+                    yield entry.name
+
+    def sandboxes(self, owner: str) -> Iterator[Cgroup]:
+        """Yields the groups of an owner's sandboxes."""
+        names: dict[str, None] = {}
+        for root in self.roots:
+            with contextlib.suppress(FileNotFoundError):
+                names.update((entry.name, None) for entry in os.scandir(root / owner) if entry.is_dir())
+        for name in names:
+            yield Cgroup(tuple(root / owner / name for root in self.roots))
+
+    def remove_owner(self, owner: str) -> None:
+        """Removes an owner's groups once its sandboxes are gone, and those above if nobody else uses them."""
+        for root in self.roots:
+            for path in (root / owner, root, root.parent):
+                try:
+                    path.rmdir()
+                except OSError:
+                    break
+
+    @staticmethod
+    def _delegate(path: Path) -> None:
+        """Switches the controllers on along the way down, as version 2 wants it."""
+        for ancestor in list(path.parents)[2::-1]:
+            ancestor.mkdir(exist_ok=True)
+        for ancestor in list(path.parents)[3::-1]:
+            have = set((ancestor / "cgroup.controllers").read_text().split())
+            wanted = [f"+{name}" for name in ("memory", "pids", "cpu") if name in have]
+            with contextlib.suppress(OSError):
+                (ancestor / "cgroup.subtree_control").write_text(" ".join(wanted))
+
+    def _settings(self, limits: Limits) -> Iterator[tuple[str, str]]:
+        quota = int(limits.cpus * _PERIOD_US)
+        if self.unified:
+            yield "memory.max", str(limits.memory)
+            yield "memory.swap.max", "0"
+            if quota:
+                yield "cpu.max", f"{quota} {_PERIOD_US}"
+        else:
+            yield "memory.limit_in_bytes", str(limits.memory)
+            yield "memory.memsw.limit_in_bytes", str(limits.memory)
+            if quota:
+                yield "cpu.cfs_quota_us", str(quota)
+        yield "pids.max", str(limits.processes)
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """The groups of one sandbox, one in each hierarchy."""
+
+    paths: tuple[Path, ...]
+
+    @property
+    def name(self) -> str:
+        return self.paths[0].name
+
+    def pids(self) -> list[int]:
+        """Returns the processes in it, as the host sees them; none if it is gone."""
+        found: set[int] = set()
+        for path in self.paths[:1]:
+            with contextlib.suppress(FileNotFoundError, OSError):
+                found.update(int(line) for line in (path / "cgroup.procs").read_text().split())
+        return sorted(found)
+
+    def destroy(self) -> bool:
+        """Kills all in it and removes it; returns whether it is gone. Waits 5 s at most."""
+        deadline = time.monotonic() + 5
+        while True:
+            for path in self.paths:
+                with contextlib.suppress(OSError):
+                    for pid in (path / "cgroup.procs").read_text().split():
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(int(pid), 9)
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+            if not any(path.exists() for path in self.paths):
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)

@@ -1,0 +1,218 @@
+"""CRIU, driven by its RPC protocol over `criu swrk` and a socket pair: the one place that speaks to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from tvsnap.errors import NotCheckpointable, SnapshotUnusable
+
+LOG = "criu.log"
+_TIMEOUT = 120.0
+_CGROUPS_IGNORE = 0
+_NETWORK_LOCK_SKIP = 3
+_DUMP, _RESTORE, _NOTIFY = 1, 2, 6
+_GHOST_LIMIT = 1 << 30
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_BOOL, _INT, _UINT, _TEXT, _ENUM = (
+    _Field.TYPE_BOOL,
+    _Field.TYPE_INT32,
+    _Field.TYPE_UINT32,
+    _Field.TYPE_STRING,
+    _Field.TYPE_INT32,
+)
+# The part of CRIU's rpc.proto that is used here: message -> field -> (number, type).
+_MESSAGES: dict[str, dict[str, tuple[int, int | str]]] = {
+    "Opts": {
+        "images_dir_fd": (1, _INT),
+        "pid": (2, _INT),
+        "leave_running": (3, _BOOL),
+        "tcp_established": (5, _BOOL),
+        "file_locks": (8, _BOOL),
+        "log_level": (9, _INT),
+        "log_file": (10, _TEXT),
+        "notify_scripts": (12, _BOOL),
+        "root": (13, _TEXT),
+        "link_remap": (18, _BOOL),
+        "rst_sibling": (26, _BOOL),
+        "manage_cgroups_mode": (34, _ENUM),
+        "ghost_limit": (35, _UINT),
+        "external": (37, _TEXT),
+        "freeze_cgroup": (44, _TEXT),
+        "timeout": (45, _UINT),
+        "network_lock": (64, _ENUM),
+    },
+    "Restored": {"pid": (1, _INT)},
+    "Notify": {"script": (1, _TEXT), "pid": (2, _INT)},
+    "Request": {"type": (1, _ENUM), "opts": (2, "Opts"), "notify_success": (3, _BOOL)},
+    "Response": {
+        "type": (1, _ENUM),
+        "success": (2, _BOOL),
+        "restore": (4, "Restored"),
+        "notify": (5, "Notify"),
+        "cr_errno": (7, _INT),
+        "cr_errmsg": (9, _TEXT),
+    },
+}
+_REPEATED = {"external"}
+
+
+def _message_classes() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="tvsnap_criu.proto", package="tvsnap.criu", syntax="proto2")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field_name, (number, kind) in fields.items():
+            field = message.field.add(name=field_name, number=number)
+            field.label = _Field.LABEL_REPEATED if field_name in _REPEATED else _Field.LABEL_OPTIONAL
+            if isinstance(kind, str):
+                field.type, field.type_name = _Field.TYPE_MESSAGE, f".tvsnap.criu.{kind}"
+            else:
+                field.type = kind  # type: ignore[assignment]
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)  # type: ignore[no-untyped-call]
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tvsnap.criu.{name}"))  # type: ignore[no-untyped-call]
+        for name in _MESSAGES
+    }
+
+
+_TYPES = _message_classes()
+
+
+@dataclass(frozen=True, slots=True)
+class Criu:
+    """A CRIU binary. Each request runs a process of its own, which ends with the request."""
+
+    binary: Path
+
+    def dump(
+        self, pid: int, images: int, external: Sequence[str], enter: Sequence[str], on_frozen: Callable[[], None]
+    ) -> None:
+        """Writes the process tree below `pid` to a directory; the tree goes on afterwards.
+
+        Args:
+            pid: the tree's root, as the host sees it.
+            images: descriptor of the directory.
+            external: mounts that the host provides, as `mnt[PATH]:NAME`.
+            enter: a command line that runs CRIU where it must be (the sandbox's network namespace).
+            on_frozen: called while the tree stands still and its memory has been written.
+
+        Raises:
+            NotCheckpointable: with CRIU's reason.
+        """
+        options = self._options(images, external)
+        options.pid = pid
+        options.leave_running = True
+        options.notify_scripts = True
+        options.link_remap = True
+        options.network_lock = _NETWORK_LOCK_SKIP
+
+        def notified(script: str) -> None:
+            if script == "post-dump":
+                on_frozen()
+
+        response, errors = self._request(_DUMP, options, enter, notified)
+        if response is None or not response.success:
+            raise NotCheckpointable(_reason(images, response, errors))
+
+    def restore(self, images: int, root: Path, external: Sequence[str], enter: Sequence[str]) -> int:
+        """Brings a dumped tree back to life as a child of this process.
+
+        Args:
+            images: descriptor of the directory that `dump` wrote.
+            root: where the tree's root file system is mounted, in CRIU's mount namespace.
+            external: what provides the mounts named at the dump, as `mnt[NAME]:PATH`.
+            enter: a command line that prepares namespaces and mounts and becomes CRIU.
+
+        Returns:
+            The process id of the tree's root.
+
+        Raises:
+            SnapshotUnusable: with CRIU's reason.
+        """
+        options = self._options(images, external)
+        options.root = str(root)
+        options.rst_sibling = True
+        response, errors = self._request(_RESTORE, options, enter, lambda script: None)
+        if response is None or not response.success:
+            raise SnapshotUnusable(_reason(images, response, errors))
+        return int(response.restore.pid)
+
+    def _options(self, images: int, external: Sequence[str]) -> Any:
+        options = _TYPES["Opts"]()
+        options.images_dir_fd = images
+        options.log_file = LOG
+        options.log_level = 2
+        options.file_locks = True
+        options.tcp_established = True
+        options.manage_cgroups_mode = _CGROUPS_IGNORE
+        options.ghost_limit = _GHOST_LIMIT
+        options.external.extend(external)
+        return options
+
+    def _request(
+        self, kind: int, options: Any, enter: Sequence[str], notified: Callable[[str], None]
+    ) -> tuple[Any, str]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            with theirs:
+                process = subprocess.Popen(
+                    [*enter, str(self.binary), "swrk", str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                )
+            ours.settimeout(_TIMEOUT)
+            try:
+                response = self._converse(ours, kind, options, notified)
+            except OSError:
+                response = None
+            except BaseException:
+                process.kill()
+                raise
+            finally:
+                ours.close()
+                if response is None if "response" in locals() else True:
+                    process.kill()
+                assert process.stderr is not None
+                errors = b"" if response is not None and response.success else process.stderr.read()
+                process.stderr.close()
+                process.wait()
+        return response, errors.decode(errors="replace").strip()
+
+    @staticmethod
+    def _converse(channel: socket.socket, kind: int, options: Any, notified: Callable[[str], None]) -> Any:
+        channel.send(_TYPES["Request"](type=kind, opts=options).SerializeToString())
+        while data := channel.recv(65536):
+            response = _TYPES["Response"].FromString(data)
+            if response.type != _NOTIFY:
+                return response
+            notified(response.notify.script)
+            channel.send(_TYPES["Request"](type=_NOTIFY, notify_success=True).SerializeToString())
+        return None
+
+
+def _reason(images: int, response: Any, errors: str) -> str:
+    """Finds CRIU's reason: in its log, where harmless complaints come before the real one; else what it printed."""
+    try:
+        descriptor = os.open(LOG, os.O_RDONLY | os.O_CLOEXEC, dir_fd=images)
+        with open(descriptor, errors="replace") as log:
+            lines = [line for line in log if "Error (" in line]
+    except OSError:
+        lines = []
+    told = [re.sub(r"^.*Error \([^)]*\): ", "", line).strip() for line in lines if "RLIMIT_NOFILE" not in line]
+    if told:
+        return "CRIU: " + "; ".join(dict.fromkeys(told[:3]))
+    if response is not None and response.cr_errmsg:
+        return f"CRIU: {response.cr_errmsg.strip()}"
+    return f"CRIU: {errors or 'it ended without an answer'}"

@@ -1,0 +1,284 @@
+/* Host-side helper of the local backend: prepares namespaces, mounts and cgroups, then execs.
+ *
+ * One short-lived static program, because none of this can be done safely inside a threaded Python process.
+ * All mounts are made in a mount namespace of its own, so the host's mount table stays as it is.
+ *
+ *   tvsnap-launch start   OPTIONS... -- INIT ARG...   a new sandbox: prints its PID 1's process id, and ends
+ *   tvsnap-launch restore OPTIONS... -- CRIU ARG...   becomes CRIU, in a fresh network namespace, the root mounted
+ *   tvsnap-launch dump PID           -- CRIU ARG...   becomes CRIU, in that sandbox's network namespace
+ *   tvsnap-launch walk FD            reads the tree below directory FD; see walk()
+ *
+ * Options:  --cgroup DIR     join it (repeatable)
+ *           --pool DEVICE    block device of the btrfs pool; or --pool-dir DIR, where it lies on a btrfs of the host
+ *           --live PATH      the sandbox's subvolume, relative to the pool; holds upper/ and work/
+ *           --lower DIR      lower layers, topmost first (repeatable)
+ *           --ids BASE COUNT the user namespace's range
+ *           --hostname NAME
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom", "tty"};
+
+#define ROOT "/run/root" /* also known to backend.py */
+#define POOL "/run/pool"
+
+enum { UPPER_FD = 100, LOWER_FD = 101, MAX_LOWERS = 8 };
+
+static struct {
+    const char *cgroups[16], *pool, *pool_dir, *live, *lowers[MAX_LOWERS], *hostname;
+    int cgroup_count, lower_count;
+    unsigned long id_base, id_count;
+    char **command;
+} O;
+
+static void fail(const char *what) {
+    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static void check(bool ok, const char *what) {
+    if (!ok) fail(what);
+}
+
+static void write_file(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    check(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text), path);
+    close(fd);
+}
+
+static void join_cgroups(void) {
+    char path[4096];
+    for (int i = 0; i < O.cgroup_count; i++) {
+        snprintf(path, sizeof path, "%s/cgroup.procs", O.cgroups[i]);
+        write_file(path, "0");
+    }
+}
+
+static void move_fd(const char *path, int number) {
+    int fd = open(path, O_PATH | O_DIRECTORY);
+    check(fd >= 0, path);
+    check(dup3(fd, number, O_CLOEXEC) >= 0, "dup3");
+    close(fd);
+}
+
+/* A network namespace of its own, with loopback only. Every port may be bound: it is the sandbox's alone. */
+static void fresh_network(void) {
+    check(unshare(CLONE_NEWNET) == 0, "network namespace");
+    int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq up = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    check(s >= 0 && ioctl(s, SIOCSIFFLAGS, &up) == 0, "loopback");
+    close(s);
+    write_file("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+    write_file("/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
+}
+
+/* Mounts the sandbox's root at ROOT, in a mount namespace of our own, below a tmpfs that hides the host's /run: every
+ * user may pass through it, which the data directory need not allow, and a CRIU that keeps its files in /run finds it
+ * empty and quick. Layers are named by descriptors: no path of the host shows inside. */
+static void mount_root(void) {
+    char path[4096], options[512];
+    check(unshare(CLONE_NEWNS) == 0, "mount namespace");
+    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "private mounts");
+    for (int i = 0; i < O.lower_count; i++) move_fd(O.lowers[i], LOWER_FD + i);
+    if (O.pool_dir) {
+        snprintf(path, sizeof path, "%s/%s", O.pool_dir, O.live);
+        move_fd(path, UPPER_FD);
+    }
+    check(mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") == 0, "mount of /run");
+    check(mkdir(ROOT, 0755) == 0, ROOT);
+    if (O.pool) {
+        check(mkdir(POOL, 0700) == 0, POOL);
+        check(mount(O.pool, POOL, "btrfs", MS_NOATIME, "user_subvol_rm_allowed") == 0, "mount of the pool");
+        snprintf(path, sizeof path, POOL "/%s", O.live);
+        move_fd(path, UPPER_FD);
+    }
+    int n = snprintf(options, sizeof options, "upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
+                     UPPER_FD, UPPER_FD);
+    for (int i = 0; i < O.lower_count; i++)
+        n += snprintf(options + n, sizeof options - (size_t)n, "%s/proc/self/fd/%d", i ? ":" : "", LOWER_FD + i);
+    check(mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, options) == 0, "mount of the root");
+    if (O.pool) check(umount2(POOL, MNT_DETACH) == 0, "unmount of the pool");
+}
+
+static void bind_devices(void) {
+    char from[64];
+    for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++) {
+        snprintf(from, sizeof from, "/dev/%s", DEVICES[i]);
+        check(mount(from, from + 1, NULL, MS_BIND, NULL) == 0, from);
+    }
+}
+
+/* In the new namespaces: enters the root and becomes the sandbox's PID 1. */
+static void enter_sandbox(int go) {
+    char byte;
+    check(read(go, &byte, 1) == 1, "start signal");
+    close(go);
+    check(setresgid(0, 0, 0) == 0 && setresuid(0, 0, 0) == 0, "root of the user namespace");
+    /* A mount made outside this user namespace is locked; a bind of it is not, and can become the root. */
+    check(mount(ROOT, ROOT, NULL, MS_BIND, NULL) == 0 && chdir(ROOT) == 0, ROOT);
+    bind_devices();
+    check(mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0, "mount of /proc");
+    check(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5") == 0,
+          "mount of /dev/pts");
+    check(syscall(SYS_pivot_root, ".", ".") == 0, "pivot_root");
+    check(umount2(".", MNT_DETACH) == 0, "unmount of the host's root");
+    check(chdir("/") == 0, "/");
+    if (O.hostname) check(sethostname(O.hostname, strlen(O.hostname)) == 0, "host name");
+    check(setsid() >= 0, "session");
+    int null = open("/dev/null", O_RDWR);
+    for (int i = 0; i < 3; i++) check(dup2(null, i) >= 0, "dup2");
+    check(close_range(3, ~0U, 0) == 0, "close_range");
+    execve(O.command[0], O.command, environ);
+    _exit(127);
+}
+
+static int start(void) {
+    char path[64], map[64];
+    int go[2], result = dup(1);
+    signal(SIGPIPE, SIG_IGN);
+    join_cgroups();
+    fresh_network();
+    mount_root();
+    check(pipe2(go, O_CLOEXEC) == 0, "pipe");
+    /* A sibling of ours, so that the Python process is its parent and reaps it. */
+    unsigned long flags = CLONE_PARENT | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS |
+                          CLONE_NEWCGROUP;
+    long pid = syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
+    check(pid >= 0, "namespaces");
+    if (pid == 0) {
+        close(go[1]);
+        enter_sandbox(go[0]);
+    }
+    snprintf(map, sizeof map, "0 %lu %lu\n", O.id_base, O.id_count);
+    snprintf(path, sizeof path, "/proc/%ld/uid_map", pid);
+    write_file(path, map);
+    snprintf(path, sizeof path, "/proc/%ld/gid_map", pid);
+    write_file(path, map);
+    check(write(go[1], "g", 1) == 1, "start signal");
+    dprintf(result, "%ld\n", pid);
+    return 0;
+}
+
+static int restore(void) {
+    join_cgroups();
+    check(unshare(CLONE_NEWCGROUP) == 0, "cgroup namespace"); /* CRIU restores none: its children inherit this */
+    fresh_network();
+    mount_root();
+    execv(O.command[0], O.command);
+    fail(O.command[0]);
+    return 1;
+}
+
+static int dump(const char *pid) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%s/ns/net", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    check(fd >= 0 && setns(fd, CLONE_NEWNET) == 0, "the sandbox's network namespace");
+    execv(O.command[0], O.command);
+    fail(O.command[0]);
+    return 1;
+}
+
+/* ---- walk: every path below a directory, one NUL-ended record each ------------------------------------------
+ *
+ * `PATH\0TYPE MODE UID GID SIZE MTIME_NS CTIME_NS INODE RDEV OPAQUE\0`, sorted by nothing in particular.
+ * Symbolic links are never followed. Our own directory, run/tvsnap, is left out.
+ */
+#include <sys/xattr.h>
+
+static char walk_path[65536];
+
+static void walk(int directory, size_t length) {
+    DIR *d = fdopendir(directory);
+    struct dirent *e;
+    check(d != NULL, "fdopendir");
+    while ((e = readdir(d))) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        size_t n = strlen(e->d_name);
+        if (length + n + 2 > sizeof walk_path) continue;
+        walk_path[length] = '/';
+        memcpy(walk_path + length + 1, e->d_name, n + 1);
+        if (strcmp(walk_path, "/run/tvsnap") == 0) continue;
+        struct stat st;
+        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW)) continue;
+        int child = -1;
+        bool opaque = false;
+        if (S_ISDIR(st.st_mode)) {
+            child = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            char value;
+            opaque = child >= 0 && fgetxattr(child, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
+        }
+        fputs(walk_path, stdout);
+        putchar(0);
+        printf("%o %u %u %lld %lld %lld %llu %llu %d", (unsigned)st.st_mode, st.st_uid, st.st_gid, (long long)st.st_size,
+               st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec,
+               st.st_ctim.tv_sec * 1000000000LL + st.st_ctim.tv_nsec, (unsigned long long)st.st_ino,
+               (unsigned long long)st.st_rdev, opaque);
+        putchar(0);
+        if (child >= 0) walk(child, length + 1 + n);
+    }
+    closedir(d);
+}
+
+static void parse(int argc, char **argv) {
+    for (int i = 2; i < argc; i++) {
+        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(name, "--") == 0) {
+            O.command = argv + i + 1;
+            return;
+        }
+        if (strcmp(name, "--cgroup") == 0 && O.cgroup_count < 16) O.cgroups[O.cgroup_count++] = value;
+        else if (strcmp(name, "--pool") == 0) O.pool = value;
+        else if (strcmp(name, "--pool-dir") == 0) O.pool_dir = value;
+        else if (strcmp(name, "--live") == 0) O.live = value;
+        else if (strcmp(name, "--lower") == 0 && O.lower_count < MAX_LOWERS) O.lowers[O.lower_count++] = value;
+        else if (strcmp(name, "--hostname") == 0) O.hostname = value;
+        else if (strcmp(name, "--ids") == 0 && i + 2 < argc) {
+            O.id_base = strtoul(value, NULL, 10);
+            O.id_count = strtoul(argv[++i + 1], NULL, 10);
+        } else {
+            fprintf(stderr, "unknown option %s\n", name);
+            exit(2);
+        }
+        i++;
+    }
+    fprintf(stderr, "no command given\n");
+    exit(2);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "walk") == 0) {
+        walk(atoi(argv[2]), 0);
+        return fflush(stdout) ? 1 : 0;
+    }
+    if (argc > 4 && strcmp(argv[1], "dump") == 0) {
+        O.command = argv + 4;
+        return dump(argv[2]);
+    }
+    if (argc < 3) return 2;
+    parse(argc, argv);
+    if (strcmp(argv[1], "start") == 0) return start();
+    if (strcmp(argv[1], "restore") == 0) return restore();
+    return 2;
+}

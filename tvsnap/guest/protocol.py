@@ -1,0 +1,228 @@
+"""The wire protocol of a sandbox's PID 1 (init.c), and a client for it.
+
+A frame is a 32-bit little-endian length and that many bytes. A request is an operation letter and fields, each with a
+32-bit length before it. An answer is a type letter and a payload:
+
+    r timeout limit command                      run in the shell      O* X | B (terminal busy) | E
+    e timeout limit user cwd stdin argc argv...  run a program         O* X | U (no such user) | E
+    k deadline quiet keys                        type, wait for quiet  X
+    t                                            the terminal          W (its size) T (its bytes)
+    s                                            the shell's state     D | L (later) | N (not idle)
+    i                                            what goes on          I (shell's pid, mode, action, terminal count)
+    a columns rows                               attach                A, then raw bytes both ways
+    q                                            close                 end of file
+
+Times are in microseconds. X carries exit status (-1 for none), duration, bytes of output, and the flags timed out,
+blocked and shell lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvsnap.backends.base import Outcome
+from tvsnap.errors import InfrastructureError, SandboxDied
+
+CONTROL = "run/tvsnap/control"
+INIT = "/run/tvsnap/init"
+_GRACE = 20.0
+"""Seconds beyond a call's timeout after which PID 1 is taken for dead; it ends a call within 2 s of its timeout."""
+
+
+class TerminalBusy(Exception):
+    """A program holds the shell's terminal; the message is its command line."""
+
+
+class NoSuchUser(Exception):
+    """The image has no such user."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestInfo:
+    """What PID 1 says of itself: the shell's process id inside, and how many bytes its terminal was ever sent."""
+
+    shell: int
+    idle: bool
+    terminal_count: int
+
+
+class Guest:
+    """One connection to a sandbox's PID 1. Not thread-safe."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._buffer = b""
+
+    def close(self) -> None:
+        """Closes the connection once PID 1 has closed its end, so that a checkpoint finds neither."""
+        try:
+            self._socket.settimeout(2.0)
+            self._send("q")
+            while self._socket.recv(4096):
+                pass
+        except (OSError, SandboxDied):
+            pass
+        finally:
+            self._socket.close()
+
+    def abandon(self) -> None:
+        """Closes the connection at once; PID 1 may be dead."""
+        self._socket.close()
+
+    def detach(self, columns: int, rows: int) -> socket.socket:
+        """Turns this connection into a raw stream to and from the shell's terminal, and gives it away."""
+        self._send("a", columns, rows)
+        self._expect("A")
+        self._socket.settimeout(None)
+        return self._socket
+
+    def run(self, command: bytes, timeout: float, limit: int) -> Outcome:
+        """Runs a command in the persistent shell.
+
+        Args:
+            command: as typed; may have many lines, no NUL.
+            timeout: seconds.
+            limit: bytes of output that are kept.
+
+        Raises:
+            TerminalBusy: a program that was started by keys holds the terminal.
+        """
+        self._send("r", int(timeout * 1e6), limit, command)
+        return self._outcome(timeout)
+
+    def execute(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        limit: int,
+        user: str = "",
+        cwd: str = "",
+        stdin: bytes = b"",
+        env: Sequence[tuple[str, str]] = (),
+    ) -> Outcome:
+        """Runs a program apart from the shell.
+
+        Args:
+            argv: program and arguments.
+            timeout: seconds.
+            limit: bytes of output that are kept.
+            user: name or number; empty for the image's.
+            cwd: empty for the image's, `.` for the shell's.
+            stdin: what it reads; /dev/null if empty.
+            env: additions to the environment.
+
+        Raises:
+            NoSuchUser: the image does not know `user`.
+        """
+        pairs = [text for pair in env for text in pair]
+        self._send("e", int(timeout * 1e6), limit, user, cwd, stdin, len(argv), *argv, *pairs)
+        return self._outcome(timeout)
+
+    def keys(self, data: bytes, wait: float) -> None:
+        """Types `data` and waits until the terminal has been quiet for 0.1 s, at most `wait` seconds."""
+        self._send("k", int(wait * 1e6), int(wait * 1e6), data)
+        self._outcome(wait)
+
+    def terminal(self) -> tuple[bytes, int, int]:
+        """Returns what the terminal was sent (the last part of it), its columns and its rows."""
+        self._send("t")
+        columns, rows = self._expect("W").split()
+        return self._expect("T"), int(columns), int(rows)
+
+    def shell_state(self, wait: float = 5.0) -> bytes | None:
+        """Returns what the idle shell said of its state, or None if it is not idle (a prompt is open)."""
+        deadline = time.monotonic() + wait
+        while True:
+            self._send("s")
+            kind, payload = self._receive()
+            if kind == "D":
+                return payload
+            if kind != "L" or time.monotonic() > deadline:
+                return None
+            time.sleep(0.0005)
+
+    def info(self) -> GuestInfo:
+        """Returns what goes on inside."""
+        self._send("i")
+        shell, mode, _, count = self._expect("I").split()
+        return GuestInfo(int(shell), mode == b"1", int(count))
+
+    def _outcome(self, timeout: float) -> Outcome:
+        self._socket.settimeout(timeout + _GRACE)
+        try:
+            parts = []
+            while True:
+                kind, payload = self._receive()
+                if kind == "O":
+                    parts.append(payload)
+                elif kind == "X":
+                    break
+                elif kind == "B":
+                    raise TerminalBusy(payload.decode(errors="replace"))
+                elif kind == "U":
+                    raise NoSuchUser
+                else:
+                    raise InfrastructureError(f"the sandbox refused a request: {payload.decode(errors='replace')}")
+        finally:
+            self._socket.settimeout(_GRACE)
+        code, duration, total, timed_out, blocked, lost = (int(word) for word in payload.split())
+        output = b"".join(parts)
+        return Outcome(
+            output=output,
+            exit_code=None if code < 0 else code,
+            duration=duration / 1e6,
+            timed_out=bool(timed_out),
+            blocked=bool(blocked),
+            truncated=total > len(output),
+            shell_lost=bool(lost),
+        )
+
+    def _send(self, operation: str, *fields: str | int | bytes) -> None:
+        body = bytearray(operation.encode())
+        for field in fields:
+            data = field if isinstance(field, bytes) else str(field).encode("utf-8", "surrogateescape")
+            body += struct.pack("<I", len(data)) + data
+        try:
+            self._socket.sendall(struct.pack("<I", len(body)) + body)
+        except OSError as error:
+            raise SandboxDied(f"the sandbox is gone ({error.strerror})") from None
+
+    def _receive(self) -> tuple[str, bytes]:
+        (length,) = struct.unpack("<I", self._take(4))
+        body = self._take(length)
+        return chr(body[0]), body[1:]
+
+    def _expect(self, kind: str) -> bytes:
+        got, payload = self._receive()
+        if got != kind:
+            raise InfrastructureError(f"the sandbox answered {got!r} where {kind!r} belongs")
+        return payload
+
+    def _take(self, length: int) -> bytes:
+        while len(self._buffer) < length:
+            try:
+                chunk = self._socket.recv(max(65536, length - len(self._buffer)))
+            except TimeoutError:
+                raise SandboxDied("the sandbox does not answer") from None
+            except OSError as error:
+                raise SandboxDied(f"the sandbox is gone ({error.strerror})") from None
+            if not chunk:
+                raise SandboxDied("the sandbox is gone: its PID 1 has ended")
+            self._buffer += chunk
+        taken, self._buffer = self._buffer[:length], self._buffer[length:]
+        return taken
+
+
+def file_error(outcome: Outcome, path: str) -> OSError | None:
+    """Returns the error that a file tool of PID 1 met, from its exit status; None if it met none."""
+    if outcome.exit_code == 0:
+        return None
+    number = outcome.exit_code or errno.ETIMEDOUT
+    return OSError(number, os.strerror(number), path)
