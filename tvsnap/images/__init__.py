@@ -4,6 +4,7 @@ from tvsnap.images.errors import ImageBuildError, ImageNotFound, ImageSpecError
 from tvsnap.images.image import Image
 from tvsnap.images.progress import BuildProgress
 from tvsnap.images.rootfs import UID_BASE, UID_COUNT
+from tvsnap.images.shipped import find_source, shipped_images
 from tvsnap.images.spec import ImageSpec, load_spec
 from tvsnap.images.store import ImageStore
 
@@ -17,5 +18,7 @@ __all__ = [
     "ImageSpec",
     "ImageSpecError",
     "ImageStore",
+    "find_source",
     "load_spec",
+    "shipped_images",
 ]

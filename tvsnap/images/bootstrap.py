@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.errors import MachineLacks
-from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.rootfs import remove_entry
-from tvsnap.images.runner import run_beside
+from tvsnap.images.runner import proxy_variables, run_beside
 from tvsnap.images.spec import DebianBase
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -49,19 +48,21 @@ _COMPONENTS = {"Debian": "main", "Ubuntu": "main universe"}
 
 _LITTER = (
     "etc/apt/apt.conf.d/99mmdebstrap",
-    "var/cache/apt/pkgcache.bin",
-    "var/cache/apt/srcpkgcache.bin",
+    "var/cache/apt/*.bin",
+    "var/cache/apt/archives/*",
+    "var/cache/debconf/*-old",
     "var/cache/ldconfig/aux-cache",
+    "var/lib/apt/lists/*",
+    "var/lib/dpkg/*-old",
     "var/log/alternatives.log",
-    "var/log/apt",
+    "var/log/apt/*",
     "var/log/bootstrap.log",
     "var/log/dpkg.log",
 )
-"""What differs from one bootstrap to the next and serves nobody inside."""
 
 
 def bootstrap(
-    base: DebianBase, packages: Sequence[str], root: Path, cache: Path, output: Callable[[str], None]
+    base: DebianBase, packages: Sequence[str], root: Path, scratch: Path, cache: Path, output: Callable[[str], None]
 ) -> tuple[str, ...]:
     """Makes a Debian system.
 
@@ -69,6 +70,7 @@ def bootstrap(
         base: which.
         packages: to install beyond a minimal system.
         root: a directory that does not exist yet; its owners will not be shifted.
+        scratch: a directory for temporary files, removed after the build.
         cache: where downloaded packages are kept.
         output: gets what is printed.
 
@@ -82,7 +84,16 @@ def bootstrap(
     """
     cache.mkdir(parents=True, exist_ok=True)
     sources = [f"deb {base.mirror} {base.suite} main"] if base.mirror else machine_sources(base.suite)
-    env = {**os.environ, "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": _BUILD_TIME, "DEBIAN_FRONTEND": "noninteractive"}
+    # Nothing else of this process's environment: it would reach the packages' own scripts.
+    env = {
+        **proxy_variables(),
+        "PATH": f"{os.environ.get('PATH', '')}:{PATH}",
+        "HOME": "/root",
+        "TMPDIR": str(scratch),
+        "LC_ALL": "C.UTF-8",
+        "DEBIAN_FRONTEND": "noninteractive",
+        "SOURCE_DATE_EPOCH": _BUILD_TIME,
+    }
     if shutil.which("mmdebstrap"):
         run_beside(_mmdebstrap(base.suite, sources, packages, root, cache), env, output)
         _forget_superseded(root, cache)
@@ -96,7 +107,7 @@ def bootstrap(
         remaining = tuple(packages)
     else:
         raise MachineLacks("mmdebstrap is missing: apt-get install mmdebstrap")
-    tidy(root)
+    _tidy(root)
     return remaining
 
 
@@ -144,11 +155,9 @@ def _forget_superseded(root: Path, cache: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def tidy(root: Path) -> None:
-    """Removes what a package manager leaves behind: downloads, lists, logs."""
-    for litter in _LITTER:
-        remove_entry(root / litter)
-    for pattern in ("var/lib/apt/lists/*", "var/cache/apt/archives/*", "var/cache/debconf/*-old", "var/lib/dpkg/*-old"):
+def _tidy(root: Path) -> None:
+    """Removes what differs from one bootstrap to the next and serves nobody inside."""
+    for pattern in _LITTER:
         for path in root.glob(pattern):
             remove_entry(path)
     _hide_credentials(root)
@@ -221,15 +230,11 @@ def _output(command: list[str]) -> str:
 
 
 def install_script(packages: Sequence[str]) -> str:
-    """A shell script that installs packages in a system that is there already.
+    """A shell script that installs packages in a system that is there already, and tidies up as a bootstrap does.
 
-    Raises:
-        BuildStepFailed: there is nothing to install.
+    It does that itself, in its sandbox: the system may come from anywhere, and have links to anywhere.
     """
-    if not packages:
-        raise BuildStepFailed("failed: no packages")
-    options = " ".join(shlex.quote(f"-o{option.replace(' ', '=', 1).replace(chr(34), '')}") for option in _APT_OPTIONS)
-    proxies = [option.replace(" ", "=", 1).replace('"', "") for option in machine_apt_options()]
-    options += "".join(f" {shlex.quote(f'-o{option}')}" for option in proxies)
-    names = " ".join(shlex.quote(package) for package in packages)
-    return f"apt-get {options} update && apt-get {options} install -y {names}"
+    options = [option.replace(" ", "=", 1).replace('"', "") for option in (*_APT_OPTIONS, *machine_apt_options())]
+    apt = shlex.join(["apt-get", *(f"-o{option}" for option in options)])
+    litter = " ".join(f"/{pattern}" for pattern in _LITTER)
+    return f"{apt} update && {apt} install -y {shlex.join(packages)} && rm -rf {litter}"

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import TextIO
 
-from tvsnap.images.bootstrap import PATH, bootstrap, install_script, tidy
-from tvsnap.images.errors import BuildStepFailed, ImageBuildError
+from tvsnap.images.bootstrap import PATH, bootstrap, install_script
+from tvsnap.images.errors import BuildStepFailed, ImageBuildError, ImageSpecError
 from tvsnap.images.extract import extract_tar
 from tvsnap.images.oci import OciConfig, this_architecture, unpack_oci
 from tvsnap.images.progress import BuildProgress
@@ -31,7 +31,7 @@ from tvsnap.images.rootfs import (
     walk,
     write_file,
 )
-from tvsnap.images.runner import run_beside, run_inside
+from tvsnap.images.runner import proxy_variables, run_beside, run_inside
 from tvsnap.images.spec import DebianBase, DirectoryBase, FileCopy, ImageSpec, OciBase, TarBase
 
 BUILDER_VERSION = 1
@@ -61,7 +61,17 @@ def recipe_of(spec: ImageSpec) -> str:
     Files of `files` count by content and mode; the bases, which may be large, by name, size and times (as `make`
     does it, and with the time of change, which no program can set back). So a touched base is built anew, and comes out
     with the same digest.
+
+    Raises:
+        ImageSpecError: one of the files cannot be read.
     """
+    try:
+        return _recipe_of(spec)
+    except OSError as error:
+        raise ImageSpecError(f"{spec.folder}: cannot read what the image is made of: {error}") from error
+
+
+def _recipe_of(spec: ImageSpec) -> str:
     said = {
         "builder": BUILDER_VERSION,
         "architecture": this_architecture(),
@@ -158,7 +168,6 @@ class _Build:
             self._steps += isinstance(spec.base, DebianBase)
             with self._doing(f"packages: {', '.join(remaining)}"):
                 self._shell(install_script(remaining), {**env, "DEBIAN_FRONTEND": "noninteractive"}, "/")
-                tidy(self._root)
         if spec.files:
             with self._doing(f"files: {', '.join(entry.dest for entry in spec.files)}"):
                 for entry in spec.files:
@@ -198,7 +207,7 @@ class _Build:
         match spec.base:
             case DebianBase(suite=suite):
                 cache = self._cache / "apt" / suite
-                return config, bootstrap(spec.base, spec.packages, self._root, cache, self._output)
+                return config, bootstrap(spec.base, spec.packages, self._root, self._work, cache, self._output)
             case DirectoryBase(path=path):
                 copy = ["cp", "--archive", "--reflink=auto", "--one-file-system", "--no-target-directory"]
                 run_beside([*copy, str(path.resolve()), str(self._root)], os.environ, self._output)
@@ -220,7 +229,7 @@ class _Build:
         run_inside(
             self._root,
             ["/bin/sh", "-e", "-c", script],
-            {"HOME": "/root", **env},
+            {**proxy_variables(), "HOME": "/root", **env},
             self._output,
             cwd=cwd,
             hostname=self._spec.hostname,
@@ -246,9 +255,11 @@ class _Build:
     def _put_one(self, path: Path, info: os.stat_result, inside: str, mode: int | None, uid: int, gid: int) -> None:
         permissions = stat.S_IMODE(info.st_mode) if mode is None else mode
         if stat.S_ISDIR(info.st_mode):
-            directory = make_directories(self._root, inside, UID_BASE)
-            os.chown(directory, UID_BASE + uid, UID_BASE + gid)
-            directory.chmod(permissions)
+            # One that the image has already, as /etc, stays as it is.
+            if not resolve_inside(self._root, inside, follow=True).is_dir():
+                directory = make_directories(self._root, inside, UID_BASE)
+                os.chown(directory, UID_BASE + uid, UID_BASE + gid)
+                directory.chmod(permissions)
         elif stat.S_ISLNK(info.st_mode):
             make_directories(self._root, str(PurePosixPath(inside).parent), UID_BASE)
             target = resolve_inside(self._root, inside)
@@ -256,7 +267,8 @@ class _Build:
             target.symlink_to(os.readlink(path))
             os.chown(target, UID_BASE + uid, UID_BASE + gid, follow_symlinks=False)
         elif stat.S_ISREG(info.st_mode):
-            write_file(self._root, inside, path.read_bytes(), mode=permissions, uid=uid, gid=gid)
+            with path.open("rb") as stream:
+                write_file(self._root, inside, stream, mode=permissions, uid=uid, gid=gid)
         else:
             raise BuildStepFailed(f"failed: {path} is no file, directory or symbolic link")
 

@@ -59,7 +59,7 @@ def extract_tar(archive: Path, root: Path, fraction: Callable[[float | None], No
     """
     extraction = _Extraction(root, layer)
     try:
-        with _decompressed(archive, fraction) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+        with _decompressed(archive, fraction) as stream, _opened(stream) as tar:
             while (member := tar.next()) is not None:
                 try:
                     extraction.add(tar, member)
@@ -70,6 +70,11 @@ def extract_tar(archive: Path, root: Path, fraction: Callable[[float | None], No
     except (tarfile.TarError, EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise BuildStepFailed(f"failed: {archive} is no tar archive or damaged ({error})") from error
     extraction.finish()
+
+
+def _opened(stream: IO[bytes]) -> tarfile.TarFile:
+    # Values that are no text (file capabilities) come through unharmed.
+    return tarfile.open(fileobj=stream, mode="r|", encoding="utf-8", errors="surrogateescape")
 
 
 class _Extraction:
@@ -148,10 +153,10 @@ class _Extraction:
         os.chown(target, member.uid, member.gid, follow_symlinks=False)
         if not member.issym():
             os.chmod(target, stat.S_IMODE(member.mode))
-        for key, value in member.pax_headers.items():
-            name = key.removeprefix(_XATTR_PREFIX)
-            if name != key and keeps_xattr(name):
-                os.setxattr(target, name, value.encode("utf-8", "surrogateescape"), follow_symlinks=False)
+            for key, value in member.pax_headers.items():
+                name = key.removeprefix(_XATTR_PREFIX)
+                if name != key and keeps_xattr(name):
+                    os.setxattr(target, name, value.encode("utf-8", "surrogateescape"))
         if not member.isdir():
             os.utime(target, (member.mtime, member.mtime), follow_symlinks=False)
 

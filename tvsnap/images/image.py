@@ -28,9 +28,9 @@ class Image:
         env: environment variables of every process.
         workdir: where shells start; absolute, inside.
         user: who shells run as, name or number, inside; may have ":group" after it.
-        hostname: of its sandboxes.
         size: bytes on disk.
         created: seconds since the epoch.
+        hostname: of its sandboxes.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Image:
     env: dict[str, str]
     workdir: str
     user: str
-    hostname: str
     size: int
     created: float
+    hostname: str = "sandbox"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Manifest:
             env=self.env,
             workdir=self.workdir,
             user=self.user,
-            hostname=self.hostname,
             size=self.size,
             created=self.created,
+            hostname=self.hostname,
         )

@@ -11,11 +11,13 @@ import contextlib
 import errno
 import hashlib
 import os
+import shutil
 import stat
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from tvsnap.images.errors import BuildStepFailed
 
@@ -44,15 +46,16 @@ class UnsafePath(BuildStepFailed):
     """A path that leads out of the tree."""
 
 
-def resolve_inside(root: Path, path: str) -> Path:
-    """Resolves the directories of a path as a process does whose root is `root`; its last part is not followed.
+def resolve_inside(root: Path, path: str, *, follow: bool = False) -> Path:
+    """Resolves a path as a process does whose root is `root`.
 
     Args:
         root: the tree.
         path: of the thing inside, absolute or relative to the tree's top. What does not exist is taken as it stands.
+        follow: follow the last part as well, if it is a symbolic link.
 
     Returns:
-        Its path on this machine.
+        Its path on this machine; no part of it but perhaps the last is a symbolic link.
 
     Raises:
         UnsafePath: it has a part `..`, or its symbolic links go round in a circle.
@@ -60,9 +63,9 @@ def resolve_inside(root: Path, path: str) -> Path:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise UnsafePath(f'failed: "{path}" leads out of the image: it has a part ".."')
-    if not parts:
-        return root
-    return _follow(root, parts[:-1], path) / parts[-1]
+    if follow:
+        return _follow(root, parts, path)
+    return _follow(root, parts[:-1], path) / parts[-1] if parts else root
 
 
 def _follow(root: Path, parts: list[str], path: str) -> Path:
@@ -79,7 +82,7 @@ def _follow(root: Path, parts: list[str], path: str) -> Path:
             continue
         here.append(part)
         try:
-            target = os.readlink(root.joinpath(*here))
+            target = os.readlink("/".join((str(root), *here)))
         except OSError:
             continue
         links += 1
@@ -105,7 +108,7 @@ def make_directories(root: Path, path: str, owner: int = 0) -> Path:
         UnsafePath: see `resolve_inside`.
         BuildStepFailed: something that is no directory is in the way.
     """
-    target = _follow(root, [part for part in PurePosixPath(path).parts if part != "/"], path)
+    target = resolve_inside(root, path, follow=True)
     missing = []
     for directory in (target, *target.parents):
         if directory.is_dir() or directory == root:
@@ -155,13 +158,15 @@ def ensure_mount_points(root: Path) -> None:
         path.chmod(0o1777 if name == "tmp" else 0o755)
 
 
-def write_file(root: Path, path: str, content: bytes, *, mode: int = 0o644, uid: int = 0, gid: int = 0) -> None:
+def write_file(
+    root: Path, path: str, content: bytes | BinaryIO, *, mode: int = 0o644, uid: int = 0, gid: int = 0
+) -> None:
     """Writes a file inside, in the place of whatever was there.
 
     Args:
         root: the tree, already shifted.
         path: of the file inside.
-        content: its bytes.
+        content: its bytes, or a stream of them.
         mode: permission bits.
         uid, gid: owner as seen inside.
 
@@ -172,14 +177,17 @@ def write_file(root: Path, path: str, content: bytes, *, mode: int = 0o644, uid:
     target = resolve_inside(root, path)
     remove_entry(target)
     with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as stream:
-        stream.write(content)
+        if isinstance(content, bytes):
+            stream.write(content)
+        else:
+            shutil.copyfileobj(content, stream, _CHUNK)
     os.chown(target, UID_BASE + uid, UID_BASE + gid)
     target.chmod(mode)
 
 
 def read_text(root: Path, path: str) -> str:
     """Reads a text file inside, following links within the tree; "" if there is none."""
-    target = _follow(root, [part for part in path.split("/") if part], path)
+    target = resolve_inside(root, path, follow=True)
     try:
         return target.read_text(encoding="utf-8", errors="replace") if target.is_file() else ""
     except OSError:
@@ -196,8 +204,11 @@ def account_ids(root: Path, account: str) -> tuple[int, int]:
         BuildStepFailed: there is no such name, or the number is beyond `UID_COUNT`.
     """
     user, _, group = account.partition(":")
-    users = {fields[0]: fields for fields in _database(root, "etc/passwd", 4)}
-    groups = {fields[0]: fields for fields in _database(root, "etc/group", 3)}
+    # Root is there even in a tree without these files.
+    users = {"root": ["root", "x", "0", "0"]}
+    users |= {fields[0]: fields for fields in _database(root, "etc/passwd", 4)}
+    groups = {"root": ["root", "x", "0"]}
+    groups |= {fields[0]: fields for fields in _database(root, "etc/group", 3)}
     entry = users.get(user) or next((fields for fields in users.values() if fields[2] == user), None)
     uid = _account_id(entry[2] if entry else user, "user", users)
     if group:
@@ -216,7 +227,7 @@ def _database(root: Path, path: str, columns: int) -> Iterator[list[str]]:
 
 def _account_id(text: str, kind: str, known: dict[str, list[str]]) -> int:
     if not text.isascii() or not text.isdigit():
-        raise BuildStepFailed(f'failed: the image has no {kind} "{text}"; it has: {", ".join(known) or "none"}')
+        raise BuildStepFailed(f'failed: the image has no {kind} "{text}"; it has: {", ".join(known)}')
     if int(text) >= UID_COUNT:
         raise BuildStepFailed(f"failed: {kind} {text} is beyond {UID_COUNT - 1}, the last one there is inside")
     return int(text)
@@ -281,9 +292,10 @@ def _xattr(path: str, name: str) -> bytes | None:
 
 
 def walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every path of a tree with its lstat: the top first, a directory before what is in it, sorted by name."""
-    yield str(root), root.lstat()
-    pending = [iter(_sorted_entries(str(root)))]
+    """Every path of a tree (or the one file) with its lstat: a directory before what is in it, sorted by name."""
+    top = root.lstat()
+    yield str(root), top
+    pending = [iter(_sorted_entries(str(root)))] if stat.S_ISDIR(top.st_mode) else []
     while pending:
         entry = next(pending[-1], None)
         if entry is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -14,8 +15,14 @@ from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.rootfs import UID_BASE, UID_COUNT, ensure_mount_points
 
 _ENTER = Path(__file__).with_name("enter.py")
+_PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
 _LONGEST_LINE = 4096
 """Characters; what a program prints without a line's end must not fill the memory."""
+
+
+def proxy_variables() -> dict[str, str]:
+    """The environment variables that say how this machine reaches the network, for the time of a build."""
+    return {name: value for name, value in os.environ.items() if name.lower() in _PROXY_VARIABLES}
 
 
 def run_beside(argv: Sequence[str], env: Mapping[str, str], output: Callable[[str], None]) -> None:
@@ -80,8 +87,8 @@ def _run(
     with os.fdopen(report, "rb") as report_stream:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_ENTER), json.dumps(job)],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-I", "-S", str(_ENTER)],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=(report_end,),
@@ -95,7 +102,11 @@ def _run(
             os.close(report_end)
         with process:
             try:
+                assert process.stdin is not None
                 assert process.stdout is not None
+                # Not on the command line, which every user of this machine can read.
+                with contextlib.suppress(BrokenPipeError), process.stdin as stream:
+                    json.dump(job, stream)
                 while line := process.stdout.readline(_LONGEST_LINE):
                     output(line.rstrip())
                 complaint = report_stream.read().decode()

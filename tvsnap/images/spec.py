@@ -13,12 +13,14 @@ from typing import Any, NoReturn
 
 import yaml
 
+from tvsnap.errors import UsageError
 from tvsnap.images.errors import ImageSpecError
 
 SPEC_FILE = "image.yaml"
 DEFAULT_SUITE = "bookworm"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_NAME_RULE = "at most 63 lower-case letters, digits and . _ -, a letter or digit first"
 _SUITE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _MIRROR = re.compile(r"(https?|file|ftp)://?\S+")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?")
@@ -143,6 +145,17 @@ def load_spec(folder: Path) -> ImageSpec:
     return _read_spec(_Node(path, "", document), path.parent)
 
 
+def check_name(name: str) -> str:
+    """Returns the name if an image can have it.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f'"{name}" cannot be the name of an image: {_NAME_RULE}')
+    return name
+
+
 class _Loader(yaml.SafeLoader):
     """YAML in which a key that is given twice is an error, not a silent choice of the second."""
 
@@ -246,13 +259,12 @@ def _read_spec(node: _Node, folder: Path) -> ImageSpec:
         node.fail(f"exactly one of these keys must say what the image starts from: {_listed(tuple(_BASES))}")
     base = _BASES[given[0]](keys[given[0]], folder)
     options = {key: read(keys[key], folder) for key, read in _OPTIONAL.items() if key in keys}
-    lower_case = "lower-case letters, digits and . _ -"
     name = keys.get("name") or _Node(node.path, "name (by default the folder's)", folder.name)
     environment = keys.get("environment") or node.child("environment", "terminal")
     return ImageSpec(
         folder=folder,
-        name=name.text(_NAME, lower_case),
-        environment=environment.text(_NAME, lower_case),
+        name=name.text(_NAME, _NAME_RULE),
+        environment=environment.text(_NAME, _NAME_RULE),
         base=base,
         **options,
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -30,7 +31,7 @@ from tvsnap.images.errors import ImageNotFound
 from tvsnap.images.image import BUILD_LOG, FORMAT, ROOTFS, Image, Manifest
 from tvsnap.images.progress import BuildProgress, Silent
 from tvsnap.images.rootfs import remove_entry, remove_tree
-from tvsnap.images.spec import ImageSpec, load_spec
+from tvsnap.images.spec import ImageSpec, check_name, load_spec
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{4,64}")
@@ -117,12 +118,13 @@ class ImageStore:
 
         Raises:
             ImageSpecError: image.yaml is missing or wrong.
+            UsageError: the name cannot be one.
             ImageBuildError: a step failed; nothing of the build is left.
             MachineLacks: this machine lacks what is needed.
         """
         progress = progress or Silent()
         spec = load_spec(Path(source))
-        name = name or spec.name
+        name = spec.name if name is None else check_name(name)
         self.sweep()
         recipe = recipe_of(spec)
         digest = None if force else self._built(recipe)
@@ -183,14 +185,21 @@ class ImageStore:
                 source=str(spec.folder),
                 build_seconds=round(time.time() - started, 3),
             ).write(result)
+            # A power cut after the rename must not find an image with files half-written.
             os.sync()
-            # If the very same image is there, it stays: live sandboxes may stand on it.
-            with contextlib.suppress(OSError):
-                result.rename(self._images / tree.digest)
+            self._put_in_place(result, tree.digest)
             self._write_reference(self._recipes / recipe, tree.digest)
             return tree.digest
         finally:
             _empty(directory)
+
+    def _put_in_place(self, result: Path, digest: str) -> None:
+        try:
+            result.rename(self._images / digest)
+        except OSError as error:
+            # If the very same image is there, it stays: live sandboxes may stand on it.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
     def _built(self, recipe: str) -> str | None:
         return self._read_reference(self._recipes / recipe)
