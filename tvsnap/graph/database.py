@@ -1,7 +1,8 @@
 """The SQLite file under the graph: opening it, reading it from any thread, writing to it one at a time.
 
 Several processes may have it open. In WAL mode readers never wait for a writer, and a process killed at any moment
-leaves whole transactions only.
+leaves whole transactions only. A process that has it open must not open it by other means than SQLite: closing such a
+descriptor would drop SQLite's locks.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Database:
         self.readers: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._closed = ""
+        if path.resolve() in _abandoned:
+            raise InfrastructureError(f"{path}: {_FORKED}")
         self._check_rights()
         try:
             self._writer = self._connect(cache_kib=32 * 1024)
@@ -137,16 +140,17 @@ class Database:
         with self._lock:
             if self._closed:
                 return
-            self._closed = "the graph is closed"
+            self._closed = "the graph has been closed"
             while self.readers:
                 self.readers.pop().close()
             self._writer.close()
+        _open_databases.discard(self)
 
     def abandon(self) -> None:
-        """Makes the child of a fork drop its parent's connections: SQLite's locks do not cross a fork."""
-        self._closed = "the graph was opened before this process was forked off; open it again in the child"
+        """Makes the child of a fork leave its parent's connections alone, see `_abandon_all`."""
+        self._closed = _FORKED
         self._lock = threading.Lock()
-        _kept_open.extend([self._writer, *self.readers])
+        _abandoned[self.path.resolve()] = [self._writer, *self.readers]
         self.readers = []
 
     def _check_rights(self) -> None:
@@ -158,7 +162,7 @@ class Database:
                 f"{directory}: cannot be made ({error.strerror}); mend the rights or set TVSNAP_HOME elsewhere"
             ) from error
         for path in (directory, self.path):
-            if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+            if os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK):
                 raise MachineLacks(f"{path}: cannot be written; mend its rights or set TVSNAP_HOME elsewhere")
 
     def _connect(self, *, cache_kib: int) -> sqlite3.Connection:
@@ -234,11 +238,17 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
+_FORKED = "was opened before this process was forked off; open it in the child alone, or start it with spawn"
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-_kept_open: list[sqlite3.Connection] = []
+_abandoned: dict[Path, list[sqlite3.Connection]] = {}
 
 
 def _abandon_all() -> None:
+    """Gives up, in the child of a fork, every file that the parent had open.
+
+    SQLite believes to hold locks in the child that only the parent has, even for a connection opened anew. Neither
+    using nor closing the parent's connections is safe, so they are kept for as long as the child lives.
+    """
     for database in list(_open_databases):
         database.abandon()
 

@@ -110,7 +110,7 @@ class Forgetting(GraphPart):
                 raise NotFound(f"no rollouts of task {task!r} are known (tvsnap tree)")
             if row is not None:
                 cursor.execute(_EDGES_OF_TASK_ALONE, {"task": row[0]})
-                _spare_what_leads_to_others(cursor)
+                _spare_what_leads_to_others(cursor, row[0])
                 cursor.execute(_STATES_OF_DOOMED_EDGES)
             cursor.execute(_ROOTS_OF_TASK_ALONE, {"task": task})
             forgotten = _finish(cursor, "task = ?", (task,), dry_run=dry_run)
@@ -124,16 +124,24 @@ def _prepare(cursor: sqlite3.Cursor) -> None:
         cursor.execute(statement)
 
 
-def _spare_what_leads_to_others(cursor: sqlite3.Cursor) -> None:
-    """Takes those calls off the list that lead to a call which stays."""
+def _spare_what_leads_to_others(cursor: sqlite3.Cursor, task: int) -> None:
+    """Takes those calls off the list that lead to a call which stays.
+
+    There are such only where a process was killed before it wrote that it had passed there; this is made good.
+    """
     pairs = cursor.execute(_CALLS_BELOW_DOOMED).fetchall()
     doomed = {id for (id,) in cursor.execute("SELECT id FROM doomed_edges")}
-    spared = set()
+    spared: dict[int, int] = {}
     # A call is recorded after those that lead to it: going from the latest, what is below has been decided already.
     for above, below in pairs:
         if below not in doomed or below in spared:
-            spared.add(above)
-    cursor.executemany("DELETE FROM doomed_edges WHERE id = ?", [(id,) for id in spared])
+            spared.setdefault(above, below)
+    for above, below in spared.items():
+        cursor.execute("DELETE FROM doomed_edges WHERE id = ?", (above,))
+        cursor.execute(
+            "INSERT OR IGNORE INTO visits (edge, task) SELECT ?, task FROM visits WHERE edge = ? AND task != ?",
+            (above, below, task),
+        )
 
 
 def _finish(cursor: sqlite3.Cursor, rollouts: str, parameters: tuple[str, ...], *, dry_run: bool) -> Forgotten:

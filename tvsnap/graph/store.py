@@ -19,7 +19,7 @@ from tvsnap.graph.lineage import Lineage
 from tvsnap.graph.model import Edge, RootInfo
 from tvsnap.graph.pending import Pending, task_number
 from tvsnap.graph.rollouts import Rollouts
-from tvsnap.graph.rows import EDGE_COLUMNS, pack, to_edge, unpack
+from tvsnap.graph.rows import EDGE_COLUMNS, Row, pack, to_edge, unpack
 from tvsnap.graph.snapshots import Snapshots
 from tvsnap.graph.tree import Tree
 
@@ -183,7 +183,8 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             lease_owner: whose lease for this call ends with this; empty for none.
 
         Returns:
-            The edge; the one that was there before if someone else was first, whose result may be another.
+            The edge. If the call was recorded before, that edge: its result, its `next_state` and whether it is
+            deterministic may then differ from what was given.
 
         Raises:
             NotFound: if `state` is not in the graph; it may have been forgotten.
@@ -191,69 +192,34 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         """
         if shared and result.timed_out and timeout is None:
             raise UsageError("a call that timed out can be shared only with its timeout")
-        slot = _slot(timeout, shared=shared)
-        state_hash, call_key = bytes.fromhex(state), bytes.fromhex(call.key)
-        next_hash = None if next_state == state else bytes.fromhex(next_state)
-        output, text = pack(result.output), pack(call.canonical)
-        extra_text = canonical_json(extra) if extra else None
         now = time.time()
+        state_hash, call_key = bytes.fromhex(state), bytes.fromhex(call.key)
+        row = (
+            state_hash,
+            call_key,
+            _slot(timeout, shared=shared),
+            None if next_state == state else bytes.fromhex(next_state),
+            timeout,
+            result.exit_code,
+            result.duration,
+            result.timed_out,
+            result.blocked,
+            result.truncated,
+            deterministic,
+            now,
+            reason,
+            canonical_json(extra) if extra else None,
+            pack(result.output),
+            pack(call.canonical),
+        )
         with self._database.write() as cursor:
-            above = cursor.execute("SELECT root, depth, private FROM states WHERE hash = ?", (state_hash,)).fetchone()
-            if above is None:
-                raise unknown_state(state)
-            existing = None
-            if next_hash is not None:
-                existing = cursor.execute(_EDGE_TO, (next_hash,)).fetchone()
-            if existing is None:
-                cursor.execute(
-                    _INSERT_EDGE,
-                    (
-                        state_hash,
-                        call_key,
-                        slot,
-                        next_hash,
-                        timeout,
-                        result.exit_code,
-                        result.duration,
-                        result.timed_out,
-                        result.blocked,
-                        result.truncated,
-                        deterministic,
-                        now,
-                        reason,
-                        extra_text,
-                        output,
-                        text,
-                    ),
-                )
-                if cursor.rowcount == 0:
-                    existing = cursor.execute(_RECORDED, (state_hash, call_key, slot)).fetchone()
-            if existing is None:
-                id = cursor.lastrowid
-                assert id is not None
-                if next_hash is not None:
-                    root, depth, private_above = above
-                    cursor.execute(
-                        _INSERT_STATE, (next_hash, root, state_hash, id, depth + 1, private_above or private, now)
-                    )
-                edge = Edge(
-                    id,
-                    state,
-                    call,
-                    timeout,
-                    result.from_source("hit"),
-                    next_state,
-                    deterministic,
-                    shared,
-                    reason,
-                    0,
-                    now,
-                    dict(extra or {}),
-                )
+            id = _insert(cursor, row, private)
+            if id is None:
+                edge = _recorded_before(cursor, row, call)
             else:
-                edge = to_edge(existing)
-                if edge.state != state or edge.call.key != call.key:
-                    raise UsageError(f"state {next_state[:12]} has another origin than this call")
+                result = result.from_source("hit")
+                kept = dict(extra or {})
+                edge = Edge(id, state, call, timeout, result, next_state, deterministic, shared, reason, 0, now, kept)
             cursor.execute(
                 "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, task))
             )
@@ -279,6 +245,51 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         """
         with self._database.write() as cursor:
             cursor.execute("UPDATE edges SET deterministic = 0, reason = ? WHERE id = ?", (reason, edge.id))
+
+
+def _insert(cursor: sqlite3.Cursor, row: Row, private: str) -> int | None:
+    """Adds an edge and, if it changes the state, the state that it leads to.
+
+    Args:
+        cursor: in a transaction.
+        row: the values that `_INSERT_EDGE` takes.
+        private: why the branch is not shared.
+
+    Returns:
+        The edge's identity; None if the call, or the state that it leads to, has been recorded before.
+
+    Raises:
+        NotFound: if the state that the call was made in is not in the graph.
+    """
+    state, next_state, created = row[0], row[3], row[11]
+    above = cursor.execute("SELECT root, depth, private FROM states WHERE hash = ?", (state,)).fetchone()
+    if above is None:
+        raise unknown_state(state.hex())
+    if next_state is not None and cursor.execute("SELECT 1 FROM states WHERE hash = ?", (next_state,)).fetchone():
+        return None
+    id = cursor.execute(_INSERT_EDGE, row).lastrowid
+    if cursor.rowcount == 0:
+        return None
+    if next_state is not None:
+        root, depth, private_above = above
+        cursor.execute(_INSERT_STATE, (next_state, root, state, id, depth + 1, private_above or private, created))
+    return id
+
+
+def _recorded_before(cursor: sqlite3.Cursor, row: Row, call: ToolCall) -> Edge:
+    """Returns the edge for which `_insert` added nothing.
+
+    Raises:
+        UsageError: if the state that the call is said to lead to was made by another call.
+    """
+    state, call_key, slot, next_state = row[:4]
+    found = cursor.execute(_RECORDED, (state, call_key, slot)).fetchone()
+    if found is None:
+        found = cursor.execute(_EDGE_TO, (next_state,)).fetchone()
+    edge = to_edge(found) if found is not None else None
+    if edge is None or edge.state != state.hex() or edge.call.key != call.key:
+        raise UsageError(f"state {next_state.hex()[:12]} has another origin than this call")
+    return edge
 
 
 def _slot(timeout: float | None, *, shared: bool) -> float | None:

@@ -25,10 +25,11 @@ WHERE r.state = coalesce(:root, r.state) AND r.image_name = coalesce(:image, r.i
 """
 # The calls below the roots in question, walking down from these.
 _LISTED_BELOW_ROOTS = """
-WITH RECURSIVE down (hash) AS (
-    SELECT state FROM roots WHERE state = coalesce(:root, state) AND image_name = coalesce(:image, image_name)
+WITH RECURSIVE down (hash, depth) AS (
+    SELECT state, 0 FROM roots WHERE state = coalesce(:root, state) AND image_name = coalesce(:image, image_name)
     UNION ALL
-    SELECT e.next_state FROM down CROSS JOIN edges e ON e.state = down.hash WHERE e.next_state IS NOT NULL
+    SELECT e.next_state, down.depth + 1 FROM down CROSS JOIN edges e ON e.state = down.hash
+    WHERE e.next_state IS NOT NULL AND down.depth < :depth
 ), listed (edge) AS (
     SELECT e.id FROM down CROSS JOIN edges e ON e.state = down.hash
 )
