@@ -1,0 +1,716 @@
+"""The cache: rollouts whose calls are answered from the graph where they can be, and executed where they must be.
+
+The flow of one call is `Rollout.call`, from top to bottom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from tvsnap.backends import open_backend
+from tvsnap.backends.base import Backend, Limits, Observation, Sandbox
+from tvsnap.calls import ToolCall, ToolResult, next_state, root_state
+from tvsnap.environments import environment
+from tvsnap.environments.base import Tool
+from tvsnap.errors import InfrastructureError, SandboxDied, TvsnapError, UsageError
+from tvsnap.flights import Flight, Flights
+from tvsnap.graph import Edge, Graph, Owner, RootInfo, owners
+from tvsnap.home import resolve_home
+from tvsnap.images import Image, ImageStore
+from tvsnap.policy import Costs, Policy
+from tvsnap.policy import policy as policy_named
+from tvsnap.pool import LiveSandbox, ParkLimits, SandboxPool
+from tvsnap.rebuild import Place, Rebuilder, Way, difference
+from tvsnap.recording import Executed, Position, Recorder
+from tvsnap.snapshots import Snapshotter
+from tvsnap.stats import Meter, Stats
+
+GRAPH_FILE = "tvsnap.db"
+NETWORK = "none"  # sandboxes have a loopback of their own and nothing else
+DEFAULT_TIMEOUT = 30.0  # seconds
+MAX_SANDBOXES = 256
+WORKERS = 32  # threads for what is done while callers think
+OUTSIDE = ToolCall("(outside)", {})
+"""Stands in the graph for what was done in a sandbox that `Rollout.sandbox` gave out."""
+
+
+class ImageSource(Protocol):
+    """Where images come from: an `ImageStore`, or what stands in for one."""
+
+    def get(self, name: str) -> Image:
+        """Returns an image by name or digest; raises NotFound if there is none."""
+        ...
+
+
+class _Aftermath:
+    """What is done after a call's result was returned, while the caller thinks.
+
+    Attributes:
+        position: where the call led, known as soon as the sandbox was observed and the call recorded.
+        live: the call's sandbox, once it is free again; None if it ended.
+    """
+
+    def __init__(self) -> None:
+        self.position: Future[Position] = Future()
+        self.live: Future[LiveSandbox | None] = Future()
+        for future in (self.position, self.live):
+            future.set_running_or_notify_cancel()  # nobody who waits for it may cancel it
+
+
+class Cache:
+    """A stateful tool-value cache on one data directory. Thread-safe; a context manager.
+
+    Several processes may use one directory at once.
+
+    Attributes:
+        home: the data directory.
+        graph: the tool-call graph.
+        images: where images come from.
+        backend: where sandboxes come from.
+        owner: the id of this process on the data directory.
+        pool: the live sandboxes of this process.
+        limits: of every sandbox.
+        use_cache: False if nothing is looked up or recorded.
+    """
+
+    def __init__(
+        self,
+        home: Path | str | None = None,
+        *,
+        backend: str | Backend = "local",
+        policy: str | Policy = "break-even",
+        limits: Limits | None = None,
+        use_cache: bool = True,
+        max_sandboxes: int = MAX_SANDBOXES,
+        park: ParkLimits | None = None,
+        images: ImageSource | None = None,
+    ) -> None:
+        """Opens a data directory, and cleans up what processes that have died left behind in it.
+
+        Args:
+            home: the data directory; see `resolve_home`.
+            backend: the name of a backend, or one that is open already (and is closed with the cache).
+            policy: `break-even`, `eager`, `never`, or a policy of your own: when to snapshot.
+            limits: what one sandbox may use.
+            use_cache: False to execute every call in one fresh sandbox a rollout, for comparison.
+            max_sandboxes: how many sandboxes may live at once; who needs one more waits.
+            park: how many sandboxes may wait unused at states that someone may come to.
+            images: where images come from; by default the data directory.
+
+        Raises:
+            UsageError: no such backend or policy.
+            MachineLacks: this machine lacks what is needed.
+            TvsnapError: the graph cannot be opened.
+        """
+        chosen = policy_named(policy) if isinstance(policy, str) else policy
+        self.home = resolve_home(home)
+        self.limits = limits or Limits()
+        self.use_cache = use_cache
+        self.images: ImageSource = images or ImageStore(self.home)
+        with contextlib.ExitStack() as undo:
+            self._owner = Owner(self.home)
+            undo.callback(self._owner.close)
+            self.owner = self._owner.id
+            self.graph = Graph(self.home / GRAPH_FILE, self.owner)
+            undo.callback(self.graph.close)
+            self.backend = open_backend(backend, self.home, self.owner) if isinstance(backend, str) else backend
+            undo.callback(self.backend.close)
+            self._tidy()
+            undo.pop_all()
+        self.pool = SandboxPool(max_sandboxes, park or ParkLimits())
+        self._costs = Costs(self.graph.counters())
+        self._meter = Meter()
+        self._snapshotter = Snapshotter(self.graph, self.backend, chosen, self._costs, self._meter)
+        self._rebuilder = Rebuilder(self.graph, self.backend, self.pool, self._snapshotter, self._costs, self._meter)
+        self._flights = Flights(self.graph, self.owner, self._is_alive)
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="tvsnap-work")
+        self._rollouts: set[Rollout] = set()
+        self._images_by_digest: dict[str, Image] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def rollout(self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None) -> Rollout:
+        """Begins a rollout at the state of a freshly started image. No sandbox is started yet.
+
+        Args:
+            image: the image, or its name.
+            task: groups rollouts for people; states are shared across tasks.
+            salt: shares states only with rollouts of the same salt.
+            label: what people call this rollout.
+
+        Raises:
+            NotFound: no such image.
+            UsageError: the image's environment is unknown.
+        """
+        if self._closed:
+            raise UsageError("the cache is closed")
+        found = self.images.get(image) if isinstance(image, str) else image
+        place = Place(found, environment(found.environment), self.limits)
+        root = self._root(place, salt or "")
+        rollout_id = ""
+        if self.use_cache:
+            self._images_by_digest[found.digest] = found
+            self.graph.ensure_root(root)
+            rollout_id = self.graph.begin_rollout(task=task, image=found.name, root=root.hash, label=label or "").id
+        rollout = Rollout(self, place, root.hash, rollout_id, task)
+        with self._lock:
+            self._rollouts.add(rollout)
+        self._meter.add(rollouts=1)
+        return rollout
+
+    @contextlib.contextmanager
+    def materialise(
+        self, state: str, on_difference: Callable[[Edge, ToolResult], None] | None = None
+    ) -> Iterator[Sandbox]:
+        """A block with a live throw-away sandbox in any state of the graph.
+
+        Args:
+            state: the state's full hash.
+            on_difference: called with each replayed call and what it returned now, from the first on that returned
+                something else than was recorded; the sandbox is then only like the state. Without this, an error.
+
+        Raises:
+            NotFound: no such state, or its image is gone.
+            InfrastructureError: no sandbox could be had, or a replay differed.
+        """
+        place = self._place(state)
+        arrival = self._rebuilder.arrive(state, place)
+        try:
+            if arrival.departed and on_difference is None:
+                edge, result = arrival.departed[0]
+                raise InfrastructureError(
+                    f"state {state[:12]} cannot be rebuilt: a replay of {edge.call.canonical[:80]} "
+                    f"{difference(edge.result, result)}"
+                )
+            for edge, result in arrival.departed:
+                assert on_difference is not None
+                on_difference(edge, result)
+            yield arrival.live.sandbox
+        finally:
+            self.pool.discard(arrival.live)
+
+    def stats(self) -> Stats:
+        """Returns what this cache has done so far, and the counters of all processes."""
+        self._save_counters()
+        return self._meter.stats(sandboxes=self.pool.live, parked=self.pool.parked, totals=self.graph.counters())
+
+    def refusal(self, state: str) -> str:
+        """Returns why a state could not be checkpointed when this process tried; empty if it did not, or could."""
+        return self._snapshotter.refusal(state)
+
+    def close(self) -> None:
+        """Ends all rollouts and sandboxes, and writes what is to be written; safe to repeat."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            rollouts = list(self._rollouts)
+        with contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
+            ends.callback(self._owner.close)
+            ends.callback(self.graph.close)
+            ends.callback(self._save_counters)
+            ends.callback(self.backend.close)
+            ends.callback(self.pool.close)
+            ends.callback(self._workers.shutdown, wait=True)
+            for rollout in rollouts:
+                ends.callback(rollout.close)
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _root(self, place: Place, salt: str) -> RootInfo:
+        environment, image = place.environment, place.image
+        limits = environment.behaviour(place.limits)
+        hash = root_state(
+            image=image.digest,
+            environment=environment.name,
+            version=environment.version,
+            limits=limits,
+            network=NETWORK,
+            platform=platform.machine(),
+            salt=salt,
+        )
+        return RootInfo(hash, image.name, image.digest, environment.name, limits, salt, time.time())
+
+    def _place(self, state: str) -> Place:
+        """Returns the place of a state in the graph."""
+        hash = self.graph.state(state).root
+        root = next(root for root in self.graph.roots() if root.hash == hash)
+        image = self._images_by_digest.get(root.image_digest) or self.images.get(root.image_digest)
+        return Place(image, environment(root.environment), replace(self.limits, **json.loads(root.limits)))
+
+    def _is_alive(self, owner: str) -> bool:
+        return owners.is_alive(self.home, owner)
+
+    def _tidy(self) -> None:
+        """Cleans up after owners that have died, and makes rows and files of snapshots agree."""
+        dead = owners.dead_owners(self.home)
+        self.backend.reap()
+        if dead:
+            self.graph.sweep_leases(self._is_alive)
+        for owner in dead:
+            owners.remove(self.home, owner)
+        self._match_snapshots()
+
+    def _match_snapshots(self) -> None:
+        """Drops rows without files; deletes files without a row, unless a live process may be about to add it."""
+        on_disk = set(self.backend.snapshots())
+        rows = {snapshot.id: snapshot for snapshot in self.graph.snapshots(self.backend.name)}
+        for snapshot in rows.values():
+            if snapshot.id not in on_disk:
+                self.graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
+        if on_disk - set(rows) and not self._others():
+            for id in on_disk - set(rows):
+                self.backend.delete_snapshot(id)
+
+    def _others(self) -> bool:
+        """Whether other live processes use the data directory."""
+        names = (self.home / "run" / "owners").glob("*.lock")
+        return any(name.stem != self.owner and self._is_alive(name.stem) for name in names)
+
+    def _save_counters(self) -> None:
+        self.graph.add_counters({**self._costs.take_unsaved(), **self._meter.take_unsaved()})
+
+    def _ended(self, rollout: Rollout, at: Position) -> None:
+        """Forgets a rollout that has ended, and writes what is to be written for people."""
+        with self._lock:
+            self._rollouts.discard(rollout)
+        if self.use_cache:
+            self.graph.end_rollout(rollout.id, at.state)
+            self._save_counters()
+            self.graph.flush()
+
+
+class Rollout:
+    """One run through one task: a cursor on the graph, with a sandbox only when it needs one. A context manager.
+
+    Made by `Cache.rollout`. Its calls are made one at a time; different rollouts may be used at the same time.
+    """
+
+    def __init__(self, cache: Cache, place: Place, root: str, id: str, task: str) -> None:
+        self._cache = cache
+        self._place = place
+        self._root = root
+        self._id = id
+        self._task = task
+        self._recorder = Recorder(cache.graph, cache.owner, task)
+        self._turn = threading.RLock()
+        self._at = Position(root)
+        self._calls = 0
+        self._live: LiveSandbox | None = None
+        self._aftermath: _Aftermath | None = None
+        self._exposed = False
+        self._closed = False
+
+    @property
+    def id(self) -> str:
+        """Its name in the graph; empty without the cache."""
+        return self._id
+
+    @property
+    def root(self) -> str:
+        """The hash of the state it began at."""
+        return self._root
+
+    @property
+    def state(self) -> str:
+        """The hash of the state it stands at."""
+        return self._where().state
+
+    @property
+    def depth(self) -> int:
+        """How many calls that changed the state it is away from its root."""
+        return self._where().depth
+
+    @property
+    def private(self) -> str:
+        """Why it is in a private branch, of which nothing is shared; empty if it is not."""
+        return self._where().private
+
+    def call(self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> ToolResult:
+        """Makes a tool call.
+
+        Args:
+            name: the tool's name.
+            arguments: its arguments; plain JSON.
+            timeout: seconds that it may take where it is executed.
+
+        Returns:
+            What the tool returned, now or when the same was called in the same state before.
+
+        Raises:
+            UsageError: no such tool, or its arguments are wrong.
+            InfrastructureError: tvsnap, not the tool, failed. The rollout stands where it stood; try again if you like.
+        """
+        call, timeout = ToolCall(name, arguments), _seconds(timeout)
+        with self._turn:
+            if not self._cache.use_cache:
+                return self._call_uncached(call, timeout)
+            # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
+            began = time.perf_counter()
+            self._catch_up()
+            edge = self._lookup(call, timeout)
+            if edge is not None:
+                return self._follow(edge, "hit", began)
+            # 2. Of all that miss this call in this state, one executes it, and the others take its result.
+            tool = self._tool(call)
+            flight = self._board(tool, call, timeout)
+            if isinstance(flight, Edge):
+                return self._follow(flight, "coalesced", began)
+            try:
+                # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
+                live, executed, way = self._execute(tool, call, timeout, flight)
+                # 5. What is left is done while the caller thinks.
+                self._conclude_later(live, executed)
+            except BaseException:
+                self._abandon(flight)
+                raise
+            self._calls += 1
+            self._cache._meter.executed(
+                executed.result.duration,
+                time.perf_counter() - began,
+                self._calls,
+                prefix_hit=way in ("parked", "forked"),
+            )
+            return executed.result
+
+    def try_hit(self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> ToolResult | None:
+        """Makes a tool call if the graph has the answer, without waiting for anything; arguments as in `call`.
+
+        Returns:
+            The recorded result; None if the call was not made.
+        """
+        call, timeout = ToolCall(name, arguments), _seconds(timeout)
+        if not self._cache.use_cache or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if self._exposed or self._closed or self.settling() is not None:
+                return None
+            began = time.perf_counter()
+            self._where()
+            edge = self._lookup(call, timeout)
+            return None if edge is None else self._follow(edge, "hit", began)
+        finally:
+            self._turn.release()
+
+    def settling(self) -> Future[Position] | None:
+        """Returns what comes with the outcome of the last call, None if that is known: where the rollout stands."""
+        aftermath = self._aftermath
+        return None if aftermath is None or aftermath.position.done() else aftermath.position
+
+    def sandbox(self) -> Sandbox:
+        """Returns a live sandbox in the rollout's present state, for graders that must look inside.
+
+        The rollout goes on with this sandbox, so use it between calls only, and ask again after a call. What is done
+        in it is not recorded: where it changes anything, the rollout goes on in a private branch.
+
+        Raises:
+            InfrastructureError: if no sandbox could be had.
+        """
+        with self._turn:
+            if not self._cache.use_cache:
+                return self._uncached_sandbox().sandbox
+            self._catch_up()
+            live, _ = self._stand()
+            if live.observation is None:
+                live.observation = self._place.environment.observe(live.sandbox)
+            live.expendable = False
+            self._exposed = True
+            return live.sandbox
+
+    def close(self) -> None:
+        """Ends the rollout; safe to repeat. Its sandbox is left to other rollouts that come to its state."""
+        with self._turn:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._where()
+            finally:
+                self._leave()
+                self._cache._ended(self, self._at)
+
+    def __enter__(self) -> Rollout:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Where it stands.
+
+    def _where(self) -> Position:
+        """Returns where it stands, once the last call's outcome is known."""
+        aftermath = self._aftermath
+        if aftermath is not None:
+            self._at = aftermath.position.result()
+        return self._at
+
+    def _catch_up(self) -> None:
+        """Waits until it is known where it stands, and notices what was done in a sandbox that was given out."""
+        if self._closed:
+            raise UsageError("the rollout is closed")
+        self._where()
+        if self._exposed:
+            self._notice_outside()
+
+    def _notice_outside(self) -> None:
+        """Goes on in a private branch if a sandbox that was given out is no longer as it was."""
+        live = self._own()
+        if live is None:
+            return
+        try:
+            observation = self._place.environment.observe(live.sandbox)
+        except SandboxDied:
+            self._drop()
+            return
+        if observation != live.observation:
+            reason = "changed from outside, in the sandbox that was given out"
+            self._at = self._recorder.branch_off(self._at, OUTSIDE, ToolResult("", None, 0.0), reason)
+            live.state, live.observation = self._at.state, observation
+
+    # Answering from the graph.
+
+    def _lookup(self, call: ToolCall, timeout: float) -> Edge | None:
+        """Returns the recorded answer to a call, if there is one that may be given."""
+        if self._at.private:
+            return None
+        return self._cache.graph.lookup(self._at.state, call, timeout)
+
+    def _follow(self, edge: Edge, source: str, began: float) -> ToolResult:
+        """Moves along an edge; returns its result."""
+        if edge.next_state != self._at.state:
+            self._leave()
+            self._at = Position(edge.next_state, self._at.depth + 1)
+        cache = self._cache
+        cache.graph.touch_hit(edge, self._task)
+        self._calls += 1
+        seconds = time.perf_counter() - began
+        if source == "hit":
+            cache._meter.hit(edge.result.duration, seconds, self._calls)
+            return edge.result
+        cache._meter.coalesced(edge.result.duration, seconds, self._calls)
+        return edge.result.from_source("coalesced")
+
+    def _tool(self, call: ToolCall) -> Tool:
+        """Returns the tool that a call names, once the call is seen to be valid."""
+        self._place.environment.validate(call)
+        return self._place.environment.tools[call.name]
+
+    def _board(self, tool: Tool, call: ToolCall, timeout: float) -> Edge | Flight | None:
+        """Returns someone else's result, or the right to execute the call; None where nothing is to be shared."""
+        if self._at.private or tool.stochastic or not tool.cacheable:
+            return None
+        recorded = self._cache.graph.recorded(self._at.state, call)
+        if recorded is not None and not recorded.deterministic:
+            return None
+        return self._cache._flights.board(self._at.state, call, timeout)
+
+    def _abandon(self, flight: Flight | None) -> None:
+        """Gives up a call that was not executed to its end: the next who wants it executes it."""
+        if flight is not None:
+            self._cache._flights.end(flight)
+        if self._aftermath is None:
+            self._drop()
+
+    # Sandboxes.
+
+    def _execute(
+        self, tool: Tool, call: ToolCall, timeout: float, flight: Flight | None
+    ) -> tuple[LiveSandbox, Executed, Way | None]:
+        """Executes a call in a sandbox in the present state; if the sandbox dies over it, once more in another."""
+        try:
+            return self._attempt(tool, call, timeout, flight)
+        except SandboxDied:
+            self._drop()
+        try:
+            return self._attempt(tool, call, timeout, flight)
+        except SandboxDied as death:
+            self._drop()
+            raise InfrastructureError(
+                f"the sandbox died twice over {call.canonical[:80]} ({death}); give it more memory, or see what it does"
+            ) from death
+
+    def _attempt(
+        self, tool: Tool, call: ToolCall, timeout: float, flight: Flight | None
+    ) -> tuple[LiveSandbox, Executed, Way | None]:
+        live, way = self._stand()
+        if flight is not None and flight.state != self._at.state:
+            self._cache._flights.end(flight, unshareable=True)
+            flight = None
+        if live.observation is None and not tool.read_only:
+            live.observation = self._place.environment.observe(live.sandbox)
+        if flight is not None:
+            flight.take_off()
+        result = self._place.environment.execute(live.sandbox, call, timeout, self._place.limits)
+        return live, Executed(tool, call, timeout, result, self._at, live.observation, flight), way
+
+    def _stand(self) -> tuple[LiveSandbox, Way | None]:
+        """Returns a sandbox in the present state, and how it was had (None: it was its own).
+
+        Where a replay turned out differently, the present state is another then, in a private branch.
+        """
+        live = self._own()
+        if live is not None:
+            return live, None
+        arrival = self._cache._rebuilder.arrive(self._at.state, self._place)
+        live = self._live = arrival.live
+        if arrival.departed:
+            self._depart(arrival.departed)
+            live.state = self._at.state
+        live.expendable = not self._at.private
+        return live, arrival.way
+
+    def _own(self) -> LiveSandbox | None:
+        """Returns its own sandbox, once the last call's aftermath is over, if it has one that stands here."""
+        if self._aftermath is not None:
+            self._live = self._aftermath.live.result()
+            self._aftermath = None
+        live = self._live
+        if live is not None and live.state == self._at.state and self._cache.pool.claim(live):
+            return live
+        self._live = None
+        return None
+
+    def _leave(self) -> None:
+        """Leaves its sandbox to others, as soon as the last call's aftermath is over."""
+        aftermath, self._aftermath = self._aftermath, None
+        live, self._live = self._live, None
+        keep = not self._exposed and not self._at.private
+        self._exposed = False
+        if aftermath is not None:
+            aftermath.live.add_done_callback(lambda done: self._give_away(done.result(), keep))
+        else:
+            self._give_away(live, keep)
+
+    def _give_away(self, live: LiveSandbox | None, keep: bool) -> None:
+        if live is None:
+            return
+        if keep:
+            self._cache.pool.park(live)
+        else:
+            self._cache.pool.discard(live)
+
+    def _drop(self) -> None:
+        """Ends its sandbox."""
+        live, self._live = self._live, None
+        self._exposed = False
+        if live is not None:
+            self._cache.pool.discard(live)
+
+    def _depart(self, replayed: tuple[tuple[Edge, ToolResult], ...]) -> None:
+        """Goes on in a private branch, beginning at the replayed call that returned something else."""
+        first, result = replayed[0]
+        reason = f"a replay of {first.call.canonical[:80]} {difference(first.result, result)}"
+        at = Position(first.state, self._at.depth - len(replayed), recorded=self._at.recorded)
+        for edge, result in replayed:
+            at = self._recorder.branch_off(at, edge.call, result, reason, edge.timeout)
+        self._at = at
+
+    # What a call came to.
+
+    def _conclude_later(self, live: LiveSandbox, executed: Executed) -> None:
+        """Lets a worker find out where the call led, record it, and snapshot that if the policy says so."""
+        aftermath = _Aftermath()
+        self._cache._workers.submit(self._conclude, aftermath, live, executed)
+        self._aftermath = aftermath
+        self._live = None
+
+    def _conclude(self, aftermath: _Aftermath, live: LiveSandbox, executed: Executed) -> None:
+        """What `_conclude_later` lets a worker do."""
+        usable = False
+        try:
+            observation = self._observe_after(live, executed)
+            usable = observation is not None or executed.tool.read_only
+            unchanged = usable and (executed.tool.read_only or observation == executed.before)
+            position = self._recorder.record(executed, unchanged=unchanged)
+            live.state, live.observation = position.state, observation
+            live.expendable = not position.private and not self._exposed
+            aftermath.position.set_result(position)
+            self._end_flight(executed)
+            if usable and position != executed.at and not position.private:
+                usable = self._snapshot(live)
+        except BaseException as error:  # a mistake of ours: the next call tells
+            usable = False
+            if not aftermath.position.done():
+                aftermath.position.set_exception(error)
+        finally:
+            self._end_flight(executed)
+            if usable:
+                self._cache.pool.rest(live)
+            else:
+                self._cache.pool.discard(live)
+            aftermath.live.set_result(live if usable else None)
+
+    def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
+        """Returns how the sandbox looks after a call; None if it did not survive that."""
+        if executed.tool.read_only:
+            return live.observation
+        try:
+            return self._place.environment.observe(live.sandbox)
+        except InfrastructureError:
+            return None
+
+    def _end_flight(self, executed: Executed) -> None:
+        """Wakes who waits for a call. Who does not find it in the graph now had better execute it without waiting."""
+        if executed.flight is not None:
+            self._cache._flights.end(executed.flight, unshareable=True)
+
+    def _snapshot(self, live: LiveSandbox) -> bool:
+        """Snapshots the state that a sandbox came to, if the policy says so; returns whether the sandbox lives on."""
+        try:
+            self._cache._snapshotter.consider(live)
+        except TvsnapError:
+            return False
+        return True
+
+    # Without the cache.
+
+    def _call_uncached(self, call: ToolCall, timeout: float) -> ToolResult:
+        """Executes a call in the rollout's one sandbox; looks nothing up and records nothing."""
+        if self._closed:
+            raise UsageError("the rollout is closed")
+        began = time.perf_counter()
+        self._tool(call)
+        live = self._uncached_sandbox()
+        try:
+            result = self._place.environment.execute(live.sandbox, call, timeout, self._place.limits)
+        except BaseException:
+            self._drop()
+            raise
+        finally:
+            self._calls += 1
+        self._at = Position(next_state(self._at.state, call), self._at.depth + 1, recorded=False)
+        self._cache._meter.executed(result.duration, time.perf_counter() - began, self._calls, prefix_hit=False)
+        return result
+
+    def _uncached_sandbox(self) -> LiveSandbox:
+        """Returns the rollout's one sandbox, started at its first call."""
+        if self._live is None:
+            if self._calls:
+                raise InfrastructureError("the rollout's sandbox is gone, and without the cache nothing can rebuild it")
+            self._live = self._cache._rebuilder.start(self._root, self._place)
+        return self._live
+
+
+def _seconds(timeout: float) -> float:
+    """Returns a timeout as a plain number of seconds.
+
+    Raises:
+        UsageError: if it is none.
+    """
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
+        raise UsageError(f"a timeout must be a number of seconds above 0, not {timeout!r}")
+    return float(timeout)

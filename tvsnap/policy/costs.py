@@ -1,0 +1,71 @@
+"""What checkpoints, forks and fresh starts cost on this machine, learned while it works."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from statistics import median
+from typing import Literal
+
+Kind = Literal["checkpoint", "fork", "start"]
+
+# Seconds until something has been measured: those of a shell sandbox on a 2-core virtual machine.
+DEFAULTS: Mapping[Kind, float] = {"checkpoint": 0.020, "fork": 0.020, "start": 0.008}
+WINDOW = 101  # samples that a median is made of
+ENOUGH = 5  # samples from which on the defaults count for nothing
+OUTLIER = 10.0  # what is handed on to other processes is at most so many medians
+
+
+class Costs:
+    """Running medians, in seconds. Thread-safe.
+
+    What earlier processes measured comes in as sums kept in the graph's counters, and is the first value here.
+    """
+
+    def __init__(self, counters: Mapping[str, float] | None = None) -> None:
+        """
+        Args:
+            counters: the graph's counters.
+        """
+        counters = counters or {}
+        self._lock = threading.Lock()
+        self._samples: dict[Kind, deque[float]] = {kind: deque(maxlen=WINDOW) for kind in DEFAULTS}
+        self._medians: dict[Kind, float] = dict(DEFAULTS)
+        self._unsaved: dict[str, float] = {}
+        for kind in DEFAULTS:
+            count = counters.get(f"cost.{kind}.n", 0.0)
+            if count >= ENOUGH:
+                self._medians[kind] = counters[f"cost.{kind}.s"] / count
+
+    @property
+    def checkpoint_s(self) -> float:
+        """Seconds that a checkpoint takes."""
+        return self._medians["checkpoint"]
+
+    @property
+    def fork_s(self) -> float:
+        """Seconds that a fork of a snapshot takes."""
+        return self._medians["fork"]
+
+    @property
+    def start_s(self) -> float:
+        """Seconds that a fresh sandbox takes."""
+        return self._medians["start"]
+
+    def add(self, kind: Kind, seconds: float) -> None:
+        """Takes a measurement in."""
+        with self._lock:
+            samples = self._samples[kind]
+            samples.append(seconds)
+            if len(samples) >= ENOUGH:
+                self._medians[kind] = median(samples)
+            kept = min(seconds, OUTLIER * self._medians[kind])
+            for name, value in ((f"cost.{kind}.n", 1.0), (f"cost.{kind}.s", kept)):
+                self._unsaved[name] = self._unsaved.get(name, 0.0) + value
+
+    def take_unsaved(self) -> Mapping[str, float]:
+        """Returns what to add to the graph's counters since the last time."""
+        with self._lock:
+            unsaved, self._unsaved = self._unsaved, {}
+        return unsaved

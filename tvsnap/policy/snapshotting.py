@@ -1,0 +1,126 @@
+"""When to snapshot a state: rules that a `Cache` asks once a new state is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tvsnap.errors import UsageError
+from tvsnap.policy.costs import Costs
+
+CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """What it takes to rebuild a state that has no snapshot.
+
+    Attributes:
+        from_root: the replay begins in a fresh sandbox, not in a fork of a snapshot.
+        calls: how many calls to replay.
+        replay_s: seconds that they took when they were executed.
+        spent_s: seconds that this process has already spent on rebuilding this very state.
+        volatile: one of the calls would hardly return the same again, so a replay would end in a private branch.
+    """
+
+    from_root: bool
+    calls: int
+    replay_s: float
+    spent_s: float = 0.0
+    volatile: bool = False
+
+
+class Policy(Protocol):
+    """Decides which states get a snapshot. Thread-safe."""
+
+    @property
+    def name(self) -> str: ...
+
+    def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
+        """Whether to snapshot a state that has none.
+
+        Args:
+            rebuild: what it takes to rebuild the state as things stand.
+            costs: what things cost on this machine.
+        """
+        ...
+
+
+class Eager:
+    """Snapshots every state: for debugging, and as a yardstick."""
+
+    name = "eager"
+
+    def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
+        """See `Policy.should_checkpoint`."""
+        return True
+
+
+class Never:
+    """Snapshots nothing: every state is rebuilt by replay."""
+
+    name = "never"
+
+    def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
+        """See `Policy.should_checkpoint`."""
+        return False
+
+
+class BreakEven:
+    """Snapshots a state once rebuilding it costs more time than a checkpoint and a fork of it.
+
+    What rebuilding it has cost so far counts too, as in the ski-rental problem: so a state that is cheap to rebuild
+    but rebuilt often costs at most twice what the best choice in hindsight would have. A call that would not return
+    the same again has no price at which a replay could be had: the state behind it gets a snapshot at once.
+    """
+
+    name = "break-even"
+
+    def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
+        """See `Policy.should_checkpoint`."""
+        if rebuild.volatile:
+            return True
+        begin_s = costs.start_s if rebuild.from_root else costs.fork_s
+        once_s = begin_s + rebuild.replay_s + rebuild.calls * CALL_OVERHEAD
+        return max(once_s, rebuild.spent_s) > costs.checkpoint_s + costs.fork_s
+
+
+_POLICIES: Mapping[str, type[Eager] | type[Never] | type[BreakEven]] = {
+    policy.name: policy for policy in (BreakEven, Eager, Never)
+}
+
+
+def policy(name: str) -> Policy:
+    """Returns a policy by name.
+
+    Raises:
+        UsageError: if there is no such policy.
+    """
+    found = _POLICIES.get(name)
+    if found is None:
+        raise UsageError(f'policy "{name}" not found; have: {", ".join(_POLICIES)}')
+    return found()
+
+
+# What differs between two runs of one command in the same state, as seen in what agents print.
+_VOLATILE = re.compile(
+    r"""
+    \b[0-2]?\d:[0-5]\d\b                      # a time of day: ls -l, date, logs
+    | \b\d+\.\d+\s?(?:s|ms|sec|secs|seconds)\b  # a duration: test runners
+    | \b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7,40}\b  # a hash: git commit
+    | ^\[\d+\]\s\d+$                          # a background job and its process id
+    | /tmp/tmp[.\w]+                          # mktemp
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+_LOOKED_AT = 8192  # characters, from the start
+
+
+def looks_volatile(output: str) -> bool:
+    """Whether an output shows what another run would hardly show again: a time, a commit's hash, a process id.
+
+    A guess, which costs a snapshot where it is wrong; correctness does not rest on it.
+    """
+    return _VOLATILE.search(output[:_LOOKED_AT]) is not None

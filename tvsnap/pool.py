@@ -1,0 +1,284 @@
+"""The live sandboxes of one process: who stands at which state, how many may live, and which go first."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tvsnap.backends.base import MIB, Observation, Sandbox
+from tvsnap.errors import InfrastructureError, TvsnapError
+
+CLOSERS = 4  # threads
+
+
+@dataclass(frozen=True, slots=True)
+class ParkLimits:
+    """How much may be parked: sandboxes that nobody uses, kept for whoever comes to their state.
+
+    Attributes:
+        count: sandboxes.
+        memory: bytes, all of them together.
+    """
+
+    count: int = 32
+    memory: int = 2048 * MIB
+
+
+@dataclass(eq=False, slots=True)
+class LiveSandbox:
+    """A live sandbox, and what is known of it.
+
+    Attributes:
+        sandbox: the sandbox.
+        state: the state that it stands at.
+        observation: how it looked when it got there; None if nobody looked.
+        expendable: its state can be rebuilt, so that it may be closed to make room while its rollout is idle.
+        memory: bytes, when last weighed.
+    """
+
+    sandbox: Sandbox
+    state: str
+    observation: Observation | None = None
+    expendable: bool = True
+    memory: int = 0
+
+
+class SandboxPool:
+    """Live sandboxes by state. Thread-safe.
+
+    A sandbox is in use by one rollout, resting (its rollout is idle), parked (free for anyone who comes to its state),
+    or on its way out. Sandboxes are closed by threads of the pool, off the path of whoever is done with them.
+    """
+
+    def __init__(self, max_sandboxes: int, park: ParkLimits, *, patience: float = 600.0) -> None:
+        """
+        Args:
+            max_sandboxes: how many may live at once; who needs one more waits, first come, first served.
+            park: how much may be parked.
+            patience: seconds to wait for room.
+        """
+        if max_sandboxes < 1:
+            raise ValueError(f"max_sandboxes must be at least 1, not {max_sandboxes}")
+        self._max = max_sandboxes
+        self._limits = park
+        self._patience = patience
+        self._changed = threading.Condition()
+        self._queue: deque[object] = deque()  # tickets of those who wait for room
+        self._opening: set[object] = set()  # tickets of those who are making a sandbox
+        self._live: set[LiveSandbox] = set()
+        self._closing: set[LiveSandbox] = set()  # a part of _live
+        self._resting: OrderedDict[LiveSandbox, None] = OrderedDict()  # a part of _live, least recently used first
+        self._parked: OrderedDict[LiveSandbox, None] = OrderedDict()  # likewise
+        self._by_state: dict[str, list[LiveSandbox]] = {}  # the parked ones
+        self._closed = False
+        self._workers = ThreadPoolExecutor(CLOSERS, thread_name_prefix="tvsnap-pool")
+
+    @property
+    def live(self) -> int:
+        """How many sandboxes are alive."""
+        with self._changed:
+            return len(self._live)
+
+    @property
+    def parked(self) -> int:
+        """How many of them are parked."""
+        with self._changed:
+            return len(self._parked)
+
+    def open(self, make: Callable[[], Sandbox], state: str) -> LiveSandbox:
+        """Makes a sandbox once there is room for it.
+
+        Args:
+            make: makes it.
+            state: the state that it stands at.
+
+        Raises:
+            InfrastructureError: if there was no room for too long.
+        """
+        ticket = self._enter()
+        try:
+            sandbox = make()
+        except BaseException:
+            self._leave(ticket)
+            raise
+        live = LiveSandbox(sandbox, state)
+        with self._changed:
+            self._live.add(live)
+            self._leave(ticket)
+            if self._closed:
+                self._start_closing(live)
+                raise self._is_closed()
+        return live
+
+    def rest(self, live: LiveSandbox) -> None:
+        """Says that its rollout does not use a sandbox just now: it may be closed to make room, if it is expendable."""
+        with self._changed:
+            if live not in self._live or live in self._closing or not live.expendable:
+                return
+            self._resting[live] = None
+            if self._queue:
+                self._make_room()
+
+    def claim(self, live: LiveSandbox) -> bool:
+        """Takes a resting sandbox back into use.
+
+        Returns:
+            Whether it is still there; False if it was closed meanwhile.
+        """
+        with self._changed:
+            self._resting.pop(live, None)
+            return live in self._live and live not in self._closing
+
+    def park(self, live: LiveSandbox) -> None:
+        """Leaves a sandbox to whoever comes to its state; the least recently used ones go when too much is parked."""
+        with self._changed:
+            if live not in self._live or live in self._closing:
+                return
+            self._resting.pop(live, None)
+            if self._closed or self._queue or self._limits.count < 1:
+                self._start_closing(live)
+                return
+            self._put(live)
+            self._trim()
+        self._submit(self._weigh, live)
+
+    def take(self, state: str) -> LiveSandbox | None:
+        """Takes a parked sandbox that stands at `state` into use, the one used last; None if there is none."""
+        with self._changed:
+            found = self._by_state.get(state)
+            if not found:
+                return None
+            live = found[-1]
+            self._pull(live)
+            return live
+
+    def discard(self, live: LiveSandbox) -> None:
+        """Closes a sandbox, in the background; safe to repeat."""
+        with self._changed:
+            if live not in self._live or live in self._closing:
+                return
+            self._resting.pop(live, None)
+            if live in self._parked:
+                self._pull(live)
+            self._start_closing(live)
+
+    def close(self) -> None:
+        """Closes all sandboxes and waits until they are gone; safe to repeat."""
+        with self._changed:
+            self._closed = True
+            for live in list(self._live - self._closing):
+                self._start_closing(live)
+            self._parked.clear()
+            self._resting.clear()
+            self._by_state.clear()
+            self._changed.notify_all()
+        self._workers.shutdown(wait=True)
+
+    def _enter(self) -> object:
+        """Waits for room, in the order of arrival; returns the ticket for it."""
+        ticket = object()
+        deadline = time.monotonic() + self._patience
+        with self._changed:
+            self._queue.append(ticket)
+            try:
+                while self._queue[0] is not ticket or not self._make_room():
+                    if self._closed:
+                        raise self._is_closed()
+                    if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                        raise InfrastructureError(
+                            f"all {self._max} sandboxes have been in use for {self._patience:g} s; "
+                            "run fewer rollouts at once, close them sooner, or raise max_sandboxes"
+                        )
+                if self._closed:
+                    raise self._is_closed()
+                self._opening.add(ticket)
+            finally:
+                self._queue.remove(ticket)
+                self._changed.notify_all()
+        return ticket
+
+    def _leave(self, ticket: object) -> None:
+        with self._changed:
+            self._opening.discard(ticket)
+            self._changed.notify_all()
+
+    def _make_room(self) -> bool:
+        """Whether one more sandbox may live; if not, begins to close one that can be spared."""
+        excess = len(self._live) + len(self._opening) + 1 - self._max
+        if excess <= 0:
+            return True
+        if excess > len(self._closing):
+            if self._parked:
+                live = next(iter(self._parked))
+                self._pull(live)
+                self._start_closing(live)
+            elif self._resting:
+                live, _ = self._resting.popitem(last=False)
+                self._start_closing(live)
+        return False
+
+    def _put(self, live: LiveSandbox) -> None:
+        self._parked[live] = None
+        self._by_state.setdefault(live.state, []).append(live)
+
+    def _pull(self, live: LiveSandbox) -> None:
+        del self._parked[live]
+        others = self._by_state[live.state]
+        others.remove(live)
+        if not others:
+            del self._by_state[live.state]
+
+    def _trim(self) -> None:
+        """Closes what is parked beyond the limits, least recently used first."""
+        memory = sum(live.memory for live in self._parked)
+        while len(self._parked) > self._limits.count or (self._parked and memory > self._limits.memory):
+            live = next(iter(self._parked))
+            memory -= live.memory
+            self._pull(live)
+            self._start_closing(live)
+
+    def _weigh(self, live: LiveSandbox) -> None:
+        """Measures the memory of a parked sandbox, unless someone has taken it: it is used by one thread at a time."""
+        with self._changed:
+            if live not in self._parked:
+                return
+            self._pull(live)
+        try:
+            live.memory = live.sandbox.memory()
+        except (TvsnapError, OSError):
+            self.discard(live)
+            return
+        with self._changed:
+            if live in self._closing:
+                return
+            if self._queue:
+                self._start_closing(live)
+                return
+            self._put(live)
+            self._trim()
+
+    def _start_closing(self, live: LiveSandbox) -> None:
+        self._closing.add(live)
+        self._submit(self._end, live)
+
+    def _submit(self, job: Callable[[LiveSandbox], None], live: LiveSandbox) -> None:
+        try:
+            self._workers.submit(job, live)
+        except RuntimeError:  # the interpreter or the pool is shutting down
+            job(live)
+
+    def _end(self, live: LiveSandbox) -> None:
+        try:
+            live.sandbox.close()
+        finally:
+            with self._changed:
+                self._live.discard(live)
+                self._closing.discard(live)
+                self._changed.notify_all()
+
+    def _is_closed(self) -> InfrastructureError:
+        return InfrastructureError("the cache is closed")

@@ -1,0 +1,211 @@
+"""Getting a live sandbox into a given state, by the cheapest way there is."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from tvsnap.backends.base import Backend, Limits, Sandbox
+from tvsnap.calls import ToolResult
+from tvsnap.environments.base import Environment
+from tvsnap.errors import InfrastructureError, SnapshotUnusable, UsageError
+from tvsnap.graph import Edge, Graph, Snapshot
+from tvsnap.images import Image
+from tvsnap.policy import Costs
+from tvsnap.pool import LiveSandbox, SandboxPool
+from tvsnap.snapshots import Snapshotter
+from tvsnap.stats import Meter
+
+Way = Literal["parked", "forked", "started", "replayed"]
+
+REPLAY_TIMEOUT = 60.0  # seconds, at least, for a call that once ended by itself
+SLOWER = 10.0  # or so many times what it took then
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What sandboxes of one root have in common: their image, what calls mean in them, and their limits."""
+
+    image: Image
+    environment: Environment
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A sandbox that was brought into a state.
+
+    Attributes:
+        live: the sandbox.
+        way: how: it was parked there, forked there, started (at a root), or calls were replayed.
+        departed: empty if it stands just where it should; else the calls replayed, with what they returned now, from
+            the first on that returned something else than was recorded.
+    """
+
+    live: LiveSandbox
+    way: Way
+    departed: tuple[tuple[Edge, ToolResult], ...] = ()
+
+
+class Rebuilder:
+    """Brings sandboxes into states. Thread-safe."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        backend: Backend,
+        pool: SandboxPool,
+        snapshotter: Snapshotter,
+        costs: Costs,
+        meter: Meter,
+    ) -> None:
+        self._graph = graph
+        self._backend = backend
+        self._pool = pool
+        self._snapshotter = snapshotter
+        self._costs = costs
+        self._meter = meter
+
+    def arrive(self, state: str, place: Place) -> Arrival:
+        """Returns a sandbox in a state: a parked one, a fork of the state's snapshot, or one brought there by replay.
+
+        A replay begins in the nearest state above for which there is a parked sandbox or a snapshot, or else in a fresh
+        sandbox. A replayed call that returns something else than was recorded is marked nondeterministic in the graph.
+
+        Args:
+            state: the state.
+            place: what its root says.
+
+        Raises:
+            NotFound: if the state is not in the graph.
+            InfrastructureError: if no sandbox could be had, or it failed on the way.
+        """
+        live = self._take_parked(state, place)
+        if live is not None:
+            return Arrival(live, "parked")
+        while True:
+            began = time.perf_counter()
+            snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
+            try:
+                live, way, left = self._begin(state, snapshot, edges, place)
+            except SnapshotUnusable:
+                assert snapshot is not None
+                self.drop(snapshot)
+                continue
+            if not left:
+                return Arrival(live, way)
+            try:
+                departed = self._replay(live, left, place)
+                live.state = state
+                if not departed:
+                    self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
+            except BaseException:
+                self._pool.discard(live)
+                raise
+            return Arrival(live, "replayed", departed)
+
+    def start(self, state: str, place: Place) -> LiveSandbox:
+        """Returns a fresh sandbox, which stands at the root `state`.
+
+        Raises:
+            InfrastructureError: if it could not be had.
+        """
+
+        def make() -> Sandbox:
+            began = time.perf_counter()
+            sandbox = self._backend.start(place.image, place.limits)
+            seconds = time.perf_counter() - began
+            self._costs.add("start", seconds)
+            self._meter.start(seconds)
+            return sandbox
+
+        return self._pool.open(make, state)
+
+    def drop(self, snapshot: Snapshot) -> None:
+        """Deletes a snapshot: its row, then its files."""
+        self._graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
+        self._backend.delete_snapshot(snapshot.id)
+
+    def _fork(self, snapshot: Snapshot, place: Place) -> LiveSandbox:
+        def make() -> Sandbox:
+            began = time.perf_counter()
+            sandbox = self._backend.fork(snapshot.id, place.image, place.limits)
+            seconds = time.perf_counter() - began
+            self._costs.add("fork", seconds)
+            self._meter.fork(seconds)
+            self._graph.touch_snapshot(snapshot.state, snapshot.backend, seconds)
+            return sandbox
+
+        return self._pool.open(make, snapshot.state)
+
+    def _take_parked(self, state: str, place: Place) -> LiveSandbox | None:
+        """Returns a parked sandbox that still is as it was when it was parked: its processes went on running."""
+        while True:
+            live = self._pool.take(state)
+            if live is None:
+                return None
+            try:
+                observation = place.environment.observe(live.sandbox)
+            except InfrastructureError:
+                self._pool.discard(live)
+                continue
+            except BaseException:
+                self._pool.discard(live)
+                raise
+            if live.observation is None or live.observation == observation:
+                live.observation = observation
+                return live
+            self._pool.discard(live)
+
+    def _begin(
+        self, state: str, snapshot: Snapshot | None, edges: list[Edge], place: Place
+    ) -> tuple[LiveSandbox, Way, list[Edge]]:
+        """Returns the sandbox to replay in, how it was had, and which of `edges` are left to be replayed in it."""
+        for index in range(len(edges) - 1, -1, -1):
+            live = self._take_parked(edges[index].state, place)
+            if live is not None:
+                return live, "parked", edges[index:]
+        if snapshot is not None:
+            return self._fork(snapshot, place), "forked", edges
+        return self.start(edges[0].state if edges else state, place), "started", edges
+
+    def _replay(self, live: LiveSandbox, edges: list[Edge], place: Place) -> tuple[tuple[Edge, ToolResult], ...]:
+        """Replays calls; returns those from the first on that did not return what was recorded."""
+        live.observation = None
+        departed: list[tuple[Edge, ToolResult]] = []
+        for edge in edges:
+            began = time.perf_counter()
+            try:
+                place.environment.validate(edge.call)
+            except UsageError as error:
+                raise InfrastructureError(
+                    f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"
+                ) from None
+            timeout = edge.timeout or max(REPLAY_TIMEOUT, SLOWER * edge.result.duration)
+            result = place.environment.execute(live.sandbox, edge.call, timeout, place.limits)
+            self._meter.add(replayed=1, replay_time_s=time.perf_counter() - began)
+            if departed or not result.same_value(edge.result):
+                if not departed and edge.shared:
+                    self._graph.mark_nondeterministic(edge, f"a replay {difference(edge.result, result)}")
+                departed.append((edge, result))
+        return tuple(departed)
+
+
+def difference(recorded: ToolResult, seen: ToolResult) -> str:
+    """Returns in words how two results differ: `printed "b" where "a" was recorded (line 3)`."""
+    if recorded.timed_out != seen.timed_out:
+        return "timed out" if seen.timed_out else "did not time out"
+    if recorded.exit_code != seen.exit_code:
+        return f"ended with status {seen.exit_code} instead of {recorded.exit_code}"
+    before, after = recorded.output.splitlines(), seen.output.splitlines()
+    for number, (old, new) in enumerate(zip(before, after, strict=False), 1):
+        if old != new:
+            return f"printed {_short(new)} where {_short(old)} was recorded (line {number})"
+    if len(before) != len(after):
+        return f"printed {len(after)} lines where {len(before)} were recorded"
+    return "printed something else"
+
+
+def _short(text: str) -> str:
+    return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'

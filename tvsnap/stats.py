@@ -1,0 +1,198 @@
+"""What a cache did: counted while it works, for reports."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Latency = Literal["hit", "coalesced", "executed", "fork", "start", "checkpoint"]
+LATENCIES: tuple[Latency, ...] = ("hit", "coalesced", "executed", "fork", "start", "checkpoint")
+SAMPLES = 65_536  # the latest of each kind are kept
+DEEPEST = 99  # calls later than this in their rollout are counted with it
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What one cache (one process) has done since it was opened. Times are in seconds.
+
+    Attributes:
+        rollouts: rollouts begun.
+        hits: calls answered from the graph.
+        coalesced: calls answered by waiting for another rollout that was executing the same.
+        executed: calls executed.
+        prefix_hits: those of them that a parked sandbox or a fork of just their state was there for.
+        replayed: recorded calls executed again to rebuild a state.
+        starts: sandboxes started from an image.
+        forks: sandboxes forked from a snapshot.
+        checkpoints: snapshots taken.
+        tool_time_s: durations of the calls executed.
+        answered_s: recorded durations of the calls answered without executing them.
+        hit_time_s: time spent on hits.
+        waited_s: time spent waiting for another rollout's result.
+        start_time_s, fork_time_s, replay_time_s, checkpoint_time_s: time spent on these; checkpoints are taken
+            while the caller thinks.
+        sandboxes: sandboxes alive now.
+        parked: those of them that nobody uses.
+        latency_s: the latest durations by kind (`hit`, `coalesced`, `executed`, `fork`, `start`, `checkpoint`); of
+            calls as their callers saw them.
+        by_depth: (calls, calls answered) by the call's place in its rollout, from 1 on.
+        totals: counters of all processes that ever used this data directory, named as the attributes here; written
+            when a rollout ends.
+    """
+
+    rollouts: int = 0
+    hits: int = 0
+    coalesced: int = 0
+    executed: int = 0
+    prefix_hits: int = 0
+    replayed: int = 0
+    starts: int = 0
+    forks: int = 0
+    checkpoints: int = 0
+    tool_time_s: float = 0.0
+    answered_s: float = 0.0
+    hit_time_s: float = 0.0
+    waited_s: float = 0.0
+    start_time_s: float = 0.0
+    fork_time_s: float = 0.0
+    replay_time_s: float = 0.0
+    checkpoint_time_s: float = 0.0
+    sandboxes: int = 0
+    parked: int = 0
+    latency_s: Mapping[Latency, tuple[float, ...]] = field(default_factory=dict)
+    by_depth: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    totals: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def calls(self) -> int:
+        """Calls made."""
+        return self.hits + self.coalesced + self.executed
+
+    @property
+    def hit_rate(self) -> float:
+        """The part of the calls that were answered without executing them, 0 to 1."""
+        return (self.hits + self.coalesced) / self.calls if self.calls else 0.0
+
+    @property
+    def saved_s(self) -> float:
+        """Time saved, net: what the answered calls took once, less what answering, forks, replays, checkpoints took."""
+        spent = self.hit_time_s + self.waited_s + self.fork_time_s + self.replay_time_s + self.checkpoint_time_s
+        return self.answered_s - spent
+
+
+class Meter:
+    """Counts for `Stats`. Thread-safe, and cheap enough for a hit."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: defaultdict[str, float] = defaultdict(float)
+        self._saved: dict[str, float] = {}
+        self._latency: dict[Latency, deque[float]] = {kind: deque(maxlen=SAMPLES) for kind in LATENCIES}
+
+    def add(self, **counts: float) -> None:
+        """Adds to counters, named as the attributes of `Stats`."""
+        with self._lock:
+            for name, value in counts.items():
+                self._counts[name] += value
+
+    def hit(self, duration: float, seconds: float, index: int) -> None:
+        """Counts a hit.
+
+        Args:
+            duration: seconds that the call took when it was executed.
+            seconds: how long the hit took.
+            index: the call's place in its rollout, from 1 on.
+        """
+        with self._lock:
+            counts = self._counts
+            counts["hits"] += 1
+            counts["answered_s"] += duration
+            counts["hit_time_s"] += seconds
+            counts[f"depth.{min(index, DEEPEST)}.calls"] += 1
+            counts[f"depth.{min(index, DEEPEST)}.answered"] += 1
+            self._latency["hit"].append(seconds)
+
+    def coalesced(self, duration: float, seconds: float, index: int) -> None:
+        """Counts a call that was answered by waiting for another rollout; arguments as in `hit`."""
+        with self._lock:
+            counts = self._counts
+            counts["coalesced"] += 1
+            counts["answered_s"] += duration
+            counts["waited_s"] += seconds
+            counts[f"depth.{min(index, DEEPEST)}.calls"] += 1
+            counts[f"depth.{min(index, DEEPEST)}.answered"] += 1
+            self._latency["coalesced"].append(seconds)
+
+    def executed(self, duration: float, seconds: float, index: int, *, prefix_hit: bool) -> None:
+        """Counts a call that was executed.
+
+        Args:
+            duration, seconds, index: as in `hit`.
+            prefix_hit: a sandbox in just its state was there or could be forked.
+        """
+        with self._lock:
+            counts = self._counts
+            counts["executed"] += 1
+            counts["prefix_hits"] += prefix_hit
+            counts["tool_time_s"] += duration
+            counts[f"depth.{min(index, DEEPEST)}.calls"] += 1
+            self._latency["executed"].append(seconds)
+
+    def fork(self, seconds: float) -> None:
+        """Counts a fork that took `seconds`."""
+        self._timed("forks", "fork_time_s", "fork", seconds)
+
+    def start(self, seconds: float) -> None:
+        """Counts a fresh start that took `seconds`."""
+        self._timed("starts", "start_time_s", "start", seconds)
+
+    def checkpoint(self, seconds: float) -> None:
+        """Counts a checkpoint that took `seconds`."""
+        self._timed("checkpoints", "checkpoint_time_s", "checkpoint", seconds)
+
+    def _timed(self, count: str, time: str, kind: Latency, seconds: float) -> None:
+        with self._lock:
+            self._counts[count] += 1
+            self._counts[time] += seconds
+            self._latency[kind].append(seconds)
+
+    def take_unsaved(self) -> Mapping[str, float]:
+        """Returns what was counted since the last time, for the graph's counters."""
+        with self._lock:
+            unsaved = {
+                name: value - self._saved.get(name, 0.0)
+                for name, value in self._counts.items()
+                if value != self._saved.get(name)
+            }
+            self._saved = dict(self._counts)
+        return unsaved
+
+    def stats(self, *, sandboxes: int, parked: int, totals: Mapping[str, float]) -> Stats:
+        """Returns all that was counted.
+
+        Args:
+            sandboxes, parked, totals: see `Stats`.
+        """
+        with self._lock:
+            counts = dict(self._counts)
+            latency = {kind: tuple(samples) for kind, samples in self._latency.items()}
+        by_depth = {
+            index: (int(calls), int(counts.get(f"depth.{index}.answered", 0)))
+            for index in range(1, DEEPEST + 1)
+            if (calls := counts.get(f"depth.{index}.calls", 0))
+        }
+        plain = {name: value for name, value in counts.items() if not name.startswith("depth.")}
+        times = {name: value for name, value in plain.items() if name.endswith("_s")}
+        numbers = {name: int(value) for name, value in plain.items() if name not in times}
+        return Stats(
+            **times,  # type: ignore[arg-type]  # the counters are named for the attributes
+            **numbers,
+            sandboxes=sandboxes,
+            parked=parked,
+            latency_s=latency,
+            by_depth=by_depth,
+            totals=totals,
+        )
