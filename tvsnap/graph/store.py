@@ -27,7 +27,7 @@ from tvsnap.graph.tree import Tree
 _LOOKUP = """
 SELECT id, timeout, output, exit_code, duration, timed_out, blocked, truncated, next_state, reason, hits, created, extra
 FROM edges
-WHERE state = ? AND call_key = ? AND slot >= 0 AND deterministic AND (slot = ?3 OR slot = 0 AND duration <= ?3)
+WHERE state = ? AND call_key = ? AND slot >= 0 AND deterministic AND (slot = ? OR slot = 0 AND duration <= ?)
 LIMIT 1
 """
 _RECORDED = f"SELECT {EDGE_COLUMNS.format('e')} FROM edges e WHERE e.state = ? AND e.call_key = ? AND e.slot = ?"
@@ -111,7 +111,7 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         database = self._database
         reader = database.reader()
         try:
-            row = reader.execute(_LOOKUP, (bytes.fromhex(state), bytes.fromhex(call.key), timeout)).fetchone()
+            row = reader.execute(_LOOKUP, (bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout)).fetchone()
         except sqlite3.Error as error:
             raise explain(self.path, error) from error
         finally:
