@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.helpers import Lab
-from tests.conformance.targets import OWNER, TARGETS, Target
+from tests.conformance.targets import TARGETS, Target
 from tvsnap.backends.base import Backend, Sandbox
 from tvsnap.errors import MachineLacks
 from tvsnap.images import Image
@@ -35,7 +35,7 @@ def image(request: pytest.FixtureRequest, target: Target) -> Image:
 def backend(request: pytest.FixtureRequest, target: Target) -> Iterator[Backend]:
     """The backend under test, one a session."""
     try:
-        backend = target.make(request.getfixturevalue("tvsnap_home"), OWNER)
+        backend = target.make(request.getfixturevalue("tvsnap_home"))
     except MachineLacks as lack:
         pytest.skip(str(lack))
     yield backend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -97,6 +98,11 @@ def eventually(probe: Callable[[], T], *, timeout: float = 5.0) -> T:
 def commands(sandbox: Sandbox) -> str:
     """Returns the command lines of the sandbox's processes, one a line."""
     return "\n".join(process.command for process in sandbox.processes())
+
+
+def unique_sleep() -> str:
+    """Returns a command that sleeps long and can be told from every other process of this machine."""
+    return f"sleep {100_000 + secrets.randbelow(900_000)}.{secrets.randbelow(10**9):09}"
 
 
 def on_host(marker: str) -> bool:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.fakes.backend import FakeBackend, fake_image
 from tvsnap.backends.base import Backend
+from tvsnap.backends.local import LocalBackend
+from tvsnap.graph.owners import Owner
 from tvsnap.images import Image
-
-OWNER = "conformance"
 
 
 @dataclass(frozen=True)
@@ -21,28 +21,35 @@ class Target:
 
     Attributes:
         name: as it appears in test ids.
-        make: returns the backend, given a data directory and its owner's name.
+        make: returns the backend, given a data directory; called again it acts as another process's would.
         image: returns the image to start, given the test request (for session fixtures).
         programs: sandboxes run real programs of the terminal image.
-        construction: Python source of an expression that makes the backend in another process from `home` and
-            `owner`; None for a backend that lives in one process only.
+        construction: Python source of an expression that makes the backend in another process from `home`, a Path;
+            None for a backend that lives in one process only.
     """
 
     name: str
-    make: Callable[[Path, str], Backend]
+    make: Callable[[Path], Backend]
     image: Callable[[pytest.FixtureRequest], Image]
     programs: bool = True
     construction: str | None = None
 
 
-def make_fake(home: Path, owner: str) -> Backend:
+def make_fake(home: Path) -> Backend:
     return FakeBackend()
 
 
-def make_local(home: Path, owner: str) -> Backend:
-    from tvsnap.backends.local import LocalBackend
+def make_local(home: Path) -> Backend:
+    return LocalBackend(home, claim(home).id)
 
-    return LocalBackend(home, owner)
+
+def claim(home: Path) -> Owner:
+    """Returns a new owner, which lives as long as this process."""
+    _owners.append(Owner(home))
+    return _owners[-1]
+
+
+_owners: list[Owner] = []
 
 
 def built_terminal_image(request: pytest.FixtureRequest) -> Image:
@@ -58,7 +65,7 @@ TARGETS = {
             "local",
             make_local,
             built_terminal_image,
-            construction="__import__('tvsnap.backends.local').backends.local.LocalBackend(home, owner)",
+            construction="__import__('tests.conformance.targets').conformance.targets.make_local(home)",
         ),
     )
 }

@@ -272,7 +272,7 @@ def test_terminal_contents_survive(lab: Lab, sandbox: Sandbox) -> None:
 def test_stopped_job(lab: Lab, sandbox: Sandbox) -> None:
     sh(sandbox, "sleep 1000 & kill -STOP $!; sleep 0.1")
     fork = lab.fork_of(sandbox)
-    assert sh(fork, "kill -CONT $!; kill $!; wait $! 2> /dev/null; echo $?") == "143\n"
+    assert sh(fork, "kill -CONT $!; sleep 0.1; kill $!; wait $! 2> /dev/null; echo $?") == "143\n"
 
 
 def test_daemon_and_orphans(lab: Lab, sandbox: Sandbox) -> None:

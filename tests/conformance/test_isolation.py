@@ -83,7 +83,6 @@ def test_loopback_is_the_sandboxes_own(lab: Lab, sandbox: Sandbox) -> None:
         "hostname changed-by-sandbox",
         "date -s 2001-01-01",
         "chroot / true && mount -o remount,rw /proc/sys",
-        "unshare -U true",
     ],
 )
 def test_privileges_that_are_not_there(sandbox: Sandbox, command: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.helpers import LIMITS, TIMEOUT, Lab, commands, eventually, on_host, sh, usable
+from tests.conformance.helpers import LIMITS, TIMEOUT, Lab, commands, eventually, on_host, sh, unique_sleep, usable
 from tests.conformance.targets import Target
 from tvsnap.backends.base import MIB, Sandbox
 from tvsnap.errors import SandboxDied
@@ -58,15 +58,16 @@ def test_closing_one_leaves_the_others(lab: Lab, sandbox: Sandbox) -> None:
 
 @pytest.mark.needs_programs
 def test_closing_ends_every_process(lab: Lab, sandbox: Sandbox) -> None:
-    sh(sandbox, "sleep 98762.25 & (setsid bash -c \"trap '' TERM HUP INT; sleep 98762.5\" > /dev/null 2>&1 &)")
-    eventually(lambda: on_host("sleep 98762.5"))
+    job, daemon = unique_sleep(), unique_sleep()
+    sh(sandbox, f"{job} & (setsid bash -c \"trap '' TERM HUP INT; {daemon}; :\" > /dev/null 2>&1 &)")
+    eventually(lambda: on_host(daemon))
     fork = lab.fork_of(sandbox) if lab.backend.captures.processes else None
     sandbox.close()
     if fork is not None:
-        assert on_host("sleep 98762.25")
+        assert on_host(job)
         fork.close()
-    assert not on_host("sleep 98762.25")
-    assert not on_host("sleep 98762.5")
+    assert not on_host(job)
+    assert not on_host(daemon)
 
 
 @pytest.mark.needs_programs
@@ -211,13 +212,12 @@ def test_interrupting_from_the_terminal(sandbox: Sandbox) -> None:
 
 
 ORPHAN = """
-import pathlib, pickle, sys, time
+import os, pickle, sys, time
 from tvsnap.backends.base import Limits
 home, image = pickle.loads(bytes.fromhex(sys.argv[1]))
-owner = sys.argv[2]
 backend = {construction}
 sandbox = backend.start(image, Limits())
-sandbox.run("sleep {seconds} &", timeout=20)
+sandbox.run(os.environ["COMMAND"], timeout=20)
 print("ready", flush=True)
 time.sleep(600)
 """
@@ -230,45 +230,50 @@ def test_reaping_what_a_dead_owner_left(lab: Lab, target: Target, tvsnap_home: P
         pytest.skip(f"the {target.name} backend lives in one process only")
     import pickle
 
-    seconds = f"9876{3 + int(sign)}.75"
+    theirs, ours = unique_sleep(), unique_sleep()
     argument = pickle.dumps((tvsnap_home, lab.image)).hex()
-    program = ORPHAN.format(construction=target.construction, seconds=seconds)
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    program = ORPHAN.format(construction=target.construction)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COMMAND": f"{theirs} &"}
     mine = lab.start()
-    sh(mine, "sleep 98799.5 &")
+    sh(mine, f"{ours} &")
     with subprocess.Popen(
-        [sys.executable, "-c", program, argument, f"dead-{int(sign)}"],
+        [sys.executable, "-c", program, argument],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=environment,
     ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        assert on_host(f"sleep {seconds}")
-        report = lab.backend.reap()
-        assert report.sandboxes == 0, "a live owner's sandbox was taken"
-        assert on_host(f"sleep {seconds}")
-        process.send_signal(sign)
-        process.wait(20)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            assert on_host(theirs)
+            assert lab.backend.reap().sandboxes == 0, "a live owner's sandbox was taken"
+            assert on_host(theirs)
+            process.send_signal(sign)
+            process.wait(20)
+        finally:
+            process.kill()
+    if sign == signal.SIGKILL:
+        assert on_host(theirs)
     lab.backend.reap()
-    eventually(lambda: not on_host(f"sleep {seconds}"))
+    eventually(lambda: not on_host(theirs))
     assert lab.backend.reap().sandboxes == 0
-    assert on_host("sleep 98799.5")
+    assert on_host(ours)
     usable(mine)
 
 
 @pytest.mark.needs_programs
 def test_death_of_a_sandbox_is_an_error_of_the_infrastructure(lab: Lab, sandbox: Sandbox) -> None:
     """A sandbox killed from outside raises; its last words are never taken for a command's output."""
-    sh(sandbox, "sleep 98764.25 &")
+    sleep = unique_sleep()
+    sh(sandbox, f"{sleep} &")
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            if b"98764.25" in path.read_bytes():
+            if sleep.encode() in path.read_bytes().replace(b"\0", b" "):
                 status = (path.parent / "status").read_text()
                 shell = int(status.split("PPid:")[1].split()[0])
                 first = int(Path(f"/proc/{shell}/status").read_text().split("PPid:")[1].split()[0])
                 os.kill(first, signal.SIGKILL)
-    eventually(lambda: not on_host("98764.25"))
+    eventually(lambda: not on_host(sleep))
     with pytest.raises(SandboxDied):
         sandbox.run("echo x", timeout=TIMEOUT)
     with pytest.raises(SandboxDied):
@@ -278,7 +283,7 @@ def test_death_of_a_sandbox_is_an_error_of_the_infrastructure(lab: Lab, sandbox:
 
 
 def test_backend_closes_its_sandboxes(target: Target, lab: Lab, tvsnap_home: Path) -> None:
-    backend = target.make(tvsnap_home, "closing")
+    backend = target.make(tvsnap_home)
     sandboxes = [backend.start(lab.image, LIMITS) for _ in range(2)]
     mine = lab.start()
     backend.close()
@@ -291,7 +296,7 @@ def test_backend_closes_its_sandboxes(target: Target, lab: Lab, tvsnap_home: Pat
 
 @pytest.mark.needs_programs
 def test_snapshots_outlive_their_backend(target: Target, lab: Lab, tvsnap_home: Path) -> None:
-    backend = target.make(tvsnap_home, "earlier")
+    backend = target.make(tvsnap_home)
     sandbox = backend.start(lab.image, LIMITS)
     sh(sandbox, "x=1; echo 1 > f")
     snapshot = sandbox.checkpoint()

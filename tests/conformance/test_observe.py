@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.conformance.helpers import Lab, changed, sh
+from tests.conformance.helpers import TIMEOUT, Lab, changed, sh
 from tvsnap.backends.base import Sandbox
 
 
@@ -76,7 +76,6 @@ def test_nothing_changed(sandbox: Sandbox, command: str) -> None:
         "sort <<< 'b' > /dev/null",
         "cat <<< hello > /dev/null",
         "test -f /etc/passwd && echo yes",
-        "echo to-the-terminal > /dev/tty",
         "[[ abc == *b* ]]",
         "ls /usr/bin | head -n 1 > /dev/null",
     ],
@@ -267,6 +266,42 @@ def test_more_of_the_shell_changed(sandbox: Sandbox, command: str) -> None:
 def test_descriptor_offset_changed(sandbox: Sandbox) -> None:
     prepared(sandbox, "seq 9 > lines; exec 7< lines; x=1; read -r x <&7; x=1")
     assert changed(sandbox, "read -r x <&7; x=1")
+
+
+@pytest.mark.needs_programs
+def test_cwd_that_was_replaced(sandbox: Sandbox) -> None:
+    """Another directory stands in the old one's place, and the shell in one that is gone."""
+    prepared(sandbox, "mkdir d; cd d")
+    assert changed(sandbox, "rmdir ../d; mkdir ../d")
+
+
+@pytest.mark.needs_programs
+@pytest.mark.parametrize(
+    "command",
+    [
+        "hostname other",
+        "ipcmk -Q > /dev/null",
+        "ipcmk -M 4096 > /dev/null",
+        "renice -n 5 $$ > /dev/null",
+        "taskset -p 1 $$ > /dev/null",
+        "stty -echo < /dev/tty",
+        "echo shown > /dev/tty",
+        "ip addr add 10.1.1.1/32 dev lo",
+        "ip link add d0 type dummy",
+        "echo 1 > /proc/sys/net/ipv4/ip_forward",
+        "echo 9000 > /proc/sys/kernel/msgmax",
+        "mount -t tmpfs none /mnt",
+        'python3 -c \'import os; os.setxattr("dir", "user.k", b"v")\'',
+        'python3 -c \'import os; os.setxattr("/etc", "user.k", b"v")\'',
+    ],
+)
+def test_refused_or_seen(sandbox: Sandbox, command: str) -> None:
+    """State of rarer kinds: what a later command could see is either out of reach or observed."""
+    prepared(sandbox, "mkdir dir")
+    before = sandbox.observe()
+    refused = sandbox.run(command, timeout=TIMEOUT).exit_code != 0
+    sh(sandbox, "true")
+    assert refused or sandbox.observe() != before
 
 
 def test_status_is_part_of_the_shell(sandbox: Sandbox) -> None:
