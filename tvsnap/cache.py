@@ -30,7 +30,7 @@ from tvsnap.images import Image, ImageStore
 from tvsnap.policy import Costs, Policy
 from tvsnap.policy import policy as policy_named
 from tvsnap.pool import LiveSandbox, ParkLimits, SandboxPool
-from tvsnap.rebuild import Place, Rebuilder, Way, difference
+from tvsnap.rebuild import Place, Rebuilder, Way, difference, make_again
 from tvsnap.recording import Executed, Position, Recorder
 from tvsnap.snapshots import Snapshotter
 from tvsnap.stats import Meter, Stats
@@ -40,8 +40,8 @@ NETWORK = "none"  # sandboxes have a loopback of their own and nothing else
 DEFAULT_TIMEOUT = 30.0  # seconds
 MAX_SANDBOXES = 256
 WORKERS = 32  # threads for what is done while callers think
-OUTSIDE = ToolCall("(outside)", {})
-"""Stands in the graph for what was done in a sandbox that `Rollout.sandbox` gave out."""
+OUTSIDE = "(outside)"
+"""Stands in the graph in place of a tool, for what was done in a sandbox that `Rollout.sandbox` gave out."""
 
 
 class ImageSource(Protocol):
@@ -50,21 +50,6 @@ class ImageSource(Protocol):
     def get(self, name: str) -> Image:
         """Returns an image by name or digest; raises NotFound if there is none."""
         ...
-
-
-class _Aftermath:
-    """What is done after a call's result was returned, while the caller thinks.
-
-    Attributes:
-        position: where the call led, known as soon as the sandbox was observed and the call recorded.
-        live: the call's sandbox, once it is free again; None if it ended.
-    """
-
-    def __init__(self) -> None:
-        self.position: Future[Position] = Future()
-        self.live: Future[LiveSandbox | None] = Future()
-        for future in (self.position, self.live):
-            future.set_running_or_notify_cancel()  # nobody who waits for it may cancel it
 
 
 class Cache:
@@ -137,6 +122,7 @@ class Cache:
         self._rollouts: set[Rollout] = set()
         self._images_by_digest: dict[str, Image] = {}
         self._lock = threading.Lock()
+        self._totals: Mapping[str, float] = {}
         self._closed = False
 
     def rollout(self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None) -> Rollout:
@@ -162,11 +148,23 @@ class Cache:
             self._images_by_digest[found.digest] = found
             self.graph.ensure_root(root)
             rollout_id = self.graph.begin_rollout(task=task, image=found.name, root=root.hash, label=label or "").id
-        rollout = Rollout(self, place, root.hash, rollout_id, task)
-        with self._lock:
-            self._rollouts.add(rollout)
-        self._meter.add(rollouts=1)
-        return rollout
+        return self._begun(Rollout(self, place, root.hash, rollout_id, task, Position(root.hash)))
+
+    def resume(self, state: str, task: str = "", label: str | None = None) -> Rollout:
+        """Begins a rollout at any state of the graph.
+
+        Args:
+            state: the state's full hash.
+            task, label: see `rollout`.
+
+        Raises:
+            NotFound: no such state, or its image is gone.
+        """
+        place = self._place(state)
+        start = self.graph.state(state)
+        record = self.graph.begin_rollout(task=task, image=place.image.name, root=start.root, label=label or "")
+        at = Position(state, start.depth, start.private)
+        return self._begun(Rollout(self, place, start.root, record.id, task, at))
 
     @contextlib.contextmanager
     def materialise(
@@ -199,10 +197,21 @@ class Cache:
         finally:
             self.pool.discard(arrival.live)
 
+    def reexecute(self, edge: Edge, on_difference: Callable[[Edge, ToolResult], None] | None = None) -> ToolResult:
+        """Makes a recorded call once more, in a throw-away sandbox in its state; what it returns is not recorded.
+
+        Args:
+            edge: the call.
+            on_difference, and errors: see `materialise`.
+        """
+        with self.materialise(edge.state, on_difference) as sandbox:
+            return make_again(sandbox, edge, self._place(edge.state))
+
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes."""
-        self._save_counters()
-        return self._meter.stats(sandboxes=self.pool.live, parked=self.pool.parked, totals=self.graph.counters())
+        if not self._closed:
+            self._last_totals()
+        return self._meter.stats(sandboxes=self.pool.live, parked=self.pool.parked, totals=self._totals)
 
     def refusal(self, state: str) -> str:
         """Returns why a state could not be checkpointed when this process tried; empty if it did not, or could."""
@@ -215,21 +224,32 @@ class Cache:
                 return
             self._closed = True
             rollouts = list(self._rollouts)
+        self._flights.close()
         with contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
             ends.callback(self._owner.close)
             ends.callback(self.graph.close)
-            ends.callback(self._save_counters)
+            ends.callback(self._last_totals)
             ends.callback(self.backend.close)
-            ends.callback(self.pool.close)
-            ends.callback(self._workers.shutdown, wait=True)
             for rollout in rollouts:
                 ends.callback(rollout.close)
+            ends.callback(self.pool.close)  # calls still under way end here
+            ends.callback(self._workers.shutdown)
+            for rollout in rollouts:
+                ends.callback(rollout.close_if_idle)
 
     def __enter__(self) -> Cache:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _begun(self, rollout: Rollout) -> Rollout:
+        with self._lock:
+            if self._closed:
+                raise UsageError("the cache is closed")
+            self._rollouts.add(rollout)
+        self._meter.add(rollouts=1)
+        return rollout
 
     def _root(self, place: Place, salt: str) -> RootInfo:
         environment, image = place.environment, place.image
@@ -267,8 +287,9 @@ class Cache:
 
     def _match_snapshots(self) -> None:
         """Drops rows without files; deletes files without a row, unless a live process may be about to add it."""
-        on_disk = set(self.backend.snapshots())
+        # Rows first: whoever takes a snapshot meanwhile writes its files before its row.
         rows = {snapshot.id: snapshot for snapshot in self.graph.snapshots(self.backend.name)}
+        on_disk = set(self.backend.snapshots())
         for snapshot in rows.values():
             if snapshot.id not in on_disk:
                 self.graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
@@ -280,6 +301,10 @@ class Cache:
         """Whether other live processes use the data directory."""
         names = (self.home / "run" / "owners").glob("*.lock")
         return any(name.stem != self.owner and self._is_alive(name.stem) for name in names)
+
+    def _last_totals(self) -> None:
+        self._save_counters()
+        self._totals = self.graph.counters()
 
     def _save_counters(self) -> None:
         self.graph.add_counters({**self._costs.take_unsaved(), **self._meter.take_unsaved()})
@@ -300,7 +325,7 @@ class Rollout:
     Made by `Cache.rollout`. Its calls are made one at a time; different rollouts may be used at the same time.
     """
 
-    def __init__(self, cache: Cache, place: Place, root: str, id: str, task: str) -> None:
+    def __init__(self, cache: Cache, place: Place, root: str, id: str, task: str, at: Position) -> None:
         self._cache = cache
         self._place = place
         self._root = root
@@ -308,10 +333,11 @@ class Rollout:
         self._task = task
         self._recorder = Recorder(cache.graph, cache.owner, task)
         self._turn = threading.RLock()
-        self._at = Position(root)
+        self._at = at
         self._calls = 0
         self._live: LiveSandbox | None = None
-        self._aftermath: _Aftermath | None = None
+        self._outcome: Future[Position] | None = None  # of the last call, until it is taken into _at
+        self._freed: Future[LiveSandbox | None] | None = None  # its sandbox, until it is taken into _live
         self._exposed = False
         self._closed = False
 
@@ -339,6 +365,11 @@ class Rollout:
     def private(self) -> str:
         """Why it is in a private branch, of which nothing is shared; empty if it is not."""
         return self._where().private
+
+    @property
+    def unshared(self) -> str:
+        """Why the result of the last call will answer no other call; empty if it may."""
+        return self._where().unshared
 
     def call(self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> ToolResult:
         """Makes a tool call.
@@ -400,7 +431,7 @@ class Rollout:
             if self._exposed or self._closed or self.settling() is not None:
                 return None
             began = time.perf_counter()
-            self._where()
+            self._settle()
             edge = self._lookup(call, timeout)
             return None if edge is None else self._follow(edge, "hit", began)
         finally:
@@ -408,8 +439,8 @@ class Rollout:
 
     def settling(self) -> Future[Position] | None:
         """Returns what comes with the outcome of the last call, None if that is known: where the rollout stands."""
-        aftermath = self._aftermath
-        return None if aftermath is None or aftermath.position.done() else aftermath.position
+        outcome = self._outcome
+        return None if outcome is None or outcome.done() else outcome
 
     def sandbox(self) -> Sandbox:
         """Returns a live sandbox in the rollout's present state, for graders that must look inside.
@@ -431,6 +462,35 @@ class Rollout:
             self._exposed = True
             return live.sandbox
 
+    def keep(self, label: str, output: str = "") -> str:
+        """Records what was done in the sandbox that `sandbox` gave out, as one step, and snapshots what came of it.
+
+        The rollout goes on from there in a private branch.
+
+        Args:
+            label: what was done, in words.
+            output: what is to be shown as the step's output.
+
+        Returns:
+            The state that it led to; the one before if nothing was changed.
+
+        Raises:
+            UsageError: no sandbox was given out since the last call.
+            NotCheckpointable: recorded, but the state cannot be kept; the message is the reason.
+            InfrastructureError: the sandbox has ended, or the snapshot failed.
+        """
+        with self._turn:
+            live = self._live if self._exposed else None
+            if live is None:
+                raise UsageError("there is no sandbox to keep; ask for one with Rollout.sandbox")
+            before = self._at
+            self._notice_outside(label, output)
+            if self._live is None:
+                raise InfrastructureError("the sandbox has ended: what was done in it is lost")
+            if self._at != before:
+                self._cache._snapshotter.take(live)
+            return self._at.state
+
     def close(self) -> None:
         """Ends the rollout; safe to repeat. Its sandbox is left to other rollouts that come to its state."""
         with self._turn:
@@ -438,10 +498,18 @@ class Rollout:
                 return
             self._closed = True
             try:
-                self._where()
+                self._settle()
             finally:
                 self._leave()
                 self._cache._ended(self, self._at)
+
+    def close_if_idle(self) -> None:
+        """Ends the rollout unless a call of it is being executed."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self._turn.release()
 
     def __enter__(self) -> Rollout:
         return self
@@ -452,21 +520,25 @@ class Rollout:
     # Where it stands.
 
     def _where(self) -> Position:
-        """Returns where it stands, once the last call's outcome is known."""
-        aftermath = self._aftermath
-        if aftermath is not None:
-            self._at = aftermath.position.result()
-        return self._at
+        """Returns where it stands, once the last call's outcome is known; for any thread."""
+        outcome = self._outcome
+        return self._at if outcome is None else outcome.result()
+
+    def _settle(self) -> None:
+        """Moves to where the last call led, once that is known."""
+        if self._outcome is not None:
+            self._at = self._outcome.result()
+            self._outcome = None
 
     def _catch_up(self) -> None:
-        """Waits until it is known where it stands, and notices what was done in a sandbox that was given out."""
+        """Moves to where the last call led, and notices what was done in a sandbox that was given out."""
         if self._closed:
             raise UsageError("the rollout is closed")
-        self._where()
+        self._settle()
         if self._exposed:
             self._notice_outside()
 
-    def _notice_outside(self) -> None:
+    def _notice_outside(self, label: str = "", output: str = "") -> None:
         """Goes on in a private branch if a sandbox that was given out is no longer as it was."""
         live = self._own()
         if live is None:
@@ -477,8 +549,9 @@ class Rollout:
             self._drop()
             return
         if observation != live.observation:
-            reason = "changed from outside, in the sandbox that was given out"
-            self._at = self._recorder.branch_off(self._at, OUTSIDE, ToolResult("", None, 0.0), reason)
+            call = ToolCall(OUTSIDE, {"what": label} if label else {})
+            reason = label or "changed from outside, in the sandbox that was given out"
+            self._at = self._recorder.branch_off(self._at, call, ToolResult(output, None, 0.0), reason)
             live.state, live.observation = self._at.state, observation
 
     # Answering from the graph.
@@ -494,6 +567,8 @@ class Rollout:
         if edge.next_state != self._at.state:
             self._leave()
             self._at = Position(edge.next_state, self._at.depth + 1)
+        elif self._at.unshared:
+            self._at = replace(self._at, unshared="")
         cache = self._cache
         cache.graph.touch_hit(edge, self._task)
         self._calls += 1
@@ -522,7 +597,7 @@ class Rollout:
         """Gives up a call that was not executed to its end: the next who wants it executes it."""
         if flight is not None:
             self._cache._flights.end(flight)
-        if self._aftermath is None:
+        if self._freed is None:
             self._drop()
 
     # Sandboxes.
@@ -574,10 +649,10 @@ class Rollout:
         return live, arrival.way
 
     def _own(self) -> LiveSandbox | None:
-        """Returns its own sandbox, once the last call's aftermath is over, if it has one that stands here."""
-        if self._aftermath is not None:
-            self._live = self._aftermath.live.result()
-            self._aftermath = None
+        """Returns its own sandbox, once nothing of the last call is left to be done in it, if one stands here."""
+        if self._freed is not None:
+            self._live = self._freed.result()
+            self._freed = None
         live = self._live
         if live is not None and live.state == self._at.state and self._cache.pool.claim(live):
             return live
@@ -585,13 +660,13 @@ class Rollout:
         return None
 
     def _leave(self) -> None:
-        """Leaves its sandbox to others, as soon as the last call's aftermath is over."""
-        aftermath, self._aftermath = self._aftermath, None
+        """Leaves its sandbox to others, as soon as nothing of the last call is left to be done in it."""
+        freed, self._freed = self._freed, None
         live, self._live = self._live, None
         keep = not self._exposed and not self._at.private
         self._exposed = False
-        if aftermath is not None:
-            aftermath.live.add_done_callback(lambda done: self._give_away(done.result(), keep))
+        if freed is not None:
+            freed.add_done_callback(lambda done: self._give_away(done.result(), keep))
         else:
             self._give_away(live, keep)
 
@@ -623,12 +698,23 @@ class Rollout:
 
     def _conclude_later(self, live: LiveSandbox, executed: Executed) -> None:
         """Lets a worker find out where the call led, record it, and snapshot that if the policy says so."""
-        aftermath = _Aftermath()
-        self._cache._workers.submit(self._conclude, aftermath, live, executed)
-        self._aftermath = aftermath
-        self._live = None
+        outcome: Future[Position] = Future()
+        freed: Future[LiveSandbox | None] = Future()
+        for future in (outcome, freed):
+            future.set_running_or_notify_cancel()  # nobody who waits for it may cancel it
+        try:
+            self._cache._workers.submit(self._conclude, outcome, freed, live, executed)
+        except RuntimeError:
+            raise InfrastructureError("the cache is closed") from None
+        self._outcome, self._freed, self._live = outcome, freed, None
 
-    def _conclude(self, aftermath: _Aftermath, live: LiveSandbox, executed: Executed) -> None:
+    def _conclude(
+        self,
+        outcome: Future[Position],
+        freed: Future[LiveSandbox | None],
+        live: LiveSandbox,
+        executed: Executed,
+    ) -> None:
         """What `_conclude_later` lets a worker do."""
         usable = False
         try:
@@ -638,21 +724,24 @@ class Rollout:
             position = self._recorder.record(executed, unchanged=unchanged)
             live.state, live.observation = position.state, observation
             live.expendable = not position.private and not self._exposed
-            aftermath.position.set_result(position)
+            changed = usable and position.state != executed.at.state and not position.private
+            if changed:
+                self._cache._snapshotter.expect(position.state)
+            outcome.set_result(position)
             self._end_flight(executed)
-            if usable and position != executed.at and not position.private:
+            if changed:
                 usable = self._snapshot(live)
         except BaseException as error:  # a mistake of ours: the next call tells
             usable = False
-            if not aftermath.position.done():
-                aftermath.position.set_exception(error)
+            if not outcome.done():
+                outcome.set_exception(error)
         finally:
             self._end_flight(executed)
             if usable:
                 self._cache.pool.rest(live)
             else:
                 self._cache.pool.discard(live)
-            aftermath.live.set_result(live if usable else None)
+            freed.set_result(live if usable else None)
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
         """Returns how the sandbox looks after a call; None if it did not survive that."""
@@ -674,6 +763,8 @@ class Rollout:
             self._cache._snapshotter.consider(live)
         except TvsnapError:
             return False
+        finally:
+            self._cache._snapshotter.settle(live.state)
         return True
 
     # Without the cache.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from tvsnap.calls import ToolCall
-from tvsnap.errors import TvsnapError
+from tvsnap.errors import InfrastructureError, TvsnapError
 from tvsnap.graph import Edge, Graph
 
 FIRST_POLL = 0.002  # seconds
@@ -74,6 +74,7 @@ class Flights:
         self._is_alive = is_alive
         self._lock = threading.Lock()
         self._flights: dict[tuple[str, str], Flight] = {}
+        self._closed = False
 
     def board(self, state: str, call: ToolCall, timeout: float) -> Edge | Flight:
         """Waits for the result of whoever executes the call already, or else gets the right to execute it.
@@ -89,8 +90,11 @@ class Flights:
 
         Raises:
             TvsnapError: if the graph fails.
+            InfrastructureError: if `close` was called.
         """
         while True:
+            if self._closed:
+                raise InfrastructureError("the cache is closed")
             flight = Flight(state, call)
             with self._lock:
                 other = self._flights.setdefault((state, call.key), flight)
@@ -125,6 +129,14 @@ class Flights:
                     del self._flights[flight.state, flight.call.key]
             flight._landed.set()
 
+    def close(self) -> None:
+        """Lets whoever waits, or comes from now on, fail; who executes a call may end it."""
+        self._closed = True
+        with self._lock:
+            flights = list(self._flights.values())
+        for flight in flights:
+            flight._landed.set()
+
     def _lease(self, flight: Flight, timeout: float) -> Edge | Flight:
         """Takes the graph's lease for a flight, waiting for another process that has it."""
         try:
@@ -141,6 +153,8 @@ class Flights:
         deadline = time.monotonic() + timeout + REMOTE_GRACE
         pause = FIRST_POLL
         while not self._acquire(flight):
+            if self._closed:
+                raise InfrastructureError("the cache is closed")
             time.sleep(pause)
             pause = min(pause * BACKOFF, LAST_POLL)
             edge = self._graph.lookup(flight.state, flight.call, timeout)

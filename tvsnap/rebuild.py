@@ -21,6 +21,9 @@ Way = Literal["parked", "forked", "started", "replayed"]
 
 REPLAY_TIMEOUT = 60.0  # seconds, at least, for a call that once ended by itself
 SLOWER = 10.0  # or so many times what it took then
+LONG_REPLAY = 1.0  # seconds
+ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be snapshotting what it led to
+POLL = 0.02  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +87,25 @@ class Rebuilder:
         live = self._take_parked(state, place)
         if live is not None:
             return Arrival(live, "parked")
-        while True:
-            began = time.perf_counter()
-            snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
-            try:
-                live, way, left = self._begin(state, snapshot, edges, place)
-            except SnapshotUnusable:
-                assert snapshot is not None
-                self.drop(snapshot)
-                continue
-            if not left:
-                return Arrival(live, way)
-            try:
-                departed = self._replay(live, left, place)
-                live.state = state
-                if not departed:
-                    self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
-            except BaseException:
-                self._pool.discard(live)
-                raise
-            return Arrival(live, "replayed", departed)
+        began = time.perf_counter()
+        snapshot, edges = self._way(state)
+        try:
+            live, way, left = self._begin(state, snapshot, edges, place)
+        except SnapshotUnusable:
+            assert snapshot is not None
+            self.drop(snapshot)
+            return self.arrive(state, place)
+        if not left:
+            return Arrival(live, way)
+        try:
+            departed = self._replay(live, left, place)
+            live.state = state
+            if not departed:
+                self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
+        except BaseException:
+            self._pool.discard(live)
+            raise
+        return Arrival(live, "replayed", departed)
 
     def start(self, state: str, place: Place) -> LiveSandbox:
         """Returns a fresh sandbox, which stands at the root `state`.
@@ -126,6 +128,18 @@ class Rebuilder:
         """Deletes a snapshot: its row, then its files."""
         self._graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
         self._backend.delete_snapshot(snapshot.id)
+
+    def _way(self, state: str) -> tuple[Snapshot | None, list[Edge]]:
+        """Returns the nearest snapshot above a state and the calls from there, once no nearer one is on its way."""
+        while True:
+            snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
+            if self._snapshotter.wait(edge.next_state for edge in edges):
+                continue
+            # Another process may be taking one of what it has just executed: worth a moment where the replay is long.
+            replay_s = sum(edge.result.duration for edge in edges)
+            if replay_s < LONG_REPLAY or time.time() - edges[-1].created > ON_ITS_WAY:
+                return snapshot, edges
+            time.sleep(POLL)
 
     def _fork(self, snapshot: Snapshot, place: Place) -> LiveSandbox:
         def make() -> Sandbox:
@@ -176,20 +190,29 @@ class Rebuilder:
         departed: list[tuple[Edge, ToolResult]] = []
         for edge in edges:
             began = time.perf_counter()
-            try:
-                place.environment.validate(edge.call)
-            except UsageError as error:
-                raise InfrastructureError(
-                    f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"
-                ) from None
-            timeout = edge.timeout or max(REPLAY_TIMEOUT, SLOWER * edge.result.duration)
-            result = place.environment.execute(live.sandbox, edge.call, timeout, place.limits)
+            result = make_again(live.sandbox, edge, place)
             self._meter.add(replayed=1, replay_time_s=time.perf_counter() - began)
             if departed or not result.same_value(edge.result):
                 if not departed and edge.shared:
                     self._graph.mark_nondeterministic(edge, f"a replay {difference(edge.result, result)}")
                 departed.append((edge, result))
         return tuple(departed)
+
+
+def make_again(sandbox: Sandbox, edge: Edge, place: Place) -> ToolResult:
+    """Makes a recorded call in a sandbox that stands where it was made; returns what it returns now.
+
+    Raises:
+        InfrastructureError: what was recorded is no call of a tool, or the sandbox failed.
+    """
+    try:
+        place.environment.validate(edge.call)
+    except UsageError as error:
+        raise InfrastructureError(
+            f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"
+        ) from None
+    timeout = edge.timeout or max(REPLAY_TIMEOUT, SLOWER * edge.result.duration)
+    return place.environment.execute(sandbox, edge.call, timeout, place.limits)
 
 
 def difference(recorded: ToolResult, seen: ToolResult) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvsnap.backends.base import Observation
 from tvsnap.calls import ToolCall, ToolResult, next_state
@@ -22,12 +22,14 @@ class Position:
         depth: how many calls that changed the state it is away from its root.
         private: why nothing is shared from here on; empty if it is.
         recorded: whether the graph knows the state.
+        unshared: why the result of the last call is not shared; empty if it is.
     """
 
     state: str
     depth: int = 0
     private: str = ""
     recorded: bool = True
+    unshared: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,7 @@ class Recorder:
             timeout = executed.timeout if result.timed_out else None
             return self._keep(at, executed.call, result, reason, timeout, unchanged=unchanged, flight=executed.flight)
         except TvsnapError as error:
-            if unchanged:
-                return at
-            return _unrecorded(at, executed.call, str(error))
+            return _unrecorded(at, executed.call, str(error), unchanged=unchanged)
 
     def branch_off(
         self, at: Position, call: ToolCall, result: ToolResult, reason: str, timeout: float | None = None
@@ -147,7 +147,7 @@ class Recorder:
     ) -> Position:
         """Records a call for people only; returns where it led."""
         if not at.recorded:
-            return at if unchanged else _unrecorded(at, call, at.private)
+            return _unrecorded(at, call, reason, unchanged=unchanged)
         after = at.state if unchanged else next_state(at.state, call, timeout=timeout, nonce=secrets.token_hex(16))
         self._graph.record(
             at.state,
@@ -164,8 +164,8 @@ class Recorder:
         if flight is not None:
             flight.leased = False
         if unchanged:
-            return at
-        return Position(after, at.depth + 1, at.private or reason)
+            return replace(at, unshared=reason)
+        return Position(after, at.depth + 1, at.private or reason, unshared=reason)
 
 
 def _unshareable(executed: Executed) -> str:
@@ -180,7 +180,10 @@ def _unshareable(executed: Executed) -> str:
     return ""
 
 
-def _unrecorded(at: Position, call: ToolCall, reason: str) -> Position:
+def _unrecorded(at: Position, call: ToolCall, reason: str, *, unchanged: bool = False) -> Position:
     """Returns where a call led that the graph does not know of."""
+    reason = at.private or f"could not be recorded: {reason}"
+    if unchanged:
+        return replace(at, unshared=reason)
     after = next_state(at.state, call, nonce=secrets.token_hex(16))
-    return Position(after, at.depth + 1, at.private or f"could not be recorded: {reason}", recorded=False)
+    return Position(after, at.depth + 1, reason, recorded=False, unshared=reason)

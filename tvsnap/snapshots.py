@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TypeVar
 
 from tvsnap.backends.base import Backend
@@ -14,6 +15,7 @@ from tvsnap.policy import Costs, Policy, Rebuild, looks_volatile
 from tvsnap.pool import LiveSandbox
 from tvsnap.stats import Meter
 
+LONGEST_CHECKPOINT = 60.0  # seconds to wait for one that someone else takes
 RETRY_AFTER = 60.0  # seconds without snapshots after one could not be taken (a full disk)
 REMEMBERED = 10_000  # states
 
@@ -38,6 +40,34 @@ class Snapshotter:
         self._lock = threading.Lock()
         self._spent: OrderedDict[str, float] = OrderedDict()
         self._refused: OrderedDict[str, str] = OrderedDict()
+        self._expected: dict[str, threading.Event] = {}
+
+    def expect(self, state: str) -> None:
+        """Says that `consider` will soon be called for a new state, so that nobody replays what leads to it meanwhile.
+
+        Whoever says so must call `settle` in any case.
+        """
+        with self._lock:
+            self._expected.setdefault(state, threading.Event())
+
+    def settle(self, state: str) -> None:
+        """Says that a state has its snapshot by now, or that none will be taken; safe to repeat."""
+        with self._lock:
+            expected = self._expected.pop(state, None)
+        if expected is not None:
+            expected.set()
+
+    def wait(self, states: Iterable[str]) -> bool:
+        """Waits for snapshots of `states` that are expected.
+
+        Returns:
+            Whether there was anything to wait for: look again what snapshots there are.
+        """
+        with self._lock:
+            expected = [self._expected[state] for state in states if state in self._expected]
+        for event in expected:
+            event.wait(LONGEST_CHECKPOINT)
+        return bool(expected)
 
     def consider(self, live: LiveSandbox) -> None:
         """Snapshots the state that a sandbox has just come to by a call, if the policy says so.
@@ -61,6 +91,16 @@ class Snapshotter:
             _put(self._spent, live.state, self._spent.get(live.state, 0.0) + seconds)
         self._consider(live, replayed=True)
 
+    def take(self, live: LiveSandbox) -> None:
+        """Snapshots the state that a sandbox stands at, whatever the policy says, unless it has a snapshot.
+
+        Raises:
+            NotCheckpointable: with the reason in words.
+            InfrastructureError: if it failed.
+        """
+        if self._graph.snapshot(live.state, self._backend.name) is None:
+            self._checkpoint(live)
+
     def refusal(self, state: str) -> str:
         """Returns why a state cannot be checkpointed, as seen by this process; empty if it was not tried or can be."""
         return self._refused.get(state, "")
@@ -75,8 +115,19 @@ class Snapshotter:
         if snapshot is not None and not edges:
             return
         rebuild = self._rebuild(live.state, edges, from_root=snapshot is None, replayed=replayed)
-        if self._policy.should_checkpoint(rebuild, self._costs):
+        if not self._policy.should_checkpoint(rebuild, self._costs):
+            return
+        try:
             self._checkpoint(live)
+            self.trouble = ""
+        except NotCheckpointable as refusal:
+            with self._lock:
+                _put(self._refused, live.state, str(refusal))
+        except SandboxDied:
+            raise
+        except (InfrastructureError, OSError) as error:
+            self.trouble = str(error)
+            self._paused_until = time.monotonic() + RETRY_AFTER
 
     def _rebuild(self, state: str, edges: list[Edge], *, from_root: bool, replayed: bool) -> Rebuild:
         return Rebuild(
@@ -90,19 +141,7 @@ class Snapshotter:
 
     def _checkpoint(self, live: LiveSandbox) -> None:
         began = time.perf_counter()
-        try:
-            info = live.sandbox.checkpoint()
-        except NotCheckpointable as refusal:
-            with self._lock:
-                _put(self._refused, live.state, str(refusal))
-            return
-        except SandboxDied:
-            raise
-        except (InfrastructureError, OSError) as error:
-            self.trouble = str(error)
-            self._paused_until = time.monotonic() + RETRY_AFTER
-            return
-        self.trouble = ""
+        info = live.sandbox.checkpoint()
         seconds = time.perf_counter() - began
         self._costs.add("checkpoint", seconds)
         self._meter.checkpoint(seconds)
