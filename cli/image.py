@@ -34,6 +34,16 @@ BUILD_HELP = """Build an image, unless it is there already and nothing changed.
 SOURCE is the name of an image that comes with tvsnap, or a folder with an image.yaml.
 
 \b
+An image.yaml, of whose keys only the first is a must:
+  debian: {suite: bookworm}     or directory: DIR, tar: FILE, oci: LAYOUT
+  packages: [git, python3]
+  files: [{source: tools, dest: /opt/tools/}, {content: "hi", dest: /etc/motd}]
+  run: [make -C /opt/tools]
+  env: {LANG: C.UTF-8}
+  workdir: /app
+  user: root
+
+\b
 Examples:
   tvsnap image build terminal
   tvsnap image build ./my-image --name mine
@@ -133,7 +143,7 @@ def build(
             image = store.build(folder, name=name, progress=progress, force=force)
     except ImageBuildError as error:
         if error.output and not verbose:
-            console.print(Text(error.output, "dim"))
+            console.print(Text(error.output, "dim"), soft_wrap=True)
         raise
     # An image that was built anew and came out the same keeps its date, and is not built for the user either.
     built = image.created >= started
@@ -302,7 +312,7 @@ class _LiveProgress:
         if line.strip():
             self._line = line.strip()
         if self._verbose:
-            self._console.print(Text(f"  {line}", "dim"))
+            self._console.print(Text(f"  {line}", "dim"), soft_wrap=True)
 
     def fraction(self, done: float | None) -> None:
         if done is None:

@@ -25,7 +25,7 @@ import typer
 from typer.testing import CliRunner
 
 from cli.image import register
-from tvsnap.errors import MachineLacks, NotFound, UsageError
+from tvsnap.errors import MachineLacks, NotFound, TvsnapError, UsageError
 from tvsnap.home import resolve_home
 from tvsnap.images import (
     UID_BASE,
@@ -792,6 +792,14 @@ class TestBuild:
             store.build(write_spec(tmp_path / "img", "debian:"))
         assert left_of_builds(tmp_path / "home") == []
 
+    def test_no_right_to_make_namespaces(self, small_system: Path, tmp_path: Path) -> None:
+        folder = write_spec(tmp_path / "img", f"directory: {small_system}")
+        build = [sys.executable, "-c", BUILDER, str(CHECKOUT), str(tmp_path), str(folder)]
+        result = subprocess.run(
+            ["setpriv", "--bounding-set=-sys_admin", *build], capture_output=True, text=True, check=False
+        )
+        assert "MachineLacks: this machine does not allow what building needs (unshare: Operation" in result.stderr
+
     def test_unknown_name(self, store: ImageStore, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match='"Not Good" cannot be the name of an image'):
             store.build(write_spec(tmp_path / "img", "debian:"), name="Not Good")
@@ -977,14 +985,21 @@ class TestStore:
         (images / "names/.img-1234").write_text(image.digest)
         assert store.list() == []
         store.sweep()
+        assert [path.name for path in (images / "names").glob(".*")] == [".img-1234"]  # perhaps still being written
+        for path in [*(images / "names").iterdir(), *(images / "recipes").iterdir()]:
+            os.utime(path, (1, 1))
+        store.sweep()
         assert left_of_builds(tmp_path / "home") == []
         assert list((images / "names").iterdir()) == list((images / "recipes").iterdir()) == []
 
     def test_damaged_manifest(self, store: ImageStore, folder: Path) -> None:
         image = store.build(folder)
         image.rootfs.with_name("image.json").write_text("{")
-        with pytest.raises(Exception, match=f"image {image.digest[:12]} is damaged"):
+        with pytest.raises(TvsnapError, match=f"image {image.digest[:12]} is damaged"):
             store.get("img")
+        image.rootfs.with_name("image.json").unlink()
+        with pytest.raises(TvsnapError, match=f"image {image.digest[:12]} is damaged"):
+            store.list()
 
 
 class OciLayout:

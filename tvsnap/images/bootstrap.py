@@ -61,6 +61,11 @@ _LITTER = (
 )
 
 
+def bootstrap_installs_packages() -> bool:
+    """Whether `bootstrap` installs packages on the way: debootstrap cannot choose among alternatives."""
+    return shutil.which("mmdebstrap") is not None
+
+
 def bootstrap(
     base: DebianBase, packages: Sequence[str], root: Path, scratch: Path, cache: Path, output: Callable[[str], None]
 ) -> tuple[str, ...]:
@@ -75,14 +80,12 @@ def bootstrap(
         output: gets what is printed.
 
     Returns:
-        The packages that are still to be installed: none after mmdebstrap, all of them after debootstrap, which
-        cannot choose among alternatives.
+        The packages that are still to be installed: none or all of them, see `bootstrap_installs_packages`.
 
     Raises:
         BuildStepFailed: it did not work, as the last lines of the output tell.
         MachineLacks: neither program is there.
     """
-    cache.mkdir(parents=True, exist_ok=True)
     sources = [f"deb {base.mirror} {base.suite} main"] if base.mirror else machine_sources(base.suite)
     # Nothing else of this process's environment: it would reach the packages' own scripts.
     env = {
@@ -94,12 +97,13 @@ def bootstrap(
         "DEBIAN_FRONTEND": "noninteractive",
         "SOURCE_DATE_EPOCH": _BUILD_TIME,
     }
-    if shutil.which("mmdebstrap"):
+    if bootstrap_installs_packages():
         run_beside(_mmdebstrap(base.suite, sources, packages, root, cache), env, output)
         _forget_superseded(root, cache)
         remaining: tuple[str, ...] = ()
     elif shutil.which("debootstrap"):
         mirror = [source.split()[1] for source in sources[:1]]
+        cache.mkdir(parents=True, exist_ok=True)
         options = ["--variant=minbase", f"--cache-dir={cache}"]
         run_beside(["debootstrap", *options, base.suite, str(root), *mirror], env, output)
         if sources:
@@ -116,7 +120,7 @@ def _mmdebstrap(suite: str, sources: list[str], packages: Sequence[str], root: P
     kept = shlex.quote(str(cache))
     # Hard links where the cache and the tree share a file system, as they do by default.
     copy = "find {} -maxdepth 1 -name '*.deb' -exec cp --link --update --target-directory={} {{}} + 2>/dev/null || "
-    copy += "find {} -maxdepth 1 -name '*.deb' -exec cp --update --target-directory={} {{}} +"
+    copy += "find {} -maxdepth 1 -name '*.deb' -exec cp --update --target-directory={} {{}} + || true"
     take = copy.format(kept, archives, kept, archives)
     keep = copy.format(archives, kept, archives, kept)
     return [
@@ -129,8 +133,9 @@ def _mmdebstrap(suite: str, sources: list[str], packages: Sequence[str], root: P
         *(f"--aptopt={option}" for option in (*_APT_OPTIONS, *machine_apt_options())),
         *(f"--dpkgopt={option}" for option in _DPKG_OPTIONS),
         "--skip=essential/unlink",
-        f"--setup-hook=mkdir -p {archives} && {{ {take}; }}",
-        f"--customize-hook={keep}",
+        f"--setup-hook=mkdir -p {archives}",
+        f"--setup-hook={take}",
+        f"--customize-hook=mkdir -p {kept}; {keep}",
         suite,
         str(root),
         *sources,

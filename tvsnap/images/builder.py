@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import TextIO
 
-from tvsnap.images.bootstrap import PATH, bootstrap, install_script
+from tvsnap.images.bootstrap import PATH, bootstrap, bootstrap_installs_packages, install_script
 from tvsnap.images.errors import BuildStepFailed, ImageBuildError, ImageSpecError
 from tvsnap.images.extract import extract_tar
 from tvsnap.images.oci import OciConfig, this_architecture, unpack_oci
@@ -133,7 +133,7 @@ def build_tree(spec: ImageSpec, work: Path, root: Path, log: Path, cache: Path, 
         ImageBuildError: a step failed. The directories are left to the caller to remove.
         MachineLacks: this machine lacks what a step needs.
     """
-    with log.open("w", encoding="utf-8") as stream:
+    with log.open("w", encoding="utf-8", errors="backslashreplace") as stream:
         return _Build(spec, work, root, stream, cache, progress).run()
 
 
@@ -151,7 +151,7 @@ class _Build:
         self._progress = progress
         self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL)
         self._step = 0
-        installs = bool(spec.packages) and not isinstance(spec.base, DebianBase)
+        installs = bool(spec.packages) and not (isinstance(spec.base, DebianBase) and bootstrap_installs_packages())
         self._steps = 2 + installs + bool(spec.files) + len(spec.run)
 
     def run(self) -> BuiltTree:
@@ -164,8 +164,6 @@ class _Build:
             make_directories(self._root, workdir, UID_BASE)
         self._lend_network()
         if remaining:
-            # debootstrap leaves them to us: one step more than was foreseen.
-            self._steps += isinstance(spec.base, DebianBase)
             with self._doing(f"packages: {', '.join(remaining)}"):
                 self._shell(install_script(remaining), {**env, "DEBIAN_FRONTEND": "noninteractive"}, "/")
         if spec.files:

@@ -7,6 +7,7 @@ does. It imports nothing of tvsnap, and nothing at all once it has pivoted into 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -30,6 +31,10 @@ MS_PRIVATE = 0x40000
 MNT_DETACH = 0x2
 
 PR_SET_PDEATHSIG = 1
+
+# What did not work, when there is something to report: what the machine must allow, or the program itself.
+SETUP = "setup"
+START = "start"
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 TTY_GROUP = 5
@@ -84,18 +89,24 @@ def main() -> int:
             _become(job, say_ready, mapped, report)
         os.close(say_ready)
         os.close(mapped)
-        if os.read(ready, 1) and job["root"] is not None:
-            for name in ("uid_map", "gid_map"):
-                with open(f"/proc/{child}/{name}", "w", encoding="ascii") as stream:
-                    stream.write(f"0 {job['uid_base']} {job['uid_count']}\n")
-        os.write(say_mapped, b"x")
+        if os.read(ready, 1):
+            if job["root"] is not None:
+                for name in ("uid_map", "gid_map"):
+                    with open(f"/proc/{child}/{name}", "w", encoding="ascii") as stream:
+                        stream.write(f"0 {job['uid_base']} {job['uid_count']}\n")
+            os.write(say_mapped, b"x")
     except OSError as error:
-        os.write(report, str(error).encode())
+        _complain(report, SETUP, error)
         return 1
     os.close(report)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def _complain(report: int, stage: str, error: OSError) -> None:
+    about = f"{error.filename}: " if error.filename else ""
+    os.write(report, f"{stage}: {about}{error.strerror}".encode())
 
 
 def _die_with_parent(parent: int) -> None:
@@ -106,6 +117,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _become(job: dict[str, object], say_ready: int, mapped: int, report: int) -> NoReturn:
+    stage = SETUP
     try:
         # Here and not before the fork: to pivot changes the root of every process in the mount namespace, and our
         # parent needs its /proc.
@@ -125,15 +137,20 @@ def _become(job: dict[str, object], say_ready: int, mapped: int, report: int) ->
             os.setgroups([])
             os.setresgid(0, 0, 0)
             os.setresuid(0, 0, 0)
-            # Changing ids forgets whose death to follow.
+            # Changing ids forgets whose death to follow. If the parent died meanwhile, its end of the pipe is closed.
             _call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            os.set_blocking(mapped, False)
+            with contextlib.suppress(BlockingIOError):
+                if not os.read(mapped, 1):
+                    os._exit(1)
+        stage = START
         os.chdir(str(job["cwd"]))
         os.umask(0o022)
         argv: list[str] = job["argv"]  # type: ignore[assignment]
         env: dict[str, str] = job["env"]  # type: ignore[assignment]
         os.execvpe(argv[0], argv, env)
     except OSError as error:
-        os.write(report, str(error).encode())
+        _complain(report, stage, error)
     os._exit(1)
 
 

@@ -81,19 +81,17 @@ class Manifest:
         """Reads that of the image in `directory`.
 
         Raises:
-            FileNotFoundError: there is no image.
-            TvsnapError: it is damaged, or of another version of tvsnap.
+            TvsnapError: it is missing, damaged, or of another version of tvsnap.
         """
-        text = (directory / MANIFEST).read_text(encoding="utf-8")
         try:
-            values = json.loads(text)
+            values = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
             if values["format"] != FORMAT:
                 raise TvsnapError(
                     f"image {directory.name[:12]} has format {values['format']} and this tvsnap reads {FORMAT}; "
                     f"remove it (tvsnap image rm {directory.name[:12]}) and build it again"
                 )
             return cls(**{field.name: values[field.name] for field in fields(cls)})
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise TvsnapError(
                 f"image {directory.name[:12]} is damaged ({MANIFEST}: {error!r}); remove the directory {directory} "
                 "and build it again"

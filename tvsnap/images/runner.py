@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tvsnap.errors import MachineLacks
+from tvsnap.images.enter import SETUP, START
 from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.rootfs import UID_BASE, UID_COUNT, ensure_mount_points
 
@@ -116,11 +117,12 @@ def _run(
                 process.terminate()
                 process.wait()
                 raise
-    if complaint and complaint.startswith(("unshare", "mount", "pivot_root", "prctl", "sethostname")):
+    stage, _, reason = complaint.partition(": ")
+    if stage == SETUP:
         raise MachineLacks(
-            f"this machine does not allow what building needs ({complaint}); in a container: run it with --privileged"
+            f"this machine does not allow what building needs ({reason}); in a container: run it with --privileged"
         )
-    if complaint:
-        raise BuildStepFailed(f"could not start: {complaint}")
+    if stage == START:
+        raise BuildStepFailed(f"could not start: {reason}")
     if status:
         raise BuildStepFailed(f"failed with exit status {status}")

@@ -36,6 +36,8 @@ from tvsnap.images.spec import ImageSpec, check_name, load_spec
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{4,64}")
 _LOCK = "lock"
+_YOUNG = 60.0
+"""Seconds; a reference that is not in order yet may be another process's, at work this moment."""
 
 
 class ImageStore:
@@ -145,8 +147,10 @@ class ImageStore:
         for folder in (self._names, self._recipes):
             for reference in tuple(folder.iterdir()) if folder.is_dir() else ():
                 # What a crash left half-way: a reference under a temporary name, or to an image that is gone.
-                if reference.name.startswith(".") or self._read_reference(reference) is None:
-                    reference.unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    young = time.time() - reference.stat().st_mtime < _YOUNG
+                    if not young and (reference.name.startswith(".") or self._read_reference(reference) is None):
+                        reference.unlink()
 
     def _build(self, spec: ImageSpec, name: str, recipe: str, progress: BuildProgress, force: bool) -> str:
         if os.geteuid() != 0:
@@ -155,14 +159,14 @@ class ImageStore:
         self._recipes.mkdir(exist_ok=True)
         directory = self._images / f".build-{recipe[:32]}"
         with _locked(directory, wait=False) as mine:
-            if mine:
-                return self._build_locked(spec, name, recipe, directory, progress)
-        progress.output("another process builds this image: waiting for it")
+            if not mine:
+                progress.output("another process builds this image: waiting for it")
         with _locked(directory, wait=True):
-            # It was built this moment, whatever was asked.
-            return self._built(recipe) or self._build_locked(spec, name, recipe, directory, progress)
+            # Whoever had the lock before may have built it.
+            there = None if force else self._built(recipe)
+            return there or self._build_in(directory, spec, name, recipe, progress)
 
-    def _build_locked(self, spec: ImageSpec, name: str, recipe: str, directory: Path, progress: BuildProgress) -> str:
+    def _build_in(self, directory: Path, spec: ImageSpec, name: str, recipe: str, progress: BuildProgress) -> str:
         started = time.time()
         work, result = directory / "work", directory / "image"
         try:
