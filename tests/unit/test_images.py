@@ -620,21 +620,21 @@ class TestBuild:
                 echo "$COLOUR $PWD $HOME $(id -u)" > seen
                 mkdir /made
             env: {{COLOUR: blue}}
-            workdir: /work/here
+            workdir: /srv/here
             user: agent
             """,
         )
         progress = Recorder()
         image = store.build(folder, progress=progress)
         root = image.rootfs
-        assert (image.name, image.environment, image.workdir, image.user) == ("img", "terminal", "/work/here", "agent")
+        assert (image.name, image.environment, image.workdir, image.user) == ("img", "terminal", "/srv/here", "agent")
         assert image.env["COLOUR"] == "blue"
         assert "/usr/bin" in image.env["PATH"]
         assert len(image.digest) == 64
         assert root == tmp_path / "home/images" / image.digest / "rootfs"
         assert image.size >= (small_system / "bin/sh").stat().st_size
         assert (root / "result").read_text() == "hello\n"
-        assert (root / "work/here/seen").read_text() == "blue /work/here /root 0\n"
+        assert (root / "srv/here/seen").read_text() == "blue /srv/here /root 0\n"
         info = (root / "etc/greeting").stat()
         assert (stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid) == (0o640, UID_BASE + 1000, UID_BASE + 1001)
         assert stat.S_IMODE((root / "opt/tools/run-me").stat().st_mode) == 0o755
