@@ -8,9 +8,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from tvsnap.images import Image
+if TYPE_CHECKING:
+    from tvsnap.images import Image
 
 MIB = 1024 * 1024
 
@@ -24,14 +25,12 @@ class Limits:
         processes: how many processes and threads at once.
         cpus: processors' worth of time; 0 for no limit.
         output: bytes of one call's output; beyond that it is cut in the middle.
-        disk: bytes that the sandbox's files may grow by beyond the image.
     """
 
     memory: int = 2048 * MIB
     processes: int = 512
     cpus: float = 0.0
     output: int = 256 * 1024
-    disk: int = 8192 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/audit.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <limits.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +46,15 @@
 #define SELF_PATH HOME_DIR "/init"
 #define RC_PATH HOME_DIR "/rc"
 
-enum { SHELL_WAKE = 250, SHELL_REPORT = 251, SHELL_COMMAND = 252 };
+#if defined __x86_64__
+#define NATIVE_ARCH AUDIT_ARCH_X86_64
+#elif defined __aarch64__
+#define NATIVE_ARCH AUDIT_ARCH_AARCH64
+#else
+#error "the system call filter does not know this machine"
+#endif
+
+enum { SHELL_WAKE = 60, SHELL_REPORT = 61, SHELL_COMMAND = 62 };
 enum { MAX_CLIENTS = 8, MAX_DRAINS = 64, TERMINAL_KEEP = 256 * 1024, INTERRUPT_GRACE_MS = 150, SHELL_GRACE_MS = 1500 };
 
 /* ---- small things ------------------------------------------------------------------------------------- */
@@ -248,6 +261,7 @@ static struct {
     unsigned short columns, rows;
     char **environment;
     pid_t shell;
+    unsigned sequence; /* of the command that the shell was given last: its reports name it */
     enum shell_mode mode;
     int64_t shell_started;
     struct buffer dump, incoming; /* the shell's state after its last call; what it is reporting now */
@@ -272,7 +286,8 @@ static struct {
     size_t input_at;
     struct capture capture;
     int64_t started, deadline, half, quiet_until, interrupted;
-    bool fed; /* RUN: the shell has been given the command */
+    bool fed;     /* RUN: the shell has been given the command */
+    int attempts; /* RUN: how often */
     bool timed_out, sampled, blocked;
     uint64_t sample;
     int exit_code;
@@ -343,8 +358,7 @@ static void kill_new(void) {
         if (n == last) break;
         last = n;
     }
-    for (int round = 0; round < 20 && signal_new(SIGKILL); round++)
-        while (waitpid(-1, NULL, WNOHANG | WNOWAIT) > 0 && round < 19) break;
+    for (int round = 0; round < 200 && signal_new(SIGKILL); round++) usleep(500); /* until they are gone */
 }
 
 /* Nanoseconds of processor time that the action's processes used so far, all of them asleep; else 0. */
@@ -441,15 +455,17 @@ static void start_shell(void) {
 
 /* Gives the waiting shell a command, or hands it to the terminal. */
 static void wake_shell(char what) {
-    char line[2] = {what, '\n'};
-    write_all(S.wake, line, 2);
+    char line[32];
+    int n = snprintf(line, sizeof line, "%c %u\n", what, S.sequence);
+    write_all(S.wake, line, (size_t)n);
 }
 
 static void feed_command(void) {
     if (ftruncate(S.command, 0) || pwrite(S.command, A.pending.data ? A.pending.data : "", A.pending.length, 0) < 0)
         die("command");
     lseek(S.command, 0, SEEK_SET);
-    release(&A.pending);
+    S.sequence++;
+    A.attempts++;
     if (S.out_reader < 0 || S.out_shared) {
         if (S.out_reader >= 0) {
             if (S.drain_count < MAX_DRAINS)
@@ -458,6 +474,7 @@ static void feed_command(void) {
                 close(S.out_reader);
         }
         make_output_fifo();
+        S.out_reader = -1;
         S.out_shared = false;
     }
     struct stat st;
@@ -587,6 +604,7 @@ static void begin(enum action kind, int client, int64_t timeout_us, size_t limit
     A.exit_code = -1;
     A.interrupted = 0;
     A.sample = 0;
+    A.attempts = 0;
     A.started = now_us();
     A.deadline = A.started + timeout_us;
     A.half = A.started + timeout_us / 2;
@@ -653,7 +671,8 @@ static void start_exec(int client, struct field *f, int count) {
         setsid();
         char *cwd = text_of(f[3]), link[64];
         snprintf(link, sizeof link, "/proc/%d/cwd", S.shell);
-        const char *where = !*cwd ? S.cwd : strcmp(cwd, ".") == 0 ? link : cwd;
+        bool here = strcmp(cwd, ".") == 0;
+        const char *where = !*cwd || (here && S.mode == SHELL_STARTING) ? S.cwd : here ? link : cwd;
         char **argv = calloc((size_t)argc + 1, sizeof *argv);
         for (int i = 0; i < argc; i++) argv[i] = text_of(f[6 + i]);
         environ = S.environment;
@@ -793,7 +812,13 @@ static void read_client(int i) {
 
 /* ---- events -------------------------------------------------------------------------------------------------- */
 
-/* The shell reports `S<status> <ran>\n` the moment a command is done, then its state, ended by a NUL. */
+static bool attached(void) {
+    for (int i = 0; i < MAX_CLIENTS; i++)
+        if (S.attached[i]) return true;
+    return false;
+}
+
+/* The shell reports `S<status> <ran> <sequence>\n` the moment a command is done, then its state, ended by a NUL. */
 static void read_report(void) {
     char chunk[65536];
     ssize_t n;
@@ -802,16 +827,18 @@ static void read_report(void) {
     for (;;) {
         char *line = b->length && b->data[0] == 'S' ? memchr(b->data, '\n', b->length) : NULL;
         char *end;
-        if (line && A.kind == RUN && A.fed && !A.done) {
-            char *ran = memchr(b->data, ' ', (size_t)(line - b->data));
-            A.exit_code = atoi(b->data + 1);
-            A.done = true;
-            if (A.timed_out) A.exit_code = -1;
-            if (!A.timed_out && ran && ran[1] == '0') {
-                answer_text(A.client, 'E', "the shell could not open its output");
-                forget_action();
+        int status, ran = 0;
+        unsigned sequence = 0;
+        bool reported = line && sscanf(b->data, "S%d %d %u\n", &status, &ran, &sequence) == 3;
+        if (reported && A.kind == RUN && A.fed && !A.done && sequence == S.sequence) {
+            if (ran || A.timed_out || A.attempts == 3) {
+                A.exit_code = A.timed_out ? -1 : status;
+                A.done = true;
+                if (A.timed_out) kill_new(); /* those that ignore SIGINT */
+                if (ran || A.timed_out) finish_action();
+                else answer_text(A.client, 'E', "the shell could not open its output"), forget_action();
             } else {
-                finish_action();
+                A.fed = false; /* interrupted before it began: once more, when the shell is idle */
             }
         }
         if (!line || !(end = memchr(line, 0, b->length - (size_t)(line - b->data)))) break;
@@ -823,11 +850,11 @@ static void read_report(void) {
         memmove(b->data, b->data + used, b->length - used);
         b->length -= used;
         if (!b->length) release(b);
-        if (A.kind == RUN && !A.done) {
+        if (A.kind == RUN && !A.done && !A.fed) {
             if (A.timed_out) A.done = true, finish_action();
             else feed_command();
         }
-        if (A.kind == KEYS && A.pending.length) to_prompt();
+        if (A.kind == KEYS || attached()) to_prompt();
     }
 }
 
@@ -971,6 +998,40 @@ static void drop_capabilities(void) {
     if (syscall(SYS_capset, &head, data)) die("capset");
 }
 
+/* What no command of a sandbox needs, and where kernels break: user namespaces of its own (which could not be
+ * checkpointed either), keyrings, BPF, and the like. clone3 hides its flags behind a pointer: programs fall back. */
+static void filter_system_calls(void) {
+    static const int denied[] = {
+        SYS_keyctl, SYS_add_key, SYS_request_key, SYS_bpf, SYS_userfaultfd, SYS_perf_event_open, SYS_open_by_handle_at,
+        SYS_kexec_load, SYS_kexec_file_load, SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_io_uring_setup,
+        SYS_io_uring_enter, SYS_io_uring_register, SYS_setns, SYS_fsopen, SYS_open_tree, SYS_move_mount,
+    };
+    enum { DENIED = sizeof denied / sizeof *denied };
+    struct sock_filter code[16 + 2 * DENIED];
+    unsigned short n = 0;
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define ANSWER(value) BPF_STMT(BPF_RET | BPF_K, value)
+#define EQUAL(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, yes, no)
+    code[n++] = (struct sock_filter)LOAD(arch);
+    code[n++] = (struct sock_filter)EQUAL(NATIVE_ARCH, 1, 0);
+    code[n++] = (struct sock_filter)ANSWER(SECCOMP_RET_ERRNO | ENOSYS); /* no 32-bit calls */
+    code[n++] = (struct sock_filter)LOAD(nr);
+    code[n++] = (struct sock_filter)EQUAL(SYS_clone3, 0, 1);
+    code[n++] = (struct sock_filter)ANSWER(SECCOMP_RET_ERRNO | ENOSYS);
+    for (int i = 0; i < DENIED; i++) {
+        code[n++] = (struct sock_filter)EQUAL((unsigned)denied[i], 0, 1);
+        code[n++] = (struct sock_filter)ANSWER(SECCOMP_RET_ERRNO | EPERM);
+    }
+    code[n++] = (struct sock_filter)EQUAL(SYS_clone, 1, 0);
+    code[n++] = (struct sock_filter)EQUAL(SYS_unshare, 0, 3);
+    code[n++] = (struct sock_filter)LOAD(args[0]);
+    code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_NEWUSER, 0, 1);
+    code[n++] = (struct sock_filter)ANSWER(SECCOMP_RET_ERRNO | EPERM);
+    code[n++] = (struct sock_filter)ANSWER(SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {.len = n, .filter = code};
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) die("seccomp");
+}
+
 _Noreturn static void serve(char **argv) {
     S.columns = (unsigned short)atoi(argv[0]);
     S.rows = (unsigned short)atoi(argv[1]);
@@ -983,6 +1044,7 @@ _Noreturn static void serve(char **argv) {
     }
     snprintf(S.cwd, sizeof S.cwd, "%s", argv[3]);
     umask(022);
+    filter_system_calls();
     drop_capabilities();
     struct rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);

@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tvsnap.backends.base import Captures, Limits, ReapReport, SnapshotInfo
 from tvsnap.backends.local import observe
@@ -45,6 +46,10 @@ _ENVIRONMENT = {
 }
 
 
+_Prepared = tuple[list[str], Callable[[int], LocalSandbox]]
+"""Options for launch.c, and what makes a sandbox of the PID 1 that it started."""
+
+
 class LocalBackend:
     """Sandboxes of one owner (process) on one data directory. See `tvsnap.backends.base.Backend`."""
 
@@ -63,7 +68,7 @@ class LocalBackend:
         self._home = home
         self._owner = owner
         if os.geteuid() != 0:
-            raise MachineLacks("the local backend needs root for namespaces, mounts and CRIU; run as root (tvsnap doctor)")
+            raise MachineLacks("the local backend needs root for namespaces, mounts and CRIU (tvsnap doctor)")
         if platform.system() != "Linux":
             raise MachineLacks(f"the local backend needs Linux, this is {platform.system()}")
         for program in (observe.LAUNCH, GUEST / "tvsnap-init"):
@@ -125,7 +130,7 @@ class LocalBackend:
             return build(init)
 
     @contextlib.contextmanager
-    def _new(self, image: Image, limits: Limits, layer: Path, guest: Path) -> Iterator[tuple]:  # type: ignore[type-arg]
+    def _new(self, image: Image, limits: Limits, layer: Path, guest: Path) -> Iterator[_Prepared]:
         """Prepares what a new sandbox stands on, and takes it away again if the sandbox fails to start."""
         id = f"{self._owner}.{next(self._numbers)}"
         live = self._live / id
@@ -189,6 +194,7 @@ class LocalBackend:
         """Dumps the processes, and copies the files while they stand still; then names the result."""
         if self._criu is None:
             raise NotCheckpointable("this machine has no CRIU: states are rebuilt by replay (tvsnap doctor)")
+        sandbox.guest()  # raises SandboxDied
         started = time.perf_counter()
         id = secrets.token_hex(8)
         unfinished = self._temporary / f"{self._owner}.{id}"
@@ -242,7 +248,7 @@ class LocalBackend:
             os.close(images)
         return info
 
-    def _manifest(self, snapshot: str) -> dict:  # type: ignore[type-arg]
+    def _manifest(self, snapshot: str) -> dict[str, Any]:
         """Returns a snapshot's manifest once all that it names is there in full."""
         directory = self._snapshots / snapshot
         try:

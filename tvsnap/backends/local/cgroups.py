@@ -91,11 +91,9 @@ class CgroupTree:
     def remove_owner(self, owner: str) -> None:
         """Removes an owner's groups once its sandboxes are gone, and those above if nobody else uses them."""
         for root in self.roots:
-            for path in (root / owner, root, root.parent):
-                try:
+            with contextlib.suppress(OSError):  # somebody else's are below the next
+                for path in (root / owner, root, root.parent):
                     path.rmdir()
-                except OSError:
-                    break
 
     @staticmethod
     def _delegate(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -36,7 +37,6 @@ _MESSAGES: dict[str, dict[str, tuple[int, int | str]]] = {
         "images_dir_fd": (1, _INT),
         "pid": (2, _INT),
         "leave_running": (3, _BOOL),
-        "tcp_established": (5, _BOOL),
         "file_locks": (8, _BOOL),
         "log_level": (9, _INT),
         "log_file": (10, _TEXT),
@@ -78,10 +78,9 @@ def _message_classes() -> dict[str, Any]:
             else:
                 field.type = kind  # type: ignore[assignment]
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
+    pool.Add(file)
     return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tvsnap.criu.{name}"))  # type: ignore[no-untyped-call]
-        for name in _MESSAGES
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tvsnap.criu.{name}")) for name in _MESSAGES
     }
 
 
@@ -153,7 +152,6 @@ class Criu:
         options.log_file = LOG
         options.log_level = 2
         options.file_locks = True
-        options.tcp_established = True
         options.manage_cgroups_mode = _CGROUPS_IGNORE
         options.ghost_limit = _GHOST_LIMIT
         options.external.extend(external)
@@ -173,21 +171,15 @@ class Criu:
                     stderr=subprocess.PIPE,
                 )
             ours.settimeout(_TIMEOUT)
+            response = None
             try:
-                response = self._converse(ours, kind, options, notified)
-            except OSError:
-                response = None
-            except BaseException:
-                process.kill()
-                raise
+                with contextlib.suppress(TimeoutError, ConnectionError):
+                    response = self._converse(ours, kind, options, notified)
             finally:
                 ours.close()
-                if response is None if "response" in locals() else True:
+                if response is None:
                     process.kill()
-                assert process.stderr is not None
-                errors = b"" if response is not None and response.success else process.stderr.read()
-                process.stderr.close()
-                process.wait()
+                _, errors = process.communicate()
         return response, errors.decode(errors="replace").strip()
 
     @staticmethod

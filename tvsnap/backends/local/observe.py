@@ -18,7 +18,7 @@ from tvsnap.images.rootfs import UID_BASE
 
 LAUNCH = Path(__file__).with_name("tvsnap-launch")
 _SMALL_FILE = 64 * 1024
-_SHELL_OWN_FDS = {"0", "1", "2", "250", "251", "252", "255"}
+_SHELL_OWN_FDS = {"0", "1", "2", "60", "61", "62", "255"}
 _KINDS = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "directory",
@@ -32,7 +32,10 @@ _VOLATILE = {
     "COMP_WORDBREAKS", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "RANDOM",
     "SECONDS", "SRANDOM",
 }  # fmt: skip
-_DECLARATION = re.compile(rb"declare -\S+ (\w+)(?:=(?:\"(?:[^\"\\]|\\.)*\"|\$'(?:[^'\\]|\\.)*'|\((?:[^()\"']|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')*\)|[^\n]*))?\n", re.DOTALL)  # fmt: skip
+_QUOTED = rb"""\"(?:[^\"\\]|\\.)*\"|\$'(?:[^'\\]|\\.)*'"""
+_DECLARATION = re.compile(
+    rb"declare -\S+ (\w+)(?:=(?:" + _QUOTED + rb"|\((?:[^()\"']|" + _QUOTED + rb")*\)|[^\n]*))?\n", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +80,24 @@ class ImageTree:
         self._lookup = lru_cache(maxsize=65536)(self._find)
         self._layers = layers
 
-    def directory(self, path: str) -> tuple[int, int, int] | None:
-        """Returns mode, uid and gid of a directory of the image; None if it has none there."""
+    def directory(self, path: str) -> tuple[int, int, int, int] | None:
+        """Returns mode, uid, gid and mtime (ns) of a directory of the image; None if it has none there."""
         return self._lookup(path)
 
-    def _find(self, path: str) -> tuple[int, int, int] | None:
+    def below(self, path: str) -> Iterator[str]:
+        """Yields all paths below a directory of the image."""
+        for layer in self._layers:
+            for parent, folders, files in os.walk(f"{layer}{path}"):
+                for name in (*folders, *files):
+                    yield f"{parent[len(str(layer)) :]}/{name}"
+
+    def _find(self, path: str) -> tuple[int, int, int, int] | None:
         for layer in self._layers:
             with contextlib.suppress(OSError):
                 found = os.lstat(f"{layer}{path}")
-                return (found.st_mode, found.st_uid, found.st_gid) if stat.S_ISDIR(found.st_mode) else None
+                if not stat.S_ISDIR(found.st_mode):
+                    return None
+                return (found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns)
         return None
 
 
@@ -93,18 +105,29 @@ def _differs(entry: Entry, image: ImageTree) -> bool:
     """Whether an entry says anything: a directory is there also because something below it was touched once."""
     if not stat.S_ISDIR(entry.mode) or entry.opaque:
         return True
-    return image.directory(entry.path) != (entry.mode, entry.uid, entry.gid)
+    there = image.directory(entry.path)
+    if there is None or there[:3] != (entry.mode, entry.uid, entry.gid):
+        return True
+    return _set_time(entry) not in (0, there[3])
+
+
+def _set_time(entry: Entry) -> int:
+    """Returns a directory's modification time if it was set on purpose (`touch -d`); 0 if its entries just changed."""
+    return 0 if entry.mtime_ns == entry.ctime_ns else entry.mtime_ns
 
 
 def files_fingerprint(upper: Path, image: ImageTree) -> str:
-    """Returns a hash that changes whenever a file does. A directory's own times are left out: its entries count."""
+    """Returns a hash that changes whenever a file does.
+
+    A directory's own times are left out unless they were set on purpose: its entries count.
+    """
     hasher = hashlib.sha256()
     lines = []
     for entry in walk(upper):
         if not _differs(entry, image):
             continue
         if stat.S_ISDIR(entry.mode):
-            lines.append(f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.opaque}")
+            lines.append(f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.opaque} {_set_time(entry)}")
         elif entry.deleted:
             lines.append(f"{entry.path}\0deleted")
         else:
@@ -120,11 +143,17 @@ def files_fingerprint(upper: Path, image: ImageTree) -> str:
 def file_changes(upper: Path, image: ImageTree) -> Mapping[str, FileChange]:
     """Returns how the files differ from the image, by absolute path."""
     found: dict[str, FileChange] = {}
+    hidden: list[str] = []
+    present: set[str] = set()
     for entry in walk(upper):
+        present.add(entry.path)
         if not _differs(entry, image):
             continue
         if entry.deleted:
             found[entry.path] = FileChange("deleted")
+        if entry.deleted or entry.opaque:
+            hidden.append(entry.path)
+        if entry.deleted:
             continue
         kind = _KINDS.get(stat.S_IFMT(entry.mode))
         if kind is None:
@@ -138,6 +167,10 @@ def file_changes(upper: Path, image: ImageTree) -> Mapping[str, FileChange]:
             mtime_ns=entry.mtime_ns,
             identity="" if kind == "directory" else _identity(upper, entry),
         )
+    for directory in hidden:
+        for path in image.below(directory):
+            if path not in present:
+                found[path] = FileChange("deleted")
     return found
 
 
@@ -194,7 +227,7 @@ def shell_items(dump: bytes) -> dict[str, str]:
                 items[f"alias {name}"] = value
         elif title == "options":
             for line in text.splitlines():
-                command, flag, *names = line.split() + [""]
+                command, flag, *names = [*line.split(), ""]
                 items[f"option {names[0]}"] = f"{command} {flag}"
         elif title == "limits":
             mask, _, limits = text.partition("\n")

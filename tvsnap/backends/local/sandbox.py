@@ -32,6 +32,9 @@ from tvsnap.images import Image
 
 _START_TIMEOUT = 20.0
 _FILE_TIMEOUT = 60.0
+_LONGEST_ARGUMENT = 100_000
+"""Bytes; the kernel takes 128 KiB in one argument."""
+_EVAL_STDIN = 'IFS= read -r -d "" command; eval "unset command; $command" </dev/null'
 
 
 class LocalSandbox:
@@ -96,9 +99,12 @@ class LocalSandbox:
         env: Mapping[str, str] = {},
         user: str | None = None,
     ) -> Outcome:
+        script = _text(command)
+        long = len(script) > _LONGEST_ARGUMENT
         try:
             return self.guest().execute(
-                ["/bin/bash", "-c", _text(command).decode("utf-8", "surrogateescape")],
+                ["/bin/bash", "-c", _EVAL_STDIN if long else script.decode("utf-8", "surrogateescape")],
+                stdin=script if long else b"",
                 timeout=timeout,
                 limit=self.limits.output,
                 user=user or "",
@@ -137,9 +143,11 @@ class LocalSandbox:
         return observe.shell_items(self.guest().shell_state() or b"")
 
     def processes(self) -> list[Process]:
+        self.guest()
         return observe.list_processes(self.cgroup.pids(), self.init)
 
     def changes(self) -> Mapping[str, FileChange]:
+        self.guest()
         return observe.file_changes(self.layer / "upper", self._tree)
 
     def observe(self) -> Observation:
@@ -167,7 +175,13 @@ class LocalSandbox:
     # -- life -------------------------------------------------------------------------------------------------------
 
     def guest(self) -> Guest:
-        """Returns the connection to PID 1, made anew if there is none."""
+        """Returns the connection to PID 1, made anew if there is none.
+
+        Raises:
+            SandboxDied: it has ended.
+        """
+        if self._closed:
+            raise SandboxDied(f"sandbox {self.id} is closed")
         if self._guest is None:
             self._guest = self._connect()
         return self._guest

@@ -108,7 +108,7 @@ class CopyStorage:
     """Plain directories, copied file by file: `cp --reflink=auto`."""
 
     name = "copy"
-    device = None
+    device: str | None = None
 
     def __init__(self, directory: Path) -> None:
         self.path = directory
@@ -167,7 +167,7 @@ def _on_btrfs(directory: Path) -> bool:
 
     buffer = Statfs()
     result = ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(directory), ctypes.byref(buffer))
-    return result == 0 and buffer.type == _BTRFS_MAGIC
+    return bool(result == 0 and buffer.type == _BTRFS_MAGIC)
 
 
 @contextlib.contextmanager

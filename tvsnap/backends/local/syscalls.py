@@ -13,7 +13,7 @@ from pathlib import Path
 _libc = ctypes.CDLL(None, use_errno=True)
 _OPENAT2, _FSOPEN, _FSCONFIG, _FSMOUNT = 437, 430, 431, 432
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_IN_ROOT = 0x02, 0x10
-_FSCONFIG_SET_STRING, _FSCONFIG_CREATE = 1, 6
+_FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CREATE = 0, 1, 6
 _MOUNT_ATTR_NOATIME = 0x10
 _SUBVOL_CREATE, _SNAP_CREATE_V2, _SNAP_DESTROY = 0x5000940E, 0x50009417, 0x5000940F
 _AT_FDCWD = -100
@@ -55,10 +55,12 @@ def mount_detached(device: str, kind: str) -> int:
     """
     context = _check(_libc.syscall(_FSOPEN, kind.encode(), 1), f"fsopen {kind}")
     try:
-        for key, value in (("source", device), ("user_subvol_rm_allowed", "")):
-            command = _FSCONFIG_SET_STRING if value else 0
-            _check(_libc.syscall(_FSCONFIG, context, command, key.encode(), value.encode() or None, 0), f"mount {device}")
-        _check(_libc.syscall(_FSCONFIG, context, _FSCONFIG_CREATE, None, None, 0), f"mount {device}")
+        for command, key, value in (
+            (_FSCONFIG_SET_STRING, b"source", device.encode()),
+            (_FSCONFIG_SET_FLAG, b"user_subvol_rm_allowed", None),
+            (_FSCONFIG_CREATE, None, None),
+        ):
+            _check(_libc.syscall(_FSCONFIG, context, command, key, value, 0), f"mount {device}")
         return _check(_libc.syscall(_FSMOUNT, context, 1, _MOUNT_ATTR_NOATIME), f"mount {device}")
     finally:
         os.close(context)
