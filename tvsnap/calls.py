@@ -101,7 +101,9 @@ class ToolResult:
         )
 
 
-def root_state(*, image: str, environment: str, version: str, limits: str, network: str, platform: str, salt: str) -> str:
+def root_state(
+    *, image: str, environment: str, version: str, limits: str, network: str, platform: str, salt: str
+) -> str:
     """Returns the hash that names the state of a freshly started image.
 
     Args:
