@@ -663,7 +663,7 @@ class Rollout:
         """Leaves its sandbox to others, as soon as nothing of the last call is left to be done in it."""
         freed, self._freed = self._freed, None
         live, self._live = self._live, None
-        keep = not self._exposed and not self._at.private
+        keep = self._cache.use_cache and not self._exposed and not self._at.private
         self._exposed = False
         if freed is not None:
             freed.add_done_callback(lambda done: self._give_away(done.result(), keep))

@@ -51,6 +51,14 @@ class Arrival:
     departed: tuple[tuple[Edge, ToolResult], ...] = ()
 
 
+class _ForkFailed(Exception):
+    """A backend could not fork a snapshot, and not because the snapshot is damaged."""
+
+    def __init__(self, error: InfrastructureError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Rebuilder:
     """Brings sandboxes into states. Thread-safe."""
 
@@ -69,6 +77,7 @@ class Rebuilder:
         self._snapshotter = snapshotter
         self._costs = costs
         self._meter = meter
+        self._suspects: set[str] = set()
 
     def arrive(self, state: str, place: Place) -> Arrival:
         """Returns a sandbox in a state: a parked one, a fork of the state's snapshot, or one brought there by replay.
@@ -95,6 +104,13 @@ class Rebuilder:
             assert snapshot is not None
             self.drop(snapshot)
             return self.arrive(state, place)
+        except _ForkFailed as failure:
+            assert snapshot is not None
+            self._suspect(snapshot)
+            try:
+                live, way, left = self._begin(state, None, self._graph.lineage(state), place)
+            except InfrastructureError:
+                raise failure.error from None
         if not left:
             return Arrival(live, way)
         try:
@@ -129,6 +145,12 @@ class Rebuilder:
         self._graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
         self._backend.delete_snapshot(snapshot.id)
 
+    def _suspect(self, snapshot: Snapshot) -> None:
+        """Takes note of a fork that failed though the snapshot seems sound; a second time, the snapshot goes."""
+        if snapshot.id in self._suspects:
+            self.drop(snapshot)
+        self._suspects.add(snapshot.id)
+
     def _way(self, state: str) -> tuple[Snapshot | None, list[Edge]]:
         """Returns the nearest snapshot above a state and the calls from there, once no nearer one is on its way."""
         while True:
@@ -144,7 +166,12 @@ class Rebuilder:
     def _fork(self, snapshot: Snapshot, place: Place) -> LiveSandbox:
         def make() -> Sandbox:
             began = time.perf_counter()
-            sandbox = self._backend.fork(snapshot.id, place.image, place.limits)
+            try:
+                sandbox = self._backend.fork(snapshot.id, place.image, place.limits)
+            except SnapshotUnusable:
+                raise
+            except InfrastructureError as error:
+                raise _ForkFailed(error) from error
             seconds = time.perf_counter() - began
             self._costs.add("fork", seconds)
             self._meter.fork(seconds)

@@ -68,7 +68,7 @@ _SCREEN = Tool(
 )
 
 # What can change an output. Processor time is not among them: it changes how long a call takes.
-_BEHAVIOUR = ("memory", "processes", "output", "disk")
+_BEHAVIOUR = ("memory", "processes", "output")
 
 
 class TerminalEnvironment:

@@ -108,7 +108,7 @@ def policy(name: str) -> Policy:
 _VOLATILE = re.compile(
     r"""
     \b[0-2]?\d:[0-5]\d\b                      # a time of day: ls -l, date, logs
-    | \b\d+\.\d+\s?(?:s|ms|sec|secs|seconds)\b  # a duration: test runners
+    | (?<![\d.])\d+\.\d+\s?(?:s|ms|sec|secs|seconds)\b  # a duration: test runners
     | \b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7,40}\b  # a hash: git commit
     | ^\[\d+\]\s\d+$                          # a background job and its process id
     | /tmp/tmp[.\w]+                          # mktemp

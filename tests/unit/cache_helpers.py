@@ -1,0 +1,121 @@
+"""What the cache's tests share: a cache on the fake backend, and short ways to call."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.fakes.backend import FakeBackend, fake_image
+from tvsnap.cache import Cache, Rollout
+from tvsnap.calls import ToolResult
+from tvsnap.environments.base import Tool
+from tvsnap.environments.terminal import TerminalEnvironment
+from tvsnap.errors import NotFound
+from tvsnap.images import Image
+
+IMAGE = fake_image()
+BUSY = "while :; do :; done"
+"""A command that works until its timeout."""
+T = TypeVar("T")
+
+
+class FakeImages:
+    """Stands in for an `ImageStore`."""
+
+    def get(self, name: str) -> Image:
+        if name not in (IMAGE.name, IMAGE.digest):
+            raise NotFound(f'image "{name}" not found; have: {IMAGE.name}')
+        return IMAGE
+
+
+def open_cache(home: Path, backend: FakeBackend | None = None, **options: Any) -> Cache:
+    """Opens a cache on a fake backend."""
+    options.setdefault("policy", "eager")
+    return Cache(home, backend=backend or FakeBackend(), images=FakeImages(), **options)
+
+
+def bash(rollout: Rollout, command: str, timeout: float = 20.0) -> ToolResult:
+    """Makes a call of `bash`."""
+    return rollout.call("bash", {"command": command}, timeout)
+
+
+def run(cache: Cache, *commands: str, **options: Any) -> list[ToolResult]:
+    """Makes a rollout of `bash` calls; returns their results."""
+    with cache.rollout("terminal", **options) as rollout:
+        return [bash(rollout, command) for command in commands]
+
+
+def sources(results: list[ToolResult]) -> list[str]:
+    return [result.source for result in results]
+
+
+def settle(rollout: Rollout) -> None:
+    """Waits until nothing of the rollout's last call is left to be done."""
+    freed = rollout._freed
+    if freed is not None:
+        freed.result(10)
+
+
+def backend_of(cache: Cache) -> FakeBackend:
+    assert isinstance(cache.backend, FakeBackend)
+    return cache.backend
+
+
+def eventually(probe: Callable[[], T], timeout: float = 10.0) -> T:
+    """Calls `probe` until what it returns is true; returns that."""
+    end = time.monotonic() + timeout
+    while True:
+        value = probe()
+        if value:
+            return value
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.005)
+
+
+@dataclass
+class Gate:
+    """Holds up whoever comes to it with a given command, until it is opened. Use as a hook of the fake backend."""
+
+    command: str
+    arrived: threading.Event = field(default_factory=threading.Event)
+    open: threading.Event = field(default_factory=threading.Event)
+    passed: int = 0
+
+    def __call__(self, sandbox: object, subject: str) -> None:
+        if subject == self.command:
+            self.passed += 1
+            self.arrived.set()
+            assert self.open.wait(20)
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(count) as pool:
+        yield pool
+
+
+class OddEnvironment(TerminalEnvironment):
+    """The terminal, with tools of other kinds; they take a command and run it in the persistent shell."""
+
+    tools = {  # noqa: RUF012
+        **TerminalEnvironment.tools,
+        **{
+            name: Tool(name, "", TerminalEnvironment.tools["bash"].parameters, **kind)
+            for name, kind in {
+                "ask": {"stochastic": True},
+                "send": {"cacheable": False},
+                "fetch": {"cacheable": False, "read_only": True},
+            }.items()
+        },
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("ask", "send", "fetch"):
+            self._actions[name] = self._actions["bash"]

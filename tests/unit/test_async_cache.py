@@ -1,0 +1,212 @@
+"""The cache for event loops: hits stay in the loop, misses leave it, and cancelling is clean."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.fakes.backend import FakeBackend
+from tests.unit.cache_helpers import FakeImages, Gate, open_cache, run
+from tvsnap import AsyncCache, AsyncRollout, ToolResult
+from tvsnap.errors import InfrastructureError, NotFound, UsageError
+
+T = TypeVar("T")
+
+
+def in_loop(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(work, 60))
+
+
+def open_async(home: Path, backend: FakeBackend | None = None, **options: Any) -> AsyncCache:
+    options.setdefault("policy", "eager")
+    return AsyncCache(home, backend=backend or FakeBackend(), images=FakeImages(), **options)
+
+
+async def bash(rollout: AsyncRollout, command: str, timeout: float = 20.0) -> ToolResult:
+    return await rollout.call("bash", {"command": command}, timeout)
+
+
+def test_calls_are_answered_as_without_a_loop(tmp_path: Path) -> None:
+    async def work() -> list[str]:
+        async with open_async(tmp_path) as cache:
+            sources: list[str] = []
+            for _ in range(2):
+                async with cache.rollout("terminal", task="t") as rollout:
+                    sources += [(await bash(rollout, command)).source for command in ("echo 1 > f", "cat f")]
+                    await rollout.settled()
+                    assert rollout.depth == 1
+                    assert rollout.private == ""
+                    async with cache.materialise(rollout.state) as sandbox:
+                        assert sandbox.read_file("/work/f") == b"1\n"
+            assert cache.stats().hits == 2
+            return sources
+
+    assert in_loop(work()) == ["executed", "executed", "hit", "hit"]
+    with open_cache(tmp_path) as cache:
+        assert [result.source for result in run(cache, "echo 1 > f", "cat f")] == ["hit", "hit"]
+
+
+def test_a_hit_never_leaves_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_cache(tmp_path) as cache:
+        run(cache, "x=1", "y=2")
+
+    async def work() -> None:
+        async with open_async(tmp_path) as cache, cache.rollout("terminal") as rollout:
+            monkeypatch.setattr("tvsnap.async_cache._in_thread", forbidden)
+            # Driven by hand: it must end without once giving way to the loop.
+            for command in ("x=1", "y=2"):
+                with pytest.raises(StopIteration) as end:
+                    bash(rollout, command).send(None)
+                assert end.value.value.source == "hit"
+            monkeypatch.undo()
+
+    async def forbidden(*arguments: object) -> None:
+        raise AssertionError("a thread was asked")
+
+    in_loop(work())
+
+
+def test_64_rollouts_at_once(tmp_path: Path) -> None:
+    """Of eight tasks, eight rollouts each: every call is executed once, and all see the same."""
+    backend = FakeBackend(delays={"run": 0.002, "checkpoint": 0.002})
+
+    async def roll(cache: AsyncCache, number: int) -> list[str]:
+        async with cache.rollout("terminal", task=str(number % 8)) as rollout:
+            return [(await bash(rollout, f"echo {number % 8}.{step} >> f; cat f")).output for step in range(6)]
+
+    async def work() -> None:
+        async with open_async(tmp_path, backend) as cache:
+            results = await asyncio.gather(*(roll(cache, number) for number in range(64)))
+            for number, outputs in enumerate(results):
+                lines = [f"{number % 8}.{step}\n" for step in range(6)]
+                assert outputs == ["".join(lines[: step + 1]) for step in range(6)]
+            stats = cache.stats()
+            assert stats.executed == 48
+            assert stats.hits + stats.coalesced == 64 * 6 - 48
+        assert backend.live == {}
+
+    in_loop(work())
+
+
+def test_64_calls_are_executed_side_by_side(tmp_path: Path) -> None:
+    barrier = threading.Barrier(64)
+
+    def meet(sandbox: object, subject: str) -> None:
+        barrier.wait(20)
+
+    async def roll(cache: AsyncCache, number: int) -> None:
+        async with cache.rollout("terminal", salt=str(number)) as rollout:
+            await bash(rollout, "true")
+
+    async def work() -> None:
+        async with open_async(tmp_path, FakeBackend(hooks={"run": meet}), policy="never") as cache:
+            await asyncio.gather(*(roll(cache, number) for number in range(64)))
+
+    in_loop(work())
+
+
+def test_the_loop_goes_on_while_a_call_is_executed(tmp_path: Path) -> None:
+    gate = Gate("make")
+
+    async def work() -> None:
+        async with (
+            open_async(tmp_path, FakeBackend(hooks={"run": gate})) as cache,
+            cache.rollout("terminal") as one,
+            cache.rollout("terminal") as two,
+        ):
+            call = asyncio.create_task(bash(one, "make"))
+            assert (await bash(two, "x=1")).source == "executed"
+            assert not call.done()
+            gate.open.set()
+            assert (await call).source == "executed"
+
+    in_loop(work())
+
+
+def test_cancelling_a_call_is_clean(tmp_path: Path) -> None:
+    gate = Gate("make")
+
+    async def work() -> None:
+        async with open_async(tmp_path, FakeBackend(hooks={"run": gate})) as cache:
+            async with cache.rollout("terminal") as one, cache.rollout("terminal") as two:
+                call = asyncio.create_task(bash(one, "make"))
+                while not gate.arrived.is_set():
+                    await asyncio.sleep(0.001)
+                waiting = asyncio.create_task(bash(two, "make"))
+                await asyncio.sleep(0.02)
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+                gate.open.set()
+                # It went on to its end, for others and for the rollout itself.
+                assert (await waiting).source == "coalesced"
+                for rollout in (one, two):
+                    assert (await bash(rollout, "pwd")).output == "/work\n"
+                assert one.state == two.state
+            assert cache.cache.graph.leases() == []
+
+    in_loop(work())
+
+
+def test_cancelling_who_waits_for_an_outcome_is_clean(tmp_path: Path) -> None:
+    observing, go = threading.Event(), threading.Event()
+
+    def wait(sandbox: object, subject: str) -> None:
+        if backend.counts["run"]:
+            observing.set()
+            assert go.wait(20)
+
+    backend = FakeBackend(hooks={"observe": wait})
+
+    async def work() -> None:
+        async with open_async(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
+            await bash(rollout, "x=1")
+            call = asyncio.create_task(bash(rollout, "y=2"))
+            while not observing.is_set():
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            go.set()
+            assert (await bash(rollout, "echo $x$y")).output == "1\n"
+
+    in_loop(work())
+
+
+def test_errors_come_through(tmp_path: Path) -> None:
+    async def work() -> None:
+        backend = FakeBackend()
+        async with open_async(tmp_path, backend) as cache:
+            with pytest.raises(NotFound, match="nowhere"):
+                async with cache.rollout("nowhere"):
+                    pass
+            rollout = cache.rollout("terminal")
+            with pytest.raises(UsageError, match="has not begun"):
+                _ = rollout.state
+            with pytest.raises(UsageError, match="unknown tool"):
+                await rollout.call("sh", {})
+            backend.faults.fail("start", InfrastructureError("no memory"))
+            with pytest.raises(InfrastructureError, match="no memory"):
+                await bash(rollout, "ls")
+            assert (await bash(rollout, "pwd")).output == "/work\n"
+            assert (await rollout.sandbox()).run("pwd", timeout=5).output == b"/work\n"
+            await rollout.close()
+            with pytest.raises(UsageError, match="closed"):
+                await bash(rollout, "ls")
+            await cache.rollout("terminal").close()
+
+    in_loop(work())
+
+
+def test_without_the_cache(tmp_path: Path) -> None:
+    async def work() -> list[str]:
+        async with open_async(tmp_path, use_cache=False) as cache, cache.rollout("terminal") as rollout:
+            return [(await bash(rollout, command)).source for command in ("x=1", "x=1")]
+
+    assert in_loop(work()) == ["executed", "executed"]

@@ -1,0 +1,455 @@
+"""The flow of a call: hits, misses, where sandboxes come from, and what is recorded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.backend import FakeBackend, fake_image
+from tests.unit.cache_helpers import (
+    Gate,
+    backend_of,
+    bash,
+    eventually,
+    open_cache,
+    run,
+    settle,
+    sources,
+    threads,
+)
+from tvsnap.backends.base import Limits
+from tvsnap.cache import Cache
+from tvsnap.errors import InfrastructureError, NotFound, UsageError
+from tvsnap.pool import ParkLimits
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    with open_cache(tmp_path) as cache:
+        yield cache
+
+
+def test_the_second_rollout_is_answered_from_the_graph(cache: Cache) -> None:
+    commands = ["echo 1 > f", "cat f", "x=2; cd /tmp", "echo $x; pwd", "false", "echo $?"]
+    first = run(cache, *commands)
+    executed = list(backend_of(cache).commands)
+    second = run(cache, *commands)
+    assert sources(first) == ["executed"] * 6
+    assert sources(second) == ["hit"] * 6
+    assert [result.from_source("executed") for result in second] == first
+    assert first[-1].output == "1\n"
+    assert backend_of(cache).commands == executed
+
+
+def test_a_hit_needs_no_sandbox(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        first = run(cache, "echo 1 > f", "cat f")
+    with open_cache(tmp_path) as cache:
+        assert [result.output for result in run(cache, "echo 1 > f", "cat f")] == [result.output for result in first]
+        assert backend_of(cache).counts == {}
+
+
+def test_states_are_named_by_what_led_there(cache: Cache) -> None:
+    with cache.rollout("terminal") as one, cache.rollout("terminal") as two:
+        assert one.state == two.state == one.root
+        bash(one, "echo 1 > f")
+        assert one.state != two.state
+        bash(two, "echo 1 > f")
+        assert one.state == two.state
+        assert (one.depth, two.depth) == (1, 1)
+
+
+def test_calls_that_change_nothing_lead_back(cache: Cache) -> None:
+    with cache.rollout("terminal") as one, cache.rollout("terminal") as two:
+        for command in ("echo 1 > f", "cat f", "ls"):
+            bash(one, command)
+        settle(one)
+        assert [bash(two, command).source for command in ("echo 1 > f", "ls", "cat f")] == ["hit"] * 3
+        assert one.state == two.state
+        assert one.depth == 1
+
+
+def test_read_only_tools_are_not_observed(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        result = rollout.call("read_file", {"path": "/etc/hostname"})
+        assert result.output == "sandbox\n"
+        assert rollout.state == rollout.root
+        settle(rollout)
+        assert backend_of(cache).counts["observe"] == 0
+        bash(rollout, "true")
+        settle(rollout)
+        assert backend_of(cache).counts["observe"] == 2
+    assert run(cache, "true")[0].source == "hit"
+
+
+def test_an_observation_is_kept_for_the_next_call(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        for number in range(5):
+            bash(rollout, f"echo {number} >> f")
+        settle(rollout)
+    assert backend_of(cache).counts["observe"] == 6
+
+
+def test_salt_and_limits_and_image_separate_states(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        run(cache, "true")
+        assert run(cache, "true", salt="other")[0].source == "executed"
+        with cache.rollout(fake_image("another")) as rollout:
+            assert bash(rollout, "true").source == "executed"
+        assert run(cache, "true", task="another")[0].source == "hit"
+    with open_cache(tmp_path, limits=Limits(output=100)) as cache:
+        assert run(cache, "true")[0].source == "executed"
+    with open_cache(tmp_path, limits=Limits(cpus=1.0)) as cache:
+        assert run(cache, "true")[0].source == "hit"
+
+
+def test_a_miss_below_a_hit_forks_the_snapshot(cache: Cache) -> None:
+    run(cache, "echo 1 > f", "echo 2 >> f")
+    backend = backend_of(cache)
+    backend.commands.clear()
+    cache.pool._limits = ParkLimits(count=0)
+    with cache.rollout("terminal") as rollout:
+        assert bash(rollout, "echo 1 > f").source == "hit"
+        assert bash(rollout, "cat f").output == "1\n"
+        settle(rollout)
+    assert backend.commands == ["cat f"]
+    assert backend.counts["fork"] == 1
+    assert cache.stats().prefix_hits == 1
+
+
+def test_a_parked_sandbox_is_used_before_a_fork(cache: Cache) -> None:
+    run(cache, "echo 1 > f")
+    eventually(lambda: cache.pool.parked == 1)
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        assert bash(rollout, "cat f").output == "1\n"
+    assert backend_of(cache).counts["fork"] == 0
+    assert backend_of(cache).counts["start"] == 1
+
+
+def test_a_parked_sandbox_that_has_changed_is_not_used(cache: Cache) -> None:
+    run(cache, "echo 1 > f")
+    eventually(lambda: cache.pool.parked == 1)
+    (sandbox,) = backend_of(cache).live.values()
+    sandbox.machine.files.write("/work/f", b"changed by a background job\n")
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        assert bash(rollout, "cat f").output == "1\n"
+    assert backend_of(cache).counts["fork"] == 1
+
+
+def test_without_snapshots_a_state_is_rebuilt_by_replay(tmp_path: Path) -> None:
+    with open_cache(tmp_path, policy="never", park=ParkLimits(count=0)) as cache:
+        run(cache, "echo 1 > f", "ls", "echo 2 >> f", "x=3")
+        backend_of(cache).commands.clear()
+        with cache.rollout("terminal") as rollout:
+            for command in ("echo 1 > f", "echo 2 >> f", "x=3"):
+                assert bash(rollout, command).source == "hit"
+            assert bash(rollout, "cat f; echo $x").output == "1\n2\n3\n"
+        # What changed nothing is not replayed.
+        assert backend_of(cache).commands == ["echo 1 > f", "echo 2 >> f", "x=3", "cat f; echo $x"]
+        stats = cache.stats()
+        assert (stats.replayed, stats.starts, stats.forks, stats.checkpoints) == (3, 2, 0, 0)
+
+
+def test_a_replay_begins_in_the_nearest_snapshot(tmp_path: Path) -> None:
+    with open_cache(tmp_path, park=ParkLimits(count=0)) as cache:
+        run(cache, "echo 1 > f")
+    snapshots = backend_of(cache)
+    with open_cache(tmp_path, snapshots, policy="never", park=ParkLimits(count=0)) as cache:
+        run(cache, "echo 1 > f", "echo 2 >> f")
+        snapshots.commands.clear()
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo 1 > f")
+            bash(rollout, "echo 2 >> f")
+            assert bash(rollout, "cat f").output == "1\n2\n"
+        assert snapshots.commands == ["echo 2 >> f", "cat f"]
+
+
+def test_a_replay_begins_in_a_nearer_parked_sandbox(tmp_path: Path) -> None:
+    with open_cache(tmp_path, policy="never") as cache:
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo 1 > f")
+            bash(rollout, "echo 2 >> f")
+            bash(rollout, "echo 3 >> f")
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo 1 > f")
+            bash(rollout, "x=1")  # from the root: what is parked stands further down
+        eventually(lambda: cache.pool.parked == 2)
+        backend_of(cache).commands.clear()
+        with cache.rollout("terminal") as rollout:
+            for command in ("echo 1 > f", "x=1", "y=2"):
+                bash(rollout, command)
+        assert backend_of(cache).commands == ["y=2"]
+        eventually(lambda: cache.pool.parked == 2)
+        with cache.rollout("terminal") as rollout:
+            for command in ("echo 1 > f", "echo 2 >> f", "echo 3 >> f"):
+                assert bash(rollout, command).source == "hit"
+            backend_of(cache).commands.clear()
+            assert bash(rollout, "cat f").output == "1\n2\n3\n"
+        assert backend_of(cache).commands == ["cat f"]
+
+
+def test_a_rollout_that_moves_on_hits_parks_its_sandbox(cache: Cache) -> None:
+    with cache.rollout("terminal") as one, cache.rollout("terminal") as two:
+        bash(one, "a=1")
+        bash(one, "b=2")
+        bash(two, "c=1")
+        settle(two)
+        assert cache.pool.parked == 0
+        with cache.rollout("terminal") as three:
+            bash(three, "c=1")
+            bash(three, "d=2")
+        assert bash(two, "d=2").source == "hit"
+        eventually(lambda: cache.pool.parked == 2)
+        assert bash(two, "echo $c$d").output == "12\n"
+
+
+def test_the_result_comes_before_observation_and_checkpoint(tmp_path: Path) -> None:
+    observing, go = threading.Event(), threading.Event()
+
+    def wait(sandbox: object, subject: str) -> None:
+        if backend.counts["run"]:
+            observing.set()
+            assert go.wait(10)
+
+    backend = FakeBackend(hooks={"observe": wait})
+    with open_cache(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
+        assert bash(rollout, "echo 1").output == "1\n"
+        assert observing.wait(10)
+        assert rollout.settling() is not None
+        go.set()
+        assert rollout.state == rollout.root
+
+
+def test_a_hit_does_not_wait_for_a_checkpoint(tmp_path: Path) -> None:
+    with open_cache(tmp_path, FakeBackend(command_duration=3.0), policy="never") as cache:
+        run(cache, "a=1", "b=2")
+    checkpointing, go = threading.Event(), threading.Event()
+
+    def wait(sandbox: object, subject: str) -> None:
+        checkpointing.set()
+        assert go.wait(10)
+
+    with open_cache(tmp_path, FakeBackend(hooks={"checkpoint": wait})) as cache:
+        with cache.rollout("terminal") as rollout:
+            assert bash(rollout, "a=1", timeout=1.0).source == "executed"
+            assert checkpointing.wait(10)
+            assert bash(rollout, "b=2", timeout=5.0).source == "hit"
+            go.set()
+        assert cache.pool.live == 1
+    assert cache.stats().checkpoints == 1
+
+
+def test_two_that_miss_the_same_call_execute_it_once(tmp_path: Path) -> None:
+    gate = Gate("make")
+    with open_cache(tmp_path, FakeBackend(hooks={"run": gate})) as cache, threads(8) as pool:
+        first = pool.submit(run, cache, "make", "echo $?")
+        assert gate.arrived.wait(10)
+        others = [pool.submit(run, cache, "make", "echo $?") for _ in range(7)]
+        eventually(lambda: len(cache._rollouts) == 8)
+        gate.open.set()
+        results = [future.result(20) for future in [first, *others]]
+    assert gate.passed == 1
+    assert sorted(result[0].source for result in results) == ["coalesced"] * 7 + ["executed"]
+    assert len({result[0].output for result in results}) == 1
+    assert sum(result[1].source == "executed" for result in results) == 1
+
+
+def test_who_waits_is_served_before_the_checkpoint(tmp_path: Path) -> None:
+    gate, checkpointing, go = Gate("make"), threading.Event(), threading.Event()
+
+    def wait(sandbox: object, subject: str) -> None:
+        checkpointing.set()
+        assert go.wait(10)
+
+    backend = FakeBackend(hooks={"run": gate, "checkpoint": wait})
+    with open_cache(tmp_path, backend) as cache, threads(2) as pool:
+        with cache.rollout("terminal") as one, cache.rollout("terminal") as two:
+            first = pool.submit(bash, one, "make")
+            assert gate.arrived.wait(10)
+            second = pool.submit(bash, two, "make")
+            gate.open.set()
+            assert second.result(10).source == "coalesced"
+            assert first.result(10).source == "executed"
+            assert checkpointing.wait(10)
+            # What follows is not replayed: the snapshot that is being taken is waited for.
+            third = pool.submit(bash, two, "echo done")
+            go.set()
+            assert third.result(10).output == "done\n"
+        assert backend.commands == ["make", "echo done"]
+
+
+def test_a_call_that_takes_longer_than_the_caller_waits_is_not_a_hit(cache: Cache) -> None:
+    assert run(cache, "sleep 5; echo done")[0].output == "done\n"
+    with cache.rollout("terminal") as rollout:
+        hurried = bash(rollout, "sleep 5; echo done", timeout=1.0)
+        assert (hurried.timed_out, hurried.blocked, hurried.source) == (True, True, "executed")
+        assert not rollout.private
+    with cache.rollout("terminal") as rollout:
+        assert bash(rollout, "sleep 5; echo done", timeout=1.0).source == "hit"
+    with cache.rollout("terminal") as rollout:
+        assert bash(rollout, "sleep 5; echo done", timeout=6.0).output == "done\n"
+
+
+def test_an_equal_result_within_a_shorter_timeout_keeps_the_record(tmp_path: Path) -> None:
+    backend = FakeBackend(command_duration=3.0)
+    with open_cache(tmp_path, backend) as cache:
+        run(cache, "echo 1 > f")
+        backend.command_duration = 0.5
+        with cache.rollout("terminal") as rollout:
+            result = bash(rollout, "echo 1 > f", timeout=1.0)
+            assert (result.source, result.duration) == ("executed", 0.5)
+            assert not rollout.private
+            state = rollout.state
+        with cache.rollout("terminal") as rollout:
+            result = bash(rollout, "echo 1 > f", timeout=5.0)
+            assert (result.source, result.duration) == ("hit", 3.0)
+            assert rollout.state == state
+
+
+def test_bad_calls_are_refused_before_anything_happens(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        for name, arguments, timeout, says in (
+            ("bsh", {"command": "ls"}, 5.0, r'unknown tool "bsh"; have: bash, exec'),
+            ("bash", {}, 5.0, '"command" is missing'),
+            ("bash", {"command": "ls"}, 0.0, "timeout"),
+            ("bash", {"command": "ls"}, float("nan"), "timeout"),
+            ("bash", {"command": {1, 2}}, 5.0, "plain JSON"),
+        ):
+            with pytest.raises(UsageError, match=says):
+                rollout.call(name, arguments, timeout)
+        assert bash(rollout, "echo fine").output == "fine\n"
+    with pytest.raises(UsageError, match="closed"):
+        bash(rollout, "ls")
+    with pytest.raises(NotFound, match="termnal"):
+        cache.rollout("termnal")
+    with pytest.raises(UsageError, match='environment "nowhere" not found; have: terminal'):
+        cache.rollout(replace(fake_image(), environment="nowhere"))
+
+
+def test_without_the_cache_nothing_is_looked_up_or_recorded(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        wanted = run(cache, "echo 1 > f", "cat f")
+    with open_cache(tmp_path, use_cache=False) as cache:
+        results = run(cache, "echo 1 > f", "cat f")
+        assert sources(results) == ["executed"] * 2
+        assert [result.output for result in results] == [result.output for result in wanted]
+        assert run(cache, "echo 3", "cat f; echo $?")[1].output.endswith("1\n")
+        backend = backend_of(cache)
+        assert (backend.counts["start"], backend.counts["observe"], backend.counts["checkpoint"]) == (2, 0, 0)
+        eventually(lambda: not backend.live)
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "x=1")
+            assert rollout.sandbox().run("echo $x", timeout=5).output == b"1\n"
+    with open_cache(tmp_path) as cache:
+        assert len(cache.graph.rollouts()) == 1
+
+
+def test_what_a_rollout_was_is_recorded(cache: Cache) -> None:
+    with cache.rollout("terminal", task="fix", label="one") as rollout:
+        bash(rollout, "x=1")
+        state = rollout.state
+    (record,) = cache.graph.rollouts("fix")
+    assert (record.id, record.label, record.image, record.root) == (rollout.id, "one", "terminal", rollout.root)
+    assert record.state == state
+    assert record.finished is not None
+    assert cache.graph.tasks() == ["fix"]
+
+
+def test_stats(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        run(cache, "x=1", "sleep 3")
+        run(cache, "x=1", "sleep 3", "echo $x")
+        stats = cache.stats()
+    assert (stats.rollouts, stats.hits, stats.executed, stats.starts, stats.checkpoints) == (2, 2, 3, 1, 1)
+    assert stats.calls == 5
+    assert stats.hit_rate == 0.4
+    assert stats.tool_time_s == pytest.approx(3.003)
+    assert stats.answered_s == pytest.approx(3.002)
+    assert stats.saved_s < stats.answered_s
+    assert len(stats.latency_s["hit"]) == 2
+    assert len(stats.latency_s["executed"]) == 3
+    assert stats.by_depth == {1: (2, 1), 2: (2, 1), 3: (1, 0)}
+    with open_cache(tmp_path) as cache:
+        run(cache, "x=1")
+        totals = cache.stats().totals
+        assert (totals["hits"], totals["executed"], totals["rollouts"]) == (3, 3, 3)
+        assert cache.stats().hits == 1
+    assert cache.stats().totals["hits"] == 3
+
+
+def test_closing_ends_rollouts_and_sandboxes(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    rollout = cache.rollout("terminal", task="t")
+    bash(rollout, "x=1")
+    cache.close()
+    cache.close()
+    assert backend_of(cache).live == {}
+    with pytest.raises(UsageError, match="closed"):
+        bash(rollout, "ls")
+    with pytest.raises(UsageError, match="closed"):
+        cache.rollout("terminal")
+    with open_cache(tmp_path) as again:
+        (record,) = again.graph.rollouts()
+        assert record.finished is not None
+        assert record.state == rollout.state
+
+
+def test_closing_ends_calls_under_way(tmp_path: Path) -> None:
+    gate = Gate("make")
+
+    def died(sandbox: object, subject: str) -> None:
+        gate(sandbox, subject)
+        if gate.passed:
+            raise InfrastructureError("the sandbox was closed under it")
+
+    with threads(2) as pool:
+        cache = open_cache(tmp_path, FakeBackend(hooks={"run": died}))
+        one = pool.submit(run, cache, "make")
+        assert gate.arrived.wait(10)
+        two = pool.submit(run, cache, "make")
+        eventually(lambda: len(cache._rollouts) == 2)
+        closing = threading.Thread(target=cache.close)
+        closing.start()
+        with pytest.raises(InfrastructureError, match="the cache is closed"):
+            two.result(10)
+        eventually(lambda: not backend_of(cache).live)
+        gate.open.set()
+        with pytest.raises(InfrastructureError):
+            one.result(10)
+        closing.join(10)
+    with open_cache(tmp_path) as cache:
+        assert cache.graph.leases() == []
+
+
+def test_more_rollouts_than_sandboxes(tmp_path: Path) -> None:
+    """Idle rollouts give up their sandboxes to those that need one."""
+    with open_cache(tmp_path, max_sandboxes=3) as cache:
+        rollouts = [cache.rollout("terminal", salt=str(number)) for number in range(10)]
+        for _ in range(3):
+            for number, rollout in enumerate(rollouts):
+                bash(rollout, f"echo {number} >> f")
+                assert len(backend_of(cache).live) <= 3
+        assert [bash(rollout, "cat f").output for rollout in rollouts] == [f"{n}\n" * 3 for n in range(10)]
+
+
+def test_many_threads_many_rollouts(tmp_path: Path) -> None:
+    """All see what a fresh run sees, whatever is hit, coalesced, forked or replayed."""
+    histories = [[f"echo {(seed * step) % 3} >> f; cat f" for step in range(1, 8)] for seed in range(24)]
+    with open_cache(tmp_path / "fresh", use_cache=False) as cache:
+        wanted = [[result.output for result in run(cache, *history)] for history in histories]
+    for policy in ("eager", "never", "break-even"):
+        with (
+            open_cache(tmp_path / policy, FakeBackend(delays={"run": 0.001}), policy=policy, max_sandboxes=10) as cache,
+            threads(24) as pool,
+        ):
+            found = list(pool.map(lambda history: run(cache, *history), histories))
+            assert [[result.output for result in results] for results in found] == wanted
+            executed = cache.stats().executed
+            distinct = {tuple(history[:length]) for history in histories for length in range(1, 8)}
+            assert executed == len(distinct)

@@ -1,0 +1,261 @@
+"""What goes wrong below the cache: never a tool's output, never recorded, never the end of a rollout that can go on."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.backend import FakeBackend, Faults
+from tests.unit.cache_helpers import Gate, backend_of, bash, eventually, open_cache, run, settle, sources, threads
+from tvsnap.backends.base import Captures
+from tvsnap.cache import Rollout
+from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
+from tvsnap.pool import ParkLimits
+
+NOT_PARKED = ParkLimits(count=0)
+
+
+def test_a_sandbox_that_dies_is_rebuilt_once(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        backend.faults.fail("run", SandboxDied("killed"))
+        assert bash(rollout, "cat f").output == "1\n"
+        assert not rollout.private
+        assert backend.counts["fork"] == 1
+        backend.faults.fail("run", SandboxDied("killed"), times=2)
+        with pytest.raises(InfrastructureError, match=r"died twice over .*echo 2 > f"):
+            bash(rollout, "echo 2 > f")
+        state = rollout.state
+        assert cache.graph.leases() == []
+        assert cache.graph.children(state) == []
+        # The rollout stands where it stood.
+        assert bash(rollout, "cat f").output == "1\n"
+        assert bash(rollout, "echo 2 > f").source == "executed"
+
+
+@pytest.mark.parametrize("operation", ["start", "run", "observe"])
+def test_an_infrastructure_error_is_raised_and_not_recorded(tmp_path: Path, operation: str) -> None:
+    backend = FakeBackend(faults=Faults().fail(operation, InfrastructureError("out of order")))
+    with open_cache(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
+        with pytest.raises(InfrastructureError, match="out of order"):
+            bash(rollout, "echo 1 > f")
+        assert cache.graph.leases() == []
+        assert cache.graph.out_edges(rollout.root) == []
+        eventually(lambda: not backend.live)
+        assert bash(rollout, "echo 1 > f; cat f").output == "1\n"
+
+
+def test_a_sandbox_that_dies_after_a_call_counts_as_changed(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, policy="never") as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        settle(rollout)
+        backend.faults.fail("observe", SandboxDied("killed"))
+        assert bash(rollout, "cat f").output == "1\n"
+        assert rollout.depth == 2
+        assert not rollout.private
+        assert bash(rollout, "cat f").output == "1\n"
+    with open_cache(tmp_path) as cache:
+        assert run(cache, "echo 1 > f", "cat f")[1].source == "hit"
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), InfrastructureError("the disk is full")]
+)
+def test_a_full_disk_stops_snapshots_and_nothing_else(tmp_path: Path, error: Exception) -> None:
+    backend = FakeBackend(faults=Faults().fail("checkpoint", error))
+    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+        assert [result.output for result in run(cache, "echo 1 > f", "cat f", "echo 2 >> f", "cat f")][1::2] == [
+            "1\n",
+            "1\n2\n",
+        ]
+        assert backend.counts["checkpoint"] == 1
+        assert cache._snapshotter.trouble == str(error)
+        assert run(cache, "echo 1 > f", "echo 2 >> f", "x=1; cat f")[2].output == "1\n2\n"
+        cache._snapshotter._paused_until = 0.0
+        run(cache, "y=1")
+        eventually(lambda: cache._snapshotter.trouble == "")
+        assert cache.stats().checkpoints == 1
+
+
+def test_a_state_that_cannot_be_checkpointed_is_replayed(tmp_path: Path) -> None:
+    backend = FakeBackend(captures=Captures(files=True, processes=False, shell=True))
+    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "sleep 1000 &")
+            state = rollout.state
+            settle(rollout)
+        assert "sleep 1000" in cache.refusal(state)
+        assert cache.refusal(rollout.root) == ""
+        backend.commands.clear()
+        with cache.rollout("terminal") as rollout:
+            assert bash(rollout, "sleep 1000 &").source == "hit"
+            assert "sleep 1000" in bash(rollout, "jobs").output
+        assert backend.commands == ["sleep 1000 &", "jobs"]
+
+
+def test_a_sandbox_that_dies_over_its_checkpoint(tmp_path: Path) -> None:
+    backend = FakeBackend(faults=Faults().fail("checkpoint", SandboxDied("killed")))
+    with open_cache(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        assert bash(rollout, "cat f").output == "1\n"
+        assert not rollout.private
+
+
+def test_a_damaged_snapshot_is_dropped_and_the_next_way_taken(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+        run(cache, "echo 1 > f", "echo 2 >> f")
+        backend.faults.fail("fork", SnapshotUnusable("damaged"))
+        backend.commands.clear()
+        assert run(cache, "echo 1 > f", "echo 2 >> f", "cat f")[2].output == "1\n2\n"
+        assert backend.commands == ["echo 2 >> f", "cat f"]
+        # It was rebuilt at a price, and so has a snapshot again.
+        assert len(cache.graph.snapshots()) == len(backend.snapshots()) == 2
+        backend.faults.fail("fork", SnapshotUnusable("damaged"), times=2)
+        assert run(cache, "echo 1 > f", "echo 2 >> f", "ls")[2].output == "f\n"
+
+
+def test_a_fork_that_fails_otherwise_is_got_around(tmp_path: Path) -> None:
+    """The snapshot may be sound: it is kept, and the state is replayed from the root this time."""
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+        run(cache, "echo 1 > f", "echo 2 >> f")
+        backend.faults.fail("fork", InfrastructureError("no memory"))
+        backend.commands.clear()
+        assert run(cache, "echo 1 > f", "echo 2 >> f", "cat f")[2].output == "1\n2\n"
+        assert backend.commands == ["echo 1 > f", "echo 2 >> f", "cat f"]
+        assert len(cache.graph.snapshots()) == 2
+        backend.faults.fail("fork", InfrastructureError("no memory"))
+        assert run(cache, "echo 1 > f", "echo 2 >> f", "ls")[2].output == "f\n"
+        eventually(lambda: len(cache.graph.snapshots()) == 2)  # twice is too often: it was dropped, and taken anew
+        assert len(backend.snapshots()) == 2
+        backend.faults.fail("fork", InfrastructureError("no memory")).fail("start", InfrastructureError("none at all"))
+        with pytest.raises(InfrastructureError, match="no memory"):
+            run(cache, "echo 1 > f", "pwd")
+
+
+def test_a_sandbox_that_dies_in_a_replay(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, policy="never", park=NOT_PARKED) as cache:
+        run(cache, "echo 1 > f", "echo 2 >> f")
+        backend.faults.fail("run", SandboxDied("killed"), after=1)
+        assert run(cache, "echo 1 > f", "echo 2 >> f", "cat f")[2].output == "1\n2\n"
+        assert len(cache.graph.leases()) == 0
+
+
+def test_an_interrupt_records_nothing_and_leaves_no_lease(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        settle(rollout)
+        for operation in ("run", "fork"):  # in a call; while its sandbox is being rebuilt
+            backend.faults.fail(operation, KeyboardInterrupt())
+            with pytest.raises(KeyboardInterrupt):
+                bash(rollout, "echo 2 >> f")
+            assert cache.graph.leases() == []
+            assert cache.graph.children(rollout.state) == []
+            eventually(lambda: not backend.live)
+        assert bash(rollout, "echo 2 >> f; cat f").output == "1\n2\n"
+
+
+def test_who_waits_for_one_that_is_interrupted_takes_its_place(tmp_path: Path) -> None:
+    gate = Gate("make")
+    backend = FakeBackend(hooks={"run": gate}, faults=Faults().fail("run", KeyboardInterrupt()))
+    with open_cache(tmp_path, backend) as cache, threads(4) as pool:
+        first = pool.submit(run, cache, "make")
+        assert gate.arrived.wait(10)
+        others = [pool.submit(run, cache, "make") for _ in range(3)]
+        eventually(lambda: len(cache._rollouts) == 4)
+        gate.open.set()
+        with pytest.raises(KeyboardInterrupt):
+            first.result(10)
+        results = [other.result(10) for other in others]
+    assert sorted(sources([result[0] for result in results])) == ["coalesced", "coalesced", "executed"]
+    assert gate.passed == 2
+
+
+def test_a_graph_that_cannot_be_written_does_not_fail_a_rollout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        settle(rollout)
+        with monkeypatch.context() as patch:
+            patch.setattr(cache.graph, "record", failing)
+            assert bash(rollout, "echo 2 >> f").source == "executed"
+            assert rollout.private == "could not be recorded: no room left on the disk"
+        assert bash(rollout, "cat f").output == "1\n2\n"
+        assert cache.graph.leases() == []
+    with open_cache(tmp_path) as cache:
+        assert sources(run(cache, "echo 1 > f", "echo 2 >> f")) == ["hit", "executed"]
+
+
+def failing(*arguments: object, **options: object) -> None:
+    raise InfrastructureError("no room left on the disk")
+
+
+def test_a_snapshot_without_a_row_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_cache(tmp_path) as cache:
+        monkeypatch.setattr(cache.graph, "add_snapshot", failing)
+        run(cache, "echo 1 > f")
+        assert backend_of(cache).snapshots() == []
+
+
+def test_opening_makes_rows_and_files_of_snapshots_agree(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+        run(cache, "echo 1 > f", "echo 2 >> f")
+    one, two = backend.snapshots()
+    backend.delete_snapshot(two)
+    backend._snapshots["stray"] = backend._snapshots[one]
+    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+        assert backend.snapshots() == [one]
+        assert [snapshot.id for snapshot in cache.graph.snapshots()] == [one]
+        # While others are at work, a snapshot without a row may be one that they have just taken.
+        backend._snapshots["stray"] = backend._snapshots[one]
+        with open_cache(tmp_path, backend):
+            assert set(backend.snapshots()) == {one, "stray"}
+
+
+def test_the_death_of_a_graders_sandbox_is_got_over(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        rollout.sandbox().close()
+        assert bash(rollout, "cat f").output == "1\n"
+        assert not rollout.private
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda rollout: rollout.call("bash", {"command": 1}),
+        lambda rollout: bash(rollout, "make", timeout=-1),
+    ],
+)
+def test_a_refused_call_holds_nothing(tmp_path: Path, spoil: Callable[[Rollout], object]) -> None:
+    with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
+        with pytest.raises(Exception, match="must be"):
+            spoil(rollout)
+        assert cache.graph.leases() == []
+        assert cache._flights._flights == {}
+
+
+def test_a_mistake_of_ours_is_told_by_the_next_call(tmp_path: Path) -> None:
+    backend = FakeBackend(faults=Faults().fail("checkpoint", NotCheckpointable("a job is stopped")))
+    with open_cache(tmp_path, backend) as cache:
+        rollout = cache.rollout("terminal")
+        bash(rollout, "x=1")
+        settle(rollout)
+        backend.faults.fail("observe", ValueError("a mistake"))
+        bash(rollout, "y=1")
+        with pytest.raises(ValueError, match="a mistake"):
+            bash(rollout, "z=1")
+        assert cache.graph.leases() == []
+        with pytest.raises(ValueError, match="a mistake"):
+            rollout.close()
+    assert backend.live == {}

@@ -1,0 +1,254 @@
+"""Where a rollout leaves what can be shared: it goes on correctly, and nobody else is answered from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.backend import FakeBackend
+from tests.unit.cache_helpers import (
+    BUSY,
+    Gate,
+    OddEnvironment,
+    backend_of,
+    bash,
+    eventually,
+    open_cache,
+    run,
+    settle,
+    sources,
+    threads,
+)
+from tvsnap.cache import OUTSIDE, Cache
+from tvsnap.calls import ToolCall, next_state
+from tvsnap.errors import InfrastructureError, UsageError
+from tvsnap.pool import ParkLimits
+
+CHANCE = "echo $RANDOM > f; cat f"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    with open_cache(tmp_path) as cache:
+        yield cache
+
+
+@pytest.fixture
+def odd_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = OddEnvironment()
+    monkeypatch.setattr("tvsnap.cache.environment", lambda name: odd)
+
+
+def test_a_timeout_while_working_is_not_shared(cache: Cache) -> None:
+    for _ in range(2):
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo 1 > f")
+            result = bash(rollout, BUSY, timeout=2.0)
+            assert (result.timed_out, result.blocked, result.source) == (True, False, "executed")
+            assert rollout.private == "timed out after 2 s while it was working"
+            assert rollout.unshared == rollout.private
+            assert bash(rollout, "cat f; echo 2 >> f").source == "executed"
+            assert bash(rollout, "cat f").output == "1\n2\n"
+            assert rollout.depth == 3
+            state = cache.graph.state(rollout.state)
+            assert state.private == rollout.private
+    edges = cache.graph.out_edges(next_state(rollout.root, ToolCall("bash", {"command": "echo 1 > f"})))
+    assert [(edge.shared, edge.timeout, edge.reason) for edge in edges] == [(False, 2.0, rollout.private)] * 2
+
+
+def test_a_blocked_timeout_is_shared_under_the_same_timeout_only(cache: Cache) -> None:
+    with cache.rollout("terminal") as one, cache.rollout("terminal") as two, cache.rollout("terminal") as three:
+        result = bash(one, "sleep 100", timeout=2.0)
+        assert (result.timed_out, result.blocked) == (True, True)
+        assert one.private == one.unshared == ""
+        assert bash(two, "sleep 100", timeout=2.0).source == "hit"
+        assert bash(three, "sleep 100", timeout=3.0).source == "executed"
+        assert one.state == two.state != three.state
+        assert three.private == ""
+
+
+def test_a_private_branch_is_not_snapshotted_or_parked(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, BUSY, timeout=1.0)
+        bash(rollout, "x=1")
+        settle(rollout)
+    assert backend_of(cache).counts["checkpoint"] == 0
+    eventually(lambda: not backend_of(cache).live)
+
+
+def test_a_replay_that_differs_goes_on_in_a_private_branch(tmp_path: Path) -> None:
+    with open_cache(tmp_path, policy="never", park=ParkLimits(count=0)) as cache:
+        first = run(cache, CHANCE, "x=1")
+        with cache.rollout("terminal") as rollout:
+            assert [bash(rollout, command).source for command in (CHANCE, "x=1")] == ["hit", "hit"]
+            assert not rollout.private
+            assert bash(rollout, "y=2").source == "executed"
+            assert "a replay of" in rollout.private
+            assert f'where "{first[0].output.strip()}" was recorded (line 1)' in rollout.private
+            assert bash(rollout, "echo $x$y").output == "12\n"
+            assert rollout.depth == 3
+            # All of the private branch's lineage is there for people.
+            lineage = cache.graph.lineage(rollout.state)
+            assert [edge.call.arguments["command"] for edge in lineage] == [CHANCE, "x=1", "y=2"]
+            assert [edge.shared for edge in lineage] == [False] * 3
+            assert lineage[0].result.output == bash(rollout, "cat f").output
+        (edge,) = [edge for edge in cache.graph.out_edges(rollout.root) if edge.shared]
+        assert not edge.deterministic
+        assert edge.reason.startswith("a replay printed")
+        # It is served no more, and what comes of it is nobody else's.
+        results = run(cache, CHANCE, "x=1")
+        assert sources(results) == ["executed", "executed"]
+
+
+def test_a_nondeterministic_call_is_made_by_all_at_once(tmp_path: Path) -> None:
+    """Nobody waits for a result that will not be shared."""
+    with open_cache(tmp_path) as cache:
+        run(cache, CHANCE)
+        (edge,) = cache.graph.out_edges(cache.graph.roots()[0].hash)
+        cache.graph.mark_nondeterministic(edge, "seen to differ")
+    gate = Gate(CHANCE)
+    with open_cache(tmp_path, FakeBackend(hooks={"run": gate})) as cache, threads(4) as pool:
+        results = [pool.submit(run, cache, CHANCE) for _ in range(4)]
+        eventually(lambda: gate.passed == 4)
+        gate.open.set()
+        assert [result.result(10)[0].source for result in results] == ["executed"] * 4
+        edges = cache.graph.out_edges(edge.state)
+        assert [edge.shared for edge in edges] == [True] + [False] * 4
+
+
+def test_who_waits_for_what_cannot_be_shared_executes_at_once(tmp_path: Path) -> None:
+    gate = Gate(BUSY)
+    with open_cache(tmp_path, FakeBackend(hooks={"run": gate})) as cache, threads(5) as pool:
+        first = pool.submit(run, cache, BUSY, "echo 1")
+        assert gate.arrived.wait(10)
+        others = [pool.submit(run, cache, BUSY, "echo 1") for _ in range(4)]
+        eventually(lambda: len(cache._rollouts) == 5)
+        gate.open.set()
+        results = [future.result(20) for future in [first, *others]]
+    assert {result[0].source for result in results} == {"executed"}
+    assert gate.passed == 5
+
+
+def test_a_race_keeps_the_first_record(tmp_path: Path) -> None:
+    """Where two execute the same call after all, the first to record it wins; the other's branch is private."""
+    with open_cache(tmp_path, FakeBackend(command_duration=3.0)) as cache:
+        before = run(cache, CHANCE)[0]
+    with open_cache(tmp_path, FakeBackend(seed=5)) as cache:
+        with cache.rollout("terminal") as rollout:
+            ours = bash(rollout, CHANCE, timeout=1.0)
+            assert ours.output != before.output
+            assert "another result" in rollout.private
+            assert bash(rollout, "cat f").output == ours.output
+        assert run(cache, CHANCE)[0].output == before.output
+
+
+@pytest.mark.usefixtures("odd_tools")
+def test_a_stochastic_value_is_never_shared(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "x=1")
+        for _ in range(2):  # it changes nothing here: the state before it stays shared
+            assert rollout.call("ask", {"command": "echo $RANDOM"}).source == "executed"
+            assert not rollout.private
+            assert rollout.unshared == "the value of the tool ask is left to chance"
+        assert bash(rollout, "y=2").source == "executed"
+        assert rollout.unshared == ""
+    assert run(cache, "x=1", "y=2")[1].source == "hit"
+    with cache.rollout("terminal") as rollout:
+        assert bash(rollout, "x=1").source == "hit"
+        rollout.call("ask", {"command": "z=$RANDOM"})
+        assert rollout.private == "the value of the tool ask is left to chance"
+
+
+@pytest.mark.usefixtures("odd_tools")
+def test_after_an_uncacheable_tool_all_is_private(cache: Cache) -> None:
+    for _ in range(2):
+        with cache.rollout("terminal") as rollout:
+            assert rollout.call("fetch", {"command": "true"}).source == "executed"
+            assert rollout.state == rollout.root
+            assert rollout.call("send", {"command": "true"}).source == "executed"
+            assert rollout.private == "the tool send acts on what is not in the sandbox"
+            assert bash(rollout, "echo 1").source == "executed"
+
+
+def test_a_grader_that_only_looks_changes_nothing(cache: Cache) -> None:
+    run(cache, "echo 1 > f", "x=1")
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        sandbox = rollout.sandbox()
+        assert sandbox.read_file("/work/f") == b"1\n"
+        assert rollout.sandbox() is sandbox
+        assert bash(rollout, "x=1").source == "hit"
+        assert not rollout.private
+        assert rollout.sandbox().run("echo $x", timeout=5).output == b"1\n"
+
+
+def test_what_a_grader_changes_is_nobody_elses(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        rollout.sandbox().run("echo 2 >> f", timeout=5)
+        assert bash(rollout, "cat f").output == "1\n2\n"
+        assert rollout.private == "changed from outside, in the sandbox that was given out"
+        rollout.sandbox().run("echo 3 >> f", timeout=5)
+        assert bash(rollout, "cat f").output == "1\n2\n3\n"
+        edges = cache.graph.lineage(rollout.state)
+        assert [edge.call.name for edge in edges] == ["bash", OUTSIDE, OUTSIDE]
+    assert run(cache, "echo 1 > f", "cat f")[1].output == "1\n"
+    eventually(lambda: cache.pool.parked == 1)  # that of the last rollout: a grader's is not left to others
+
+
+def test_a_graders_sandbox_is_not_left_to_others(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        rollout.sandbox()
+    eventually(lambda: not backend_of(cache).live)
+
+
+def test_keeping_what_was_done_outside(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        before = rollout.state
+        with pytest.raises(UsageError, match=r"Rollout\.sandbox"):
+            rollout.keep("by hand")
+        sandbox = rollout.sandbox()
+        assert rollout.keep("by hand") == before
+        sandbox.run("echo 2 >> f", timeout=5)
+        kept = rollout.keep("by hand", "$ echo 2 >> f\n")
+        assert kept == rollout.state != before
+        assert rollout.private == "by hand"
+    edge = cache.graph.edge_to(kept)
+    assert edge is not None
+    assert (edge.call.arguments, edge.result.output) == ({"what": "by hand"}, "$ echo 2 >> f\n")
+    with cache.materialise(kept) as sandbox:
+        assert sandbox.read_file("/work/f") == b"1\n2\n"
+    with cache.resume(kept) as rollout:
+        assert bash(rollout, "cat f").output == "1\n2\n"
+        assert rollout.private == "by hand"
+        rollout.sandbox().close()
+        with pytest.raises(InfrastructureError, match="has ended"):
+            rollout.keep("too late")
+
+
+def test_a_rollout_can_be_resumed_anywhere(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        state = rollout.state
+        bash(rollout, "echo 2 > f")
+    with cache.resume(state, task="by hand") as rollout:
+        assert (rollout.state, rollout.depth) == (state, 1)
+        assert bash(rollout, "cat f").output == "1\n"
+        assert bash(rollout, "echo 2 > f").source == "hit"
+    assert cache.graph.rollouts("by hand")[0].root == rollout.root
+
+
+def test_a_rollout_goes_on_where_its_state_was_forgotten(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        cache.graph.forget(rollout.state)
+        assert bash(rollout, "cat f").output == "1\n"
+        assert "could not be recorded" in rollout.unshared
+        bash(rollout, "echo 2 >> f")
+        assert "could not be recorded" in rollout.private
+        assert bash(rollout, "cat f").output == "1\n2\n"
+    assert run(cache, "echo 1 > f", "cat f")[1].output == "1\n"

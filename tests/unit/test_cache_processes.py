@@ -1,0 +1,124 @@
+"""Several processes on one data directory: leases, results that cross over, and what the dead leave behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cache_helpers import bash, eventually, open_cache, run, sources
+from tvsnap.calls import ToolCall
+
+ROOT = Path(__file__).parents[2]
+MAKE = ToolCall("bash", {"command": "make"})
+
+# Another process: makes the call `make`, which takes as long as the file `go` is missing.
+OTHER = """
+import sys, time
+from pathlib import Path
+from tests.fakes.backend import FakeBackend
+from tests.unit.cache_helpers import open_cache, run
+
+home = Path(sys.argv[1])
+
+def make(sandbox, subject):
+    if subject == "make":
+        (home / f"making-{sys.argv[2]}").touch()
+        while not (home / "go").exists():
+            time.sleep(0.005)
+
+with open_cache(home, FakeBackend(hooks={"run": make})) as cache:
+    print(*(result.source for result in run(cache, "x=1", "make", "echo $x")), flush=True)
+"""
+
+
+def start_other(home: Path, name: str = "one") -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", OTHER, str(home), name], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_call_under_way_in_another_process_is_waited_for(tmp_path: Path) -> None:
+    with start_other(tmp_path) as other, open_cache(tmp_path) as cache:
+        eventually((tmp_path / "making-one").exists, timeout=30)
+        with cache.rollout("terminal") as rollout:
+            assert bash(rollout, "x=1").source == "hit"
+            (lease,) = cache.graph.leases()
+            assert (lease.state, lease.call_key) == (rollout.state, MAKE.key)
+            assert lease.owner != cache.owner
+            (tmp_path / "go").touch()
+            assert bash(rollout, "make").source == "coalesced"
+        assert other.stdout is not None
+        assert other.stdout.read().split()[:2] == ["executed", "executed"]
+        assert other.wait(30) == 0
+        eventually(lambda: cache.graph.leases() == [])
+
+
+def test_a_lease_of_a_process_that_was_killed_is_taken_over(tmp_path: Path) -> None:
+    with start_other(tmp_path) as other, open_cache(tmp_path) as cache:
+        eventually((tmp_path / "making-one").exists, timeout=30)
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "x=1")
+            other.send_signal(signal.SIGKILL)
+            other.wait(30)
+            assert len(cache.graph.leases()) == 1
+            assert bash(rollout, "make").source == "executed"
+        assert cache.graph.leases() == []
+
+
+def test_a_process_killed_while_others_wait(tmp_path: Path) -> None:
+    with start_other(tmp_path, "one") as one:
+        eventually((tmp_path / "making-one").exists, timeout=30)
+        with start_other(tmp_path, "two") as two, open_cache(tmp_path) as cache:
+            eventually(lambda: len(cache.graph.rollouts()) == 2, timeout=30)
+            time.sleep(0.1)
+            assert not (tmp_path / "making-two").exists()
+            one.send_signal(signal.SIGKILL)
+            eventually((tmp_path / "making-two").exists, timeout=30)
+            (tmp_path / "go").touch()
+            assert two.stdout is not None
+            assert two.stdout.read().split()[:2] == ["hit", "executed"]
+
+
+def test_opening_sweeps_what_the_dead_left(tmp_path: Path) -> None:
+    with start_other(tmp_path) as other:
+        eventually((tmp_path / "making-one").exists, timeout=30)
+        other.send_signal(signal.SIGKILL)
+    owners = tmp_path / "run" / "owners"
+    assert len(os.listdir(owners)) == 1
+    with open_cache(tmp_path) as cache:
+        assert cache.graph.leases() == []
+        assert os.listdir(owners) == [f"{cache.owner}.lock"]
+        assert sources(run(cache, "x=1", "make")) == ["hit", "executed"]
+    assert os.listdir(owners) == []
+
+
+def test_a_lease_left_over_from_this_process_is_no_hindrance(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
+        assert cache.graph.acquire(rollout.state, MAKE.key, cache.owner)
+        assert bash(rollout, "make", timeout=5).source == "executed"
+        assert rollout.private == ""
+        assert cache.graph.leases() == []
+
+
+def test_waiting_for_another_process_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller waits for what would be over by its own timeout, not for ever."""
+    monkeypatch.setattr("tvsnap.flights.REMOTE_GRACE", 0.1)
+    with start_other(tmp_path) as other, open_cache(tmp_path) as cache:
+        eventually((tmp_path / "making-one").exists, timeout=30)
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "x=1")
+            assert bash(rollout, "make", timeout=0.2).source == "executed"
+            assert not rollout.private
+        (tmp_path / "go").touch()
+        assert other.wait(30) == 0
+
+
+def test_two_caches_in_one_process(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as one, open_cache(tmp_path) as two:
+        run(one, "x=1", "echo $x")
+        assert sources(run(two, "x=1", "echo $x", "y=1")) == ["hit", "hit", "executed"]
+        assert sources(run(one, "x=1", "echo $x", "y=1")) == ["hit", "hit", "hit"]

@@ -1,0 +1,125 @@
+"""The policies, against an oracle that adds the costs up; and what costs are taken to be."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tvsnap.errors import UsageError
+from tvsnap.policy import BreakEven, Costs, Eager, Never, Rebuild, looks_volatile, policy
+from tvsnap.policy.costs import DEFAULTS, ENOUGH, WINDOW
+from tvsnap.policy.snapshotting import CALL_OVERHEAD
+
+FREE = Rebuild(from_root=True, calls=1, replay_s=0.0)
+
+
+def test_policies_by_name() -> None:
+    assert isinstance(policy("break-even"), BreakEven)
+    assert isinstance(policy("eager"), Eager)
+    assert isinstance(policy("never"), Never)
+    with pytest.raises(UsageError, match='policy "often" not found; have: break-even, eager, never'):
+        policy("often")
+
+
+def test_eager_and_never() -> None:
+    assert Eager().should_checkpoint(FREE, Costs())
+    assert not Never().should_checkpoint(Rebuild(False, 9, 1e6, 1e6, volatile=True), Costs())
+
+
+@pytest.mark.parametrize("from_root", [True, False])
+def test_break_even(from_root: bool) -> None:
+    costs = Costs()
+    begin = DEFAULTS["start"] if from_root else DEFAULTS["fork"]
+    price = DEFAULTS["checkpoint"] + DEFAULTS["fork"]
+    for calls in (1, 10):
+        edge = price - begin - calls * CALL_OVERHEAD
+        assert not BreakEven().should_checkpoint(Rebuild(from_root, calls, edge - 1e-6), costs)
+        assert BreakEven().should_checkpoint(Rebuild(from_root, calls, edge + 1e-6), costs)
+
+
+def test_what_was_spent_counts() -> None:
+    assert not BreakEven().should_checkpoint(Rebuild(True, 1, 0.001, spent_s=0.03), Costs())
+    assert BreakEven().should_checkpoint(Rebuild(True, 1, 0.001, spent_s=0.05), Costs())
+
+
+def test_a_volatile_call_is_snapshotted_at_once() -> None:
+    assert BreakEven().should_checkpoint(Rebuild(True, 1, 0.0, volatile=True), Costs())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_never_worse_than_twice_the_best_in_hindsight(seed: int) -> None:
+    """One state, rebuilt any number of times: the oracle knows the number beforehand and snapshots at once or never."""
+    chance = random.Random(seed)
+    costs = Costs()
+    replay_s = chance.uniform(0.0, 0.2)
+    rebuilds = chance.randrange(0, 200)
+    begin_s = costs.fork_s
+    once_s = begin_s + replay_s + CALL_OVERHEAD
+
+    paid, spent = 0.0, 0.0
+    snapshotted = BreakEven().should_checkpoint(Rebuild(False, 1, replay_s), costs)
+    paid += costs.checkpoint_s if snapshotted else 0.0
+    for _ in range(rebuilds):
+        if snapshotted:
+            paid += costs.fork_s
+            continue
+        paid += once_s
+        spent += once_s
+        if BreakEven().should_checkpoint(Rebuild(False, 1, replay_s, spent), costs):
+            snapshotted = True
+            paid += costs.checkpoint_s
+    oracle = min(rebuilds * once_s, costs.checkpoint_s + rebuilds * costs.fork_s)
+    # A state that nobody comes back to costs its checkpoint, which is less than executing the calls before it did.
+    assert paid <= 2 * max(oracle, once_s) + costs.checkpoint_s
+
+
+def test_costs_are_medians_of_what_was_measured() -> None:
+    costs = Costs()
+    assert (costs.checkpoint_s, costs.fork_s, costs.start_s) == (0.020, 0.020, 0.008)
+    for _ in range(ENOUGH - 1):
+        costs.add("fork", 0.1)
+    assert costs.fork_s == 0.020
+    costs.add("fork", 0.1)
+    assert costs.fork_s == 0.1
+    costs.add("fork", 100.0)
+    assert costs.fork_s == 0.1
+    for _ in range(WINDOW):
+        costs.add("fork", 0.01)
+    assert costs.fork_s == 0.01
+    assert costs.checkpoint_s == 0.020
+
+
+def test_costs_are_handed_on_to_other_processes() -> None:
+    first = Costs()
+    for _ in range(9):
+        first.add("checkpoint", 0.05)
+    first.add("checkpoint", 1000.0)  # an outlier must not spoil the mean
+    kept = first.take_unsaved()
+    assert kept["cost.checkpoint.n"] == 10
+    assert first.take_unsaved() == {}
+    second = Costs(kept)
+    assert 0.05 <= second.checkpoint_s <= 0.1
+    assert second.fork_s == 0.020
+    assert Costs({"cost.fork.n": 2.0, "cost.fork.s": 9.0}).fork_s == 0.020
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "-rw-r--r-- 1 root root 2 Nov 21 00:48 f\n",
+        "Thu Aug  7 20:46:16 UTC 2025\n",
+        "===== 3 passed in 0.12s =====\n",
+        "[main 1f3a9c2] a commit\n",
+        "[1] 1234\n",
+        "/tmp/tmp.Xa83jd\n",
+        "real\t0m0.004s\n",
+    ],
+)
+def test_what_looks_volatile(output: str) -> None:
+    assert looks_volatile(output)
+
+
+@pytest.mark.parametrize("output", ["", "hello\n", "total 0\n", "error: line 12, column 4\n", "1234567\n", "faced\n"])
+def test_what_does_not(output: str) -> None:
+    assert not looks_volatile(output)

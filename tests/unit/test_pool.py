@@ -1,0 +1,239 @@
+"""The pool: who is taken, who is closed, who waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fakes.backend import FakeBackend, Faults, fake_image
+from tests.unit.cache_helpers import eventually, threads
+from tvsnap.backends.base import MIB, Limits, Sandbox
+from tvsnap.errors import InfrastructureError, SandboxDied
+from tvsnap.pool import LiveSandbox, ParkLimits, SandboxPool
+
+
+class Lab:
+    """A pool, and the backend that its sandboxes come from."""
+
+    def __init__(self, max_sandboxes: int = 4, park: ParkLimits | None = None, patience: float = 5.0) -> None:
+        self.backend = FakeBackend()
+        self.pool = SandboxPool(max_sandboxes, park or ParkLimits(), patience=patience)
+
+    def make(self) -> Sandbox:
+        return self.backend.start(fake_image(), Limits())
+
+    def open(self, state: str = "s") -> LiveSandbox:
+        return self.pool.open(self.make, state)
+
+    def parked(self, state: str) -> LiveSandbox:
+        live = self.open(state)
+        self.pool.park(live)
+        eventually(lambda: live.memory and live in self.pool._parked)
+        return live
+
+    def alive(self, live: LiveSandbox) -> bool:
+        return live.sandbox.id in self.backend.live
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    lab = Lab()
+    yield lab
+    lab.pool.close()
+    assert lab.backend.live == {}
+
+
+def test_a_parked_sandbox_is_taken_once(lab: Lab) -> None:
+    live = lab.parked("s")
+    assert lab.pool.take("other") is None
+    assert lab.pool.take("s") is live
+    assert lab.pool.take("s") is None
+    assert (lab.pool.live, lab.pool.parked) == (1, 0)
+
+
+def test_the_one_used_last_is_taken_first(lab: Lab) -> None:
+    first, second = lab.parked("s"), lab.parked("s")
+    assert lab.pool.take("s") is second
+    assert lab.pool.take("s") is first
+
+
+def test_what_is_parked_beyond_the_count_is_closed_oldest_first() -> None:
+    lab = Lab(max_sandboxes=10, park=ParkLimits(count=2))
+    one, two, three = (lab.parked(state) for state in "abc")
+    eventually(lambda: not lab.alive(one))
+    assert lab.alive(two)
+    assert lab.alive(three)
+    assert lab.pool.take("a") is None
+    lab.pool.close()
+
+
+def test_what_is_parked_beyond_the_memory_is_closed_oldest_first() -> None:
+    lab = Lab(max_sandboxes=10, park=ParkLimits(memory=11 * MIB))  # a fake sandbox weighs 5 MiB
+    one, two, three = (lab.open(state) for state in "abc")
+    for live in (one, two, three):
+        lab.pool.park(live)
+        eventually(lambda live=live: live.memory)  # type: ignore[misc]
+    eventually(lambda: not lab.alive(one))
+    assert lab.pool.parked == 2
+    lab.pool.close()
+
+
+def test_what_cannot_be_weighed_is_closed(lab: Lab) -> None:
+    lab.backend.faults = Faults().fail("memory", SandboxDied("killed"))
+    live = lab.open()
+    lab.pool.park(live)
+    eventually(lambda: lab.pool.live == 0)
+
+
+def test_a_parked_sandbox_makes_room(lab: Lab) -> None:
+    parked = [lab.parked(str(number)) for number in range(4)]
+    lab.open("new")
+    assert len(lab.backend.live) == 4
+    assert [lab.alive(live) for live in parked] == [False, True, True, True]
+
+
+def test_a_resting_sandbox_makes_room_if_no_parked_one_does(lab: Lab) -> None:
+    resting, used, kept = lab.open(), lab.open(), lab.open()
+    parked = lab.parked("p")
+    lab.pool.rest(resting)
+    kept.expendable = False
+    lab.pool.rest(kept)
+    lab.open("new")
+    assert not lab.alive(parked)
+    assert lab.alive(resting)
+    lab.open("newer")
+    assert not lab.pool.claim(resting)
+    assert lab.alive(used)
+    assert lab.pool.claim(used)
+    assert lab.pool.claim(kept)
+
+
+def test_a_claimed_sandbox_is_not_closed(lab: Lab) -> None:
+    live = lab.open()
+    lab.pool.rest(live)
+    assert lab.pool.claim(live)
+    for _ in range(3):
+        lab.open()
+    with threads(1) as pool:
+        waiting = pool.submit(lab.open)
+        time.sleep(0.05)
+        assert not waiting.done()
+        assert lab.alive(live)
+        lab.pool.rest(live)
+        waiting.result(5)
+    assert not lab.pool.claim(live)
+
+
+def test_who_waits_is_served_in_order(lab: Lab) -> None:
+    used = [lab.open() for _ in range(4)]
+    order: list[int] = []
+
+    def wait(number: int) -> None:
+        lab.open(str(number))
+        order.append(number)
+
+    waiting = []
+    for number in range(3):
+        waiting.append(threading.Thread(target=wait, args=(number,)))
+        waiting[-1].start()
+        eventually(lambda number=number: len(lab.pool._queue) == number + 1)  # type: ignore[misc]
+    for number in range(3):
+        lab.pool.discard(used[number])
+        eventually(lambda number=number: len(order) == number + 1)  # type: ignore[misc]
+    for thread in waiting:
+        thread.join(5)
+    assert order == [0, 1, 2]
+    assert len(lab.backend.live) == 4
+
+
+def test_nothing_is_parked_while_someone_waits(lab: Lab) -> None:
+    used = [lab.open() for _ in range(4)]
+    with threads(1) as pool:
+        waiting = pool.submit(lab.open)
+        eventually(lambda: len(lab.pool._queue) == 1)
+        lab.pool.park(used[0])
+        waiting.result(5)
+    assert not lab.alive(used[0])
+
+
+def test_waiting_has_an_end() -> None:
+    lab = Lab(max_sandboxes=1, patience=0.05)
+    live = lab.open()
+    with pytest.raises(InfrastructureError, match=r"all 1 sandboxes have been in use for 0\.05 s; .*max_sandboxes"):
+        lab.open()
+    lab.pool.discard(live)
+    lab.open()
+    lab.pool.close()
+
+
+def test_a_sandbox_that_could_not_be_made_takes_no_room(lab: Lab) -> None:
+    lab.backend.faults.fail("start", InfrastructureError("no memory"), times=10)
+    for _ in range(10):
+        with pytest.raises(InfrastructureError, match="no memory"):
+            lab.open()
+    for _ in range(4):
+        lab.open()
+
+
+def test_closing_while_others_wait_or_open() -> None:
+    lab = Lab(max_sandboxes=2)
+    lab.open()
+    making, go = threading.Event(), threading.Event()
+
+    def make() -> Sandbox:
+        making.set()
+        assert go.wait(5)
+        return lab.make()
+
+    with threads(2) as pool:
+        opening = pool.submit(lab.pool.open, make, "s")
+        assert making.wait(5)
+        waiting = pool.submit(lab.open)
+        eventually(lambda: len(lab.pool._queue) == 1)
+        lab.pool.close()
+        with pytest.raises(InfrastructureError, match="closed"):
+            waiting.result(5)
+        go.set()
+        with pytest.raises(InfrastructureError, match="closed"):
+            opening.result(5)
+    assert lab.backend.live == {}
+    with pytest.raises(InfrastructureError, match="closed"):
+        lab.open()
+    lab.pool.close()
+
+
+def test_closed_sandboxes_are_not_parked_rested_or_closed_again(lab: Lab) -> None:
+    live = lab.open()
+    lab.pool.discard(live)
+    lab.pool.discard(live)
+    lab.pool.park(live)
+    lab.pool.rest(live)
+    assert not lab.pool.claim(live)
+    eventually(lambda: lab.pool.live == 0)
+    assert lab.pool.take("s") is None
+
+
+def test_a_pool_for_nobody_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        SandboxPool(0, ParkLimits())
+
+
+def test_many_at_once() -> None:
+    lab = Lab(max_sandboxes=8, patience=30.0)
+    most = 0
+
+    def use(number: int) -> None:
+        nonlocal most
+        state = str(number % 5)
+        live = lab.pool.take(state) or lab.open(state)
+        most = max(most, len(lab.backend.live))
+        (lab.pool.park if number % 3 else lab.pool.discard)(live)
+
+    with threads(24) as pool:
+        list(pool.map(use, range(600)))
+    assert most <= 8
+    lab.pool.close()
+    assert lab.backend.live == {}
