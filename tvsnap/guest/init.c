@@ -56,6 +56,7 @@
 
 enum { SHELL_WAKE = 60, SHELL_REPORT = 61, SHELL_COMMAND = 62 };
 enum { MAX_CLIENTS = 8, MAX_DRAINS = 64, TERMINAL_KEEP = 256 * 1024, INTERRUPT_GRACE_MS = 150, SHELL_GRACE_MS = 1500 };
+enum { SETTLE_US = 3000 };
 
 /* ---- small things ------------------------------------------------------------------------------------- */
 
@@ -291,7 +292,9 @@ static struct {
     bool timed_out, sampled, blocked;
     uint64_t sample;
     int exit_code;
-    bool done, shell_lost;
+    bool shell_lost;
+    bool reported;   /* RUN: the shell has said that it is done with it */
+    int64_t settled; /* RUN, timed out: when the shell has taken its last SIGINT */
     pid_t *before; /* processes alive at its start: not ours to kill */
     size_t before_count;
     struct buffer pending; /* RUN that waits for the shell: the command */
@@ -532,7 +535,7 @@ static bool drain_output(void) {
     int fd = A.output;
     while (fd >= 0 && (n = read(fd, chunk, sizeof chunk)) > 0) {
         capture_add(&A.capture, chunk, (size_t)n);
-        if (now_us() > A.deadline && !A.done) break; /* an endless writer must not keep us from its timeout */
+        if (now_us() > A.deadline) break; /* an endless writer must not keep us from its timeout */
     }
     return fd >= 0 && n == 0;
 }
@@ -600,11 +603,12 @@ static int64_t number_of(struct field f) {
 static void begin(enum action kind, int client, int64_t timeout_us, size_t limit) {
     A.kind = kind;
     A.client = client;
-    A.fed = A.timed_out = A.blocked = A.sampled = A.done = A.shell_lost = false;
+    A.fed = A.timed_out = A.blocked = A.sampled = A.reported = A.shell_lost = false;
     A.exit_code = -1;
     A.interrupted = 0;
     A.sample = 0;
     A.attempts = 0;
+    A.settled = 0;
     A.started = now_us();
     A.deadline = A.started + timeout_us;
     A.half = A.started + timeout_us / 2;
@@ -827,19 +831,14 @@ static void read_report(void) {
     for (;;) {
         char *line = b->length && b->data[0] == 'S' ? memchr(b->data, '\n', b->length) : NULL;
         char *end;
+        if (line && S.mode == SHELL_IDLE) S.mode = SHELL_STARTING; /* it was interrupted while it waited */
         int status, ran = 0;
         unsigned sequence = 0;
         bool reported = line && sscanf(b->data, "S%d %d %u\n", &status, &ran, &sequence) == 3;
-        if (reported && A.kind == RUN && A.fed && !A.done && sequence == S.sequence) {
-            if (ran || A.timed_out || A.attempts == 3) {
-                A.exit_code = A.timed_out ? -1 : status;
-                A.done = true;
-                if (A.timed_out) kill_new(); /* those that ignore SIGINT */
-                if (ran || A.timed_out) finish_action();
-                else answer_text(A.client, 'E', "the shell could not open its output"), forget_action();
-            } else {
-                A.fed = false; /* interrupted before it began: once more, when the shell is idle */
-            }
+        if (reported && A.kind == RUN && A.fed && !A.reported && sequence == S.sequence && (ran || A.timed_out)) {
+            A.reported = true;
+            A.exit_code = A.timed_out ? -1 : status;
+            if (!A.timed_out) finish_action();
         }
         if (!line || !(end = memchr(line, 0, b->length - (size_t)(line - b->data)))) break;
         release(&S.dump);
@@ -850,9 +849,13 @@ static void read_report(void) {
         memmove(b->data, b->data + used, b->length - used);
         b->length -= used;
         if (!b->length) release(b);
-        if (A.kind == RUN && !A.done && !A.fed) {
-            if (A.timed_out) A.done = true, finish_action();
-            else feed_command();
+        if (A.kind == RUN && A.timed_out) {
+            A.settled = now_us() + SETTLE_US;
+        } else if (A.kind == RUN && A.attempts < 3) { /* also when it was interrupted before it began */
+            feed_command();
+        } else if (A.kind == RUN) {
+            answer_text(A.client, 'E', "the shell could not open its output");
+            forget_action();
         }
         if (A.kind == KEYS || attached()) to_prompt();
     }
@@ -879,10 +882,10 @@ static void shell_ended(int status) {
     bool was_running = S.mode == SHELL_RUNNING || S.mode == SHELL_STARTING;
     read_report();
     S.shell = 0;
-    if (A.kind == RUN && !A.done && was_running) {
+    if (A.kind == RUN && was_running) {
         A.exit_code = A.timed_out ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         A.shell_lost = true;
-        A.done = true;
+        if (A.timed_out) kill_new();
         if (S.mode == SHELL_STARTING && now_us() - S.shell_started < 1000000 && A.exit_code >= 125) {
             answer_text(A.client, 'E', "the image has no usable /bin/bash");
             forget_action();
@@ -904,7 +907,6 @@ static void reap(void) {
         if (pid == S.shell) shell_ended(status);
         else if (A.kind == EXEC && pid == A.child) {
             A.exit_code = A.timed_out ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-            A.done = true;
             drain_output();
             finish_action();
         }
@@ -941,7 +943,13 @@ static void check_time(void) {
         }
         return;
     }
-    if (now - A.interrupted > INTERRUPT_GRACE_MS * 1000) {
+    if (A.settled) {
+        if (now < A.settled) return;
+        kill_new(); /* those that ignore SIGINT */
+        finish_action();
+        return;
+    }
+    if (now - A.interrupted > INTERRUPT_GRACE_MS * 1000 && !A.reported) {
         kill_new();
         if (A.kind == RUN && S.shell) kill(S.shell, now - A.interrupted > SHELL_GRACE_MS * 1000 ? SIGKILL : SIGINT);
     }
@@ -951,7 +959,7 @@ static int next_wakeup_ms(void) {
     int64_t now = now_us(), at;
     if (A.kind == NOTHING) return -1;
     if (A.kind == KEYS) at = A.pending.length ? now + 1000 : A.quiet_until < A.deadline ? A.quiet_until : A.deadline;
-    else if (A.timed_out) at = now + 10000;
+    else if (A.timed_out) at = A.settled ? A.settled : now + 10000;
     else if (!A.sampled) at = A.half < A.deadline ? A.half : A.deadline;
     else at = A.deadline;
     return at <= now ? 0 : (int)((at - now + 999) / 1000);
