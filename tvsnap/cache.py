@@ -733,10 +733,10 @@ class Rollout:
                 usable = self._snapshot(live)
         except BaseException as error:  # a mistake of ours: the next call tells
             usable = False
+            self._end_flight(executed)
             if not outcome.done():
                 outcome.set_exception(error)
         finally:
-            self._end_flight(executed)
             if usable:
                 self._cache.pool.rest(live)
             else:

@@ -153,15 +153,17 @@ class Rebuilder:
 
     def _way(self, state: str) -> tuple[Snapshot | None, list[Edge]]:
         """Returns the nearest snapshot above a state and the calls from there, once no nearer one is on its way."""
-        while True:
+        snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
+        if edges:
+            self._snapshotter.wait(edge.next_state for edge in edges)
             snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
-            if self._snapshotter.wait(edge.next_state for edge in edges):
-                continue
-            # Another process may be taking one of what it has just executed: worth a moment where the replay is long.
-            replay_s = sum(edge.result.duration for edge in edges)
-            if replay_s < LONG_REPLAY or time.time() - edges[-1].created > ON_ITS_WAY:
-                return snapshot, edges
+        # Another process may be taking one of what it has just executed: worth a moment where the replay is long.
+        while (
+            sum(edge.result.duration for edge in edges) > LONG_REPLAY and time.time() - edges[-1].created < ON_ITS_WAY
+        ):
             time.sleep(POLL)
+            snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
+        return snapshot, edges
 
     def _fork(self, snapshot: Snapshot, place: Place) -> LiveSandbox:
         def make() -> Sandbox:

@@ -57,17 +57,12 @@ class Snapshotter:
         if expected is not None:
             expected.set()
 
-    def wait(self, states: Iterable[str]) -> bool:
-        """Waits for snapshots of `states` that are expected.
-
-        Returns:
-            Whether there was anything to wait for: look again what snapshots there are.
-        """
+    def wait(self, states: Iterable[str]) -> None:
+        """Waits for snapshots of `states` that are expected; look after that what snapshots there are."""
         with self._lock:
             expected = [self._expected[state] for state in states if state in self._expected]
         for event in expected:
             event.wait(LONGEST_CHECKPOINT)
-        return bool(expected)
 
     def consider(self, live: LiveSandbox) -> None:
         """Snapshots the state that a sandbox has just come to by a call, if the policy says so.
