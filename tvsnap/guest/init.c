@@ -390,7 +390,13 @@ static void use_fd(int fd, int wanted) {
         die("dup2");
 }
 
-static void child_signals(void) {
+/* What a child must not inherit of PID 1. */
+static void become_ordinary(void) {
+    int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (oom >= 0) {
+        if (write(oom, "300", 3) != 3) die("oom_score_adj"); /* before PID 1, whatever its size */
+        close(oom);
+    }
     sigset_t none;
     sigemptyset(&none);
     for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
@@ -444,7 +450,7 @@ static void start_shell(void) {
     use_fd(S.command, SHELL_COMMAND);
     for (int i = 0; i < 3; i++) use_fd(terminal, i);
     if (terminal > 2) close(terminal);
-    child_signals();
+    become_ordinary();
     environ = S.environment;
     setenv("HOME", S.user.home, 0);
     setenv("USER", S.user.name, 0);
@@ -690,7 +696,7 @@ static void start_exec(int client, struct field *f, int count) {
         dup2(1, 2);
         if (no_input < 0) close(0);
         else use_fd(no_input, 0);
-        child_signals();
+        become_ordinary();
         if (!become(&user)) dprintf(2, "cannot become user %s: %s\n", user.name, strerror(errno)), _exit(126);
         if (chdir(where) && where != S.cwd) dprintf(2, "bash: cd: %s: %s\n", where, strerror(errno)), _exit(1);
         execvp(argv[0], argv);
