@@ -1,0 +1,197 @@
+"""Processes that die at every step of their work, and damaged snapshots: what is left, and what is answered then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tvsnap import Cache
+from tvsnap.backends.local import LocalBackend
+from tvsnap.images import Image
+
+REPOSITORY = Path(__file__).parents[2]
+CALLS = ("cd /tmp; echo one > f; x=1", "echo two >> f; x=2; sleep 1000 &", "cat f; echo $x; jobs -r | wc -l", "ls /")
+EXPECTED = ["", "", "one\ntwo\n2\n1\n"]
+
+WORK = """
+import os, signal, sys
+from tvsnap import Cache
+from tvsnap.backends.local import backend, criu, sandbox, storage
+from tvsnap.graph import Graph
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def before(owner, name, nth=1):
+    wrap(owner, name, nth, True)
+
+def after(owner, name, nth=1):
+    wrap(owner, name, nth, False)
+
+def wrap(owner, name, nth, first):
+    real, count = getattr(owner, name), 0
+    def call(*arguments, **named):
+        nonlocal count
+        count += 1
+        if count == nth and first:
+            die()
+        result = real(*arguments, **named)
+        if count == nth:
+            die()
+        return result
+    setattr(owner, name, call)
+
+{fault}
+with Cache({home!r}, policy="eager") as cache, cache.rollout({image!r}) as rollout:
+    for command in {calls!r}:
+        rollout.call("bash", {{"command": command}})
+print("survived")
+"""
+
+STEPS = {
+    "before a sandbox starts": "before(backend.LocalBackend, '_adopt')",
+    "after a sandbox started": "after(backend.LocalBackend, '_adopt')",
+    "with a call under way": "before(sandbox.LocalSandbox, 'run', 2)",
+    "after a call, unrecorded": "after(sandbox.LocalSandbox, 'run', 2)",
+    "before an observation": "before(sandbox.LocalSandbox, 'observe', 3)",
+    "before a record": "before(Graph, 'record', 2)",
+    "after a record": "after(Graph, 'record', 2)",
+    "before a dump": "before(criu.Criu, 'dump')",
+    "in a dump, files not copied": "before(storage.BtrfsStorage, 'copy', 2)",
+    "in a dump, files copied": "after(storage.BtrfsStorage, 'copy', 2)",
+    "after a dump, unnamed": "after(criu.Criu, 'dump')",
+    "after a snapshot, without its row": "before(Graph, 'add_snapshot')",
+    "after a snapshot's row": "after(Graph, 'add_snapshot')",
+    "while closing a sandbox": "before(backend.LocalBackend, '_discard')",
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, terminal_image: Image) -> Path:
+    """A fresh data directory with the terminal image."""
+    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
+    return tmp_path
+
+
+def work(home: Path, image: Image, fault: str = "") -> subprocess.CompletedProcess[str]:
+    program = WORK.format(fault=fault, home=str(home), image=image.name, calls=CALLS)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+
+
+def outputs(cache: Cache, image: Image) -> list[str]:
+    with cache.rollout(image.name) as rollout:
+        return [rollout.call("bash", {"command": command}).output for command in CALLS]
+
+
+def loops_of(home: Path) -> list[str]:
+    """Returns the loop devices on files of this data directory."""
+    return [
+        str(backing)
+        for backing in Path("/sys/block").glob("loop*/loop/backing_file")
+        if backing.read_text().startswith(str(home))
+    ]
+
+
+def assert_nothing_left(home: Path) -> None:
+    """Asserts that no process, loop device, mount or owner of a data directory is left; it must not be open."""
+    deadline = time.monotonic() + 5
+    while loops_of(home) and time.monotonic() < deadline:
+        time.sleep(0.02)  # the kernel clears it a moment after its last user
+    assert loops_of(home) == []
+    assert str(home) not in Path("/proc/self/mounts").read_text()
+    assert [path.name for path in (home / "run" / "owners").glob("*")] == []
+    known = {path.name for path in Path("/proc").iterdir() if path.name.isdigit()}
+    for pid in known:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            mounts = Path(f"/proc/{pid}/mountinfo").read_text() if b"tvsnap" in command else ""
+        except OSError:
+            continue
+        assert str(home) not in mounts
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at(step: str, home: Path, terminal_image: Image) -> None:
+    died = work(home, terminal_image, STEPS[step])
+    assert died.returncode == -signal.SIGKILL, (died.stdout, died.stderr)
+    with Cache(home, policy="eager") as cache:
+        assert cache.backend.reap().sandboxes == 0, "opening the directory left something to reap"
+        on_disk = set(cache.backend.snapshots())
+        assert {snapshot.id for snapshot in cache.graph.snapshots()} == on_disk
+        live = {entry.name for entry in os.scandir(cache.backend._live)} - {"template"}  # type: ignore[attr-defined]
+        assert live == set()
+        assert not list(os.scandir(cache.backend._temporary))  # type: ignore[attr-defined]
+        assert outputs(cache, terminal_image)[:3] == EXPECTED
+        for snapshot in cache.graph.snapshots():
+            with cache.materialise(snapshot.state) as sandbox:
+                assert sandbox.run("echo fine", timeout=10).output == b"fine\n"
+    assert_nothing_left(home)
+
+
+def test_interrupted(home: Path, terminal_image: Image) -> None:
+    fault = "import threading; threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()"
+    slow = ("echo $$ > /tmp/began; sleep 30",)
+    program = WORK.format(fault=fault, home=str(home), image=terminal_image.name, calls=slow)
+    began = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        timeout=60,
+        check=False,
+    )
+    assert "KeyboardInterrupt" in ended.stderr
+    assert time.monotonic() - began < 15
+    assert_nothing_left(home)
+    with Cache(home) as cache:
+        assert outputs(cache, terminal_image)[:3] == EXPECTED
+
+
+def damage_nothing_but(pattern: str, home: Path, owner: str, change: str) -> int:
+    """Changes files of all snapshots; returns how many."""
+    backend = LocalBackend(home, owner)
+    try:
+        paths = list(backend._snapshots.glob(pattern))
+        for path in paths:
+            if change == "truncated":
+                os.truncate(path, path.stat().st_size // 2)
+            else:
+                path.unlink()
+        return len(paths)
+    finally:
+        backend.close()
+
+
+@pytest.mark.parametrize("pattern", ["*/criu/pages-*.img", "*/criu/core-1.img", "*/manifest.json"])
+@pytest.mark.parametrize("change", ["truncated", "deleted"])
+def test_damaged_snapshots(pattern: str, change: str, home: Path, terminal_image: Image) -> None:
+    done = work(home, terminal_image)
+    assert done.stdout == "survived\n", done.stderr
+    assert damage_nothing_but(pattern, home, "damager", change) >= 2
+    with Cache(home) as cache, cache.rollout(terminal_image.name) as rollout:
+        for command in CALLS[:2]:
+            assert rollout.call("bash", {"command": command}).source == "hit"
+        result = rollout.call("bash", {"command": "cat f; echo $x"})  # new: needs the state
+        assert (result.output, result.source) == ("one\ntwo\n2\n", "executed")
+        assert cache.stats().replayed == 2
+    assert_nothing_left(home)
+
+
+def test_pool_that_is_gone(home: Path, terminal_image: Image) -> None:
+    assert work(home, terminal_image).stdout == "survived\n"
+    (home / "pool.btrfs").unlink()
+    with Cache(home) as cache, cache.rollout(terminal_image.name) as rollout:
+        for command in CALLS[:2]:
+            assert rollout.call("bash", {"command": command}).source == "hit"
+        assert rollout.call("bash", {"command": "cat f"}).output == "one\ntwo\n"
+    assert_nothing_left(home)
