@@ -217,6 +217,11 @@ class Cache:
         """Returns why a state could not be checkpointed when this process tried; empty if it did not, or could."""
         return self._snapshotter.refusal(state)
 
+    @property
+    def trouble(self) -> str:
+        """Why no snapshots are being taken at present, such as a full disk; empty if they are."""
+        return self._snapshotter.trouble
+
     def close(self) -> None:
         """Ends all rollouts and sandboxes, and writes what is to be written; safe to repeat."""
         with self._lock:

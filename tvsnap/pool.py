@@ -13,11 +13,14 @@ from tvsnap.backends.base import MIB, Observation, Sandbox
 from tvsnap.errors import InfrastructureError, TvsnapError
 
 CLOSERS = 4  # threads
+QUIET = 1  # processes: the shell alone, which does nothing unasked
 
 
 @dataclass(frozen=True, slots=True)
 class ParkLimits:
     """How much may be parked: sandboxes that nobody uses, kept for whoever comes to their state.
+
+    One with programs running in it is not kept: they would use the processor, and its state, up.
 
     Attributes:
         count: sandboxes.
@@ -242,12 +245,16 @@ class SandboxPool:
             self._start_closing(live)
 
     def _weigh(self, live: LiveSandbox) -> None:
-        """Measures the memory of a parked sandbox, unless someone has taken it: it is used by one thread at a time."""
+        """Measures the memory of a parked sandbox, and closes it if it is not quiet.
+
+        Nothing is done if someone has taken it: it is used by one thread at a time.
+        """
         with self._changed:
             if live not in self._parked:
                 return
             self._pull(live)
         try:
+            quiet = len(live.sandbox.processes()) <= QUIET
             live.memory = live.sandbox.memory()
         except (TvsnapError, OSError):
             self.discard(live)
@@ -255,7 +262,7 @@ class SandboxPool:
         with self._changed:
             if live in self._closing:
                 return
-            if self._queue:
+            if self._queue or not quiet:
                 self._start_closing(live)
                 return
             self._put(live)

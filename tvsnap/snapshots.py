@@ -109,7 +109,7 @@ class Snapshotter:
             return
         if snapshot is not None and not edges:
             return
-        rebuild = self._rebuild(live.state, edges, from_root=snapshot is None, replayed=replayed)
+        rebuild = self._rebuild(live.state, snapshot, edges, replayed=replayed)
         if not self._policy.should_checkpoint(rebuild, self._costs):
             return
         try:
@@ -124,14 +124,17 @@ class Snapshotter:
             self.trouble = str(error)
             self._paused_until = time.monotonic() + RETRY_AFTER
 
-    def _rebuild(self, state: str, edges: list[Edge], *, from_root: bool, replayed: bool) -> Rebuild:
+    def _rebuild(self, state: str, snapshot: Snapshot | None, edges: list[Edge], *, replayed: bool) -> Rebuild:
+        """Returns what it takes to rebuild a state from the nearest snapshot (or its root) and the calls after that."""
         return Rebuild(
-            from_root,
+            snapshot is None,
             len(edges),
             sum(edge.result.duration for edge in edges),
             self._spent.get(state, 0.0),
             # What was just replayed has been seen to return the same.
             not replayed and any(looks_volatile(edge.result.output) for edge in edges),
+            0.0 if snapshot is None else snapshot.checkpoint_s,
+            0.0 if snapshot is None else snapshot.fork_s or 0.0,
         )
 
     def _checkpoint(self, live: LiveSandbox) -> None:

@@ -74,11 +74,11 @@ def test_a_full_disk_stops_snapshots_and_nothing_else(tmp_path: Path, error: Exc
             "1\n2\n",
         ]
         assert backend.counts["checkpoint"] == 1
-        assert cache._snapshotter.trouble == str(error)
+        assert cache.trouble == str(error)
         assert run(cache, "echo 1 > f", "echo 2 >> f", "x=1; cat f")[2].output == "1\n2\n"
         cache._snapshotter._paused_until = 0.0
         run(cache, "y=1")
-        eventually(lambda: cache._snapshotter.trouble == "")
+        eventually(lambda: cache.trouble == "")
         assert cache.stats().checkpoints == 1
 
 

@@ -45,6 +45,13 @@ def test_what_was_spent_counts() -> None:
 
 def test_a_volatile_call_is_snapshotted_at_once() -> None:
     assert BreakEven().should_checkpoint(Rebuild(True, 1, 0.0, volatile=True), Costs())
+    assert not BreakEven().should_checkpoint(Rebuild(False, 1, 0.0, volatile=True, checkpoint_s=5.0), Costs())
+
+
+def test_a_sandbox_that_was_dear_to_checkpoint_stays_so() -> None:
+    assert BreakEven().should_checkpoint(Rebuild(False, 1, 1.0), Costs())
+    assert not BreakEven().should_checkpoint(Rebuild(False, 1, 1.0, checkpoint_s=2.0, fork_s=1.5), Costs())
+    assert BreakEven().should_checkpoint(Rebuild(False, 1, 2.1, checkpoint_s=2.0, fork_s=1.5), Costs())
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -88,6 +88,13 @@ def test_what_cannot_be_weighed_is_closed(lab: Lab) -> None:
     eventually(lambda: lab.pool.live == 0)
 
 
+def test_what_is_not_quiet_is_closed(lab: Lab) -> None:
+    live = lab.open()
+    live.sandbox.run("sleep 1000 &", timeout=5)
+    lab.pool.park(live)
+    eventually(lambda: lab.pool.live == 0)
+
+
 def test_a_parked_sandbox_makes_room(lab: Lab) -> None:
     parked = [lab.parked(str(number)) for number in range(4)]
     lab.open("new")

@@ -10,6 +10,7 @@ from typing import Protocol
 from tvsnap.errors import UsageError
 from tvsnap.policy.costs import Costs
 
+VOLATILE_WORTH = 1.0  # seconds that the checkpoint behind a volatile call may take
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
 
 
@@ -23,6 +24,8 @@ class Rebuild:
         replay_s: seconds that they took when they were executed.
         spent_s: seconds that this process has already spent on rebuilding this very state.
         volatile: one of the calls would hardly return the same again, so a replay would end in a private branch.
+        checkpoint_s, fork_s: what a checkpoint and a fork took just above, in seconds; 0 if there was none. A sandbox
+            with much in memory stays dear.
     """
 
     from_root: bool
@@ -30,6 +33,8 @@ class Rebuild:
     replay_s: float
     spent_s: float = 0.0
     volatile: bool = False
+    checkpoint_s: float = 0.0
+    fork_s: float = 0.0
 
 
 class Policy(Protocol):
@@ -80,11 +85,13 @@ class BreakEven:
 
     def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
         """See `Policy.should_checkpoint`."""
-        if rebuild.volatile:
+        checkpoint_s = max(costs.checkpoint_s, rebuild.checkpoint_s)
+        fork_s = max(costs.fork_s, rebuild.fork_s)
+        if rebuild.volatile and checkpoint_s < VOLATILE_WORTH:
             return True
-        begin_s = costs.start_s if rebuild.from_root else costs.fork_s
+        begin_s = costs.start_s if rebuild.from_root else fork_s
         once_s = begin_s + rebuild.replay_s + rebuild.calls * CALL_OVERHEAD
-        return max(once_s, rebuild.spent_s) > costs.checkpoint_s + costs.fork_s
+        return max(once_s, rebuild.spent_s) > checkpoint_s + fork_s
 
 
 _POLICIES: Mapping[str, type[Eager] | type[Never] | type[BreakEven]] = {
