@@ -81,10 +81,11 @@ class Growth:
 
 
 def microseconds(seconds: Sequence[float]) -> dict[str, float]:
-    """Returns median and 99th percentile of durations given in seconds."""
+    """Returns median, 90th and 99th percentile of durations given in seconds."""
     ordered = sorted(seconds)
     return {
         "p50": round(statistics.median(ordered) * 1e6, 1),
+        "p90": round(ordered[int(len(ordered) * 0.9)] * 1e6, 1),
         "p99": round(ordered[int(len(ordered) * 0.99)] * 1e6, 1),
     }
 
@@ -105,7 +106,8 @@ def run(sizes: Sequence[int] = SIZES) -> dict[str, Any]:
 
     Returns:
         `sizes`: a list of rows with `edges`; `hit_us` for calls drawn at random, `warm_hit_us` for a hundred of them
-        over and over, `miss_us`, `record_us`, each with `p50` and `p99` in microseconds; and `bytes_per_edge` on disk.
+        over and over, `miss_us`, `record_us`, each with `p50`, `p90` and `p99` in microseconds; and `bytes_per_edge`
+        on disk.
     """
     rows = []
     with tempfile.TemporaryDirectory(prefix="tvsnap-bench-") as directory:

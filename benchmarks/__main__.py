@@ -1,0 +1,103 @@
+"""Runs the benchmarks: `python -m benchmarks`, or `make bench`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import calls, footprint, forks, hits, machine, starts
+from benchmarks.figures import Figure
+from benchmarks.workspace import Workspace, workspace
+from tvsnap.errors import TvsnapError
+
+GROUPS: Mapping[str, Callable[[Workspace], Iterator[Figure]]] = {
+    "starts": starts.run,
+    "forks": forks.run,
+    "footprint": footprint.run,
+    "calls": calls.run,
+    "hits": hits.run,
+    "graph": hits.scale,
+}
+WIDTH = 80
+
+
+def main() -> int:
+    """Runs what was asked for; returns the exit status: 0 done, 1 a target was missed or something failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures tvsnap on this machine.")
+    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
+    parser.add_argument("--only", metavar="GROUP", action="append", choices=GROUPS, help=f"{', '.join(GROUPS)}")
+    parser.add_argument("--quick", action="store_true", help="fewer samples, and no graph of a million edges")
+    options = parser.parse_args()
+    to_stdout = options.json == "-"
+    console = Console(stderr=to_stdout, width=WIDTH, highlight=False)
+    progress = Console(stderr=True, highlight=False)
+    described = machine.describe()
+    console.print(machine.in_words(described))
+    began = time.perf_counter()
+    groups: dict[str, list[Figure]] = {}
+    try:
+        with workspace(quick=options.quick, console=progress) as space:
+            for name in options.only or GROUPS:
+                groups[name] = list(GROUPS[name](space))
+    except TvsnapError as error:
+        progress.print(f"[red]error:[/] {error}", highlight=False)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+    seconds = time.perf_counter() - began
+    console.print(_table(groups))
+    missed = [figure.name for figures in groups.values() for figure in figures if figure.met is False]
+    console.print(f"{seconds:.0f} s; " + (f"missed: {', '.join(missed)}" if missed else "all targets met"))
+    if options.json:
+        text = json.dumps(_report(described, groups, seconds), indent=2, ensure_ascii=False) + "\n"
+        if to_stdout:
+            sys.stdout.write(text)
+        else:
+            Path(options.json).write_text(text, encoding="utf-8")
+    return 1 if missed else 0
+
+
+def _table(groups: Mapping[str, Sequence[Figure]]) -> Table:
+    """Returns the figures as a table; the rows of the raw floor are dim."""
+    table = Table(width=WIDTH, box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("")
+    for title in ("median", "p90", "p99", "n", "target"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("")
+    for name, figures in groups.items():
+        table.add_section()
+        table.add_row(f"[bold]{name}[/]")
+        for figure in figures:
+            verdict = {True: "[green]✓[/]", False: "[red]✗[/]", None: ""}[figure.met]
+            spread = [_number(figure.p90), _number(figure.p99)] if figure.n > 1 else ["", ""]
+            table.add_row(
+                figure.what,
+                f"{_number(figure.median)} {figure.unit:<2}",
+                *spread,
+                str(figure.n),
+                figure.target,
+                verdict,
+                style="dim" if figure.floor else "",
+            )
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _report(described: Mapping[str, Any], groups: Mapping[str, Sequence[Figure]], seconds: float) -> dict[str, Any]:
+    figures = {name: [figure.as_json() for figure in found] for name, found in groups.items()}
+    return {"machine": described, "seconds": round(seconds, 1), "figures": figures}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

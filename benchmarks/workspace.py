@@ -1,0 +1,117 @@
+"""A fresh data directory for one run of the benchmarks, on a disk, with the image to measure with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from tvsnap.backends.base import Limits
+from tvsnap.backends.local.backend import LocalBackend
+from tvsnap.backends.local.sandbox import LocalSandbox
+from tvsnap.cache import Cache
+from tvsnap.errors import TvsnapError
+from tvsnap.graph import Owner
+from tvsnap.home import SYSTEM_HOME
+from tvsnap.images import Image, ImageStore
+from tvsnap.images.shipped import find_source
+
+IMAGE = "terminal"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where the benchmarks work.
+
+    Attributes:
+        home: a data directory that is gone afterwards.
+        images: where the image is; not always in `home`.
+        image: the image.
+        backend: sandboxes in `home`.
+        quick: take fewer samples, and leave out what takes long.
+        console: for what is told on the way.
+    """
+
+    home: Path
+    images: ImageStore
+    image: Image
+    backend: LocalBackend
+    quick: bool
+    console: Console
+
+    @property
+    def cores(self) -> int:
+        """How many processors there are to use."""
+        return len(os.sched_getaffinity(0))
+
+    def samples(self, count: int) -> int:
+        """Returns how many samples to take where `count` are usual."""
+        return max(3, count // 4) if self.quick else count
+
+    def tell(self, text: str) -> None:
+        """Says what is being measured."""
+        self.console.print(f"[dim]{text} ...[/]")
+
+    def start(self) -> LocalSandbox:
+        """Returns a fresh sandbox."""
+        return self.backend.start(self.image, Limits())
+
+    def fork(self, snapshot: str) -> LocalSandbox:
+        """Returns a fork of a snapshot."""
+        return self.backend.fork(snapshot, self.image, Limits())
+
+    def snapshot_directory(self, snapshot: str) -> Path:
+        """Returns where a snapshot lies on disk."""
+        return self.backend._snapshots / snapshot
+
+    @property
+    def pool(self) -> Path:
+        """Where the backend keeps writable layers, by a path that other processes can use."""
+        path = str(self.backend._storage.path)
+        return Path(path.replace("/proc/self/", f"/proc/{os.getpid()}/", 1))
+
+    def cache(self, policy: str = "break-even") -> Cache:
+        """Opens a cache on the data directory, with sandboxes of its own."""
+        return Cache(self.home, policy=policy, images=self.images)
+
+    def scratch(self, name: str) -> Path:
+        """Returns a new empty directory, gone with the workspace."""
+        return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.home))
+
+
+@contextlib.contextmanager
+def workspace(*, quick: bool, console: Console) -> Iterator[Workspace]:
+    """A block with a workspace, of which nothing is left afterwards.
+
+    The image is taken from the usual data directory if it is there; else it is built.
+    """
+    # /tmp may be in memory, and layers are kept on disks.
+    home = Path(tempfile.mkdtemp(prefix="tvsnap-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")))
+    try:
+        images, image = _image(home, console)
+        owner = Owner(home)
+        try:
+            backend = LocalBackend(home, owner.id)
+            try:
+                yield Workspace(home, images, image, backend, quick, console)
+            finally:
+                backend.close()
+        finally:
+            owner.close()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _image(home: Path, console: Console) -> tuple[ImageStore, Image]:
+    with contextlib.suppress(TvsnapError):
+        built = ImageStore(Path(os.environ.get("TVSNAP_HOME") or SYSTEM_HOME))
+        return built, built.get(IMAGE)
+    console.print(f"[dim]building the image {IMAGE}; `tvsnap image build {IMAGE}` would keep it ...[/]")
+    fresh = ImageStore(home)
+    return fresh, fresh.build(find_source(IMAGE))
