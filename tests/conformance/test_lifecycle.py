@@ -106,6 +106,7 @@ def test_processes(sandbox: Sandbox) -> None:
     sh(sandbox, "sleep 1000 &")
     pid = int(sh(sandbox, "echo $!"))
     shell = int(sh(sandbox, "echo $$"))
+    eventually(lambda: "sleep 1000" in commands(sandbox))  # it is a copy of the shell before it is a sleep
     found = {process.pid: process for process in sandbox.processes()}
     assert set(found) - {process.pid for process in idle} == {pid}
     assert (found[pid].command, found[pid].parent) == ("sleep 1000", shell)

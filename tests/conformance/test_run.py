@@ -374,7 +374,7 @@ def test_background_job_does_not_hold_the_call(sandbox: Sandbox) -> None:
     assert time.monotonic() - began < 3
     assert output == "started\n"
     pid = int(sh(sandbox, "echo $!"))
-    assert [process.pid for process in sandbox.processes() if process.command == "sleep 1000"] == [pid]
+    eventually(lambda: [each.pid for each in sandbox.processes() if each.command == "sleep 1000"] == [pid])
 
 
 def test_job_control(sandbox: Sandbox) -> None:
@@ -420,9 +420,7 @@ def test_many_calls(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.needs_programs
-@pytest.mark.parametrize(
-    "name", ["eval", "printf", "echo", "read", "trap", "command", "cat", "test", "exit"]
-)
+@pytest.mark.parametrize("name", ["eval", "printf", "echo", "read", "trap", "command", "cat", "test", "exit"])
 def test_functions_that_hide_builtins(sandbox: Sandbox, name: str) -> None:
     sh(sandbox, f"{name}() {{ /bin/echo hidden; return 9; }}")
     outcome = run(sandbox, "x=5; (( x == 4 ))")

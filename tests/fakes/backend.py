@@ -19,8 +19,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tvsnap.images import Image
-
 from tests.fakes.files import FileTree, join
 from tests.fakes.shell import (
     TERMINAL,
@@ -49,6 +47,7 @@ from tvsnap.backends.base import (
     TerminalBytes,
 )
 from tvsnap.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
+from tvsnap.images import Image
 
 Hook = Callable[["FakeSandbox | None", str], None]
 DIRECTORIES = ("/bin", "/dev", "/etc", "/home", "/home/user", "/root", "/tmp", "/usr", "/usr/bin", "/var", "/work")

@@ -1,0 +1,169 @@
+"""The one property that everything serves: a hit may change how long a rollout takes, never what it sees."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+import tvsnap
+from tests.fakes.backend import FakeBackend, FakeSandbox, fake_image
+from tests.fakes.shell import Machine
+from tests.property.histories import Call, histories
+from tvsnap.backends.base import Limits, Observation
+from tvsnap.errors import TvsnapError
+from tvsnap.images import Image
+
+POLICIES = ["eager", "break-even", "never"]
+TIMEOUT = 20.0
+SALTS = itertools.count()
+
+# `TVSNAP_TEST_EXAMPLES=20` looks at 20 times as many, other ones each time.
+SCALE = int(os.environ.get("TVSNAP_TEST_EXAMPLES", "0"))
+COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=SCALE == 0)
+FAKE = settings(COMMON, max_examples=150 * max(SCALE, 1))
+REAL = settings(
+    COMMON,
+    max_examples=10 * max(SCALE, 1),
+    phases=[Phase.explicit, Phase.generate],  # shrinking real rollouts takes longer than reading one
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an agent sees of one call."""
+
+    call: Call
+    output: str
+    exit_code: int | None
+    timed_out: bool
+    truncated: bool
+
+
+def history(seen: list[Seen]) -> str:
+    return "; ".join(repr(each.call) for each in seen)
+
+
+def roll(cache: tvsnap.Cache, image: str | Image, calls: list[Call], salt: str) -> list[Seen]:
+    """Makes a rollout of the calls; returns what it saw."""
+    seen: list[Seen] = []
+    with cache.rollout(image=image, task="property", salt=salt) as rollout:
+        for call in calls:
+            try:
+                result = rollout.call(call.name, dict(call.arguments), timeout=call.timeout or TIMEOUT)
+            except TvsnapError as error:
+                raise AssertionError(f"{error!r} at {call}, after {history(seen)}") from error
+            seen.append(Seen(call, result.output, result.exit_code, result.timed_out, result.truncated))
+    return seen
+
+
+def same(attempt: str, found: list[Seen], wanted: list[Seen]) -> None:
+    """Asserts that two rollouts saw the same; names the first call that did not."""
+    for index, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        if one != other:
+            raise AssertionError(f"{attempt}, after {history(found[:index])}\nsaw {one}\nnot {other}")
+
+
+def check(fresh: tvsnap.Cache, cached: tvsnap.Cache, image: str | Image, group: list[list[Call]]) -> None:
+    """Asserts that rollouts through the cache see what they see without: first time, again, and all at once."""
+    salt = f"example-{next(SALTS)}"
+    expected = [roll(fresh, image, calls, salt) for calls in group]
+    for attempt in ("first", "again"):
+        for calls, wanted in zip(group, expected, strict=True):
+            assert roll(cached, image, calls, salt) == wanted, attempt
+    salt += "-at-once"
+    twice = group * 2
+    with ThreadPoolExecutor(len(twice)) as threads:
+        found = list(threads.map(lambda calls: roll(cached, image, calls, salt), twice))
+    for seen, wanted in zip(found, expected * 2, strict=True):
+        same("at once", seen, wanted)
+
+
+@pytest.fixture(params=POLICIES)
+def fake_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
+    with (
+        tvsnap.Cache(home=tmp_path / "fresh", backend=FakeBackend(), use_cache=False) as fresh,
+        tvsnap.Cache(home=tmp_path / "cached", backend=FakeBackend(), policy=request.param) as cached,
+    ):
+        yield fresh, cached
+
+
+@FAKE
+@given(group=histories(programs=False, longest=12))
+def test_on_the_fake_backend(fake_caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[list[Call]]) -> None:
+    check(*fake_caches, fake_image(), group)
+
+
+@pytest.fixture(params=POLICIES)
+def local_caches(
+    request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image
+) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
+    with (
+        tvsnap.Cache(home=tvsnap_home, use_cache=False) as fresh,
+        tvsnap.Cache(home=tvsnap_home, policy=request.param) as cached,
+    ):
+        yield fresh, cached
+
+
+@REAL
+@given(group=histories(programs=True, longest=12))
+def test_on_the_local_backend(local_caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[list[Call]]) -> None:
+    check(*local_caches, "terminal", group)
+
+
+def test_a_clock_is_found_out(tmp_path: Path) -> None:
+    """A clock is not a function of the calls before it: the check must notice that."""
+    call = Call("bash", {"command": "date"})
+    with (
+        tvsnap.Cache(home=tmp_path / "fresh", backend=FakeBackend(seed=1), use_cache=False) as fresh,
+        tvsnap.Cache(home=tmp_path / "cached", backend=FakeBackend(seed=2), policy="eager") as cached,
+        pytest.raises(AssertionError),
+    ):
+        check(fresh, cached, fake_image(), [[call]])
+
+
+class Inattentive(FakeSandbox):
+    """Overlooks every change."""
+
+    def observe(self) -> Observation:
+        return Observation("same", "same", "same")
+
+
+class InattentiveBackend(FakeBackend):
+    def admit(self, machine: Machine, image: Image, limits: Limits) -> FakeSandbox:
+        sandbox = super().admit(machine, image, limits)
+        sandbox.__class__ = Inattentive
+        return sandbox
+
+
+@pytest.mark.parametrize("change", ["echo 1 > a", "x=1", "cd /tmp", "(exit 3)", "sleep 1000 &"])
+def test_an_overlooked_change_is_found_out(tmp_path: Path, change: str) -> None:
+    look = Call("bash", {"command": "echo $?; cat a; echo $x; pwd; jobs"})
+    group = [[Call("bash", {"command": change}), look], [look]]
+    with (
+        tvsnap.Cache(home=tmp_path / "fresh", backend=FakeBackend(), use_cache=False) as fresh,
+        tvsnap.Cache(home=tmp_path / "cached", backend=InattentiveBackend(), policy="eager") as cached,
+        pytest.raises(AssertionError),
+    ):
+        check(fresh, cached, fake_image(), group)
+
+
+def test_generated_histories_share_prefixes() -> None:
+    """Without shared prefixes the property would say little."""
+    shared: list[int] = []
+
+    @settings(max_examples=50, derandomize=True, deadline=None)
+    @given(group=histories(programs=False, longest=12))
+    def collect(group: list[list[Call]]) -> None:
+        for other in group[1:]:
+            pairs = zip(group[0], other, strict=False)
+            shared.append(sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+    collect()
+    assert sum(1 for length in shared if length >= 2) > 10
