@@ -14,18 +14,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from tvsnap.backends import open_backend
 from tvsnap.backends.base import Backend, Limits, Observation, Sandbox
-from tvsnap.calls import ToolCall, ToolResult, next_state, root_state
+from tvsnap.calls import Source, ToolCall, ToolResult, next_state, root_state
 from tvsnap.environments import environment
 from tvsnap.environments.base import Tool
 from tvsnap.errors import InfrastructureError, SandboxDied, TvsnapError, UsageError
 from tvsnap.flights import Flight, Flights
 from tvsnap.graph import Edge, Graph, Owner, RootInfo, owners
 from tvsnap.home import resolve_home
+from tvsnap.housekeeping import tidy
 from tvsnap.images import Image, ImageStore
 from tvsnap.policy import Costs, Policy
 from tvsnap.policy import policy as policy_named
@@ -102,6 +104,7 @@ class Cache:
         self.limits = limits or Limits()
         self.use_cache = use_cache
         self.images: ImageSource = images or ImageStore(self.home)
+        self.pool = SandboxPool(max_sandboxes, park or ParkLimits())
         with contextlib.ExitStack() as undo:
             self._owner = Owner(self.home)
             undo.callback(self._owner.close)
@@ -110,19 +113,18 @@ class Cache:
             undo.callback(self.graph.close)
             self.backend = open_backend(backend, self.home, self.owner) if isinstance(backend, str) else backend
             undo.callback(self.backend.close)
-            self._tidy()
+            tidy(self.home, self.graph, self.backend, self.owner)
+            self._totals: Mapping[str, float] = self.graph.counters()
             undo.pop_all()
-        self.pool = SandboxPool(max_sandboxes, park or ParkLimits())
-        self._costs = Costs(self.graph.counters())
+        self._costs = Costs(self._totals)
         self._meter = Meter()
         self._snapshotter = Snapshotter(self.graph, self.backend, chosen, self._costs, self._meter)
         self._rebuilder = Rebuilder(self.graph, self.backend, self.pool, self._snapshotter, self._costs, self._meter)
-        self._flights = Flights(self.graph, self.owner, self._is_alive)
+        self._flights = Flights(self.graph, self.owner, partial(owners.is_alive, self.home))
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="tvsnap-work")
         self._rollouts: set[Rollout] = set()
         self._images_by_digest: dict[str, Image] = {}
         self._lock = threading.Lock()
-        self._totals: Mapping[str, float] = {}
         self._closed = False
 
     def rollout(self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None) -> Rollout:
@@ -142,13 +144,16 @@ class Cache:
             raise UsageError("the cache is closed")
         found = self.images.get(image) if isinstance(image, str) else image
         place = Place(found, environment(found.environment), self.limits)
-        root = self._root(place, salt or "")
-        rollout_id = ""
+        root = _root(place, salt or "")
+        at, id = Position(root.hash), ""
         if self.use_cache:
             self._images_by_digest[found.digest] = found
-            self.graph.ensure_root(root)
-            rollout_id = self.graph.begin_rollout(task=task, image=found.name, root=root.hash, label=label or "").id
-        return self._begun(Rollout(self, place, root.hash, rollout_id, task, Position(root.hash)))
+            try:
+                self.graph.ensure_root(root)
+                id = self.graph.begin_rollout(task=task, image=found.name, root=root.hash, label=label or "").id
+            except InfrastructureError as error:  # a full disk must not fail a rollout
+                at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
+        return self._begun(Rollout(self, place, root.hash, id, task, at))
 
     def resume(self, state: str, task: str = "", label: str | None = None) -> Rollout:
         """Begins a rollout at any state of the graph.
@@ -204,13 +209,15 @@ class Cache:
             edge: the call.
             on_difference, and errors: see `materialise`.
         """
+        place = self._place(edge.state)
         with self.materialise(edge.state, on_difference) as sandbox:
-            return make_again(sandbox, edge, self._place(edge.state))
+            return make_again(sandbox, edge, place)
 
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes."""
         if not self._closed:
-            self._last_totals()
+            self._save_counters()
+            self._totals = self.graph.counters()
         return self._meter.stats(sandboxes=self.pool.live, parked=self.pool.parked, totals=self._totals)
 
     def refusal(self, state: str) -> str:
@@ -232,8 +239,7 @@ class Cache:
         self._flights.close()
         with contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
             ends.callback(self._owner.close)
-            ends.callback(self.graph.close)
-            ends.callback(self._last_totals)
+            ends.callback(self._close_graph)
             ends.callback(self.backend.close)
             for rollout in rollouts:
                 ends.callback(rollout.close)
@@ -256,20 +262,6 @@ class Cache:
         self._meter.add(rollouts=1)
         return rollout
 
-    def _root(self, place: Place, salt: str) -> RootInfo:
-        environment, image = place.environment, place.image
-        limits = environment.behaviour(place.limits)
-        hash = root_state(
-            image=image.digest,
-            environment=environment.name,
-            version=environment.version,
-            limits=limits,
-            network=NETWORK,
-            platform=platform.machine(),
-            salt=salt,
-        )
-        return RootInfo(hash, image.name, image.digest, environment.name, limits, salt, time.time())
-
     def _place(self, state: str) -> Place:
         """Returns the place of a state in the graph."""
         hash = self.graph.state(state).root
@@ -277,39 +269,12 @@ class Cache:
         image = self._images_by_digest.get(root.image_digest) or self.images.get(root.image_digest)
         return Place(image, environment(root.environment), replace(self.limits, **json.loads(root.limits)))
 
-    def _is_alive(self, owner: str) -> bool:
-        return owners.is_alive(self.home, owner)
-
-    def _tidy(self) -> None:
-        """Cleans up after owners that have died, and makes rows and files of snapshots agree."""
-        dead = owners.dead_owners(self.home)
-        self.backend.reap()
-        if dead:
-            self.graph.sweep_leases(self._is_alive)
-        for owner in dead:
-            owners.remove(self.home, owner)
-        self._match_snapshots()
-
-    def _match_snapshots(self) -> None:
-        """Drops rows without files; deletes files without a row, unless a live process may be about to add it."""
-        # Rows first: whoever takes a snapshot meanwhile writes its files before its row.
-        rows = {snapshot.id: snapshot for snapshot in self.graph.snapshots(self.backend.name)}
-        on_disk = set(self.backend.snapshots())
-        for snapshot in rows.values():
-            if snapshot.id not in on_disk:
-                self.graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
-        if on_disk - set(rows) and not self._others():
-            for id in on_disk - set(rows):
-                self.backend.delete_snapshot(id)
-
-    def _others(self) -> bool:
-        """Whether other live processes use the data directory."""
-        names = (self.home / "run" / "owners").glob("*.lock")
-        return any(name.stem != self.owner and self._is_alive(name.stem) for name in names)
-
-    def _last_totals(self) -> None:
+    def _close_graph(self) -> None:
         self._save_counters()
-        self._totals = self.graph.counters()
+        with contextlib.suppress(InfrastructureError):  # counters that a full disk has no room for
+            self._totals = self.graph.counters()
+        with contextlib.suppress(InfrastructureError):
+            self.graph.close()
 
     def _save_counters(self) -> None:
         self.graph.add_counters({**self._costs.take_unsaved(), **self._meter.take_unsaved()})
@@ -319,9 +284,10 @@ class Cache:
         with self._lock:
             self._rollouts.discard(rollout)
         if self.use_cache:
-            self.graph.end_rollout(rollout.id, at.state)
             self._save_counters()
-            self.graph.flush()
+            with contextlib.suppress(InfrastructureError):  # a full disk must not fail a rollout
+                self.graph.end_rollout(rollout.id, at.state)
+                self.graph.flush()
 
 
 class Rollout:
@@ -567,7 +533,7 @@ class Rollout:
             return None
         return self._cache.graph.lookup(self._at.state, call, timeout)
 
-    def _follow(self, edge: Edge, source: str, began: float) -> ToolResult:
+    def _follow(self, edge: Edge, source: Source, began: float) -> ToolResult:
         """Moves along an edge; returns its result."""
         if edge.next_state != self._at.state:
             self._leave()
@@ -645,6 +611,10 @@ class Rollout:
         live = self._own()
         if live is not None:
             return live, None
+        if not self._at.recorded and self._at.state == self._root:
+            live = self._live = self._cache._rebuilder.start(self._root, self._place)
+            live.expendable = False
+            return live, "started"
         arrival = self._cache._rebuilder.arrive(self._at.state, self._place)
         live = self._live = arrival.live
         if arrival.departed:
@@ -661,7 +631,7 @@ class Rollout:
         live = self._live
         if live is not None and live.state == self._at.state and self._cache.pool.claim(live):
             return live
-        self._live = None
+        self._drop()
         return None
 
     def _leave(self) -> None:
@@ -799,6 +769,22 @@ class Rollout:
                 raise InfrastructureError("the rollout's sandbox is gone, and without the cache nothing can rebuild it")
             self._live = self._cache._rebuilder.start(self._root, self._place)
         return self._live
+
+
+def _root(place: Place, salt: str) -> RootInfo:
+    """Returns the root that a fresh sandbox of a place stands at."""
+    image, environment = place.image, place.environment
+    limits = environment.behaviour(place.limits)
+    hash = root_state(
+        image=image.digest,
+        environment=environment.name,
+        version=environment.version,
+        limits=limits,
+        network=NETWORK,
+        platform=platform.machine(),
+        salt=salt,
+    )
+    return RootInfo(hash, image.name, image.digest, environment.name, limits, salt, time.time())
 
 
 def _seconds(timeout: float) -> float:

@@ -152,7 +152,7 @@ class Flights:
     def _wait_for_lease(self, flight: Flight, timeout: float) -> Edge | None:
         deadline = time.monotonic() + timeout + REMOTE_GRACE
         pause = FIRST_POLL
-        while not self._acquire(flight):
+        while not self._leased(flight):
             if self._closed:
                 raise InfrastructureError("the cache is closed")
             time.sleep(pause)
@@ -165,12 +165,16 @@ class Flights:
         # The previous holder may have recorded it just before.
         return self._graph.lookup(flight.state, flight.call, timeout)
 
-    def _acquire(self, flight: Flight) -> bool:
+    def _leased(self, flight: Flight) -> bool:
+        """Takes the graph's lease for a flight; returns whether nobody else has it."""
         state, key = flight.state, flight.call.key
         lease = self._graph.holder(state, key)
         if lease is not None and self._holds(lease.owner):
             return False
-        flight.leased = self._graph.acquire(state, key, self._owner, self._holds)
+        try:
+            flight.leased = self._graph.acquire(state, key, self._owner, self._holds)
+        except InfrastructureError:
+            return True  # the disk is full: what comes of the call will not be recorded either
         return flight.leased
 
     def _holds(self, owner: str) -> bool:

@@ -274,7 +274,7 @@ def test_who_waits_is_served_before_the_checkpoint(tmp_path: Path) -> None:
             assert gate.arrived.wait(10)
             second = pool.submit(bash, two, "make")
             gate.open.set()
-            assert second.result(10).source == "coalesced"
+            assert second.result(10).source in ("coalesced", "hit")  # a hit if it came late
             assert first.result(10).source == "executed"
             assert checkpointing.wait(10)
             # What follows is not replayed: the snapshot that is being taken is waited for.

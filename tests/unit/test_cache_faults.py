@@ -195,6 +195,25 @@ def test_a_graph_that_cannot_be_written_does_not_fail_a_rollout(
         assert sources(run(cache, "echo 1 > f", "echo 2 >> f")) == ["hit", "executed"]
 
 
+def test_a_rollout_begins_and_ends_though_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_cache(tmp_path) as cache:
+        run(cache, "x=1")
+        with monkeypatch.context() as patch:
+            for name in ("begin_rollout", "end_rollout", "acquire", "record", "flush", "add_snapshot"):
+                patch.setattr(cache.graph, name, failing)
+            results = run(cache, "echo 1 > f", "cat f", "x=1; cat f")
+            assert [result.output for result in results] == ["", "1\n", "1\n"]
+            patch.setattr(cache.graph, "begin_rollout", lambda **options: cache.graph.rollouts()[0])
+            with cache.rollout("terminal") as rollout:
+                assert bash(rollout, "x=1").source == "hit"
+                assert bash(rollout, "y=1").source == "executed"
+                assert "no room left" in rollout.private
+            cache.close()
+    assert backend_of(cache).live == {}
+
+
 def failing(*arguments: object, **options: object) -> None:
     raise InfrastructureError("no room left on the disk")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cache_helpers import bash, eventually, open_cache, run, sources
+from tests.unit.cache_helpers import bash, eventually, open_cache, run, sources, threads
 from tvsnap.calls import ToolCall
 
 ROOT = Path(__file__).parents[2]
@@ -49,8 +49,12 @@ def test_a_call_under_way_in_another_process_is_waited_for(tmp_path: Path) -> No
             (lease,) = cache.graph.leases()
             assert (lease.state, lease.call_key) == (rollout.state, MAKE.key)
             assert lease.owner != cache.owner
-            (tmp_path / "go").touch()
-            assert bash(rollout, "make").source == "coalesced"
+            with threads(1) as pool:
+                waiting = pool.submit(bash, rollout, "make")
+                time.sleep(0.1)
+                assert not waiting.done()
+                (tmp_path / "go").touch()
+                assert waiting.result(20).source == "coalesced"
         assert other.stdout is not None
         assert other.stdout.read().split()[:2] == ["executed", "executed"]
         assert other.wait(30) == 0
