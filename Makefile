@@ -4,7 +4,7 @@ PY := .venv/bin/python
 
 # Static, so that PID 1 of a sandbox needs nothing of the image it runs in.
 NATIVE_FLAGS := -O2 -static -Wall -Wextra
-NATIVE := $(if $(wildcard tvsnap/guest/init.c),tvsnap/guest/tvsnap-init) \
+NATIVE := $(if $(wildcard tvsnap/guest/*.c),tvsnap/guest/tvsnap-init) \
           $(if $(wildcard tvsnap/backends/local/launch.c),tvsnap/backends/local/tvsnap-launch)
 
 .PHONY: help setup native demo test bench lint format clean
@@ -17,7 +17,7 @@ setup: ## install whatever is missing: system packages, CRIU, .venv
 
 native: $(NATIVE) ## compile the C programs that run inside and around a sandbox
 
-tvsnap/guest/tvsnap-init: tvsnap/guest/init.c $(wildcard tvsnap/guest/*.h)
+tvsnap/guest/tvsnap-init: $(wildcard tvsnap/guest/*.c tvsnap/guest/*.h)
 tvsnap/backends/local/tvsnap-launch: tvsnap/backends/local/launch.c $(wildcard tvsnap/backends/local/*.h)
 # Renamed into place: a running sandbox may be executing the old binary.
 tvsnap/guest/tvsnap-init tvsnap/backends/local/tvsnap-launch: Makefile

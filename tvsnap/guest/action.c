@@ -1,0 +1,97 @@
+/* The action under way: its beginning, its output, its end. */
+#include "guest.h"
+
+#include <unistd.h>
+
+struct action action = {.client = -1, .output = -1, .input = -1};
+
+void begin_action(enum action_kind kind, int client, int64_t timeout_us, size_t limit) {
+    action.kind = kind;
+    action.client = client;
+    action.fed = action.timed_out = action.blocked = action.sampled = action.reported = action.shell_lost = false;
+    action.exit_code = -1;
+    action.interrupted = 0;
+    action.sample = 0;
+    action.attempts = 0;
+    action.settled = 0;
+    action.started = now_us();
+    action.deadline = action.started + timeout_us;
+    action.half = action.started + timeout_us / 2;
+    capture_start(&action.capture, limit);
+}
+
+/* Reads on from an output whose action is over, until its last writer closes it. */
+void leave_to_drain(int fd) {
+    if (guest.drain_count < MAX_DRAINS) guest.drains[guest.drain_count++] = fd;
+    else close(fd);
+}
+
+/* `polled`: what poll said of the first `count` drains. */
+void read_drains(const struct pollfd *polled, int count) {
+    int kept = 0;
+    for (int i = 0; i < guest.drain_count; i++) {
+        char chunk[65536];
+        bool ended = i < count && polled[i].revents && read(guest.drains[i], chunk, sizeof chunk) == 0;
+        if (ended) close(guest.drains[i]);
+        else guest.drains[kept++] = guest.drains[i];
+    }
+    guest.drain_count = kept;
+}
+
+/* Captures what there is; true at the end of the file. */
+bool drain_output(void) {
+    char chunk[65536];
+    ssize_t n = 1;
+    int fd = action.output;
+    while (fd >= 0 && (n = read(fd, chunk, sizeof chunk)) > 0) {
+        capture_add(&action.capture, chunk, (size_t)n);
+        if (now_us() > action.deadline) break; /* an endless writer must not keep us from its timeout */
+    }
+    return fd >= 0 && n == 0;
+}
+
+/* Answers the client, and leaves what may still be written to drains. */
+void finish_action(void) {
+    /* Whatever was written before the end is in the pipe by now; a pipe's worth more may come from jobs. */
+    for (int i = 0; i < 4; i++) {
+        char chunk[65536];
+        ssize_t n = action.output >= 0 ? read(action.output, chunk, sizeof chunk) : 0;
+        if (n <= 0) {
+            if (action.kind == RUN && action.output >= 0) guest.out_shared = n < 0;
+            if (action.kind == EXEC && action.output >= 0) {
+                if (n < 0) leave_to_drain(action.output);
+                else close(action.output);
+            }
+            action.output = -1;
+            break;
+        }
+        capture_add(&action.capture, chunk, (size_t)n);
+    }
+    if (action.output >= 0) { /* a job that never stops writing */
+        if (action.kind == RUN) guest.out_shared = true;
+        else leave_to_drain(action.output);
+    }
+    struct capture *c = &action.capture;
+    int64_t duration = now_us() - action.started;
+    answer(action.client, 'O', c->head.data, c->head.length);
+    if (c->tail.length) {
+        bool full = c->tail.length == c->limit - c->limit / 2;
+        size_t at = full ? c->tail_at : 0;
+        answer(action.client, 'O', c->tail.data + at, c->tail.length - at);
+        if (at) answer(action.client, 'O', c->tail.data, at);
+    }
+    answer_text(action.client, 'X', "%d %lld %llu %d %d %d", action.exit_code, (long long)duration,
+                (unsigned long long)c->total, action.timed_out, action.blocked, action.shell_lost);
+    forget_action();
+}
+
+/* Ready for the next action; nobody is told. */
+void forget_action(void) {
+    capture_start(&action.capture, 0);
+    release(&action.pending);
+    release(&action.input_data);
+    if (action.input >= 0) close(action.input);
+    action.kind = NOTHING;
+    action.client = action.output = action.input = -1;
+    action.child = 0;
+}

@@ -1,0 +1,71 @@
+/* What every other file needs: buffers, whole writes, the clock. */
+#include "guest.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+void die(const char *what) {
+    dprintf(2, "tvsnap-init: %s: %s\n", what, strerror(errno));
+    _exit(125);
+}
+
+/* Large buffers come from mmap and go back at once: what is kept is in every snapshot. */
+static void reserve(struct buffer *b, size_t more) {
+    if (b->length + more <= b->room) return;
+    size_t room = b->room ? b->room : 4096;
+    while (room < b->length + more) room *= 2;
+    void *data = b->data ? mremap(b->data, b->room, room, MREMAP_MAYMOVE)
+                         : mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) die("memory");
+    b->data = data;
+    b->room = room;
+}
+
+void append(struct buffer *b, const void *data, size_t length) {
+    reserve(b, length);
+    memcpy(b->data + b->length, data, length);
+    b->length += length;
+}
+
+void release(struct buffer *b) {
+    if (b->data) munmap(b->data, b->room);
+    memset(b, 0, sizeof *b);
+}
+
+int64_t now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+/* Writes everything, also to a non-blocking descriptor; false on an error or after 10 s without progress. */
+bool write_all(int fd, const void *data, size_t length) {
+    const char *at = data;
+    while (length) {
+        ssize_t n = write(fd, at, length);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) {
+            struct pollfd p = {.fd = fd, .events = POLLOUT};
+            if (poll(&p, 1, 10000) <= 0) return false;
+            continue;
+        }
+        if (n <= 0) return false;
+        at += n;
+        length -= (size_t)n;
+    }
+    return true;
+}
+
+/* In a child: makes `fd` the descriptor `wanted`, open across exec. */
+void use_fd(int fd, int wanted) {
+    if (fd == wanted)
+        fcntl(fd, F_SETFD, 0);
+    else if (dup2(fd, wanted) < 0)
+        die("dup2");
+}

@@ -1,0 +1,105 @@
+/* Programs that run apart from the shell: their start and their input. */
+#include "guest.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What a child must not inherit of PID 1. */
+void become_ordinary(void) {
+    int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (oom >= 0) {
+        if (write(oom, "300", 3) != 3) die("oom_score_adj"); /* before PID 1, whatever its size */
+        close(oom);
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* fields: timeout, limit, user, cwd ("" for the image's, "." for the shell's), stdin, argc, argv..., env... */
+void start_exec(int client, struct field *f, int count) {
+    int out[2], in[2];
+    int argc = (int)number_of(f[5]);
+    if (argc < 1 || 6 + argc > count) {
+        answer_text(client, 'E', "malformed request");
+        return;
+    }
+    struct user user = guest.user;
+    char *wanted = text_of(f[2]);
+    bool known = !*wanted || find_user(wanted, &user);
+    free(wanted);
+    if (!known) {
+        answer_text(client, 'U', "no such user in the image");
+        return;
+    }
+    if (pipe2(out, O_CLOEXEC) || pipe2(in, O_CLOEXEC)) die("pipe");
+    begin_action(EXEC, client, number_of(f[0]), (size_t)number_of(f[1]));
+    remember_processes();
+    pid_t pid = fork();
+    if (pid < 0) {
+        close(out[0]), close(out[1]), close(in[0]), close(in[1]);
+        answer_text(client, 'E', "fork: %s", strerror(errno));
+        forget_action();
+        return;
+    }
+    if (pid == 0) {
+        setsid();
+        char *cwd = text_of(f[3]), link[64];
+        snprintf(link, sizeof link, "/proc/%d/cwd", guest.shell);
+        bool here = strcmp(cwd, ".") == 0;
+        const char *where = !*cwd || (here && guest.mode == SHELL_STARTING) ? guest.cwd : here ? link : cwd;
+        char **argv = calloc((size_t)argc + 1, sizeof *argv);
+        for (int i = 0; i < argc; i++) argv[i] = text_of(f[6 + i]);
+        environ = guest.environment;
+        setenv("HOME", user.home, 0);
+        setenv("USER", user.name, 0);
+        setenv("SHELL", "/bin/bash", 0);
+        if (user.uid != guest.user.uid) setenv("HOME", user.home, 1), setenv("USER", user.name, 1);
+        for (int i = 6 + argc; i + 1 < count; i += 2) setenv(text_of(f[i]), text_of(f[i + 1]), 1);
+        int no_input = f[4].length ? in[0] : open("/dev/null", O_RDONLY);
+        use_fd(out[1], 1);
+        dup2(1, 2);
+        if (no_input < 0) close(0);
+        else use_fd(no_input, 0);
+        become_ordinary();
+        if (!become(&user)) {
+            dprintf(2, "cannot become user %s: %s\n", user.name, strerror(errno));
+            _exit(126);
+        }
+        if (chdir(where) && where != guest.cwd) {
+            dprintf(2, "bash: cd: %s: %s\n", where, strerror(errno));
+            _exit(1);
+        }
+        execvp(argv[0], argv);
+        dprintf(2, "%s: %s\n", argv[0], strerror(errno));
+        _exit(127);
+    }
+    close(out[1]);
+    close(in[0]);
+    set_nonblocking(out[0]);
+    set_nonblocking(in[1]);
+    action.child = pid;
+    action.output = out[0];
+    action.input = in[1];
+    if (f[4].length) append(&action.input_data, f[4].data, f[4].length);
+    action.input_at = 0;
+}
+
+/* Writes what the child takes without waiting; closes its stdin at the end. */
+void feed_input(void) {
+    while (action.input >= 0 && action.input_at < action.input_data.length) {
+        struct buffer *b = &action.input_data;
+        ssize_t n = write(action.input, b->data + action.input_at, b->length - action.input_at);
+        if (n < 0 && errno == EAGAIN) return;
+        if (n <= 0) break;
+        action.input_at += (size_t)n;
+    }
+    if (action.input >= 0) close(action.input);
+    action.input = -1;
+    release(&action.input_data);
+}

@@ -1,0 +1,47 @@
+/* File tools, run as children of PID 1 so that they have the user's rights and cannot hold it up. */
+#include "guest.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int get_file(const char *path, const char *limit_text) {
+    long long limit = atoll(limit_text);
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st)) return errno;
+    if (S_ISDIR(st.st_mode)) return EISDIR;
+    if (!S_ISREG(st.st_mode)) return EINVAL;
+    if (st.st_size > limit) return EFBIG;
+    static char chunk[65536];
+    long long total = 0;
+    ssize_t n;
+    while ((n = read(fd, chunk, sizeof chunk)) > 0) {
+        if ((total += n) > limit) return EFBIG;
+        if (!write_all(1, chunk, (size_t)n)) return EIO;
+    }
+    return n < 0 ? errno : 0;
+}
+
+int put_file(const char *path) {
+    char parent[PATH_MAX];
+    if (snprintf(parent, sizeof parent, "%s", path) >= (int)sizeof parent) return ENAMETOOLONG;
+    for (char *at = parent + 1; (at = strchr(at, '/')); at++) {
+        *at = 0;
+        if (mkdir(parent, 0777) && errno != EEXIST) return errno;
+        *at = '/';
+    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st)) return errno;
+    if (!S_ISREG(st.st_mode)) return EINVAL;
+    static char chunk[65536];
+    ssize_t n;
+    while ((n = read(0, chunk, sizeof chunk)) > 0)
+        if (!write_all(fd, chunk, (size_t)n)) return errno;
+    if (n < 0) return errno;
+    return close(fd) ? errno : 0;
+}

@@ -1,0 +1,219 @@
+/* The persistent shell: its start, the commands it is fed, its reports, its terminal. The other end is rc. */
+#include "guest.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+/* The shell's ends; rc knows these numbers. */
+enum { SHELL_WAKE = 60, SHELL_REPORT = 61, SHELL_COMMAND = 62 };
+
+enum { TERMINAL_KEEP = 256 * 1024 };
+
+/* A SIGINT that is on its way when the shell reports must find it still ours. */
+enum { SETTLE_US = 3000 };
+
+/* A new FIFO at the place of the old one, which whoever has it open keeps. */
+void make_output_fifo(void) {
+    mkdir("/run", 0755);
+    mkdir(HOME_DIR, 0755);
+    unlink(OUTPUT_PATH);
+    if (mkfifo(OUTPUT_PATH, 0622) == 0 && chmod(OUTPUT_PATH, 0622) == 0)
+        if (chown(OUTPUT_PATH, guest.user.uid, guest.user.gid)) return;
+}
+
+void start_shell(void) {
+    int wake[2], report[2];
+    char name[64];
+    int number = 0, unlock = 0;
+    if (guest.master >= 0) close(guest.master);
+    if (guest.wake >= 0) close(guest.wake);
+    if (guest.report >= 0) close(guest.report);
+    release(&guest.incoming);
+    guest.dump_ready = false;
+    guest.master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (guest.master < 0 || ioctl(guest.master, TIOCGPTN, &number) || ioctl(guest.master, TIOCSPTLCK, &unlock))
+        die("pty");
+    snprintf(name, sizeof name, "/dev/pts/%d", number);
+    struct winsize size = {.ws_row = guest.rows, .ws_col = guest.columns};
+    ioctl(guest.master, TIOCSWINSZ, &size);
+    set_nonblocking(guest.master);
+    if (pipe2(wake, O_CLOEXEC) || pipe2(report, O_CLOEXEC)) die("pipe");
+    guest.wake = wake[1];
+    guest.report = report[0];
+    set_nonblocking(guest.report);
+    guest.mode = SHELL_STARTING;
+    guest.shell_started = now_us();
+    guest.shell = fork();
+    if (guest.shell < 0) die("fork");
+    if (guest.shell) {
+        close(wake[0]);
+        close(report[1]);
+        return;
+    }
+    setsid();
+    int terminal = open(name, O_RDWR);
+    if (terminal < 0) die(name);
+    ioctl(terminal, TIOCSCTTY, 0);
+    if (fchown(terminal, guest.user.uid, guest.user.gid)) { /* a terminal that is not owned still works */
+    }
+    use_fd(wake[0], SHELL_WAKE);
+    use_fd(report[1], SHELL_REPORT);
+    use_fd(guest.command, SHELL_COMMAND);
+    for (int i = 0; i < 3; i++) use_fd(terminal, i);
+    if (terminal > 2) close(terminal);
+    become_ordinary();
+    environ = guest.environment;
+    setenv("HOME", guest.user.home, 0);
+    setenv("USER", guest.user.name, 0);
+    setenv("LOGNAME", guest.user.name, 0);
+    setenv("SHELL", "/bin/bash", 0);
+    if (!become(&guest.user)) die("user");
+    if (chdir(guest.cwd) && chdir("/")) die("chdir");
+    execl("/bin/bash", "bash", "--noprofile", "--rcfile", RC_PATH, "-i", NULL);
+    die("/bin/bash");
+}
+
+/* Gives the waiting shell a command, or hands it to the terminal. */
+static void wake_shell(char what) {
+    char line[32];
+    int n = snprintf(line, sizeof line, "%c %u\n", what, guest.sequence);
+    write_all(guest.wake, line, (size_t)n);
+}
+
+/* Hands the waiting shell the pending command, and an output that no job of an earlier one holds. */
+void feed_command(void) {
+    const char *text = action.pending.data ? action.pending.data : "";
+    if (ftruncate(guest.command, 0) || pwrite(guest.command, text, action.pending.length, 0) < 0) die("command");
+    lseek(guest.command, 0, SEEK_SET);
+    guest.sequence++;
+    action.attempts++;
+    if (guest.out_reader < 0 || guest.out_shared) {
+        if (guest.out_reader >= 0) leave_to_drain(guest.out_reader);
+        make_output_fifo();
+        guest.out_reader = -1;
+        guest.out_shared = false;
+    }
+    struct stat st;
+    if (stat(OUTPUT_PATH, &st) || !S_ISFIFO(st.st_mode)) make_output_fifo();
+    if (guest.out_reader >= 0) close(guest.out_reader);
+    guest.out_reader = open(OUTPUT_PATH, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    action.output = guest.out_reader;
+    guest.mode = SHELL_RUNNING;
+    action.fed = true;
+    guest.dump_ready = false;
+    wake_shell('c');
+}
+
+/* An idle shell goes to its terminal. */
+void to_prompt(void) {
+    if (guest.mode == SHELL_IDLE) {
+        guest.mode = SHELL_PROMPT;
+        guest.dump_ready = false;
+        wake_shell('p');
+    }
+}
+
+/* The shell reports `S<status> <ran> <sequence>\n` the moment a command is done, then its state, ended by a NUL. */
+void read_report(void) {
+    char chunk[65536];
+    ssize_t n;
+    while ((n = read(guest.report, chunk, sizeof chunk)) > 0) append(&guest.incoming, chunk, (size_t)n);
+    struct buffer *b = &guest.incoming;
+    for (;;) {
+        char *line = b->length && b->data[0] == 'S' ? memchr(b->data, '\n', b->length) : NULL;
+        char *end;
+        if (line && guest.mode == SHELL_IDLE) guest.mode = SHELL_STARTING; /* it was interrupted while it waited */
+        int status, ran = 0;
+        unsigned sequence = 0;
+        bool reported = line && sscanf(b->data, "S%d %d %u\n", &status, &ran, &sequence) == 3;
+        if (reported && action.kind == RUN && action.fed && !action.reported && sequence == guest.sequence &&
+            (ran || action.timed_out)) {
+            action.reported = true;
+            action.exit_code = action.timed_out ? -1 : status;
+            if (!action.timed_out) finish_action();
+        }
+        if (!line || !(end = memchr(line, 0, b->length - (size_t)(line - b->data)))) break;
+        release(&guest.dump);
+        append(&guest.dump, line + 1, (size_t)(end - line - 1));
+        guest.dump_ready = true;
+        guest.mode = SHELL_IDLE;
+        size_t used = (size_t)(end - b->data) + 1;
+        memmove(b->data, b->data + used, b->length - used);
+        b->length -= used;
+        if (!b->length) release(b);
+        if (action.kind == RUN && action.timed_out) {
+            action.settled = now_us() + SETTLE_US;
+        } else if (action.kind == RUN && action.attempts < 3) { /* also when it was interrupted before it began */
+            feed_command();
+        } else if (action.kind == RUN) {
+            answer_text(action.client, 'E', "the shell could not open its output");
+            forget_action();
+        }
+        if (action.kind == KEYS || anyone_attached()) to_prompt();
+    }
+}
+
+void read_terminal(void) {
+    char chunk[16384];
+    ssize_t n;
+    while ((n = read(guest.master, chunk, sizeof chunk)) > 0) {
+        append(&guest.terminal, chunk, (size_t)n);
+        guest.terminal_count += (uint64_t)n;
+        if (guest.terminal.length > 2 * TERMINAL_KEEP) {
+            memmove(guest.terminal.data, guest.terminal.data + guest.terminal.length - TERMINAL_KEEP, TERMINAL_KEEP);
+            guest.terminal.length = TERMINAL_KEEP;
+        }
+        for (int i = 0; i < MAX_CLIENTS; i++)
+            if (guest.attached[i] && send(guest.clients[i], chunk, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+                errno != EAGAIN)
+                drop_client(i);
+        if (action.kind == KEYS && !action.pending.length) action.quiet_until = now_us() + 100000;
+    }
+}
+
+/* The shell is gone, with its state: whoever waits for it learns so, and another one is started. */
+void shell_ended(int status) {
+    bool was_running = guest.mode == SHELL_RUNNING || guest.mode == SHELL_STARTING;
+    read_report();
+    guest.shell = 0;
+    if (action.kind == RUN && was_running) {
+        action.exit_code = action.timed_out ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        action.shell_lost = true;
+        if (action.timed_out) kill_new();
+        if (guest.mode == SHELL_STARTING && now_us() - guest.shell_started < 1000000 && action.exit_code >= 125) {
+            answer_text(action.client, 'E', "the image has no usable /bin/bash");
+            forget_action();
+        } else {
+            finish_action();
+        }
+    }
+    for (int i = 0; i < MAX_CLIENTS; i++)
+        if (guest.attached[i]) drop_client(i);
+    bool hasty = guest.mode == SHELL_STARTING && now_us() - guest.shell_started < 1000000;
+    if (hasty) usleep(100000); /* an image whose bash cannot start must not make us spin */
+    start_shell();
+}
+
+bool shell_has_terminal(void) {
+    pid_t group = 0;
+    return ioctl(guest.master, TIOCGPGRP, &group) == 0 && group == guest.shell;
+}
+
+/* The command line of what holds the terminal. */
+void foreground_name(char *out, size_t room) {
+    pid_t group = 0;
+    snprintf(out, room, "a program");
+    if (ioctl(guest.master, TIOCGPGRP, &group) || group <= 0) return;
+    ssize_t n = read_proc(group, "cmdline", out, room);
+    for (ssize_t i = 0; i + 1 < n; i++)
+        if (!out[i]) out[i] = ' ';
+}
