@@ -18,6 +18,7 @@ blocked and shell lost.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -59,6 +60,9 @@ class Guest:
         self._socket = connection
         self._buffer = b""
 
+    def __del__(self) -> None:
+        self._socket.close()
+
     def close(self) -> None:
         """Closes the connection once PID 1 has closed its end, so that a checkpoint finds neither."""
         try:
@@ -72,15 +76,19 @@ class Guest:
             self._socket.close()
 
     def abandon(self) -> None:
-        """Closes the connection at once; PID 1 may be dead."""
-        self._socket.close()
+        """Ends the connection at once; PID 1 may be dead. May be called while another thread waits for an answer.
+
+        That thread is woken and gets SandboxDied; the descriptor itself goes with this object, when nobody uses it.
+        """
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def detach(self, columns: int, rows: int) -> socket.socket:
         """Turns this connection into a raw stream to and from the shell's terminal, and gives it away."""
         self._send("a", columns, rows)
         self._expect("A")
         self._socket.settimeout(None)
-        return self._socket
+        return self._socket.dup()
 
     def run(self, command: bytes, timeout: float, limit: int) -> Outcome:
         """Runs a command in the persistent shell.

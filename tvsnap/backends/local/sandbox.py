@@ -79,7 +79,6 @@ class LocalSandbox:
         self._shell = (0, 0)  # inside, on the host
         self._closing = threading.Lock()
         self._closed = False
-        self._process = os.pidfd_open(init)
 
     # -- actions ------------------------------------------------------------------------------------------------
 
@@ -203,7 +202,6 @@ class LocalSandbox:
             os.kill(self.init, 9)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.init, 0)
-        os.close(self._process)
         self.cgroup.destroy()
         self._discard(self)
 
@@ -247,7 +245,7 @@ class LocalSandbox:
 
     def _ended(self) -> bool:
         with contextlib.suppress(ChildProcessError):
-            return os.waitid(os.P_PIDFD, self._process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            return os.waitid(os.P_PID, self.init, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         return True
 
     def _host_pid(self, inner: int) -> int:
