@@ -118,6 +118,7 @@ class Snapshotter:
         except NotCheckpointable as refusal:
             with self._lock:
                 _put(self._refused, live.state, str(refusal))
+            self._graph.note_refusal(live.state, self._backend.name, str(refusal))
         except SandboxDied:
             raise
         except (InfrastructureError, OSError) as error:

@@ -12,6 +12,9 @@ from typing import Any
 from tvsnap.backends.base import Captures
 from tvsnap.calls import ToolCall, ToolResult
 
+REFUSALS = "not_checkpointable"
+"""Key in `Edge.extra`: by backend, why the state that the edge leads to could not be checkpointed."""
+
 
 @dataclass(frozen=True, slots=True)
 class RootInfo:
@@ -88,6 +91,10 @@ class Edge:
     hits: int
     created: float
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def refusal(self, backend: str) -> str:
+        """Returns why the state that this leads to could not be checkpointed; empty if it was not tried or could be."""
+        return str(self.extra.get(REFUSALS, {}).get(backend, ""))
 
     @property
     def changed(self) -> bool:

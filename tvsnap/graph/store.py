@@ -16,7 +16,7 @@ from tvsnap.graph.database import Database, explain
 from tvsnap.graph.forget import Forgetting
 from tvsnap.graph.leases import Leases
 from tvsnap.graph.lineage import Lineage
-from tvsnap.graph.model import Edge, RootInfo
+from tvsnap.graph.model import REFUSALS, Edge, RootInfo
 from tvsnap.graph.pending import Pending, task_number
 from tvsnap.graph.rollouts import Rollouts
 from tvsnap.graph.rows import EDGE_COLUMNS, Row, pack, to_edge, unpack
@@ -245,6 +245,22 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         """
         with self._database.write() as cursor:
             cursor.execute("UPDATE edges SET deterministic = 0, reason = ? WHERE id = ?", (reason, edge.id))
+
+    def note_refusal(self, state: str, backend: str, reason: str) -> None:
+        """Keeps why a state could not be checkpointed, for people; see `Edge.refusal`.
+
+        Args:
+            state: the state; nothing is kept for a root, or one that is gone.
+            backend: the backend that refused.
+            reason: its reason, in words.
+        """
+        edge = self.edge_to(state)
+        if edge is None:
+            return
+        extra = dict(edge.extra)
+        extra[REFUSALS] = {**extra.get(REFUSALS, {}), backend: reason}
+        with self._database.write() as cursor:
+            cursor.execute("UPDATE edges SET extra = ? WHERE id = ?", (canonical_json(extra), edge.id))
 
 
 def _insert(cursor: sqlite3.Cursor, row: Row, private: str) -> int | None:
