@@ -1,0 +1,215 @@
+"""`tvsnap demo`: a small task, six rollouts of it, without and then with the cache."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from . import context, options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tvsnap.replay import ReplayReport
+
+HELP = options.help_text(
+    """Show on a small task what the cache does.
+
+Builds the image `terminal` if it is missing, runs six scripted rollouts of one task side by side, first without and
+then with the cache, and shows what was hit, what that saved, and the tree of states. The states stay in the data
+directory until the next demonstration; nothing else in it is touched.
+""",
+    s0="",
+    s1="failed, or a cached rollout saw something else than an uncached one",
+    s5="",
+)
+IMAGE = "terminal"
+PARALLEL = 3
+SALT = "demo-"
+"""What the salts of demonstrations begin with."""
+LABELS = ("without the cache", "with the cache", "the next epoch")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("demo", help=HELP)(demo)
+
+
+def demo(
+    as_json: options.AsJson = False,
+    home: options.Home = None,
+    backend: options.Backend = options.DEFAULT_BACKEND,
+) -> None:
+    from .demo_rollouts import demo_rollouts
+
+    console = context.messages() if as_json else context.console()
+    ensure_image(home, console)
+    rollouts = demo_rollouts()
+    console.print("six agents, one task", style="bold")
+    console.print(_INTRODUCTION, style="dim")
+    forget_earlier(home, backend)
+    salt = f"{SALT}{time.time_ns():x}"  # of which the cache knows nothing yet
+    reports: list[ReplayReport] = []
+    for number, label in enumerate(LABELS):
+        console.print(f"\n{number + 1}. {label}", style="bold")
+        console.print(_STEPS[number], style="dim")
+        reports.append(_run(home, backend, rollouts, salt, cached=number > 0))
+        console.print(_sentence(reports[-1]))
+        if reports[-1].interrupted:
+            raise typer.Exit(options.INTERRUPTED)
+        if reports[-1].failed:
+            from tvsnap.errors import InfrastructureError
+
+            raise InfrastructureError(f"a rollout failed: {reports[-1].failed[0].error}")
+    same = all(_outputs(report) == _outputs(reports[0]) for report in reports[1:])
+    if as_json:
+        labelled = dict(zip(("uncached", "cached", "again"), reports, strict=True))
+        context.print_json({"same": same, **{name: report.data() for name, report in labelled.items()}})
+    else:
+        _print_summary(reports, console, same=same)
+        _print_tree(home, reports[-1], console)
+    if not same:
+        raise typer.Exit(options.FAILED)
+
+
+_INTRODUCTION = (
+    "A shop's little Python project has a failing test. Six scripted agents mend it, three at a time. All begin alike: "
+    "check out, install, build (sleeps stand for what installing and compiling take), test, start the shop's server in "
+    "the background. Then each goes its own way: edits, builds, tests, restarts the server."
+)
+_STEPS = (
+    "Every call is executed, in one fresh container a rollout.",
+    "A call that was made before in the same state is answered from the graph. A new one runs in a fork of its state: "
+    "the same files, the same shell, the same server, still running.",
+    "The same rollouts once more, as training visits a task again and again.",
+)
+
+
+def ensure_image(home: str | None, console: Console) -> None:
+    """Builds the image unless it is there."""
+    from tvsnap.errors import NotFound
+
+    try:
+        context.open_images(home).get(IMAGE)
+    except NotFound:
+        from . import image
+
+        console.print(f"The image `{IMAGE}` is not there yet; building it takes a minute or two, once.\n", style="dim")
+        image.build(IMAGE, home=context.data_directory(home))
+
+
+def forget_earlier(home: str | None, backend: str) -> None:
+    """Deletes what earlier demonstrations left, so that they do not pile up."""
+    from tvsnap.maintenance import delete_files
+
+    with context.open_parts(home, backend) as parts:
+        for root in parts.graph.roots():
+            if root.salt.startswith(SALT):
+                delete_files(parts.backend, parts.graph.forget(root.hash))
+
+
+def _run(home: str | None, backend: str, rollouts: list[Any], salt: str, *, cached: bool) -> ReplayReport:
+    from tvsnap.replay import Replay, ReplayOptions
+
+    from .replay_view import progress
+
+    with (
+        context.open_cache(home, backend, use_cache=cached) as cache,
+        progress(sum(len(rollout.calls) for rollout in rollouts)) as listener,
+    ):
+        return Replay(cache, rollouts, ReplayOptions(IMAGE, PARALLEL, salt=salt), listener).run()
+
+
+def _sentence(report: ReplayReport) -> str:
+    from .text import count, seconds
+
+    data = report.data()
+    words = [f"{data['executed']} executed"] if data["executed"] else []
+    words += [f"{data['hits']} hits"] if data["hits"] else []
+    words += [f"{data['coalesced']} waited for a rollout at the same call"] if data["coalesced"] else []
+    return f"{count(data['calls'], 'call')} in {seconds(report.wall_s)}: {', '.join(words)}"
+
+
+def _outputs(report: ReplayReport) -> list[tuple[str, int | None]]:
+    return [(call.result.output, call.result.exit_code) for call in report.calls]
+
+
+def _print_summary(reports: list[ReplayReport], console: Console, *, same: bool) -> None:
+    from rich.table import Table
+
+    from .text import seconds
+
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    for name in ("time", "executed", "hits", "forks", "snapshots", "tool time"):
+        table.add_column(name, justify="right")
+    for label, report in zip(LABELS, reports, strict=True):
+        data = report.data()
+        table.add_row(
+            label,
+            seconds(report.wall_s),
+            str(data["executed"]),
+            str(data["hits"] + data["coalesced"]),
+            str(data["forks"]),
+            str(data["checkpoints"]),
+            seconds(data["executed_time_s"]),
+        )
+    console.print()
+    console.print(table)
+    console.print()
+    fresh, cached = (report.data() for report in reports[:2])
+    console.print(
+        f"With the cache, tools ran for {seconds(cached['executed_time_s'])} instead of "
+        f"{seconds(fresh['executed_time_s'])}, and not at all the second time."
+    )
+    number = sum(len(report.calls) for report in reports[1:])
+    if same:
+        console.print(f"All {number} outputs with the cache equal those without it.", style="green")
+        return
+    console.print("Some outputs with the cache differ from those without it:", style="red")
+    _print_differences(reports, console)
+
+
+def _print_differences(reports: list[ReplayReport], console: Console) -> None:
+    from .text import cut, visible
+    from .verify import short_diff
+
+    for report in reports[1:]:
+        for fresh, cached in zip(reports[0].calls, report.calls, strict=True):
+            if (fresh.result.output, fresh.result.exit_code) != (cached.result.output, cached.result.exit_code):
+                console.print(
+                    f"  {cached.rollout}, call {cached.index}, state {cached.state[:8]} ({cached.result.source})"
+                )
+                for line in short_diff(fresh.result.output, cached.result.output):
+                    console.print("    " + cut(visible(line), console.width - 4), soft_wrap=True)
+
+
+def _print_tree(home: str | None, report: ReplayReport, console: Console) -> None:
+    from . import tree_view
+    from .demo_rollouts import COMMON
+    from .text import size
+
+    with context.open_graph(home) as graph:
+        root = graph.state(report.calls[0].state).root
+        nodes = graph.tree(root=root)
+        info = next(info for info in graph.roots() if info.hash == root)
+        rollouts = [rollout for rollout in graph.rollouts() if rollout.root == root]
+    branches = tree_view.build(nodes)
+    snapshots = [snapshot for node in nodes for snapshot in node.snapshots]
+    console.print("\nthe tree of states", style="bold")
+    tree_view.print_trees([(branches[root], info, rollouts)], console)
+    console.print(
+        f"\n{len(nodes)} states, {len(snapshots)} snapshots of {size(sum(s.size for s in snapshots))} together.",
+    )
+    last = {run.planned.rollout: run.calls[-1].state[:8] for run in report.runs}
+    console.print("\ngo on from here", style="bold")
+    started = report.runs[0].calls[len(COMMON) - 1].state[:8]
+    for command, words in (
+        (f"tvsnap shell {started}", "walk in: the server runs, the test fails"),
+        (f"tvsnap diff {started} {last['rounds']} -p", "what `rounds` changed since then"),
+        (f"tvsnap show {last['ceils-first']}", "how another rollout ended"),
+        ("tvsnap forget --task demo", "delete all this"),
+    ):
+        console.print(f"  {command:<34} {words}", soft_wrap=True)

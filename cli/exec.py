@@ -1,0 +1,95 @@
+"""`tvsnap exec`: one command in a throw-away fork of a state."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import context, options
+
+if TYPE_CHECKING:
+    from tvsnap.backends.base import Outcome
+
+HELP = options.help_text(
+    """Run one command in a throw-away fork of a state. Nothing is recorded; the state stays as it is.
+
+The command runs in the state's shell, with its cwd, variables and functions. One word is a line for the shell; several
+are a command and its arguments, taken as they are. Options go before STATE.
+
+\b
+Examples:
+  tvsnap exec 3fa9c1 -- git status
+  tvsnap exec 3fa9c1 'ls | wc -l'
+""",
+    s0="the command's own, whatever it is; 124 if it timed out, 125 if it was killed",
+    s1="tvsnap failed, as its message says",
+    s2="",
+    s3="no such state, or a prefix that fits several",
+    s5="",
+)
+TIMED_OUT = 124
+KILLED = 125
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    # What comes after STATE is the command's, also where it looks like an option.
+    app.command("exec", help=HELP, context_settings={"allow_interspersed_args": False})(exec_)
+
+
+def exec_(
+    state: options.StateName,
+    command: Annotated[list[str], typer.Argument(metavar="CMD", help="The command.", show_default=False)],
+    timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0.001, help="Seconds.")] = 60.0,
+    as_json: options.AsJson = False,
+    home: options.Home = None,
+    backend: options.Backend = options.DEFAULT_BACKEND,
+) -> None:
+    from tvsnap.errors import UsageError
+
+    if command[0].startswith("-") and command[0] != "--":
+        raise UsageError(f"{command[0]}: options go before STATE, a command that begins so after --")
+    words = command[1:] if command[0] == "--" and len(command) > 1 else command
+    line = words[0] if len(words) == 1 else shlex.join(words)
+    with context.open_cache(home, backend) as cache:
+        found = cache.graph.resolve(state)
+        with cache.materialise(found.hash, context.warn_of_difference(found.hash)) as sandbox:
+            outcome = sandbox.run(line, timeout=timeout)
+    if as_json:
+        context.print_json(
+            {
+                "state": found.hash,
+                "command": line,
+                "output": outcome.output.decode("utf-8", "replace"),
+                "exit_code": outcome.exit_code,
+                "duration": outcome.duration,
+                "timed_out": outcome.timed_out,
+                "truncated": outcome.truncated,
+            }
+        )
+    else:
+        print_output(outcome.output)
+    raise typer.Exit(exit_status(outcome))
+
+
+def print_output(data: bytes) -> None:
+    """Prints what a command printed: as it is, but made harmless where it goes to a terminal."""
+    if sys.stdout.isatty():
+        from .text import visible
+
+        text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+        typer.echo(visible(text), nl=bool(text) and not text.endswith("\n"))
+    else:
+        stream = typer.get_binary_stream("stdout")
+        stream.write(data)
+        stream.flush()
+
+
+def exit_status(outcome: Outcome) -> int:
+    """Returns the exit status that stands for a command's outcome."""
+    if outcome.timed_out:
+        return TIMED_OUT
+    return KILLED if outcome.exit_code is None else outcome.exit_code

@@ -1,0 +1,122 @@
+"""`tvsnap gc`: frees what nothing needs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import context, options
+
+if TYPE_CHECKING:
+    from tvsnap.maintenance import GcPlan, GcReport
+
+HELP = options.help_text(
+    """Free what nothing needs.
+
+That is what killed processes left behind, snapshots that the graph does not know, and rows of snapshots that are gone.
+Recorded results always stay.
+
+With --keep-bytes, snapshots are deleted too, those first that save least time per byte, until the others fit; their
+states are rebuilt by replay when they are needed.
+
+\b
+Examples:
+  tvsnap gc --dry-run
+  tvsnap gc --keep-bytes 2G
+""",
+    s0="",
+    s1="",
+    s2="",
+    s5="",
+)
+UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("gc", help=HELP)(gc)
+
+
+def gc(
+    keep_bytes: Annotated[
+        str | None, typer.Option("--keep-bytes", metavar="SIZE", help="Let snapshots take so much, as in 500M or 2G.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only tell what would be freed.")] = False,
+    as_json: options.AsJson = False,
+    home: options.Home = None,
+    backend: options.Backend = options.DEFAULT_BACKEND,
+) -> None:
+    from tvsnap.maintenance import plan_gc, run_gc
+
+    limit = None if keep_bytes is None else parse_size(keep_bytes)
+    report = None
+    with context.open_parts(home, backend) as parts:
+        plan = plan_gc(parts.home, parts.graph, parts.backend, keep_bytes=limit)
+        if not dry_run:
+            report = run_gc(parts.home, parts.graph, parts.backend, plan)
+    if as_json:
+        context.print_json(_data(plan, report))
+    else:
+        _print(plan, report)
+
+
+def parse_size(text: str) -> int:
+    """Returns a number of bytes written as `500M`, `2G`, `1048576`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from tvsnap.errors import UsageError
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise UsageError(f'"{text}" is no size; write it as 500M or 2G')
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def _print(plan: GcPlan, report: GcReport | None) -> None:
+    from .text import count, size
+
+    console = context.console()
+    freed = [
+        (len(plan.dead_owners), "process that was killed", "processes that were killed"),
+        (len(plan.rows_without_files), "row of a snapshot that is gone", "rows of snapshots that are gone"),
+        (len(plan.files_without_row), "snapshot unknown to the graph", "snapshots unknown to the graph"),
+    ]
+    if report is not None:
+        freed += [
+            (report.reaped.sandboxes, "sandbox of a dead process", "sandboxes of dead processes"),
+            (report.reaped.snapshots, "unfinished snapshot", "unfinished snapshots"),
+            (report.reaped.temporary, "temporary directory", "temporary directories"),
+            (report.leases, "lease of a dead process", "leases of dead processes"),
+        ]
+    lines = [count(number, one, many) for number, one, many in freed if number]
+    if plan.evicted:
+        evicted = sum(snapshot.size for snapshot in plan.evicted)
+        lines.append(f"{count(len(plan.evicted), 'snapshot')} to keep within the limit, {size(evicted)}")
+    if not lines:
+        console.print(f"nothing to free; snapshots take {size(plan.kept_bytes)}")
+        return
+    console.print("would free:" if report is None else "freed:", style="bold")
+    for line in lines:
+        console.print(f"  {line}")
+    left = size(plan.kept_bytes)
+    console.print(f"snapshots would then take {left}" if report is None else f"snapshots now take {left}")
+
+
+def _data(plan: GcPlan, report: GcReport | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "dry_run": report is None,
+        "dead_owners": list(plan.dead_owners),
+        "rows_without_files": [snapshot.id for snapshot in plan.rows_without_files],
+        "files_without_row": list(plan.files_without_row),
+        "evicted": [snapshot.id for snapshot in plan.evicted],
+        "evicted_bytes": sum(snapshot.size for snapshot in plan.evicted),
+        "kept_bytes": plan.kept_bytes,
+        "reaped": asdict(report.reaped) if report is not None else None,
+        "leases": report.leases if report is not None else None,
+    }

@@ -1,0 +1,187 @@
+"""The `tvsnap` command: its verbs, and how every error becomes one line and an exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+from tvsnap.errors import TvsnapError
+
+from . import options
+from .text import visible
+
+VERBS = {
+    "demo": "Show on a small task what the cache does.",
+    "doctor": "Tell what works on this machine, and how to mend the rest.",
+    "image": "Build, list, show and remove environment images.",
+    "replay": "Run rollout files through the cache: the main job.",
+    "run": "Make tool calls by hand, as one rollout.",
+    "tree": "Show the tree of states, with calls, hits, forks and snapshots.",
+    "show": "Show one state: how it came about, output, snapshot.",
+    "diff": "Show how two states differ: files, processes, shell.",
+    "shell": "Open an interactive shell in a fork of a state.",
+    "exec": "Run one command in a throw-away fork of a state.",
+    "verify": "Make recorded calls again, and compare.",
+    "stats": "Show hit rates, time saved, disk and memory in use.",
+    "gc": "Free what nothing needs.",
+    "forget": "Delete a branch, or what a task did: calls, states, snapshots.",
+}
+"""The verbs in the order of the help. Each is a module beside this one, imported only when it is used."""
+
+DEBUG_VARIABLE = "TVSNAP_DEBUG"
+
+HELP = """tvsnap answers an agent's tool calls from a graph of calls made before, and forks live containers for what is
+new.
+
+\b
+A first look:
+  tvsnap demo                      six rollouts, without and with the cache
+  tvsnap image build terminal      make an image to work with
+  tvsnap replay rollouts.jsonl --image terminal --parallel 8
+  tvsnap tree                      what was called, hit, forked and kept
+  tvsnap shell 3fa9c1              walk into any state of any rollout
+
+\b
+Exit status:
+  0  done                 3  no such image, state or task
+  1  failed               4  something differs (verify, diff --exit-code)
+  2  bad usage            5  this machine lacks what it takes (tvsnap doctor)
+
+TVSNAP_DEBUG=1 shows where an error came from.
+"""
+
+
+class CommandLine(TyperGroup):
+    """The verbs together; what they raise ends as one line on standard error."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Returns the names of the verbs."""
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Returns a verb; None if there is none of this name."""
+        if cmd_name not in VERBS:
+            return None
+        app = typer.Typer(rich_markup_mode=None)
+        importlib.import_module(f".{cmd_name}", __package__).register(app)
+        return get_group(app).commands[cmd_name]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the list of verbs, for which none needs to be imported."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Runs the command line; ends the process with its status unless `standalone_mode` is off."""
+        standalone = extra.get("standalone_mode", True)
+        try:
+            status = super().main(*args, **{**extra, "standalone_mode": False}) or 0
+        except TvsnapError as error:
+            status = complain(str(error), error, error.exit_status)
+        except typer.Abort:
+            status = complain("stopped: nothing was done", None, options.FAILED)
+        except Exception as error:
+            status = _complain_of_usage(error) or complain(
+                f"internal error: {type(error).__name__}: {error} ({DEBUG_VARIABLE}=1 shows where)", error
+            )
+        if standalone:
+            sys.exit(status)
+        return status
+
+
+def complain(message: str, error: BaseException | None = None, status: int = options.FAILED) -> int:
+    """Prints an error as one line on standard error, and where it came from if that is asked for.
+
+    Returns:
+        `status`.
+    """
+    if error is not None and os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
+        import traceback
+
+        traceback.print_exception(error)
+    typer.echo(f"tvsnap: {visible(message.strip())}".replace("\n", " "), err=True)
+    return status
+
+
+def _complain_of_usage(error: Exception) -> int | None:
+    """Reports what is wrong with the command line itself; returns None if `error` is about something else."""
+    # The class for this has moved between versions of Typer, its shape has not.
+    if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
+        return None
+    context = getattr(error, "ctx", None)
+    hint = f" ({context.command_path} --help)" if context is not None else ""
+    return complain(error.format_message().rstrip(".") + hint, None, error.exit_code)
+
+
+def make_app() -> typer.Typer:
+    """Returns the command line with all its verbs."""
+    app = typer.Typer(
+        name="tvsnap",
+        cls=CommandLine,
+        help=HELP,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        invoke_without_command=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_begin)
+    return app
+
+
+def _begin(
+    context: typer.Context,
+    home: Annotated[
+        str | None, typer.Option("--home", metavar="DIR", help="The data directory (env: TVSNAP_HOME).")
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", metavar="NAME", help="What runs the sandboxes (env: TVSNAP_BACKEND).")
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"tvsnap {version_of('tvsnap')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+    # An option before the verb holds for every verb, as the variable does.
+    chosen = {options.HOME_VARIABLE: home, options.BACKEND_VARIABLE: backend}
+    context.with_resource(_environment({name: value for name, value in chosen.items() if value is not None}))
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    """Lets a signal end the process by way of everything that cleans up."""
+    raise SystemExit(128 + number)
+
+
+def main() -> None:
+    """Runs the command line and ends the process."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    make_app()()

@@ -1,0 +1,190 @@
+"""`tvsnap replay`: runs rollout files through the cache, and tells what that saved."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import completion, context, options
+from .results import result_file, start_over
+
+if TYPE_CHECKING:
+    from tvsnap.cache import ImageSource
+    from tvsnap.environments.base import Environment
+    from tvsnap.rollout_files import BrokenLine, PlannedRollout
+
+HELP = options.help_text(
+    """Run rollout files through the cache: the main job.
+
+Every call is answered from the graph if it was made before in the same state, else executed in a fork of that state.
+
+FILE holds one rollout a line, as JSON: {"task": ..., "rollout": ..., "image": ... (optional), "calls": [{"name": ...,
+"arguments": {...}, "timeout": seconds (optional)}, ...]}; - is standard input.
+
+\b
+Examples:
+  tvsnap replay rollouts.jsonl --image terminal --parallel 8
+  tvsnap replay rollouts.jsonl --image terminal --task 'fix-*' --repeat 3
+  tvsnap replay rollouts.jsonl --image terminal --no-cache --outputs fresh
+""",
+    s0="every rollout came to its end (whatever its commands returned)",
+    s1="tvsnap failed a rollout, or --keep-going skipped lines",
+    s2="bad usage, or a line that is no rollout: nothing was run",
+    s3="no such image",
+    s5="",
+)
+BROKEN_SHOWN = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("replay", help=HELP)(replay)
+
+
+def replay(
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Rollout files.", show_default=False)],
+    image: Annotated[
+        str | None,
+        typer.Option("--image", metavar="IMAGE", help="For rollouts that name none.", autocompletion=completion.images),
+    ] = None,
+    parallel: Annotated[
+        int | None, typer.Option("--parallel", metavar="N", min=1, help="Rollouts at once; else two a processor.")
+    ] = None,
+    repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Run everything so many times.")] = 1,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N rollouts.")] = None,
+    task: Annotated[
+        list[str] | None, typer.Option("--task", metavar="GLOB", help="Only these tasks, as in 'fix-*'.")
+    ] = None,
+    think: Annotated[
+        float, typer.Option("--think", metavar="S", min=0, help="Seconds between calls, as a model would think.")
+    ] = 0.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=0.001, help="Seconds for calls that name none.")
+    ] = 30.0,
+    policy: Annotated[
+        str, typer.Option("--policy", metavar="NAME", help="When to snapshot: break-even, eager or never.")
+    ] = "break-even",
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Execute everything, one fresh sandbox a rollout.")
+    ] = False,
+    salt: Annotated[
+        str | None, typer.Option("--salt", metavar="TEXT", help="Share states only with replays of this salt.")
+    ] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Skip lines that are no rollouts; the status is 1 then.")
+    ] = False,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the figures to FILE, as JSON.")
+    ] = None,
+    outputs_file: Annotated[
+        Path | None, typer.Option("--outputs", metavar="FILE", help="Write each call to FILE, a line of JSON each.")
+    ] = None,
+    as_json: options.AsJson = False,
+    home: options.Home = None,
+    backend: options.Backend = options.DEFAULT_BACKEND,
+) -> None:
+    from tvsnap.errors import UsageError
+    from tvsnap.replay import Replay, ReplayOptions
+    from tvsnap.rollout_files import read_rollouts, select
+
+    from . import replay_view
+
+    rollouts, broken = read_rollouts(files)
+    rollouts = select(rollouts, tasks=task or (), limit=limit)
+    sound, unsound = check_rollouts(rollouts, image, context.open_images(home))
+    report_broken([*broken, *unsound], keep_going=keep_going)
+    if not sound:
+        raise UsageError("no rollouts to run" + (f"; none is of a task like {', '.join(task)}" if task else ""))
+    chosen = ReplayOptions(image, parallel or 2 * (os.cpu_count() or 1), repeat, think, timeout, salt)
+    with result_file(report_file) as report_stream, result_file(outputs_file) as outputs_stream:
+        with (
+            context.open_cache(home, backend, policy=policy, use_cache=not no_cache) as cache,
+            replay_view.progress(sum(len(rollout.calls) for rollout in sound) * repeat) as listener,
+        ):
+            report = Replay(cache, sound, chosen, listener).run()
+        if report_stream is not None:
+            start_over(report_stream)
+            report_stream.write(json.dumps(report.data(), indent=2) + "\n")
+        if outputs_stream is not None:
+            start_over(outputs_stream)
+            report.write_outputs(outputs_stream)
+    if as_json:
+        context.print_json(report.data())
+    else:
+        replay_view.print_report(report, context.console(), cached=not no_cache)
+    if report.interrupted:
+        raise typer.Exit(options.INTERRUPTED)
+    if report.failed or broken or unsound:
+        raise typer.Exit(options.FAILED)
+
+
+def check_rollouts(
+    rollouts: Sequence[PlannedRollout], default: str | None, images: ImageSource
+) -> tuple[list[PlannedRollout], list[BrokenLine]]:
+    """Returns the rollouts whose calls are calls of tools that there are, and the lines of the others.
+
+    Raises:
+        UsageError: a rollout names no image and there is no default.
+        NotFound: no such image.
+    """
+    from tvsnap.environments import environment
+    from tvsnap.errors import UsageError
+    from tvsnap.rollout_files import BrokenLine
+
+    environments = {}
+    sound, unsound = [], []
+    for rollout in rollouts:
+        name = rollout.image or default
+        if name is None:
+            raise UsageError(f"{rollout.file}:{rollout.line}: the rollout names no image; give one with --image")
+        if name not in environments:
+            environments[name] = environment(images.get(name).environment)
+        mistake = _first_mistake(rollout, environments[name])
+        if mistake:
+            unsound.append(BrokenLine(rollout.file, rollout.line, mistake))
+        else:
+            sound.append(rollout)
+    return sound, unsound
+
+
+def _first_mistake(rollout: PlannedRollout, environment: Environment) -> str:
+    """Returns what is wrong with the first call that is none of a tool that there is; empty if all are good."""
+    from tvsnap.errors import UsageError
+
+    index = 0
+    try:
+        for index, step in enumerate(rollout.calls):  # noqa: B007  (used where it stopped)
+            environment.validate(step.call)
+    except UsageError as error:
+        return f"call {index}: {error}"
+    return ""
+
+
+def report_broken(broken: Sequence[BrokenLine], *, keep_going: bool) -> None:
+    """Tells which lines are no rollouts.
+
+    Raises:
+        UsageError: there are any, and `keep_going` is not set.
+    """
+    from tvsnap.errors import UsageError
+
+    from .text import count, visible
+
+    if not broken:
+        return
+    ordered = sorted(broken, key=lambda line: (line.file, line.line))
+    if not keep_going and len(ordered) == 1:
+        raise UsageError(f"{ordered[0]}; nothing was run (--keep-going skips such lines)")
+    for line in ordered[:BROKEN_SHOWN]:
+        typer.echo(f"tvsnap: {visible(str(line))}", err=True)
+    if len(ordered) > BROKEN_SHOWN:
+        typer.echo(f"tvsnap: ... and {count(len(ordered) - BROKEN_SHOWN, 'more such line')}", err=True)
+    if not keep_going:
+        number = count(len(ordered), "line is no rollout", "lines are no rollouts")
+        raise UsageError(f"{number}; nothing was run (--keep-going skips them)")
+    typer.echo(f"tvsnap: skipping {count(len(ordered), 'line')}", err=True)

@@ -1,0 +1,193 @@
+"""`tvsnap run`: one rollout by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import completion, context, options
+
+if TYPE_CHECKING:
+    from tvsnap.cache import Rollout
+    from tvsnap.calls import ToolResult
+
+HELP = options.help_text(
+    """Make tool calls by hand, as one rollout.
+
+Each command is a call of the tool `bash`. Without -c and --tool, commands are read from a prompt, or from standard
+input, a line each; :TOOL {"arg": ...} calls another tool there. What was called before is answered from the graph,
+like in any rollout.
+
+\b
+Examples:
+  tvsnap run terminal -c 'cd /tmp && git init x' -c 'ls -a x'
+  tvsnap run terminal --tool read_file --args '{"path": "/etc/os-release"}'
+  tvsnap run terminal
+""",
+    s0="the calls were made (whatever the commands returned)",
+    s1="",
+    s2="",
+    s3="no such image",
+    s5="",
+)
+PROMPT = "> "
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("run", help=HELP)(run)
+
+
+def run(
+    image: Annotated[
+        str, typer.Argument(metavar="IMAGE", help="The image to start.", autocompletion=completion.images)
+    ],
+    commands: Annotated[
+        list[str] | None, typer.Option("-c", "--command", metavar="COMMAND", help="A command; may be repeated.")
+    ] = None,
+    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Call this tool (after any -c).")] = None,
+    arguments: Annotated[str, typer.Option("--args", metavar="JSON", help="Its arguments, an object.")] = "{}",
+    task: Annotated[str, typer.Option("--task", metavar="TASK", help="The task that the rollout is of.")] = "",
+    salt: Annotated[
+        str | None, typer.Option("--salt", metavar="TEXT", help="Share states only with rollouts of this salt.")
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0.001, help="Seconds for each call.")] = 30.0,
+    policy: Annotated[
+        str, typer.Option("--policy", metavar="NAME", help="When to snapshot: break-even, eager or never.")
+    ] = "break-even",
+    as_json: options.AsJson = False,
+    home: options.Home = None,
+    backend: options.Backend = options.DEFAULT_BACKEND,
+) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = [("bash", {"command": command}) for command in commands or ()]
+    if tool is not None:
+        calls.append((tool, parse_arguments(arguments)))
+    with (
+        context.open_cache(home, backend, policy=policy) as cache,
+        cache.rollout(image=image, task=task, salt=salt, label="by hand") as rollout,
+    ):
+        session = _Session(rollout, timeout, as_json=as_json)
+        if calls:
+            for name, given in calls:
+                session.call(name, given, echo=len(calls) > 1)
+        elif context.is_terminal() and not as_json:
+            session.prompt()
+        else:
+            for line in typer.get_text_stream("stdin"):
+                if line.strip():
+                    session.call(*_parse_line(line.rstrip("\n")), echo=True)
+        if as_json:
+            context.print_json({"root": rollout.root, "state": rollout.state, "calls": session.made})
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Returns a tool's arguments, given as JSON.
+
+    Raises:
+        UsageError: it is no JSON object.
+    """
+    from tvsnap.errors import UsageError
+
+    try:
+        arguments = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"the arguments are no JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise UsageError('the arguments must be a JSON object, as in {"path": "/etc/passwd"}')
+    return arguments
+
+
+def _parse_line(line: str) -> tuple[str, dict[str, Any]]:
+    """Returns the call that a line typed by a person means."""
+    if not line.startswith(":"):
+        return "bash", {"command": line}
+    name, _, arguments = line[1:].partition(" ")
+    return name, parse_arguments(arguments or "{}")
+
+
+class _Session:
+    """Makes calls and prints what they return.
+
+    Attributes:
+        made: the calls made, as plain JSON.
+    """
+
+    def __init__(self, rollout: Rollout, timeout: float, *, as_json: bool) -> None:
+        self.made: list[dict[str, Any]] = []
+        self._rollout = rollout
+        self._timeout = timeout
+        self._as_json = as_json
+        self._console = context.console()
+
+    def call(self, name: str, arguments: dict[str, Any], *, echo: bool = False) -> None:
+        """Makes a call; with `echo`, prints it first."""
+        from tvsnap.calls import ToolCall
+
+        from .text import call_line, cut
+
+        if echo and not self._as_json:
+            line = cut(call_line(ToolCall(name, arguments)), self._console.width - len(PROMPT))
+            self._console.print(PROMPT + line, style="bold", soft_wrap=True)
+        result = self._rollout.call(name, arguments, timeout=self._timeout)
+        state, private = self._rollout.state, self._rollout.private
+        self.made.append(
+            {
+                "name": name,
+                "arguments": arguments,
+                "source": result.source,
+                "exit_code": result.exit_code,
+                "timed_out": result.timed_out,
+                "truncated": result.truncated,
+                "output": result.output,
+                "duration": result.duration,
+                "state": state,
+                "private": private,
+            }
+        )
+        if not self._as_json:
+            self._print(result, state, private)
+
+    def prompt(self) -> None:
+        """Reads calls from a person until the end of input (Ctrl-D). Ctrl-C gives up a line, or a call under way."""
+        from tvsnap.errors import TvsnapError
+
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  (gives `input` editing and history)
+
+        self._console.print(
+            'each line is a call of bash; :TOOL {"arg": ...} calls another tool; Ctrl-D ends', style="dim"
+        )
+        while True:
+            try:
+                line = input(PROMPT)
+            except EOFError:
+                self._console.print()
+                return
+            except KeyboardInterrupt:
+                self._console.print()
+                continue
+            if not line.strip():
+                continue
+            try:
+                self.call(*_parse_line(line))
+            except KeyboardInterrupt:
+                self._console.print("\nthe call was given up; the rollout stands where it stood", style="yellow")
+            except TvsnapError as error:
+                from .main import complain
+
+                complain(str(error), error)
+
+    def _print(self, result: ToolResult, state: str, private: str) -> None:
+        from .text import one_line, seconds, visible
+
+        if result.output:
+            typer.echo(visible(result.output), nl=not result.output.endswith("\n"))
+        status = "timed out" if result.timed_out else f"exit {result.exit_code}" if result.exit_code is not None else ""
+        words = [result.source, status, seconds(result.duration), f"state {state[:12]}"]
+        words += ["output cut"] if result.truncated else []
+        self._console.print("-- " + ", ".join(filter(None, words)), style="dim", soft_wrap=True)
+        if private:
+            self._console.print(f"-- private: {one_line(private)}", style="magenta", soft_wrap=True)

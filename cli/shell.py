@@ -1,0 +1,152 @@
+"""`tvsnap shell`: walk into any state of any rollout."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import context, options
+from .exec import print_output
+
+if TYPE_CHECKING:
+    from tvsnap.backends.base import Sandbox
+
+HELP = options.help_text(
+    """Open an interactive shell in a fork of a state.
+
+It is as it was then: files, processes, variables, cwd. Ctrl-] leaves. The state stays as it is. With --keep, what was
+done in the fork becomes a new branch below it, of which no rollout knows. Without a terminal, commands are read from
+standard input, a line each.
+
+\b
+Examples:
+  tvsnap shell 3fa9c1
+  tvsnap shell 3fa9c1 --keep          ends by printing the new state
+  echo 'git log --oneline' | tvsnap shell 3fa9c1~2
+""",
+    s0="",
+    s1="",
+    s2="",
+    s3="no such state, or a prefix that fits several",
+    s5="",
+)
+DETACH = 0x1D  # Ctrl-]
+CHUNK = 65536
+LINE_TIMEOUT = 3600.0  # seconds for a command read from standard input
+TRANSCRIPT_LIMIT = 1024 * 1024
+RESET = b"\x1b[0m\x1b[?25h\x1b[?1l\x1b[?1000l\x1b[?2004l\x1b[?1049l"
+"""Puts a terminal in order that a program in the sandbox may have left otherwise."""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("shell", help=HELP)(shell)
+
+
+def shell(
+    state: options.StateName,
+    keep: Annotated[bool, typer.Option("--keep", help="Record what was done as a new branch.")] = False,
+    task: Annotated[str, typer.Option("--task", metavar="TASK", help="With --keep: the task that it belongs to.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print what --keep recorded as JSON.")] = False,
+    home: options.Home = None,
+    backend: options.Backend = options.DEFAULT_BACKEND,
+) -> None:
+    kept = None
+    with context.open_cache(home, backend) as cache:
+        found = cache.graph.resolve(state)
+        if keep:
+            with cache.resume(found.hash, task=task, label="shell") as rollout:
+                transcript = _session(rollout.sandbox(), found.hash, quiet=as_json)
+                kept = rollout.keep("shell", transcript.decode("utf-8", "replace").replace("\r\n", "\n"))
+        else:
+            with cache.materialise(found.hash, context.warn_of_difference(found.hash)) as sandbox:
+                _session(sandbox, found.hash, quiet=as_json)
+    if as_json:
+        context.print_json({"state": found.hash, "kept": kept})
+    elif kept == found.hash:
+        typer.echo("nothing was changed, so there is nothing to keep", err=True)
+    elif kept is not None:
+        typer.echo(kept)
+
+
+def _session(sandbox: Sandbox, state: str, *, quiet: bool) -> bytes:
+    """Lets a person, or what standard input holds, work in a sandbox; returns the transcript."""
+    if context.is_terminal():
+        typer.echo(f"a fork of state {state[:12]}; Ctrl-] leaves it", err=True)
+        return _interact(sandbox)
+    return _read_commands(sandbox, quiet=quiet)
+
+
+def _read_commands(sandbox: Sandbox, *, quiet: bool) -> bytes:
+    """Runs the lines of standard input; returns the transcript."""
+    transcript = bytearray()
+    for line in typer.get_text_stream("stdin"):
+        outcome = sandbox.run(line.rstrip("\n"), timeout=LINE_TIMEOUT)
+        transcript += f"$ {line}".encode("utf-8", "replace") + outcome.output
+        if not quiet:
+            print_output(outcome.output)
+    return bytes(transcript[-TRANSCRIPT_LIMIT:])
+
+
+def _interact(sandbox: Sandbox) -> bytes:
+    """Joins this terminal to the sandbox's until the person leaves or its shell ends; returns the transcript."""
+    columns, rows = shutil.get_terminal_size()
+    transcript = bytearray()
+    with contextlib.closing(sandbox.attach(columns, rows)) as stream, _raw_terminal():
+        stream.setblocking(True)
+        for data in _exchange(stream):
+            transcript += data
+            del transcript[:-TRANSCRIPT_LIMIT]
+    return bytes(transcript)
+
+
+def _exchange(stream: socket.socket) -> Iterator[bytes]:
+    """Carries bytes both ways, yielding those that came from the sandbox."""
+    keyboard, screen = sys.stdin.fileno(), sys.stdout.fileno()
+    while True:
+        ready, _, _ = select.select([keyboard, stream], [], [])
+        if stream in ready:
+            try:
+                data = stream.recv(CHUNK)
+            except OSError:
+                return
+            if not data:
+                return
+            _write(screen, data)
+            yield data
+        if keyboard in ready:
+            typed = os.read(keyboard, CHUNK)
+            before, leave, _ = typed.partition(bytes([DETACH]))
+            with contextlib.suppress(OSError):
+                stream.sendall(before)
+            if leave or not typed:
+                return
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+@contextlib.contextmanager
+def _raw_terminal() -> Iterator[None]:
+    """A block in which each key goes through as it is typed."""
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed ahead is kept
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        _write(sys.stdout.fileno(), RESET + b"\r\n")

@@ -1,0 +1,219 @@
+"""`tvsnap show`: one state, with all that is known of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import context, options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tvsnap.graph import Edge, RootInfo, Snapshot, State
+
+HELP = options.help_text(
+    """Show one state: how it came about, output, snapshot.
+
+Prints the calls that led to it, the last one's output, what its snapshot captures, and what was called in it.
+
+\b
+Examples:
+  tvsnap show 3fa9c1
+  tvsnap show 3fa9c1~2 --output     the whole output of the call two steps up
+""",
+    s0="",
+    s2="",
+    s3="no such state, or a prefix that fits several",
+)
+LINES_SHOWN = 20
+LINEAGE_SHOWN = 30
+CALLS_SHOWN = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("show", help=HELP)(show)
+
+
+def show(
+    state: options.StateName,
+    output: Annotated[bool, typer.Option("--output", help="Print the whole output, and nothing else.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Cut and fold nothing.")] = False,
+    as_json: options.AsJson = False,
+    home: options.Home = None,
+) -> None:
+    from .text import visible
+
+    with context.open_graph(home) as graph:
+        found = graph.resolve(state)
+        lineage = graph.lineage(found.hash)
+        made = graph.out_edges(found.hash)
+        snapshots = [snapshot for snapshot in graph.snapshots() if snapshot.state == found.hash]
+        root = next(root for root in graph.roots() if root.hash == found.root)
+    if as_json:
+        context.print_json(_data(found, root, lineage, made, snapshots))
+    elif output:
+        text = lineage[-1].result.output if lineage else ""
+        typer.echo(visible(text), nl=bool(text) and not text.endswith("\n"))
+    else:
+        _View(context.console(), everything=everything).print(found, root, lineage, made, snapshots)
+
+
+class _View:
+    def __init__(self, console: Console, *, everything: bool) -> None:
+        self._console = console
+        self._everything = everything
+
+    def print(
+        self, state: State, root: RootInfo, lineage: list[Edge], made: list[Edge], snapshots: list[Snapshot]
+    ) -> None:
+        from .text import ago, count, one_line
+
+        self._title(f"state {state.hash}")
+        salt = f", salt {one_line(root.salt)}" if root.salt else ""
+        self._field(
+            "image", f"{one_line(root.image_name)} ({root.image_digest[:12]}), environment {root.environment}{salt}"
+        )
+        self._field("reached", f"{ago(state.created)}, {count(state.depth, 'call')} from its root {root.hash[:12]}")
+        if state.private:
+            self._field("private", one_line(state.private), "magenta")
+        self._snapshots(snapshots)
+        if lineage:
+            self._lineage(lineage)
+            self._last_call(lineage[-1])
+        self._made_here(state, made)
+
+    def _title(self, text: str) -> None:
+        self._console.print(text, style="bold", soft_wrap=True)
+
+    def _field(self, label: str, text: str, style: str = "") -> None:
+        from rich.text import Text
+
+        line = Text(f"{label:<12}", "dim")
+        line.append(text, style)
+        self._console.print(line, soft_wrap=True)
+
+    def _snapshots(self, snapshots: list[Snapshot]) -> None:
+        from .text import ago, count, one_line, seconds, size
+
+        if not snapshots:
+            self._field("snapshot", "none: rebuilt by replay when it is needed")
+        for snapshot in snapshots:
+            captures = snapshot.captures
+            what = [name for name in ("files", "processes", "shell") if getattr(captures, name)]
+            self._field(
+                "snapshot",
+                f"{size(snapshot.size)} of {' and '.join([', '.join(what[:-1]), what[-1]] if what[1:] else what)},"
+                f" taken {ago(snapshot.created)} in {seconds(snapshot.checkpoint_s)} ({snapshot.backend})",
+                "cyan",
+            )
+            forks = count(snapshot.forks, "fork")
+            if snapshot.fork_s is not None:
+                forks += f", the latest took {seconds(snapshot.fork_s)}"
+            self._field("", forks)
+            for process in snapshot.processes:
+                self._field("process", one_line(process))
+
+    def _lineage(self, lineage: list[Edge]) -> None:
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        from .text import TIMES, call_line, cut, seconds
+
+        self._console.print("\nlineage", style="bold")
+        folded = 0 if self._everything else max(0, len(lineage) - LINEAGE_SHOWN)
+        for number, edge in enumerate(lineage, 1):
+            if 5 < number <= 5 + folded:
+                if number == 6:
+                    self._console.print(f"      ⋮ {folded} more (--all)", style="dim")
+                continue
+            line = Text(f"{number:4}  ", "dim")
+            line.append(edge.next_state[:8] + "  ", "yellow")
+            room = self._console.width - line.cell_len - 14
+            text = call_line(edge.call) if self._everything else cut(call_line(edge.call), room)
+            line.append(text + " " * max(0, room - cell_len(text)))
+            line.append(f" {seconds(edge.result.duration):>7}", "dim")
+            line.append(f" {TIMES}{edge.hits}".rjust(6) if edge.hits else "", "green")
+            self._console.print(line, soft_wrap=True)
+
+    def _last_call(self, edge: Edge) -> None:
+        from .text import call_text, count, first_lines, one_line, seconds, visible
+
+        result = edge.result
+        self._console.print("\ncall", style="bold")
+        text, more = first_lines(call_text(edge.call), 10**9 if self._everything else LINES_SHOWN)
+        self._console.print(text + (f"\n… {count(more, 'more line')} (--all)" if more else ""), soft_wrap=True)
+        words = ["timed out"] if result.timed_out else []
+        words += [f"exit {result.exit_code}"] if result.exit_code is not None else []
+        words += [f"took {seconds(result.duration)}", f"answered {count(edge.hits, 'later call')}"]
+        words += ["output cut in the middle"] if result.truncated else []
+        self._console.print("-- " + ", ".join(words), style="dim", soft_wrap=True)
+        if edge.reason:
+            kind = "not deterministic" if not edge.deterministic else "not shared"
+            self._console.print(f"-- {kind}: {one_line(edge.reason)}", style="magenta", soft_wrap=True)
+        self._console.print("\noutput", style="bold")
+        text, more = first_lines(result.output, 10**9 if self._everything else LINES_SHOWN)
+        self._console.print(visible(text) if text else "(none)", soft_wrap=True)
+        if more:
+            self._console.print(f"… {count(more, 'more line')} (--output)", style="dim")
+
+    def _made_here(self, state: State, made: list[Edge]) -> None:
+        from rich.text import Text
+
+        from .text import TIMES, call_line, count, cut
+
+        if not made:
+            return
+        self._console.print(f"\n{count(len(made), 'call')} made here", style="bold")
+        shown = made if self._everything else made[:CALLS_SHOWN]
+        for edge in shown:
+            line = Text("  ")
+            line.append(edge.next_state[:8] if edge.changed else "= same  ", "yellow" if edge.changed else "dim")
+            tail = f"  {TIMES}{edge.hits}" if edge.hits else ""
+            line.append("  " + cut(call_line(edge.call), self._console.width - 12 - len(tail)))
+            line.append(tail, "green")
+            self._console.print(line, soft_wrap=True)
+        if len(made) > len(shown):
+            self._console.print(f"  … {len(made) - len(shown)} more (--all)", style="dim")
+
+
+def edge_data(edge: Edge, *, output: bool) -> dict[str, Any]:
+    """Returns a recorded call as plain JSON, with its output if that is wanted."""
+    result = edge.result
+    data = {
+        "id": edge.id,
+        "state": edge.state,
+        "next_state": edge.next_state,
+        "name": edge.call.name,
+        "arguments": dict(edge.call.arguments),
+        "timeout": edge.timeout,
+        "exit_code": result.exit_code,
+        "duration": result.duration,
+        "timed_out": result.timed_out,
+        "blocked": result.blocked,
+        "truncated": result.truncated,
+        "deterministic": edge.deterministic,
+        "shared": edge.shared,
+        "reason": edge.reason,
+        "hits": edge.hits,
+        "created": edge.created,
+    }
+    return {**data, "output": result.output} if output else data
+
+
+def _data(
+    state: State, root: RootInfo, lineage: list[Edge], made: list[Edge], snapshots: list[Snapshot]
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        **asdict(state),
+        "state": state.hash,
+        "root": asdict(root),
+        "call": edge_data(lineage[-1], output=True) if lineage else None,
+        "lineage": [edge_data(edge, output=False) for edge in lineage],
+        "calls": [edge_data(edge, output=False) for edge in made],
+        "snapshots": [asdict(snapshot) for snapshot in snapshots],
+    }

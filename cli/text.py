@@ -1,0 +1,131 @@
+"""Text for terminals: what comes out of a sandbox made harmless, and quantities made readable."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tvsnap.calls import ToolCall
+
+NEWLINE = "⏎"
+ELLIPSIS = "…"
+TIMES = "\u00d7"
+
+_MAIN_ARGUMENTS = ("command", "what", "path", "keys", "query", "sql")
+"""The argument that says what a call does, for the tools that have one."""
+
+# What a terminal would act upon, and what makes text look other than it is: controls but for tab and line feed, marks
+# of writing direction, invisible separators, surrogates.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """Returns `text` with all that is no plain text shown as text: `^[` for escape, `\\x9b`, `\\u202e`."""
+    return _UNSAFE.sub(_show, text)
+
+
+def _show(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return "^" + chr(code + 0x40)
+    if code == 0x7F:
+        return "^?"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def one_line(text: str) -> str:
+    """Returns `text` as one harmless line: line feeds as ⏎, tabs and runs of blanks as one blank."""
+    lines = re.sub(r"[ \t]+", " ", text.strip("\n")).replace("\n", NEWLINE)
+    return visible(lines).strip()
+
+
+def cut(text: str, width: int) -> str:
+    """Returns `text` cut to `width` cells of a terminal, ending in `…` if it was longer."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text
+    if width <= 1:
+        return ELLIPSIS[:width]
+    return set_cell_size(text, width - 1).rstrip() + ELLIPSIS
+
+
+def first_lines(text: str, limit: int) -> tuple[str, int]:
+    """Returns the first `limit` lines of `text`, and how many more there are."""
+    lines = text.splitlines()
+    return "\n".join(lines[:limit]), max(0, len(lines) - limit)
+
+
+def seconds(value: float) -> str:
+    """Returns a duration as people say it: `34 µs`, `12 ms`, `2.1 s`, `3m 05s`, `2h 10m`."""
+    if value < 0:
+        return "-" + seconds(-value)
+    if value < 0.0009995:
+        return f"{value * 1e6:.0f} µs"
+    if value < 0.9995:
+        return f"{value * 1e3:.1f} ms" if value < 0.00995 else f"{value * 1e3:.0f} ms"
+    if value < 9.95:
+        return f"{value:.1f} s"
+    if value < 99.5:
+        return f"{value:.0f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 100:
+        return f"{minutes}m {rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m"
+
+
+def size(value: float) -> str:
+    """Returns a number of bytes as people say it, in powers of 1024: `812 B`, `4.0 kB`, `1.2 MB`, `34 GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 999.5:
+            return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 9.95 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TB"
+
+
+def ago(then: float) -> str:
+    """Returns a moment, given in seconds since the epoch, as people say it: `3 min ago`, `2025-08-07 20:46`."""
+    age = time.time() - then
+    if age < 60:
+        return "just now"
+    if age < 3600:
+        return f"{age / 60:.0f} min ago"
+    if age < 24 * 3600:
+        return f"{age / 3600:.0f} h ago"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(then))
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Returns a number with its noun: `1 call`, `1,659 calls`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def percent(part: float, whole: float) -> str:
+    """Returns a share: `93.1 %`; `-` of nothing."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def call_line(call: ToolCall) -> str:
+    """Returns a tool call as one harmless line: the command of `bash`, else the tool's name and its arguments."""
+    arguments = dict(call.arguments)
+    main = next((arguments.pop(name) for name in _MAIN_ARGUMENTS if isinstance(arguments.get(name), str)), None)
+    words = [] if call.name == "bash" else [call.name]
+    if main is not None:
+        words.append(one_line(main))
+    words += [f"{name}={one_line(str(value))}" for name, value in sorted(arguments.items())]
+    return visible(" ".join(words)) or call.name
+
+
+def call_text(call: ToolCall) -> str:
+    """Returns a tool call in full, harmless, over as many lines as it has."""
+    arguments = dict(call.arguments)
+    if call.name == "bash" and set(arguments) == {"command"}:
+        return visible(str(arguments["command"]))
+    lines = [f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in arguments.items()]
+    return visible("\n".join([call.name, *lines]))

@@ -1,0 +1,273 @@
+"""The command line as a whole: help, errors as one line with the right status, options before and after the verb."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli import completion, main
+from cli.main import VERBS, make_app
+from tests.unit.cache_helpers import BUSY
+from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
+from tvsnap.errors import InfrastructureError, MachineLacks
+
+ROOT = Path(__file__).parents[2]
+OPEN_A_CACHE = ("replay", "run", "diff", "shell", "exec", "verify", "gc", "forget", "demo")
+
+
+@pytest.fixture
+def tvsnap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return make_command_line(tmp_path, monkeypatch)
+
+
+def test_help_lists_every_verb(tvsnap: CommandLine) -> None:
+    text = tvsnap("--help").stdout
+    for verb, words in VERBS.items():
+        assert f"  {verb} " in text
+        assert words in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("doctor", "image")])
+def test_help_of_a_verb(tvsnap: CommandLine, verb: str) -> None:
+    text = tvsnap(verb, "--help").stdout
+    assert VERBS[verb].split(":")[0].rstrip(".") in " ".join(text.split())
+    assert "Exit status:\n    0 " in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "--json" in text
+    assert "--home DIR" in text
+    assert ("--backend NAME" in text) == (verb in OPEN_A_CACHE)
+
+
+def test_help_needs_no_heavy_import() -> None:
+    script = "import sys; from cli.main import make_app; make_app()(['--help'], standalone_mode=False)"
+    script += "; print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(eval(done.stdout.splitlines()[-1]))
+    assert not loaded & {"rich.console", "tvsnap.cache", "tvsnap.graph", "tvsnap.backends.local", "yaml", "pyte"}
+
+
+def test_version(tvsnap: CommandLine) -> None:
+    assert tvsnap("--version").stdout.startswith("tvsnap 0.")
+
+
+def test_nothing_asked_for(tvsnap: CommandLine) -> None:
+    assert "Verbs:" in tvsnap(status=2).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tre"], "No such command 'tre'"),
+        (["tree", "--nope"], "No such option: --nope"),
+        (["tree", "--depth", "x"], "'--depth'"),
+        (["replay"], "Missing argument 'FILE'"),
+        (["replay", "x", "--parallel", "0"], "'--parallel'"),
+        (["replay", "x", "--timeout", "-3"], "'--timeout'"),
+        (["show"], "Missing argument 'STATE'"),
+        (["gc", "--keep-bytes", "lots"], '"lots" is no size'),
+        (["forget"], "give one of STATE, --task and --image"),
+        (["run", "terminal", "--policy", "lavish", "-c", "ls"], 'policy "lavish" not found'),
+        (["run", "terminal", "--tool", "bash", "--args", "{"], "no JSON"),
+        (["run", "terminal", "--tool", "bash", "--args", "[]"], "must be a JSON object"),
+        (["run", "terminal", "--tool", "bsh"], 'unknown tool "bsh"'),
+        (["run", "terminal", "--tool", "bash", "--args", '{"comand": "ls"}'], 'argument "command" is missing'),
+        (["run", "terminal", "--backend", "nope", "-c", "ls"], 'backend "nope" not found'),
+        (["show", "xyz"], "names no state"),
+        (["show", "abc"], "too short"),
+    ],
+)
+def test_bad_usage(tvsnap: CommandLine, arguments: list[str], said: str) -> None:
+    assert said in tvsnap.error(*arguments, status=2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "termnal", "-c", "ls"],
+        ["show", "abcdef"],
+        ["exec", "abcdef", "ls"],
+        ["shell", "abcdef"],
+        ["diff", "abcdef", "123456"],
+        ["tree", "abcdef"],
+        ["tree", "--task", "nope"],
+        ["tree", "--image", "nope"],
+        ["verify", "--task", "nope"],
+        ["forget", "abcdef", "--yes"],
+        ["forget", "--task", "nope", "--yes"],
+        ["forget", "--image", "nope", "--yes"],
+    ],
+)
+def test_what_is_not_there(tvsnap: CommandLine, arguments: list[str]) -> None:
+    message = tvsnap.error(*arguments, status=3)
+    assert any(word in message for word in arguments[1:]), message
+
+
+def test_a_missing_image_is_named_with_those_there_are(tvsnap: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "rollouts.jsonl"
+    file.write_text(rollout_line("ls"))
+    assert tvsnap.error("replay", str(file), "--image", "termnal", status=3) == (
+        'image "termnal" not found; have: terminal'
+    )
+
+
+def test_a_prefix_that_fits_two_states(tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    roots = iter(("abcd" + "0" * 60, "abcd" + "1" * 60))
+    monkeypatch.setattr("tvsnap.cache.root_state", lambda **_: next(roots))
+    for salt in ("a", "b"):
+        tvsnap("run", "terminal", "-c", "echo", "--salt", salt)
+    for verb in (["show"], ["tree"], ["exec"], ["shell"], ["diff", "abcd"], ["forget", "--yes"]):
+        message = tvsnap.error(*verb, "abcd", *(["ls"] if verb == ["exec"] else []), status=3)
+        assert "abcd00000000" in message
+        assert "abcd11111111" in message
+        assert "give more digits" in message
+
+
+def test_a_data_directory_without_rights(tvsnap: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert "is no directory" in tvsnap.error("tree", "--home", str(file), status=2)
+    for arguments in (["tree"], ["stats"], ["run", "terminal", "-c", "ls"], ["gc"]):
+        message = tvsnap.error(*arguments, "--home", "/proc/nowhere", status=5)
+        assert "/proc/nowhere" in message
+        assert "--home" in message
+
+
+def test_a_machine_that_lacks_what_is_needed(tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(home: Path, owner: str) -> None:
+        raise MachineLacks("CRIU 4.2 or newer is needed (tvsnap doctor)")
+
+    monkeypatch.setitem(__import__("tvsnap.backends").backends._FACTORIES, "fake", lacks)
+    for arguments in (["run", "terminal", "-c", "ls"], ["verify"], ["gc"], ["forget", "--task", "x"]):
+        assert tvsnap.error(*arguments, status=5) == "CRIU 4.2 or newer is needed (tvsnap doctor)"
+
+
+def test_an_infrastructure_failure(tvsnap: CommandLine) -> None:
+    tvsnap.backend.faults.fail("start", InfrastructureError("no more sandboxes"))
+    assert tvsnap.error("run", "terminal", "-c", "ls", status=1) == "no more sandboxes"
+
+
+def test_a_mistake_of_ours_is_one_line_too(tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    tvsnap.backend.faults.fail("start", ZeroDivisionError("oh"), times=2)
+    message = tvsnap.error("run", "terminal", "-c", "ls", status=1)
+    assert message == "internal error: ZeroDivisionError: oh (TVSNAP_DEBUG=1 shows where)"
+    monkeypatch.setenv("TVSNAP_DEBUG", "1")
+    result = CliRunner().invoke(make_app(), ["run", "terminal", "-c", "ls"])
+    assert "Traceback" in result.stderr
+    assert result.exit_code == 1
+
+
+def test_messages_act_upon_no_terminal(tvsnap: CommandLine) -> None:
+    message = tvsnap.error("tree", "--task", "a\x1b[31mb", status=3)
+    assert "a^[[31mb" in message
+
+
+def test_options_before_the_verb_hold_for_it(tvsnap: CommandLine, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    tvsnap("--home", str(other), "run", "terminal", "-c", "echo x > f")
+    assert (other / "tvsnap.db").exists()
+    assert not (tvsnap.home / "tvsnap.db").exists()
+    assert os.environ["TVSNAP_HOME"] == str(tvsnap.home)
+    assert "echo x" in tvsnap("tree", "--home", str(other)).stdout
+    assert "nothing was recorded" in tvsnap("tree").stdout
+    assert "not found" in tvsnap.error("--backend", "nope", "run", "terminal", "-c", "ls", status=2)
+
+
+def test_completion_offers_what_is_there(tvsnap: CommandLine) -> None:
+    state = tvsnap.rollout("echo x > f", task="fix-git")[0]["state"]
+    assert completion.tasks("fix") == ["fix-git"]
+    assert completion.tasks("other") == []
+    offered = dict(completion.states(state[:4]))
+    assert "echo x > f" in offered[state[:12]]
+    assert completion.images("") == []
+
+
+def test_completion_is_quiet_where_nothing_is(tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert completion.tasks("") == []
+    assert not (tvsnap.home / "tvsnap.db").exists()
+    monkeypatch.setenv("TVSNAP_HOME", "/proc/nowhere")
+    assert completion.tasks("") == completion.states("") == completion.images("") == []
+
+
+def test_a_closed_pipe_is_no_error(tvsnap: CommandLine) -> None:
+    tvsnap.rollout(*(f"echo {number} > f" for number in range(50)))
+    script = "from cli.main import main; main()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, "tree", "--all"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.close()
+    assert child.stderr.read() == b""
+    child.wait(20)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    home, file = tmp_path / "home", tmp_path / "rollouts.jsonl"
+    file.write_text(rollout_line("echo x > f", "hang"))
+    script = f"""
+import sys, time
+sys.path.insert(0, {str(ROOT)!r})
+import tvsnap.backends
+from cli import context
+from cli.main import main
+from tests.fakes.backend import FakeBackend
+from tests.unit.cache_helpers import FakeImages
+from tvsnap.errors import SandboxDied
+
+def hang(sandbox, command):
+    while command == "hang" and sandbox.id in sandbox.backend.live:
+        time.sleep(0.01)
+    if command == "hang":
+        raise SandboxDied("it was closed")
+
+tvsnap.backends._FACTORIES["fake"] = lambda home, owner: FakeBackend(hooks={{"run": hang}})
+context.open_images = lambda home: FakeImages()
+main()
+"""
+    outputs = tmp_path / "outputs.jsonl"
+    arguments = ["replay", str(file), "--image", "terminal", "--timeout", "600", "--outputs", str(outputs)]
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, "--backend", "fake", "--home", str(home), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 20
+    while not outputs.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(1.0)
+    child.send_signal(number)
+    stdout, stderr = child.communicate(timeout=30)
+    assert child.returncode == status, stderr
+    assert "Traceback" not in stderr
+    assert not list((home / "run" / "owners").iterdir())
+    if number == signal.SIGINT:
+        assert "interrupted: this is what was done so far" in stdout
+        assert [json.loads(line)["index"] for line in outputs.read_text().splitlines()] == [0]
+
+
+def test_busy_is_a_command_that_times_out(tvsnap: CommandLine) -> None:
+    calls = tvsnap.json("run", "terminal", "-c", BUSY, "--timeout", "2")["calls"]
+    assert calls[0]["timed_out"] is True
+    assert calls[0]["private"].startswith("timed out after 2 s")
+
+
+def test_every_verb_is_wired() -> None:
+    app = make_app()
+    assert set(VERBS) <= {path.stem for path in Path(main.__file__).parent.glob("*.py")}
+    for verb in VERBS:
+        assert CliRunner().invoke(app, [verb, "--help"]).exit_code == 0
