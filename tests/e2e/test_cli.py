@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,12 @@ class Line:
         self.salt = salt
 
     def __call__(
-        self, *arguments: str, status: int = 0, stdin: str = "", **environment: str
+        self, *arguments: str, status: int = 0, without: Mapping[str, str] = {}
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [TVSNAP, *arguments],
-            env={**self.environment, **environment},
-            input=stdin,
+            env={**self.environment, **without},
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=120,
@@ -54,8 +54,8 @@ class Line:
         assert "Traceback" not in done.stderr
         return done
 
-    def json(self, *arguments: str, **options: Any) -> Any:
-        return json.loads(self(*arguments, "--json", **options).stdout)
+    def json(self, *arguments: str, without: Mapping[str, str] = {}) -> Any:
+        return json.loads(self(*arguments, "--json", without=without).stdout)
 
     def rollout(self, *commands: str) -> list[dict[str, Any]]:
         options = [word for command in commands for word in ("-c", command)]
@@ -219,6 +219,7 @@ class Terminal:
     def __init__(self, environment: dict[str, str], *arguments: str) -> None:
         self.shown = ""
         self.ended = False
+        self._waited_for = 0
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
             os.execve(TVSNAP, [str(TVSNAP), *arguments], {**environment, "TERM": "xterm", "NO_COLOR": "1"})
@@ -235,25 +236,34 @@ class Terminal:
         os.write(self.descriptor, text.encode())
 
     def wait_for(self, text: str, seconds: float = 20.0) -> None:
+        """Waits until the terminal has shown a text after what was waited for before."""
         deadline = time.monotonic() + seconds
-        while text not in self.shown:
+        while text not in self.shown[self._waited_for :]:
             assert time.monotonic() < deadline, f"{text!r} never came: {self.shown!r}"
-            if select.select([self.descriptor], [], [], 0.1)[0]:
-                try:
-                    data = os.read(self.descriptor, 65536)
-                except OSError:
-                    data = b""
-                assert data, f"it ended before {text!r} came: {self.shown!r}"
-                self.shown += data.decode("utf-8", "replace")
+            assert self._read(0.1), f"it ended before {text!r} came: {self.shown!r}"
+        self._waited_for = self.shown.index(text, self._waited_for) + len(text)
 
-    def end(self) -> int:
-        """Reads what is still shown; returns the exit status."""
-        with contextlib.suppress(OSError):
-            while data := os.read(self.descriptor, 65536):
-                self.shown += data.decode("utf-8", "replace")
+    def end(self, seconds: float = 20.0) -> int:
+        """Waits until the command has ended; returns its exit status."""
+        deadline = time.monotonic() + seconds
+        while self._read(0.1):
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+                pytest.fail(f"it did not end: {self.shown!r}")
         os.close(self.descriptor)
         self.ended = True
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def _read(self, seconds: float) -> bool:
+        """Reads what is shown within some time; returns whether there may be more."""
+        if select.select([self.descriptor], [], [], seconds)[0]:
+            try:
+                data = os.read(self.descriptor, 65536)
+            except OSError:
+                return False
+            self.shown += data.decode("utf-8", "replace")
+            return bool(data)
+        return True
 
 
 def test_a_shell_in_a_state(tvsnap: Line) -> None:
@@ -261,7 +271,7 @@ def test_a_shell_in_a_state(tvsnap: Line) -> None:
     with Terminal(tvsnap.environment, "shell", state, "--keep") as terminal:
         terminal.wait_for("Ctrl-] leaves it")
         terminal.type("echo $A $PWD $(jobs -r | wc -l)\n")
-        terminal.wait_for("\n5 /tmp 1\r\n")
+        terminal.wait_for("5 /tmp 1\r\n")
         terminal.type("B=78; touch kept\n")
         terminal.type("stty -a | head -n 1; echo done $((B + 1))\n")
         terminal.wait_for("done 79")
@@ -287,29 +297,32 @@ def test_a_rollout_typed_at_a_prompt(tvsnap: Line) -> None:
         terminal.type("X=6; echo $((X * 7))\n")
         terminal.wait_for("\n42\r\n")
         terminal.wait_for("executed, exit 0")
+        terminal.wait_for("> ")
         terminal.type("sleep 100\n")
         time.sleep(1.0)
         terminal.type("\x03")
         terminal.wait_for("the call was given up")
         terminal.type(":bsh\n")
         terminal.wait_for('unknown tool "bsh"')
+        terminal.wait_for("> ")
         terminal.type("printf '\\033[31m'; echo $X\n")
         terminal.wait_for("^[[31m6\r\n")
+        terminal.wait_for("> ")
         terminal.type("\x04")
         assert terminal.end() == 0
     assert leftovers(Path(tvsnap.environment["TVSNAP_HOME"])) == []
 
 
 def test_a_machine_without_criu(tvsnap: Line) -> None:
-    message = tvsnap("run", "terminal", "-c", "ls", status=5, TVSNAP_CRIU="/nowhere").stderr
+    message = tvsnap("run", "terminal", "-c", "ls", status=5, without={"TVSNAP_CRIU": "/nowhere"}).stderr
     assert message.count("\n") == 1
     assert "CRIU" in message
     assert "doctor" in message
     options = ["run", "terminal", "--salt", tvsnap.salt, "-c", "echo x > f", "-c", "cat f"]
     lacking = {"TVSNAP_CRIU": "/nowhere", "TVSNAP_WITHOUT_CRIU": "1"}
-    assert [call["source"] for call in tvsnap.json(*options, **lacking)["calls"]] == ["executed"] * 2
-    state = tvsnap.json(*options, **lacking)["state"]
-    assert tvsnap("exec", state, "cat f", **lacking).stdout == "x\n", "rebuilt by replay"
+    assert [call["source"] for call in tvsnap.json(*options, without=lacking)["calls"]] == ["executed"] * 2
+    state = tvsnap.json(*options, without=lacking)["state"]
+    assert tvsnap("exec", state, "cat f", without=lacking).stdout == "x\n", "rebuilt by replay"
 
 
 def test_a_machine_without_btrfs(tvsnap: Line, tmp_path: Path) -> None:
@@ -317,11 +330,13 @@ def test_a_machine_without_btrfs(tvsnap: Line, tmp_path: Path) -> None:
     home.mkdir()
     (home / "images").symlink_to(Path(tvsnap.environment["TVSNAP_HOME"]) / "images")
     lacking = {"TVSNAP_NO_BTRFS": "1", "TVSNAP_HOME": str(home)}
-    message = tvsnap("run", "terminal", "-c", "ls", status=5, **lacking).stderr
+    message = tvsnap("run", "terminal", "-c", "ls", status=5, without=lacking).stderr
     assert message.count("\n") == 1
     assert "btrfs" in message
     assert leftovers(home) == []
     lacking["TVSNAP_STORAGE"] = "copy"
-    calls = tvsnap.json("run", "terminal", "--policy", "eager", "-c", "echo x > f", "-c", "sleep 9 & cat f", **lacking)
-    assert tvsnap("exec", calls["state"], "cat f; jobs -r | wc -l", **lacking).stdout == "x\n1\n"
+    calls = tvsnap.json(
+        "run", "terminal", "--policy", "eager", "-c", "echo x > f", "-c", "sleep 9 & cat f", without=lacking
+    )
+    assert tvsnap("exec", calls["state"], "cat f; jobs -r | wc -l", without=lacking).stdout == "x\n1\n"
     assert leftovers(home) == []

@@ -194,7 +194,9 @@ def test_completion_is_quiet_where_nothing_is(tvsnap: CommandLine, monkeypatch: 
     assert completion.tasks("") == []
     assert not (tvsnap.home / "tvsnap.db").exists()
     monkeypatch.setenv("TVSNAP_HOME", "/proc/nowhere")
-    assert completion.tasks("") == completion.states("") == completion.images("") == []
+    assert completion.tasks("") == []
+    assert completion.states("") == []
+    assert completion.images("") == []
 
 
 def test_a_closed_pipe_is_no_error(tvsnap: CommandLine) -> None:

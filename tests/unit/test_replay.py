@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.backend import FakeBackend
+from tests.fakes.backend import FakeBackend, FakeSandbox
 from tests.unit.cache_helpers import BUSY, FakeImages
 from tvsnap.cache import Cache
 from tvsnap.calls import ToolCall
@@ -112,8 +112,11 @@ def test_a_pass_begins_when_the_one_before_has_ended(cache: Cache) -> None:
 
 
 def test_rollouts_run_side_by_side_as_many_as_asked_for(cache: Cache, backend: FakeBackend) -> None:
+    def meet(sandbox: FakeSandbox | None, command: str) -> None:
+        together.wait(10)
+
     together = threading.Barrier(3)
-    backend.hooks["run"] = lambda sandbox, command: together.wait(10) and None
+    backend.hooks["run"] = meet
     report = replay(cache, [planned(name, f"echo {name}") for name in "abcdef"], parallel=3)
     assert not report.failed
 
@@ -201,4 +204,6 @@ def test_percentiles() -> None:
     assert Latency.of([]) == Latency(0, None, None)
     assert Latency.of([0.004]) == Latency(1, 4.0, 4.0)
     hundred = Latency.of(number / 1000 for number in range(1, 101))
-    assert (hundred.n, hundred.p50, hundred.p99) == (100, pytest.approx(50), pytest.approx(99))
+    assert hundred.n == 100
+    assert hundred.p50 == pytest.approx(50)
+    assert hundred.p99 == pytest.approx(99)

@@ -103,7 +103,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing.jsonl: No such file"):
+    with pytest.raises(UsageError, match=r"nothing\.jsonl: No such file"):
         read_rollouts([tmp_path / "nothing.jsonl"])
     with pytest.raises(UsageError, match="Is a directory"):
         read_rollouts([tmp_path])
