@@ -71,6 +71,10 @@ void finish_action(void) {
         if (action.kind == RUN) guest.out_shared = true;
         else leave_to_drain(action.output);
     }
+    if (action.kind == RUN) {
+        action.shell_lost |= guest.loss_untold;
+        guest.loss_untold = false;
+    }
     struct capture *c = &action.capture;
     int64_t duration = now_us() - action.started;
     answer(action.client, 'O', c->head.data, c->head.length);

@@ -90,6 +90,7 @@ struct guest {
     int report;        /* what it says of itself */
     int command;       /* a memory file: the command's text */
     unsigned sequence; /* of the command that it was given last: its reports name it */
+    bool loss_untold;    /* we ended it between two calls: the next one is told that its state is lost */
     struct buffer incoming; /* the report that is arriving */
     struct buffer dump;     /* the shell's state after its last call, */
     bool dump_ready;        /* unless it has done something since */

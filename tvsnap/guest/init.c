@@ -79,9 +79,10 @@ static void check_time(void) {
         finish_action();
         return;
     }
-    if (now - action.interrupted > INTERRUPT_GRACE_MS * 1000 && !action.reported) {
+    /* A shell that has reported is left to say its state, but not for ever: a forged report promises nothing. */
+    bool long_ago = now - action.interrupted > SHELL_GRACE_MS * 1000;
+    if (long_ago || (now - action.interrupted > INTERRUPT_GRACE_MS * 1000 && !action.reported)) {
         kill_new();
-        bool long_ago = now - action.interrupted > SHELL_GRACE_MS * 1000;
         if (action.kind == RUN && guest.shell) kill(guest.shell, long_ago ? SIGKILL : SIGINT);
     }
 }

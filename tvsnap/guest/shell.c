@@ -16,7 +16,11 @@
 /* The shell's ends; rc knows these numbers. */
 enum { SHELL_WAKE = 60, SHELL_REPORT = 61, SHELL_COMMAND = 62 };
 
-enum { TERMINAL_KEEP = 256 * 1024 };
+enum {
+    TERMINAL_KEEP = 256 * 1024,
+    HEADER_LIMIT = 48,             /* bytes of a report's first line */
+    REPORT_LIMIT = 8 * 1024 * 1024 /* bytes of a report; a shell that says more is ended */
+};
 
 /* A SIGINT that is on its way when the shell reports must find it still ours. */
 enum { SETTLE_US = 3000 };
@@ -49,6 +53,7 @@ void start_shell(void) {
     if (pipe2(wake, O_CLOEXEC) || pipe2(report, O_CLOEXEC)) die("pipe");
     guest.wake = wake[1];
     guest.report = report[0];
+    set_nonblocking(guest.wake);
     set_nonblocking(guest.report);
     guest.mode = SHELL_STARTING;
     guest.shell_started = now_us();
@@ -82,11 +87,18 @@ void start_shell(void) {
     die("/bin/bash");
 }
 
+/* Ends a shell that cannot be talked to any more. */
+static void give_shell_up(void) {
+    if (guest.shell) kill(guest.shell, SIGKILL);
+    guest.loss_untold = true;
+}
+
 /* Gives the waiting shell a command, or hands it to the terminal. */
 static void wake_shell(char what) {
     char line[32];
     int n = snprintf(line, sizeof line, "%c %u\n", what, guest.sequence);
-    write_all(guest.wake, line, (size_t)n);
+    /* Forged reports can have us fill the pipe. */
+    if (write(guest.wake, line, (size_t)n) < 0 && errno == EAGAIN) give_shell_up();
 }
 
 /* Hands the waiting shell the pending command, and an output that no job of an earlier one holds. */
@@ -122,43 +134,91 @@ void to_prompt(void) {
     }
 }
 
-/* The shell reports `S<status> <ran> <sequence>\n` the moment a command is done, then its state, ended by a NUL. */
+/* Length of the header, newline included, that `text` begins with; 0 if it may yet become one, -1 if it cannot. */
+static ssize_t header_length(const char *text, size_t length) {
+    for (size_t i = 0; i < length && i < HEADER_LIMIT; i++) {
+        if (i == 0 && text[i] != 'S') return -1;
+        if (text[i] == '\n') return (ssize_t)i + 1;
+        if (text[i] < ' ' || text[i] > '~') return -1;
+    }
+    return length < HEADER_LIMIT ? 0 : -1;
+}
+
+/* The command is done; its output has been written. */
+static void take_header(const char *text, size_t length) {
+    char line[HEADER_LIMIT + 1];
+    memcpy(line, text, length);
+    line[length] = 0;
+    if (guest.mode == SHELL_IDLE) guest.mode = SHELL_STARTING; /* it was interrupted while it waited */
+    int status, ran;
+    unsigned sequence;
+    if (sscanf(line, "S%d %d %u\n", &status, &ran, &sequence) != 3) return;
+    if (action.kind != RUN || !action.fed || action.reported || sequence != guest.sequence) return;
+    if (!ran && !action.timed_out) return;
+    action.reported = true;
+    action.exit_code = action.timed_out ? -1 : status;
+    if (!action.timed_out) finish_action();
+}
+
+/* The shell waits for what comes next. */
+static void take_state(const char *text, size_t length) {
+    release(&guest.dump);
+    append(&guest.dump, text, length);
+    guest.dump_ready = true;
+    guest.mode = SHELL_IDLE;
+    if (action.kind == RUN && action.timed_out) {
+        action.settled = now_us() + SETTLE_US;
+    } else if (action.kind == RUN && action.attempts < 3) { /* also when it was interrupted before it began */
+        feed_command();
+    } else if (action.kind == RUN) {
+        answer_text(action.client, 'E', "the shell could not open its output");
+        forget_action();
+    }
+    if (action.kind == KEYS || anyone_attached()) to_prompt();
+}
+
+/* The shell reports `S<status> <ran> <sequence>\n` the moment a command is done, then its state, ended by a NUL.
+ *
+ * Commands do not inherit the descriptor but can open it through /proc, so that anything may arrive. What cannot be
+ * a report is skipped; one read a turn, so that a flood of reports holds up nothing else. */
 void read_report(void) {
     char chunk[65536];
-    ssize_t n;
-    while ((n = read(guest.report, chunk, sizeof chunk)) > 0) append(&guest.incoming, chunk, (size_t)n);
+    ssize_t n = read(guest.report, chunk, sizeof chunk);
+    if (n == 0) { /* the shell was replaced (exec) or closed it: nothing will come, and poll would not stop saying so */
+        close(guest.report);
+        guest.report = -1;
+    }
+    if (n <= 0) return;
     struct buffer *b = &guest.incoming;
-    for (;;) {
-        char *line = b->length && b->data[0] == 'S' ? memchr(b->data, '\n', b->length) : NULL;
-        char *end;
-        if (line && guest.mode == SHELL_IDLE) guest.mode = SHELL_STARTING; /* it was interrupted while it waited */
-        int status, ran = 0;
-        unsigned sequence = 0;
-        bool reported = line && sscanf(b->data, "S%d %d %u\n", &status, &ran, &sequence) == 3;
-        if (reported && action.kind == RUN && action.fed && !action.reported && sequence == guest.sequence &&
-            (ran || action.timed_out)) {
-            action.reported = true;
-            action.exit_code = action.timed_out ? -1 : status;
-            if (!action.timed_out) finish_action();
+    append(b, chunk, (size_t)n);
+    size_t at = 0;
+    while (at < b->length) {
+        const char *text = b->data + at, *next, *end;
+        size_t left = b->length - at;
+        ssize_t header = header_length(text, left);
+        if (header == 0) break;
+        if (header < 0) {
+            next = memchr(text + 1, 'S', left - 1);
+            at = next ? (size_t)(next - b->data) : b->length;
+            continue;
         }
-        if (!line || !(end = memchr(line, 0, b->length - (size_t)(line - b->data)))) break;
-        release(&guest.dump);
-        append(&guest.dump, line + 1, (size_t)(end - line - 1));
-        guest.dump_ready = true;
-        guest.mode = SHELL_IDLE;
-        size_t used = (size_t)(end - b->data) + 1;
-        memmove(b->data, b->data + used, b->length - used);
-        b->length -= used;
-        if (!b->length) release(b);
-        if (action.kind == RUN && action.timed_out) {
-            action.settled = now_us() + SETTLE_US;
-        } else if (action.kind == RUN && action.attempts < 3) { /* also when it was interrupted before it began */
-            feed_command();
-        } else if (action.kind == RUN) {
-            answer_text(action.client, 'E', "the shell could not open its output");
-            forget_action();
-        }
-        if (action.kind == KEYS || anyone_attached()) to_prompt();
+        take_header(text, (size_t)header);
+        end = memchr(text + header, 0, left - (size_t)header);
+        if (!end) break;
+        take_state(text + header, (size_t)(end - text - header));
+        at = (size_t)(end - b->data) + 1;
+    }
+    if (at == b->length) {
+        release(b);
+    } else if (at) {
+        memmove(b->data, b->data + at, b->length - at);
+        b->length -= at;
+    }
+    if (b->length > REPORT_LIMIT) {
+        close(guest.report);
+        guest.report = -1;
+        release(b);
+        give_shell_up();
     }
 }
 
@@ -182,7 +242,7 @@ void read_terminal(void) {
 
 /* The shell is gone, with its state: whoever waits for it learns so, and another one is started. */
 void shell_ended(int status) {
-    bool was_running = guest.mode == SHELL_RUNNING || guest.mode == SHELL_STARTING;
+    bool was_running = guest.mode == SHELL_RUNNING || guest.mode == SHELL_STARTING || action.timed_out;
     read_report();
     guest.shell = 0;
     if (action.kind == RUN && was_running) {
