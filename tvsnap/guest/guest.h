@@ -82,7 +82,8 @@ struct guest {
     char **environment;
 
     /* the shell, and our ends of what joins us to it */
-    pid_t shell;
+    pid_t shell;        /* 0: it ended, and another is started at */
+    int64_t restart_at; /* this time */
     enum shell_mode mode;
     int64_t shell_started;
     int master;        /* its terminal */
@@ -168,7 +169,8 @@ uint64_t sleeping_time(void);
 /* shell.c */
 
 void make_output_fifo(void);
-void start_shell(void);
+bool start_shell(void);
+void restart_shell(void);
 void feed_command(void);
 void to_prompt(void);
 void read_report(void);

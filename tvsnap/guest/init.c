@@ -44,6 +44,7 @@ static void reap(void) {
 
 /* What the clock decides: keys that have had their effect, a call's timeout and what follows it. */
 static void check_time(void) {
+    if (!guest.shell && now_us() >= guest.restart_at) restart_shell();
     int64_t now = now_us();
     if (action.kind == NOTHING) return;
     if (action.kind == KEYS) {
@@ -67,14 +68,15 @@ static void check_time(void) {
         action.interrupted = now;
         if (action.kind == RUN) { /* first as Ctrl-C would, so that the shell abandons the whole command */
             signal_new(SIGINT);
-            kill(guest.shell, SIGINT);
+            if (guest.shell) kill(guest.shell, SIGINT);
         } else {
             kill_new();
         }
         return;
     }
-    if (action.settled) {
-        if (now < action.settled) return;
+    if (action.settled || (action.kind == RUN && !guest.shell)) {
+        if (guest.shell && now < action.settled) return;
+        if (!guest.shell) action.shell_lost = true;
         kill_new(); /* those that ignore SIGINT */
         finish_action();
         return;
@@ -90,12 +92,14 @@ static void check_time(void) {
 /* Milliseconds until check_time has something to do; -1 for never. */
 static int next_wakeup_ms(void) {
     int64_t now = now_us(), at;
-    if (action.kind == NOTHING) return -1;
-    if (action.kind == KEYS && action.pending.length) at = now + 1000;
+    if (action.kind == NOTHING) at = INT64_MAX;
+    else if (action.kind == KEYS && action.pending.length) at = now + 1000;
     else if (action.kind == KEYS) at = action.quiet_until < action.deadline ? action.quiet_until : action.deadline;
     else if (action.timed_out) at = action.settled ? action.settled : now + 10000;
     else if (!action.sampled) at = action.half < action.deadline ? action.half : action.deadline;
     else at = action.deadline;
+    if (!guest.shell && guest.restart_at < at) at = guest.restart_at;
+    if (at == INT64_MAX) return -1;
     return at <= now ? 0 : (int)((at - now + 999) / 1000);
 }
 
@@ -182,7 +186,7 @@ _Noreturn static void serve(char **argv) {
     sigaddset(&blocked, SIGCHLD);
     sigprocmask(SIG_BLOCK, &blocked, &open_mask);
     prepare(argv);
-    start_shell();
+    if (!start_shell()) die("shell");
     for (;;) {
         turn(&open_mask);
         reap(); /* always: a signal does not interrupt a ppoll that finds something ready */

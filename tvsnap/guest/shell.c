@@ -18,6 +18,7 @@ enum { SHELL_WAKE = 60, SHELL_REPORT = 61, SHELL_COMMAND = 62 };
 
 enum {
     TERMINAL_KEEP = 256 * 1024,
+    RESTART_US = 100000,           /* between two attempts to start a shell */
     HEADER_LIMIT = 48,             /* bytes of a report's first line */
     REPORT_LIMIT = 8 * 1024 * 1024 /* bytes of a report; a shell that says more is ended */
 };
@@ -34,36 +35,49 @@ void make_output_fifo(void) {
         if (chown(OUTPUT_PATH, guest.user.uid, guest.user.gid)) return;
 }
 
-void start_shell(void) {
-    int wake[2], report[2];
-    char name[64];
-    int number = 0, unlock = 0;
-    if (guest.master >= 0) close(guest.master);
-    if (guest.wake >= 0) close(guest.wake);
-    if (guest.report >= 0) close(guest.report);
+static void close_shell_ends(void) {
+    int *ends[] = {&guest.master, &guest.wake, &guest.report};
+    for (int i = 0; i < 3; i++) {
+        if (*ends[i] >= 0) close(*ends[i]);
+        *ends[i] = -1;
+    }
     release(&guest.incoming);
     guest.dump_ready = false;
-    guest.master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (guest.master < 0 || ioctl(guest.master, TIOCGPTN, &number) || ioctl(guest.master, TIOCSPTLCK, &unlock))
-        die("pty");
-    snprintf(name, sizeof name, "/dev/pts/%d", number);
-    struct winsize size = {.ws_row = guest.rows, .ws_col = guest.columns};
-    ioctl(guest.master, TIOCSWINSZ, &size);
-    set_nonblocking(guest.master);
-    if (pipe2(wake, O_CLOEXEC) || pipe2(report, O_CLOEXEC)) die("pipe");
-    guest.wake = wake[1];
-    guest.report = report[0];
-    set_nonblocking(guest.wake);
-    set_nonblocking(guest.report);
+}
+
+/* False, with errno, if the sandbox lacks a process or a terminal for it: commands may have used up either. */
+bool start_shell(void) {
+    int wake[2] = {-1, -1}, report[2] = {-1, -1};
+    char name[64];
+    int number = 0, unlock = 0;
+    close_shell_ends();
     guest.mode = SHELL_STARTING;
     guest.shell_started = now_us();
-    guest.shell = fork();
-    if (guest.shell < 0) die("fork");
-    if (guest.shell) {
-        close(wake[0]);
-        close(report[1]);
-        return;
+    guest.master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    bool ready = guest.master >= 0 && ioctl(guest.master, TIOCGPTN, &number) == 0 &&
+                 ioctl(guest.master, TIOCSPTLCK, &unlock) == 0 && pipe2(wake, O_CLOEXEC) == 0 &&
+                 pipe2(report, O_CLOEXEC) == 0;
+    guest.wake = wake[1];
+    guest.report = report[0];
+    struct winsize size = {.ws_row = guest.rows, .ws_col = guest.columns};
+    if (ready) ioctl(guest.master, TIOCSWINSZ, &size);
+    pid_t pid = ready ? fork() : -1;
+    if (pid) {
+        int error = errno;
+        if (wake[0] >= 0) close(wake[0]);
+        if (report[1] >= 0) close(report[1]);
+        guest.shell = pid > 0 ? pid : 0;
+        if (pid < 0) {
+            close_shell_ends();
+            errno = error;
+            return false;
+        }
+        set_nonblocking(guest.master);
+        set_nonblocking(guest.wake);
+        set_nonblocking(guest.report);
+        return true;
     }
+    snprintf(name, sizeof name, "/dev/pts/%d", number);
     setsid();
     int terminal = open(name, O_RDWR);
     if (terminal < 0) die(name);
@@ -240,7 +254,8 @@ void read_terminal(void) {
     }
 }
 
-/* The shell is gone, with its state: whoever waits for it learns so, and another one is started. */
+/* The shell is gone, with its state: whoever waits for it learns so. Another one is started once every process that
+ * ended with it is reaped: until then they count against the sandbox's limit. */
 void shell_ended(int status) {
     bool was_running = guest.mode == SHELL_RUNNING || guest.mode == SHELL_STARTING || action.timed_out;
     read_report();
@@ -259,8 +274,14 @@ void shell_ended(int status) {
     for (int i = 0; i < MAX_CLIENTS; i++)
         if (guest.attached[i]) drop_client(i);
     bool hasty = guest.mode == SHELL_STARTING && now_us() - guest.shell_started < 1000000;
-    if (hasty) usleep(100000); /* an image whose bash cannot start must not make us spin */
-    start_shell();
+    guest.restart_at = now_us() + (hasty ? RESTART_US : 0); /* an image whose bash cannot start must not make us spin */
+    close_shell_ends();
+    guest.mode = SHELL_STARTING;
+}
+
+/* Starts the shell that is due; later, if it cannot be started now. */
+void restart_shell(void) {
+    if (!start_shell()) guest.restart_at = now_us() + RESTART_US;
 }
 
 bool shell_has_terminal(void) {
