@@ -24,8 +24,8 @@ void become_ordinary(void) {
 /* fields: timeout, limit, user, cwd ("" for the image's, "." for the shell's), stdin, argc, argv..., env... */
 void start_exec(int client, struct field *f, int count) {
     int out[2], in[2];
-    int argc = (int)number_of(f[5]);
-    if (argc < 1 || 6 + argc > count) {
+    int argc = (int)number_of(f[5], INT_MAX);
+    if (argc < 1 || argc > count - 6) {
         answer_text(client, 'E', "malformed request");
         return;
     }
@@ -38,7 +38,7 @@ void start_exec(int client, struct field *f, int count) {
         return;
     }
     if (pipe2(out, O_CLOEXEC) || pipe2(in, O_CLOEXEC)) die("pipe");
-    begin_action(EXEC, client, number_of(f[0]), (size_t)number_of(f[1]));
+    begin_action(EXEC, client, number_of(f[0], MAX_TIME_US), (size_t)number_of(f[1], MAX_OUTPUT));
     remember_processes();
     pid_t pid = fork();
     if (pid < 0) {

@@ -24,6 +24,10 @@
 
 enum { MAX_CLIENTS = 8, MAX_DRAINS = 64 };
 
+/* What a request may ask for at most: ten years, and bytes of output. */
+#define MAX_TIME_US (10LL * 366 * 86400 * 1000000)
+#define MAX_OUTPUT (1LL << 30)
+
 /* basics.c */
 
 /* Bytes in memory of their own; all zero is an empty one. */
@@ -201,7 +205,7 @@ bool anyone_attached(void);
 void answer(int client, char type, const void *data, size_t length);
 void answer_text(int client, char type, const char *format, ...) __attribute__((format(printf, 3, 4)));
 char *text_of(struct field f);
-int64_t number_of(struct field f);
+int64_t number_of(struct field f, int64_t most);
 
 /* confine.c */
 

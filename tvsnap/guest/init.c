@@ -100,7 +100,8 @@ static int next_wakeup_ms(void) {
     else at = action.deadline;
     if (!guest.shell && guest.restart_at < at) at = guest.restart_at;
     if (at == INT64_MAX) return -1;
-    return at <= now ? 0 : (int)((at - now + 999) / 1000);
+    int64_t wait = at <= now ? 0 : (at - now + 999) / 1000;
+    return wait < 3600000 ? (int)wait : 3600000; /* more would not fit */
 }
 
 static void on_child(int signal) { (void)signal; } /* its arrival ends ppoll, that is all */

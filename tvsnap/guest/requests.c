@@ -12,6 +12,8 @@
 #include <termios.h>
 #include <unistd.h>
 
+enum { MAX_FIELDS = 4096, MAX_REQUEST = 256 * 1024 * 1024 };
+
 void listen_here(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = CONTROL_PATH};
     mkdir("/run", 0755);
@@ -24,7 +26,7 @@ void listen_here(void) {
 }
 
 void accept_client(void) {
-    int fd = accept4(guest.listener, NULL, NULL, SOCK_CLOEXEC);
+    int fd = accept4(guest.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
     for (int i = 0; i < MAX_CLIENTS; i++)
         if (guest.clients[i] < 0) {
@@ -75,12 +77,14 @@ char *text_of(struct field f) {
     return s;
 }
 
-int64_t number_of(struct field f) {
+/* A number that is not negative, at most `most`. */
+int64_t number_of(struct field f, int64_t most) {
     char text[32];
     size_t n = f.length < 31 ? f.length : 31;
     memcpy(text, f.data, n);
     text[n] = 0;
-    return strtoll(text, NULL, 10);
+    int64_t number = strtoll(text, NULL, 10);
+    return number < 0 ? 0 : number > most ? most : number;
 }
 
 static void start_run(int client, struct field *f) {
@@ -93,23 +97,34 @@ static void start_run(int client, struct field *f) {
         }
         write_all(guest.master, "\x15\r", 2); /* clear what was typed; Enter brings the shell back to us */
     }
-    begin_action(RUN, client, number_of(f[0]), (size_t)number_of(f[1]));
+    begin_action(RUN, client, number_of(f[0], MAX_TIME_US), (size_t)number_of(f[1], MAX_OUTPUT));
     append(&action.pending, f[2].data, f[2].length);
     remember_processes();
     if (guest.mode == SHELL_IDLE) feed_command();
 }
 
-static void handle_request(int i, const char *body, size_t length) {
-    struct field f[256];
+/* Finds the fields of a request; returns how many there are, or -1 if they do not fill it exactly. */
+static int split(const char *body, size_t length, struct field *f) {
     int count = 0;
     size_t at = 1;
-    while (at + 4 <= length && count < 256) {
+    while (at < length) {
         uint32_t size;
-        memcpy(&size, body + at, 4);
-        at += 4;
-        if (size > length - at) break;
+        if (length - at < sizeof size || count == MAX_FIELDS) return -1;
+        memcpy(&size, body + at, sizeof size);
+        at += sizeof size;
+        if (size > length - at) return -1;
         f[count++] = (struct field){body + at, size};
         at += size;
+    }
+    return count;
+}
+
+static void handle_request(int i, const char *body, size_t length) {
+    struct field f[MAX_FIELDS];
+    int count = split(body, length, f);
+    if (count < 0) {
+        answer_text(i, 'E', "malformed request");
+        return;
     }
     char op = length ? body[0] : 0;
     bool starts = op == 'r' || op == 'e' || op == 'k';
@@ -122,8 +137,8 @@ static void handle_request(int i, const char *body, size_t length) {
     } else if (op == 'e' && count >= 7) {
         start_exec(i, f, count);
     } else if (op == 'k' && count == 3) {
-        begin_action(KEYS, i, number_of(f[0]), 0);
-        action.quiet_until = action.started + number_of(f[1]);
+        begin_action(KEYS, i, number_of(f[0], MAX_TIME_US), 0);
+        action.quiet_until = action.started + number_of(f[1], MAX_TIME_US);
         append(&action.pending, f[2].data, f[2].length);
         to_prompt();
     } else if (op == 't') {
@@ -140,12 +155,14 @@ static void handle_request(int i, const char *body, size_t length) {
         answer_text(i, 'I', "%d %d %d %llu", guest.shell, guest.mode, action.kind,
                     (unsigned long long)guest.terminal_count);
     } else if (op == 'a' && count == 2) {
-        struct winsize size = {.ws_col = (unsigned short)number_of(f[0]), .ws_row = (unsigned short)number_of(f[1])};
+        struct winsize size = {
+            .ws_col = (unsigned short)number_of(f[0], USHRT_MAX),
+            .ws_row = (unsigned short)number_of(f[1], USHRT_MAX),
+        };
         if (size.ws_col && size.ws_row) ioctl(guest.master, TIOCSWINSZ, &size);
         answer(i, 'A', "", 0);
         if (guest.clients[i] >= 0) {
             guest.attached[i] = true;
-            set_nonblocking(guest.clients[i]);
             if (guest.mode == SHELL_PROMPT) write_all(guest.master, "\f", 1); /* redraw */
             to_prompt();
         }
@@ -158,7 +175,7 @@ static void handle_request(int i, const char *body, size_t length) {
 
 void read_client(int i) {
     char chunk[65536];
-    for (;;) {
+    for (int turn = 0; turn < 16; turn++) { /* not for as long as a client sends */
         ssize_t n = recv(guest.clients[i], chunk, sizeof chunk, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
         if (n <= 0) {
@@ -176,6 +193,11 @@ void read_client(int i) {
     uint32_t size;
     while (guest.clients[i] >= 0 && b->length - at >= 4) {
         memcpy(&size, b->data + at, 4);
+        if (size > MAX_REQUEST) {
+            answer_text(i, 'E', "a request of %u bytes; the most is %u", size, (unsigned)MAX_REQUEST);
+            drop_client(i);
+            return;
+        }
         if (b->length - at - 4 < size) break;
         handle_request(i, b->data + at + 4, size);
         at += 4 + (size_t)size;
