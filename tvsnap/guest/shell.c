@@ -236,10 +236,11 @@ void read_report(void) {
     }
 }
 
+/* Keeps what the terminal shows and passes it on; a client that is slow to read misses some. One turn's worth. */
 void read_terminal(void) {
     char chunk[16384];
     ssize_t n;
-    while ((n = read(guest.master, chunk, sizeof chunk)) > 0) {
+    for (int i = 0; i < 64 && (n = read(guest.master, chunk, sizeof chunk)) > 0; i++) {
         append(&guest.terminal, chunk, (size_t)n);
         guest.terminal_count += (uint64_t)n;
         if (guest.terminal.length > 2 * TERMINAL_KEEP) {
