@@ -22,7 +22,7 @@
 #define OUTPUT_PATH HOME_DIR "/out"      /* the FIFO that the shell opens for a command's output */
 #define RC_PATH HOME_DIR "/rc"           /* the shell's startup file */
 
-enum { MAX_CLIENTS = 8, MAX_DRAINS = 64 };
+enum { MAX_CLIENTS = 8, MAX_DRAINS = 64, TYPING_LIMIT = 65536 };
 
 /* What a request may ask for at most: ten years, and bytes of output. */
 #define MAX_TIME_US (10LL * 366 * 86400 * 1000000)
@@ -99,6 +99,8 @@ struct guest {
     struct buffer incoming; /* the report that is arriving */
     struct buffer dump;     /* the shell's state after its last call, */
     bool dump_ready;        /* unless it has done something since */
+    struct buffer typing; /* keys on their way to the terminal, */
+    size_t typed;         /* of which it has taken so many */
     struct buffer terminal;  /* the last of what the terminal was sent */
     uint64_t terminal_count; /* bytes ever sent to it */
 
@@ -178,6 +180,8 @@ void restart_shell(void);
 void feed_command(void);
 void to_prompt(void);
 void read_report(void);
+void type_keys(const void *keys, size_t length);
+void type_on(void);
 void read_terminal(void);
 void shell_ended(int status);
 bool shell_has_terminal(void);

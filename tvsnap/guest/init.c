@@ -50,11 +50,14 @@ static void check_time(void) {
     if (action.kind == KEYS) {
         if (action.pending.length && guest.mode == SHELL_PROMPT && now > action.started + 3000) {
             /* the prompt, if there is to be one, is out or about to be: readline takes early keys as well */
-            write_all(guest.master, action.pending.data, action.pending.length);
-            release(&action.pending);
-            action.quiet_until = now + 100000;
+            struct buffer keys = action.pending;
+            action.pending = (struct buffer){0};
+            type_keys(keys.data, keys.length);
+            release(&keys);
+            now = now_us();
         }
-        if (now >= action.deadline || (!action.pending.length && now >= action.quiet_until)) finish_action();
+        bool typed = !action.pending.length && !guest.typing.length;
+        if (now >= action.deadline || (typed && now >= action.quiet_until)) finish_action();
         return;
     }
     if (!action.sampled && now >= action.half) {
@@ -94,6 +97,7 @@ static int next_wakeup_ms(void) {
     int64_t now = now_us(), at;
     if (action.kind == NOTHING) at = INT64_MAX;
     else if (action.kind == KEYS && action.pending.length) at = now + 1000;
+    else if (action.kind == KEYS && guest.typing.length) at = action.deadline;
     else if (action.kind == KEYS) at = action.quiet_until < action.deadline ? action.quiet_until : action.deadline;
     else if (action.timed_out) at = action.settled ? action.settled : now + 10000;
     else if (!action.sampled) at = action.half < action.deadline ? action.half : action.deadline;
@@ -137,7 +141,7 @@ static void turn(const sigset_t *mask) {
     enum { FIRST_DRAIN = FIRST_CLIENT + MAX_CLIENTS };
     struct pollfd p[FIRST_DRAIN + MAX_DRAINS] = {
         [LISTENER] = {.fd = guest.listener, .events = POLLIN},
-        [MASTER] = {.fd = guest.master, .events = POLLIN},
+        [MASTER] = {.fd = guest.master, .events = POLLIN | (guest.typing.length ? POLLOUT : 0)},
         [REPORT] = {.fd = guest.report, .events = POLLIN},
         [OUTPUT] = {.fd = action.output, .events = POLLIN},
         [INPUT] = {.fd = action.input, .events = POLLOUT},
@@ -145,7 +149,10 @@ static void turn(const sigset_t *mask) {
         [JOB_OUTPUT] = {.fd = action.kind == RUN || !guest.out_shared ? -1 : guest.out_reader, .events = POLLIN},
     };
     int drains = guest.drain_count;
-    for (int i = 0; i < MAX_CLIENTS; i++) p[FIRST_CLIENT + i] = (struct pollfd){guest.clients[i], POLLIN, 0};
+    for (int i = 0; i < MAX_CLIENTS; i++) {
+        bool ahead = guest.attached[i] && guest.typing.length > TYPING_LIMIT; /* of the program: let it wait */
+        p[FIRST_CLIENT + i] = (struct pollfd){ahead ? -1 : guest.clients[i], POLLIN, 0};
+    }
     for (int i = 0; i < drains; i++) p[FIRST_DRAIN + i] = (struct pollfd){guest.drains[i], POLLIN, 0};
     int wait = next_wakeup_ms();
     struct timespec t = {.tv_sec = wait / 1000, .tv_nsec = wait % 1000 * 1000000L};
@@ -154,7 +161,8 @@ static void turn(const sigset_t *mask) {
     /* Each handler may close what a later entry is about: hence the comparisons. */
     if (p[REPORT].revents) read_report();
     if (p[MASTER].revents & POLLIN) read_terminal();
-    else if (p[MASTER].revents) usleep(1000); /* no program holds the terminal for a moment */
+    else if (p[MASTER].revents & ~POLLOUT) usleep(1000); /* no program holds the terminal for a moment */
+    if (p[MASTER].revents & POLLOUT) type_on();
     if (p[OUTPUT].revents && p[OUTPUT].fd == action.output && drain_output() && action.kind == RUN) {
         /* no writer left yet or any more: the shell's report says which; do not spin meanwhile */
         struct pollfd quiet = {.fd = guest.report, .events = POLLIN};

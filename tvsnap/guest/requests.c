@@ -95,7 +95,7 @@ static void start_run(int client, struct field *f) {
             answer_text(client, 'B', "%s", name);
             return;
         }
-        write_all(guest.master, "\x15\r", 2); /* clear what was typed; Enter brings the shell back to us */
+        type_keys("\x15\r", 2); /* clear what was typed; Enter brings the shell back to us */
     }
     begin_action(RUN, client, number_of(f[0], MAX_TIME_US), (size_t)number_of(f[1], MAX_OUTPUT));
     append(&action.pending, f[2].data, f[2].length);
@@ -163,7 +163,7 @@ static void handle_request(int i, const char *body, size_t length) {
         answer(i, 'A', "", 0);
         if (guest.clients[i] >= 0) {
             guest.attached[i] = true;
-            if (guest.mode == SHELL_PROMPT) write_all(guest.master, "\f", 1); /* redraw */
+            if (guest.mode == SHELL_PROMPT) type_keys("\f", 1); /* redraw */
             to_prompt();
         }
     } else if (op == 'q') {
@@ -183,7 +183,8 @@ void read_client(int i) {
             return;
         }
         if (guest.attached[i]) {
-            if (!write_all(guest.master, chunk, (size_t)n)) return;
+            type_keys(chunk, (size_t)n);
+            if (guest.typing.length > TYPING_LIMIT) return;
             continue;
         }
         append(&guest.requests[i], chunk, (size_t)n);

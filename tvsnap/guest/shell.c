@@ -23,6 +23,9 @@ enum {
     REPORT_LIMIT = 8 * 1024 * 1024 /* bytes of a report; a shell that says more is ended */
 };
 
+/* How long a terminal is silent that is taken to have answered its keys. */
+enum { QUIET_US = 100000 };
+
 /* A SIGINT that is on its way when the shell reports must find it still ours. */
 enum { SETTLE_US = 3000 };
 
@@ -42,6 +45,8 @@ static void close_shell_ends(void) {
         *ends[i] = -1;
     }
     release(&guest.incoming);
+    release(&guest.typing);
+    guest.typed = 0;
     guest.dump_ready = false;
 }
 
@@ -236,6 +241,25 @@ void read_report(void) {
     }
 }
 
+/* Types what the terminal takes without waiting. A program that writes while it reads must find its output read. */
+void type_on(void) {
+    struct buffer *b = &guest.typing;
+    while (guest.typed < b->length) {
+        ssize_t n = write(guest.master, b->data + guest.typed, b->length - guest.typed);
+        if (n < 0 && errno == EAGAIN) return;
+        if (n <= 0) break;
+        guest.typed += (size_t)n;
+    }
+    release(b);
+    guest.typed = 0;
+    if (action.kind == KEYS && !action.pending.length) action.quiet_until = now_us() + QUIET_US;
+}
+
+void type_keys(const void *keys, size_t length) {
+    append(&guest.typing, keys, length);
+    type_on();
+}
+
 /* Keeps what the terminal shows and passes it on; a client that is slow to read misses some. One turn's worth. */
 void read_terminal(void) {
     char chunk[16384];
@@ -251,7 +275,7 @@ void read_terminal(void) {
             if (guest.attached[i] && send(guest.clients[i], chunk, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
                 errno != EAGAIN)
                 drop_client(i);
-        if (action.kind == KEYS && !action.pending.length) action.quiet_until = now_us() + 100000;
+        if (action.kind == KEYS && !action.pending.length) action.quiet_until = now_us() + QUIET_US;
     }
 }
 
