@@ -37,7 +37,15 @@ void start_exec(int client, struct field *f, int count) {
         answer_text(client, 'U', "no such user in the image");
         return;
     }
-    if (pipe2(out, O_CLOEXEC) || pipe2(in, O_CLOEXEC)) die("pipe");
+    if (pipe2(out, O_CLOEXEC)) {
+        answer_text(client, 'E', "pipe: %s", strerror(errno));
+        return;
+    }
+    if (pipe2(in, O_CLOEXEC)) {
+        answer_text(client, 'E', "pipe: %s", strerror(errno));
+        close(out[0]), close(out[1]);
+        return;
+    }
     begin_action(EXEC, client, number_of(f[0], MAX_TIME_US), (size_t)number_of(f[1], MAX_OUTPUT));
     remember_processes();
     pid_t pid = fork();
@@ -61,7 +69,7 @@ void start_exec(int client, struct field *f, int count) {
         setenv("SHELL", "/bin/bash", 0);
         if (user.uid != guest.user.uid) setenv("HOME", user.home, 1), setenv("USER", user.name, 1);
         for (int i = 6 + argc; i + 1 < count; i += 2) setenv(text_of(f[i]), text_of(f[i + 1]), 1);
-        int no_input = f[4].length ? in[0] : open("/dev/null", O_RDONLY);
+        int no_input = f[4].length ? in[0] : open("/dev/null", O_RDONLY | O_CLOEXEC);
         use_fd(out[1], 1);
         dup2(1, 2);
         if (no_input < 0) close(0);

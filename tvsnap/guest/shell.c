@@ -84,16 +84,22 @@ bool start_shell(void) {
     }
     snprintf(name, sizeof name, "/dev/pts/%d", number);
     setsid();
-    int terminal = open(name, O_RDWR);
+    int terminal = open(name, O_RDWR | O_CLOEXEC);
     if (terminal < 0) die(name);
     ioctl(terminal, TIOCSCTTY, 0);
     if (fchown(terminal, guest.user.uid, guest.user.gid)) { /* a terminal that is not owned still works */
+    }
+    /* With many drains, a descriptor may itself have one of the numbers that are about to be taken. */
+    int *sources[] = {&wake[0], &report[1], &guest.command, &terminal};
+    for (int i = 0; i < 4; i++) {
+        if (*sources[i] < SHELL_WAKE || *sources[i] > SHELL_COMMAND) continue;
+        *sources[i] = fcntl(*sources[i], F_DUPFD_CLOEXEC, SHELL_COMMAND + 1);
+        if (*sources[i] < 0) die("descriptor");
     }
     use_fd(wake[0], SHELL_WAKE);
     use_fd(report[1], SHELL_REPORT);
     use_fd(guest.command, SHELL_COMMAND);
     for (int i = 0; i < 3; i++) use_fd(terminal, i);
-    if (terminal > 2) close(terminal);
     become_ordinary();
     environ = guest.environment;
     setenv("HOME", guest.user.home, 0);
@@ -123,7 +129,12 @@ static void wake_shell(char what) {
 /* Hands the waiting shell the pending command, and an output that no job of an earlier one holds. */
 void feed_command(void) {
     const char *text = action.pending.data ? action.pending.data : "";
-    if (ftruncate(guest.command, 0) || pwrite(guest.command, text, action.pending.length, 0) < 0) die("command");
+    size_t length = action.pending.length;
+    if (ftruncate(guest.command, 0) || pwrite(guest.command, text, length, 0) != (ssize_t)length) {
+        answer_text(action.client, 'E', "the command could not be handed to the shell: %s", strerror(errno));
+        forget_action();
+        return;
+    }
     lseek(guest.command, 0, SEEK_SET);
     guest.sequence++;
     action.attempts++;
@@ -134,9 +145,13 @@ void feed_command(void) {
         guest.out_shared = false;
     }
     struct stat st;
-    if (stat(OUTPUT_PATH, &st) || !S_ISFIFO(st.st_mode)) make_output_fifo();
+    if (lstat(OUTPUT_PATH, &st) || !S_ISFIFO(st.st_mode)) make_output_fifo();
     if (guest.out_reader >= 0) close(guest.out_reader);
-    guest.out_reader = open(OUTPUT_PATH, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    guest.out_reader = open(OUTPUT_PATH, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (guest.out_reader >= 0 && (fstat(guest.out_reader, &st) || !S_ISFIFO(st.st_mode))) {
+        close(guest.out_reader); /* a command put something else there: poll would call it ready for ever */
+        guest.out_reader = -1;
+    }
     action.output = guest.out_reader;
     guest.mode = SHELL_RUNNING;
     action.fed = true;
