@@ -28,6 +28,7 @@ int get_file(const char *path, const char *limit_text) {
 
 int put_file(const char *path) {
     char parent[PATH_MAX];
+    if (!*path) return ENOENT;
     if (snprintf(parent, sizeof parent, "%s", path) >= (int)sizeof parent) return ENAMETOOLONG;
     for (char *at = parent + 1; (at = strchr(at, '/')); at++) {
         *at = 0;
@@ -41,7 +42,7 @@ int put_file(const char *path) {
     static char chunk[65536];
     ssize_t n;
     while ((n = read(0, chunk, sizeof chunk)) > 0)
-        if (!write_all(fd, chunk, (size_t)n)) return errno;
+        if (!write_all(fd, chunk, (size_t)n)) return errno ? errno : EIO;
     if (n < 0) return errno;
     return close(fd) ? errno : 0;
 }

@@ -53,6 +53,7 @@ void remember_processes(void) {
 
 static bool is_new(pid_t pid) {
     if (pid == 1 || pid == guest.shell) return false;
+    if (pid == action.child) return true; /* also if its number was another's at the start */
     for (size_t i = 0; i < action.before_count; i++)
         if (action.before[i] == pid) return false;
     return true;

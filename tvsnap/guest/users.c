@@ -1,11 +1,22 @@
 /* Users: the image's passwd and group, read by hand since a static program has no NSS. */
 #include "guest.h"
 
+#include <fcntl.h>
 #include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* Opens one of the image's lists; NULL unless it is a regular file: a FIFO there must not hold PID 1 up. */
+static FILE *open_list(const char *path) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    FILE *f = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
+    if (!f && fd >= 0) close(fd);
+    return f;
+}
 
 bool find_user(const char *wanted, struct user *u) {
     char line[1024];
@@ -13,7 +24,7 @@ bool find_user(const char *wanted, struct user *u) {
     bool numeric = wanted[0] >= '0' && wanted[0] <= '9';
     bool found = false;
     memset(u, 0, sizeof *u);
-    FILE *f = fopen("/etc/passwd", "re");
+    FILE *f = open_list("/etc/passwd");
     while (f && !found && fgets(line, sizeof line, f)) {
         char *field[7], *rest = line;
         int n = 0;
@@ -39,9 +50,9 @@ bool find_user(const char *wanted, struct user *u) {
         snprintf(u->home, sizeof u->home, "/root");
         found = true;
     }
-    if (!found) return false;
+    if (!found || u->uid == (uid_t)-1 || u->gid == (gid_t)-1) return false; /* -1: setresuid would stay root */
     u->groups[u->group_count++] = u->gid;
-    f = fopen("/etc/group", "re");
+    f = open_list("/etc/group");
     while (f && fgets(line, sizeof line, f) && u->group_count < 64) {
         char *rest = line;
         line[strcspn(line, "\n")] = 0;
