@@ -102,7 +102,8 @@ class Criu:
             pid: the tree's root, as the host sees it.
             images: descriptor of the directory.
             external: mounts that the host provides, as `mnt[PATH]:NAME`.
-            enter: a command line that runs CRIU where it must be (the sandbox's network namespace).
+            enter: a command line that runs CRIU where it must be (the sandbox's network namespace), its standard input
+                as descriptor 3.
             on_frozen: called while the tree stands still and its memory has been written.
 
         Raises:
@@ -130,7 +131,7 @@ class Criu:
             images: descriptor of the directory that `dump` wrote.
             root: where the tree's root file system is mounted, in CRIU's mount namespace.
             external: what provides the mounts named at the dump, as `mnt[NAME]:PATH`.
-            enter: a command line that prepares namespaces and mounts and becomes CRIU.
+            enter: a command line that prepares namespaces and mounts and becomes CRIU, as for `dump`.
 
         Returns:
             The process id of the tree's root.
@@ -164,9 +165,8 @@ class Criu:
         with ours:
             with theirs:
                 process = subprocess.Popen(
-                    [*enter, str(self.binary), "swrk", str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
+                    [*enter, str(self.binary), "swrk", "3"],
+                    stdin=theirs,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                 )

@@ -6,6 +6,7 @@
  *   tvsnap-launch start   OPTIONS... -- INIT ARG...   a new sandbox: prints its PID 1's process id, and ends
  *   tvsnap-launch restore OPTIONS... -- CRIU ARG...   becomes CRIU, in a fresh network namespace, the root mounted
  *   tvsnap-launch dump PID           -- CRIU ARG...   becomes CRIU, in that sandbox's network namespace
+ *                                                     (standard input is its RPC socket, and becomes descriptor 3)
  *   tvsnap-launch walk FD            reads the tree below directory FD; see walk()
  *
  * Options:  --cgroup DIR     join it (repeatable)
@@ -43,7 +44,7 @@ static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom
 #define ROOT "/run/root" /* also known to backend.py */
 #define POOL "/run/pool"
 
-enum { UPPER_FD = 100, LOWER_FD = 101, MAX_LOWERS = 8 };
+enum { RPC_FD = 3, UPPER_FD = 100, LOWER_FD = 101, MAX_LOWERS = 8 };
 
 static struct {
     const char *cgroups[16], *pool, *pool_dir, *live, *lowers[MAX_LOWERS], *hostname;
@@ -180,24 +181,31 @@ static int start(void) {
     return 0;
 }
 
-static int restore(void) {
+/* A low descriptor for CRIU's socket: those of the layers are fixed, and the caller may have any number of its own. */
+_Noreturn static void become_criu(void) {
+    check(dup2(0, RPC_FD) >= 0, "RPC socket");
+    int null = open("/dev/null", O_RDONLY);
+    check(null >= 0 && dup2(null, 0) == 0, "/dev/null");
+    close(null);
+    execv(O.command[0], O.command);
+    fail(O.command[0]);
+    _exit(1);
+}
+
+_Noreturn static void restore(void) {
     join_cgroups();
     check(unshare(CLONE_NEWCGROUP) == 0, "cgroup namespace"); /* CRIU restores none: its children inherit this */
     fresh_network();
     mount_root();
-    execv(O.command[0], O.command);
-    fail(O.command[0]);
-    return 1;
+    become_criu();
 }
 
-static int dump(const char *pid) {
+_Noreturn static void dump(const char *pid) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%s/ns/net", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     check(fd >= 0 && setns(fd, CLONE_NEWNET) == 0, "the sandbox's network namespace");
-    execv(O.command[0], O.command);
-    fail(O.command[0]);
-    return 1;
+    become_criu();
 }
 
 /* ---- walk: every path below a directory, one NUL-ended record each ------------------------------------------
@@ -274,11 +282,11 @@ int main(int argc, char **argv) {
     }
     if (argc > 4 && strcmp(argv[1], "dump") == 0) {
         O.command = argv + 4;
-        return dump(argv[2]);
+        dump(argv[2]);
     }
     if (argc < 3) return 2;
     parse(argc, argv);
     if (strcmp(argv[1], "start") == 0) return start();
-    if (strcmp(argv[1], "restore") == 0) return restore();
+    if (strcmp(argv[1], "restore") == 0) restore();
     return 2;
 }
