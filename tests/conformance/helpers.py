@@ -95,6 +95,18 @@ def eventually(probe: Callable[[], T], *, timeout: float = 5.0) -> T:
         time.sleep(0.02)
 
 
+def job(sandbox: Sandbox, command: str) -> None:
+    """Starts a background job and waits until it sleeps: at first it is a copy of the shell."""
+    sh(sandbox, f"{command} &")
+    settled(sandbox, command)
+
+
+def settled(sandbox: Sandbox, command: str) -> None:
+    """Waits until a process with this command line sleeps."""
+    eventually(lambda: any(each.command == command and each.state == "S" for each in sandbox.processes()))
+    time.sleep(0.02)  # it may not have come to its sleep yet
+
+
 def commands(sandbox: Sandbox) -> str:
     """Returns the command lines of the sandbox's processes, one a line."""
     return "\n".join(process.command for process in sandbox.processes())

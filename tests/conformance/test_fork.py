@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.conformance.helpers import LIMITS, Lab, changed, commands, run, sh, usable
+from tests.conformance.helpers import LIMITS, Lab, changed, commands, job, run, sh, usable
 from tests.conformance.shell_cases import FILES, REAL_FILES, REAL_SHELL, SHELL
 from tvsnap.backends.base import Sandbox
 from tvsnap.errors import NotCheckpointable, SnapshotUnusable
@@ -261,7 +261,7 @@ def test_threads_start_checkpoint_and_close_at_once(lab: Lab) -> None:
 
 @pytest.mark.needs_processes
 def test_background_job_survives(lab: Lab, sandbox: Sandbox) -> None:
-    sh(sandbox, "sleep 1000 &")
+    job(sandbox, "sleep 1000")
     pid = sh(sandbox, "echo $!")
     snapshot = lab.checkpoint(sandbox)
     assert any("sleep 1000" in line for line in snapshot.processes)
@@ -296,8 +296,8 @@ def test_job_counts_on_in_each(lab: Lab, sandbox: Sandbox) -> None:
 def test_jobs_of_forks_are_told_apart(lab: Lab, sandbox: Sandbox) -> None:
     snapshot = lab.checkpoint(sandbox)
     first, second = lab.fork(snapshot), lab.fork(snapshot)
-    sh(first, "sleep 1111 &")
-    sh(second, "sleep 2222 &")
+    job(first, "sleep 1111")
+    job(second, "sleep 2222")
     assert "2222" not in commands(first)
     assert "1111" not in commands(second)
     third = lab.fork_of(first)
@@ -306,7 +306,7 @@ def test_jobs_of_forks_are_told_apart(lab: Lab, sandbox: Sandbox) -> None:
 
 @pytest.mark.needs_processes
 def test_observation_with_a_job_in_a_fork(lab: Lab, sandbox: Sandbox) -> None:
-    sh(sandbox, "sleep 1000 &")
+    job(sandbox, "sleep 1000")
     fork = lab.fork_of(sandbox)
     sh(fork, "true")
     assert changed(fork, "ls; true") == set()
@@ -315,7 +315,7 @@ def test_observation_with_a_job_in_a_fork(lab: Lab, sandbox: Sandbox) -> None:
 
 def test_live_processes_that_cannot_be_captured(lab: Lab, sandbox: Sandbox) -> None:
     """Either a job is in the snapshot, or there is no snapshot; it is never dropped silently."""
-    sh(sandbox, "sleep 1000 &")
+    job(sandbox, "sleep 1000")
     if lab.backend.captures.processes:
         assert "sleep 1000" in commands(lab.fork_of(sandbox))
         return

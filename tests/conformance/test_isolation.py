@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.helpers import Lab, eventually, run, sh
+from tests.conformance.helpers import Lab, eventually, job, run, sh
 from tvsnap.backends.base import Sandbox
 
 
@@ -27,7 +27,7 @@ def test_each_start_is_fresh(lab: Lab, sandbox: Sandbox) -> None:
 
 @pytest.mark.needs_programs
 def test_processes_of_another_sandbox(lab: Lab, sandbox: Sandbox) -> None:
-    sh(sandbox, "sleep 4321 &")
+    job(sandbox, "sleep 4321")
     other = lab.start()
     assert "4321" not in sh(other, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.helpers import LIMITS, TIMEOUT, Lab, commands, eventually, on_host, sh, unique_sleep, usable
+from tests.conformance.helpers import LIMITS, TIMEOUT, Lab, commands, eventually, job, on_host, sh, unique_sleep, usable
 from tests.conformance.targets import Target
 from tvsnap.backends.base import MIB, Sandbox
 from tvsnap.errors import SandboxDied
@@ -58,15 +58,16 @@ def test_closing_one_leaves_the_others(lab: Lab, sandbox: Sandbox) -> None:
 
 @pytest.mark.needs_programs
 def test_closing_ends_every_process(lab: Lab, sandbox: Sandbox) -> None:
-    job, daemon = unique_sleep(), unique_sleep()
-    sh(sandbox, f"{job} & (setsid bash -c \"trap '' TERM HUP INT; {daemon}; :\" > /dev/null 2>&1 &)")
+    plain, daemon = unique_sleep(), unique_sleep()
+    job(sandbox, plain)
+    sh(sandbox, f"(setsid bash -c \"trap '' TERM HUP INT; {daemon}; :\" > /dev/null 2>&1 &)")
     eventually(lambda: on_host(daemon))
     fork = lab.fork_of(sandbox) if lab.backend.captures.processes else None
     sandbox.close()
     if fork is not None:
-        assert on_host(job)
+        assert on_host(plain)
         fork.close()
-    assert not on_host(job)
+    assert not on_host(plain)
     assert not on_host(daemon)
 
 
@@ -103,10 +104,9 @@ def test_memory_grows_with_use(sandbox: Sandbox) -> None:
 def test_processes(sandbox: Sandbox) -> None:
     idle = sandbox.processes()
     assert 1 not in [process.pid for process in idle]
-    sh(sandbox, "sleep 1000 &")
+    job(sandbox, "sleep 1000")
     pid = int(sh(sandbox, "echo $!"))
     shell = int(sh(sandbox, "echo $$"))
-    eventually(lambda: "sleep 1000" in commands(sandbox))  # it is a copy of the shell before it is a sleep
     found = {process.pid: process for process in sandbox.processes()}
     assert set(found) - {process.pid for process in idle} == {pid}
     assert (found[pid].command, found[pid].parent) == ("sleep 1000", shell)
@@ -236,7 +236,7 @@ def test_reaping_what_a_dead_owner_left(lab: Lab, target: Target, tvsnap_home: P
     program = ORPHAN.format(construction=target.construction)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COMMAND": f"{theirs} &"}
     mine = lab.start()
-    sh(mine, f"{ours} &")
+    job(mine, ours)
     with subprocess.Popen(
         [sys.executable, "-c", program, argument],
         stdout=subprocess.PIPE,
@@ -246,7 +246,7 @@ def test_reaping_what_a_dead_owner_left(lab: Lab, target: Target, tvsnap_home: P
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
-            assert on_host(theirs)
+            eventually(lambda: on_host(theirs))
             assert lab.backend.reap().sandboxes == 0, "a live owner's sandbox was taken"
             assert on_host(theirs)
             process.send_signal(sign)
@@ -266,7 +266,7 @@ def test_reaping_what_a_dead_owner_left(lab: Lab, target: Target, tvsnap_home: P
 def test_death_of_a_sandbox_is_an_error_of_the_infrastructure(lab: Lab, sandbox: Sandbox) -> None:
     """A sandbox killed from outside raises; its last words are never taken for a command's output."""
     sleep = unique_sleep()
-    sh(sandbox, f"{sleep} &")
+    job(sandbox, sleep)
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if sleep.encode() in path.read_bytes().replace(b"\0", b" "):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.conformance.helpers import Lab, commands, eventually, on_host, run, sh, unique_sleep, usable
+from tests.conformance.helpers import Lab, commands, eventually, job, on_host, run, sh, unique_sleep, usable
 from tvsnap.backends.base import MIB, Limits
 
 pytestmark = pytest.mark.needs_programs
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.needs_programs
 
 def test_memory(lab: Lab) -> None:
     sandbox = lab.start(Limits(memory=128 * MIB))
-    sh(sandbox, "x=kept; sleep 1000 &")
+    sh(sandbox, "x=kept")
+    job(sandbox, "sleep 1000")
     outcome = run(sandbox, "python3 -c 'x = bytearray(512 << 20); print(len(x))'")
     assert outcome.exit_code != 0
     assert not outcome.timed_out
@@ -74,7 +75,7 @@ def test_marker_is_seen_on_the_host(lab: Lab) -> None:
     """Guards the tests below: a sandbox's processes can be seen from here at all."""
     sandbox = lab.start()
     sleep = unique_sleep()
-    sh(sandbox, f"{sleep} &")
+    job(sandbox, sleep)
     assert on_host(sleep)
     sandbox.close()
     assert not on_host(sleep)

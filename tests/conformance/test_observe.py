@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.conformance.helpers import TIMEOUT, Lab, changed, sh
+from tests.conformance.helpers import TIMEOUT, Lab, changed, job, settled, sh
 from tvsnap.backends.base import Sandbox
 
 
@@ -315,6 +315,7 @@ def test_status_is_part_of_the_shell(sandbox: Sandbox) -> None:
 def test_jobs_are_observed(sandbox: Sandbox) -> None:
     prepared(sandbox)
     assert "processes" in changed(sandbox, "sleep 1000 &")
+    settled(sandbox, "sleep 1000")
     assert changed(sandbox, "true") == set()
     assert changed(sandbox, "sleep 0.2; ls") == set()
     assert changed(sandbox, "kill -STOP $!") >= {"processes"}
@@ -323,7 +324,7 @@ def test_jobs_are_observed(sandbox: Sandbox) -> None:
 
 
 def test_idle_job_and_time(sandbox: Sandbox) -> None:
-    sh(sandbox, "sleep 1000 &")
+    job(sandbox, "sleep 1000")
     sh(sandbox, "true")
     before = sandbox.observe()
     time.sleep(0.3)
@@ -342,6 +343,7 @@ def test_job_that_runs_is_seen(sandbox: Sandbox) -> None:
 def test_daemon_is_seen(sandbox: Sandbox) -> None:
     prepared(sandbox)
     assert "processes" in changed(sandbox, "(setsid sleep 1000 > /dev/null 2>&1 < /dev/null &)")
+    settled(sandbox, "sleep 1000")
     assert changed(sandbox, "true") == set()
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.conformance.helpers import Lab, changed, commands, eventually, run, screen, sh, usable
+from tests.conformance.helpers import Lab, changed, commands, eventually, job, run, screen, sh, usable
 from tests.conformance.shell_cases import FILES, REAL_FILES, REAL_SHELL, SHELL
 from tvsnap.backends.base import Limits, Sandbox
 from tvsnap.images import Image
@@ -354,7 +354,7 @@ def test_timeout_kills_the_calls_processes(sandbox: Sandbox, command: str) -> No
 
 
 def test_timeout_spares_earlier_jobs(sandbox: Sandbox) -> None:
-    sh(sandbox, "sleep 1000 &")
+    job(sandbox, "sleep 1000")
     assert run(sandbox, "cat", timeout=SHORT).timed_out
     assert "sleep 1000" in commands(sandbox)
     usable(sandbox)
