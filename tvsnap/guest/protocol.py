@@ -1,4 +1,4 @@
-"""The wire protocol of a sandbox's PID 1 (init.c), and a client for it.
+"""The wire protocol of a sandbox's PID 1 (requests.c), and a client for it.
 
 A frame is a 32-bit little-endian length and that many bytes. A request is an operation letter and fields, each with a
 32-bit length before it. An answer is a type letter and a payload:

@@ -166,7 +166,7 @@ class Criu:
             with theirs:
                 process = subprocess.Popen(
                     [*enter, str(self.binary), "swrk", "3"],
-                    stdin=theirs,
+                    stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                 )
