@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,14 +25,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def tvsnap_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tvsnap_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A data directory for the session; `TVSNAP_TEST_HOME` names one to keep, which spares building images."""
     kept = os.environ.get("TVSNAP_TEST_HOME")
     if kept:
         path = Path(kept).absolute()
         path.mkdir(parents=True, exist_ok=True)
-        return path
-    return tmp_path_factory.mktemp("tvsnap-home")
+        yield path
+        return
+    path = tmp_path_factory.mktemp("tvsnap-home")
+    yield path
+    shutil.rmtree(path, ignore_errors=True)  # pytest would keep three, with an image each
 
 
 @pytest.fixture(scope="session")

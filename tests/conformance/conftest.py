@@ -39,6 +39,7 @@ def backend(request: pytest.FixtureRequest, target: Target) -> Iterator[Backend]
     except MachineLacks as lack:
         pytest.skip(str(lack))
     yield backend
+    backend.reap()  # what a failed test of dead owners may have left
     backend.close()
 
 
