@@ -8,7 +8,7 @@ A frame is a 32-bit little-endian length and that many bytes. A request is an op
     k deadline quiet keys                        type, wait for quiet  X
     t                                            the terminal          W (its size) T (its bytes)
     s                                            the shell's state     D | L (later) | N (not idle)
-    i                                            what goes on          I (shell's pid, mode, action, terminal count)
+    i                                            what goes on          I (shell's pid, mode, action, inner state)
     a columns rows                               attach                A, then raw bytes both ways
     q                                            close                 end of file
 
@@ -46,11 +46,17 @@ class NoSuchUser(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GuestInfo:
-    """What PID 1 says of itself: the shell's process id inside, and how many bytes its terminal was ever sent."""
+    """What PID 1 says of the sandbox.
+
+    Attributes:
+        shell: the persistent shell's process id inside.
+        idle: it waits for a command.
+        inner: changes with what is seen from inside only: bytes sent to the terminal, its modes, System V objects.
+    """
 
     shell: int
     idle: bool
-    terminal_count: int
+    inner: str
 
 
 class Guest:
@@ -159,8 +165,8 @@ class Guest:
     def info(self) -> GuestInfo:
         """Returns what goes on inside."""
         self._send("i")
-        shell, mode, _, count = self._expect("I").split()
-        return GuestInfo(int(shell), mode == b"1", int(count))
+        shell, mode, _, inner = self._expect("I").split()
+        return GuestInfo(int(shell), mode == b"1", inner.decode())
 
     def _outcome(self, timeout: float) -> Outcome:
         self._socket.settimeout(timeout + _GRACE)

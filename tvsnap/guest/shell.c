@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* The shell's ends; rc knows these numbers. */
-enum { SHELL_WAKE = 60, SHELL_REPORT = 61, SHELL_COMMAND = 62 };
+enum { SHELL_WAKE = 27, SHELL_REPORT = 28, SHELL_COMMAND = 29 };
 
 enum {
     TERMINAL_KEEP = 256 * 1024,

@@ -18,7 +18,7 @@ from tvsnap.images.rootfs import UID_BASE
 
 LAUNCH = Path(__file__).with_name("tvsnap-launch")
 _SMALL_FILE = 64 * 1024
-_SHELL_OWN_FDS = {"0", "1", "2", "60", "61", "62", "255"}
+_SHELL_OWN_FDS = {"0", "1", "2", "27", "28", "29", "255"}
 _KINDS = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "directory",
@@ -275,7 +275,9 @@ def processes_fingerprint(pids: list[int], init: int, shell: int) -> str:
         try:
             fields = _stat_fields(pid)
             if pid == shell:
-                hasher.update(f"shell {pid} {fields[19]} {_open_files(pid)}\n".encode())
+                gone = os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")  # its path, the shell itself tells
+                nice, processors = fields[16], sorted(os.sched_getaffinity(pid))
+                hasher.update(f"shell {pid} {fields[19]} {nice} {processors} {gone} {_open_files(pid)}\n".encode())
                 continue
             ran = sum(
                 int(Path(task.path, "schedstat").read_text().split()[0]) for task in os.scandir(f"/proc/{pid}/task")

@@ -157,7 +157,7 @@ class LocalSandbox:
         return Observation(
             files=observe.files_fingerprint(self.layer / "upper", self._tree),
             processes=observe.processes_fingerprint(self.cgroup.pids(), self.init, shell),
-            shell=secrets.token_hex() if dump is None else f"{observe.shell_fingerprint(dump)} {info.terminal_count}",
+            shell=secrets.token_hex() if dump is None else f"{observe.shell_fingerprint(dump)} {info.inner}",
         )
 
     def memory(self) -> int:
