@@ -42,6 +42,7 @@ def demo(
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
+    """Runs the demonstration."""
     from .demo_rollouts import demo_rollouts
 
     console = context.messages() if as_json else context.console()

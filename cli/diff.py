@@ -47,6 +47,7 @@ def diff(
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
+    """Prints how two states differ."""
     from tvsnap.diff import compare
     from tvsnap.errors import UsageError
 

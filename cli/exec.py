@@ -48,6 +48,7 @@ def exec_(
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
+    """Runs the command and ends as it does."""
     from tvsnap.errors import UsageError
 
     if command[0].startswith("-") and command[0] != "--":

@@ -55,6 +55,7 @@ def forget(
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
+    """Deletes, and prints what."""
     from tvsnap.errors import UsageError
     from tvsnap.maintenance import delete_files
 

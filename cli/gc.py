@@ -48,6 +48,7 @@ def gc(
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
+    """Frees what nothing needs and prints what that was."""
     from tvsnap.maintenance import plan_gc, run_gc
 
     limit = None if keep_bytes is None else parse_size(keep_bytes)

@@ -148,6 +148,7 @@ def _begin(
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
+    """Does what the options before the verb say."""
     if version:
         from importlib.metadata import version as version_of
 

@@ -88,6 +88,7 @@ def replay(
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
+    """Runs rollout files and prints the figures."""
     from tvsnap.errors import UsageError
     from tvsnap.replay import Replay, ReplayOptions
     from tvsnap.rollout_files import read_rollouts, select

@@ -62,6 +62,7 @@ def run(
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
+    """Makes the calls and prints what they return."""
     calls: list[tuple[str, dict[str, Any]]] = [("bash", {"command": command}) for command in commands or ()]
     if tool is not None:
         calls.append((tool, parse_arguments(arguments)))

@@ -59,6 +59,7 @@ def shell(
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
+    """Lets a person work in a fork of a state."""
     kept = None
     with context.open_cache(home, backend) as cache:
         found = cache.graph.resolve(state)

@@ -44,6 +44,7 @@ def show(
     as_json: options.AsJson = False,
     home: options.Home = None,
 ) -> None:
+    """Prints one state."""
     from .text import visible
 
     with context.open_graph(home) as graph:
@@ -79,7 +80,7 @@ class _View:
         self._field("reached", f"{ago(state.created)}, {count(state.depth, 'call')} from its root {root.hash[:12]}")
         if state.private:
             self._field("private", one_line(state.private), "magenta")
-        self._snapshots(snapshots)
+        self._snapshots(snapshots, refusals_of(lineage))
         if lineage:
             self._lineage(lineage)
             self._last_call(lineage[-1])
@@ -95,11 +96,13 @@ class _View:
         line.append(text, style)
         self._console.print(line, soft_wrap=True)
 
-    def _snapshots(self, snapshots: list[Snapshot]) -> None:
+    def _snapshots(self, snapshots: list[Snapshot], refusals: dict[str, str]) -> None:
         from .text import ago, count, one_line, seconds, size
 
         if not snapshots:
             self._field("snapshot", "none: rebuilt by replay when it is needed")
+        for backend, reason in refusals.items():
+            self._field("", f"cannot be checkpointed ({backend}): {one_line(reason)}", "magenta")
         for snapshot in snapshots:
             captures = snapshot.captures
             what = [name for name in ("files", "processes", "shell") if getattr(captures, name)]
@@ -179,6 +182,13 @@ class _View:
             self._console.print(f"  … {len(made) - len(shown)} more (--all)", style="dim")
 
 
+def refusals_of(lineage: list[Edge]) -> dict[str, str]:
+    """Returns why the state at the end of a lineage could not be checkpointed, by backend; empty if it could be."""
+    from tvsnap.graph.model import REFUSALS
+
+    return dict(lineage[-1].extra.get(REFUSALS, {})) if lineage else {}
+
+
 def edge_data(edge: Edge, *, output: bool) -> dict[str, Any]:
     """Returns a recorded call as plain JSON, with its output if that is wanted."""
     result = edge.result
@@ -216,4 +226,5 @@ def _data(
         "lineage": [edge_data(edge, output=False) for edge in lineage],
         "calls": [edge_data(edge, output=False) for edge in made],
         "snapshots": [asdict(snapshot) for snapshot in snapshots],
+        "refusals": refusals_of(lineage),
     }

@@ -41,6 +41,7 @@ def stats(
     as_json: options.AsJson = False,
     home: options.Home = None,
 ) -> None:
+    """Prints the figures."""
     data = collect(home)
     if as_json:
         context.print_json(data)

@@ -48,6 +48,7 @@ def tree(
     as_json: options.AsJson = False,
     home: options.Home = None,
 ) -> None:
+    """Prints the tree."""
     from tvsnap.errors import NotFound
 
     with context.open_graph(home) as graph:

@@ -214,7 +214,7 @@ class TreeView:
         steps = [link.node.made_by for link in links if link.node.made_by]
         both = [*calls, *steps]
         snapshots = sum(bool(link.node.snapshots) for link in links)
-        unserved = sum(not _served(call) for call in both)
+        unserved = 0 if links[0].above_private else sum(not _served(call) for call in both)
         details = [count(len(links), "step") + (f" + {len(calls)}" if calls else "")]
         details += [count(snapshots, "snapshot")] if snapshots else []
         details += [f"{unserved} not shared"] if unserved else []

@@ -57,6 +57,7 @@ def verify(
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
+    """Makes the calls again and prints which differ."""
     from tvsnap.errors import NotFound
     from tvsnap.verify import candidates, choose
     from tvsnap.verify import verify as run

@@ -149,6 +149,11 @@ def test_looking_at_states(tvsnap: Line) -> None:
     assert "+ /tmp/f" in shown
     assert "  +x" in shown
     assert "+ var A" in shown
+    changed = tvsnap.rollout("echo more >> /etc/profile; rm /etc/issue; chmod 600 /etc/hostname; touch /etc/passwd")[0]
+    kinds = {
+        file["path"]: file["kind"] for file in tvsnap.json("diff", changed["state"] + "~", changed["state"])["files"]
+    }
+    assert kinds == {"/etc/profile": "M", "/etc/issue": "-", "/etc/hostname": "M"}
     assert tvsnap("exec", second["state"], "echo $A $PWD; jobs -r | wc -l").stdout == "5 /tmp\n1\n"
     assert tvsnap("exec", third["state"], "--", "cat", "f").stdout == "x\n"
     tvsnap("exec", third["state"], "exit 7", status=7)
@@ -298,6 +303,9 @@ def test_a_rollout_typed_at_a_prompt(tvsnap: Line) -> None:
         terminal.wait_for("\n42\r\n")
         terminal.wait_for("executed, exit 0")
         terminal.wait_for("> ")
+        now = tvsnap.json("stats")
+        assert now["processes"] == now["sandboxes"] == 1
+        assert 1e6 < now["sandbox_memory_bytes"] < 1e8
         terminal.type("sleep 100\n")
         time.sleep(1.0)
         terminal.type("\x03")

@@ -219,6 +219,12 @@ class TestShow:
         assert "-- timed out" in shown
         assert "-- not shared: timed out after 2 s" in shown
 
+    def test_why_there_is_no_snapshot(self, tvsnap: CommandLine) -> None:
+        tvsnap.backend.faults.fail("checkpoint", NotCheckpointable("a nested user namespace"))
+        state = tvsnap.rollout("echo x > f")[0]["state"]
+        assert "cannot be checkpointed (fake): a nested user namespace" in tvsnap("show", state).stdout
+        assert tvsnap.json("show", state)["refusals"] == {"fake": "a nested user namespace"}
+
 
 class TestDiff:
     def test_files_processes_and_shell(self, tvsnap: CommandLine) -> None:
