@@ -25,11 +25,14 @@ COMMON = ("cd /tmp && echo x > f && A=5", "sleep 1000 & echo started", "cat f; e
 
 
 @pytest.fixture(scope="module")
-def environment(tvsnap_home: Path, terminal_image: Image) -> dict[str, str]:
+def environment(tmp_path_factory: pytest.TempPathFactory, terminal_image: Image) -> dict[str, str]:
+    """A data directory that only these tests use, so that what is left in it is theirs."""
     if os.geteuid() != 0:
         pytest.skip("the local backend needs root")
+    home = tmp_path_factory.mktemp("cli-home")
+    (home / "images").symlink_to(terminal_image.rootfs.parents[1])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TVSNAP_")}
-    return {**kept, "TVSNAP_HOME": str(tvsnap_home), "COLUMNS": "80"}
+    return {**kept, "TVSNAP_HOME": str(home), "COLUMNS": "80"}
 
 
 class Line:
@@ -336,7 +339,7 @@ def test_a_machine_without_criu(tvsnap: Line) -> None:
 def test_a_machine_without_btrfs(tvsnap: Line, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    (home / "images").symlink_to(Path(tvsnap.environment["TVSNAP_HOME"]) / "images")
+    (home / "images").symlink_to((Path(tvsnap.environment["TVSNAP_HOME"]) / "images").resolve())
     lacking = {"TVSNAP_NO_BTRFS": "1", "TVSNAP_HOME": str(home)}
     message = tvsnap("run", "terminal", "-c", "ls", status=5, without=lacking).stderr
     assert message.count("\n") == 1
