@@ -92,7 +92,8 @@ def test_a_state_that_cannot_be_checkpointed_is_replayed(tmp_path: Path) -> None
         assert "sleep 1000" in cache.refusal(state)
         assert cache.refusal(rollout.root) == ""
         edge = cache.graph.edge_to(state)
-        assert edge is not None and "sleep 1000" in edge.refusal(cache.backend.name)
+        assert edge is not None
+        assert "sleep 1000" in edge.refusal(cache.backend.name)
         backend.commands.clear()
         with cache.rollout("terminal") as rollout:
             assert bash(rollout, "sleep 1000 &").source == "hit"
