@@ -133,7 +133,12 @@ def _print(data: dict[str, Any], console: Console) -> None:
     row("calls", f"{data['calls']:,}", f"in {count(data['rollouts'], 'rollout')} of {count(data['tasks'], 'task')}")
     row("hits", f"{data['hits']:,}", f"{percent(data['hits'], data['calls'])} of the calls")
     row("coalesced", f"{data['coalesced']:,}", "waited for a rollout that was executing the same")
-    row("executed", f"{executed:,}", f"{percent(data['prefix_hits'], executed)} of them in a state that was at hand")
+    row("executed", f"{executed:,}")
+    row(
+        "prefix hits",
+        f"{data['prefix_hits']:,}",
+        f"of these, {percent(data['prefix_hits'], executed)}: a sandbox or snapshot was at hand",
+    )
     row("replayed", f"{data['replayed']:,}", "recorded calls run again to rebuild a state")
     row("forks", f"{data['forks']:,}", f"and {count(data['starts'], 'fresh start')}")
     row("checkpoints", f"{data['checkpoints']:,}")

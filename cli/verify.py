@@ -103,8 +103,7 @@ def _print(report: VerifyReport, known: int, console: Console) -> None:
     for edge, reason in report.failures:
         console.print(f"{edge.state[:8]}  {cut(call_line(edge.call), console.width - 10)}", soft_wrap=True)
         console.print(f"  could not be made again: {one_line(reason)}", style="yellow", soft_wrap=True)
-    same = report.checked - sum(True for _ in report.differences)
-    words = [f"{count(report.checked, 'call')} of {known:,} made again", f"{max(same, 0):,} returned the same"]
+    words = [f"{count(report.checked, 'call')} of {known:,} made again", f"{report.same:,} returned the same"]
     words += [f"{len(report.differences):,} did not"] if report.differences else []
     words += [f"{len(report.failures):,} could not be made"] if report.failures else []
     console.print(", ".join(words), style="red" if report.differences else "green")
@@ -140,6 +139,7 @@ def _data(report: VerifyReport) -> dict[str, Any]:
 
     return {
         "checked": report.checked,
+        "same": report.same,
         "interrupted": report.interrupted,
         "differences": [
             {

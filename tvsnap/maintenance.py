@@ -5,6 +5,7 @@ Rows go before files: a crash in between leaves files without a row, which the n
 
 from __future__ import annotations
 
+import functools
 import heapq
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from tvsnap.backends.base import Backend, ReapReport
 from tvsnap.graph import Forgotten, Graph, Snapshot, owners
 from tvsnap.images import ImageStore
+from tvsnap.policy import looks_volatile
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +107,27 @@ def choose_evicted(graph: Graph, snapshots: Sequence[Snapshot], keep_bytes: int)
     """Returns the snapshots to delete so that the others take at most `keep_bytes`, least useful first.
 
     A snapshot is worth the time that rebuilding its state by replay would take, times how often it was forked (and
-    once more), per byte. What it would take is counted anew for the states below one that is chosen.
+    once more), per byte; and more than any other if a call on that way would hardly return the same again, as the
+    replay would then end elsewhere. What it would take is counted anew for the states below one that is chosen.
     """
     above = {
         node.state.hash: (node.state.parent, node.made_by.duration if node.made_by else 0.0) for node in graph.tree()
     }
     left = {snapshot.state for snapshot in snapshots}
 
-    def worth(snapshot: Snapshot) -> float:
-        rebuild_s, state = 0.0, snapshot.state
+    @functools.cache
+    def volatile(state: str) -> bool:
+        edge = graph.edge_to(state)
+        return edge is not None and (not edge.deterministic or looks_volatile(edge.result.output))
+
+    def worth(snapshot: Snapshot) -> tuple[bool, float]:
+        lost, rebuild_s, state = False, 0.0, snapshot.state
         while True:
             parent, duration = above.get(state, (None, 0.0))
+            lost = lost or volatile(state)
             rebuild_s += duration
             if parent is None or parent in left:
-                return rebuild_s * (snapshot.forks + 1) / max(snapshot.size, 1)
+                return lost, rebuild_s * (snapshot.forks + 1) / max(snapshot.size, 1)
             state = parent
 
     queue = [(worth(snapshot), snapshot.last_used, snapshot.state, snapshot) for snapshot in snapshots]

@@ -38,13 +38,15 @@ class VerifyReport:
 
     Attributes:
         checked: how many recorded calls were made again.
-        differences: those that returned something else.
+        same: how many of them returned what was recorded.
+        differences: calls that returned something else, those included that were only replayed on the way to a state.
         failures: calls that could not be made again, each with the reason: their state could not be rebuilt, or their
             sandbox failed.
         interrupted: it was stopped before its end.
     """
 
     checked: int
+    same: int
     differences: tuple[Difference, ...]
     failures: tuple[tuple[Edge, str], ...]
     interrupted: bool = False
@@ -86,7 +88,7 @@ def verify(
 ) -> VerifyReport:
     """Makes recorded calls again and compares.
 
-    An interrupt (Ctrl-C) ends it early, with a report of what was done; it closes the cache.
+    An interrupt (Ctrl-C) ends it early, with a report of what was done; the cache can only be closed after that.
 
     Args:
         cache: whose graph and sandboxes.
@@ -106,7 +108,7 @@ class _Verification:
         self._progress = progress
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._checked = 0
+        self._checked = self._same = 0
         self._differences: dict[int, Difference] = {}
         self._failures: list[tuple[Edge, str]] = []
 
@@ -118,12 +120,13 @@ class _Verification:
                     future.result()
             except BaseException as error:
                 self._stop.set()
-                self._cache.close()  # ends what is under way
+                self._cache.pool.close()  # ends what is under way
                 if not isinstance(error, KeyboardInterrupt):
                     raise
                 interrupted = True
         return VerifyReport(
             self._checked,
+            self._same,
             tuple(self._differences[id] for id in sorted(self._differences)),
             tuple(sorted(self._failures, key=lambda failure: failure[0].id)),
             interrupted,
@@ -145,9 +148,11 @@ class _Verification:
             with self._lock:
                 self._failures.append((edge, str(error)))
         else:
+            same = seen.same_value(edge.result)
             with self._lock:
                 self._checked += 1
-            if not seen.same_value(edge.result):
+                self._same += same
+            if not same:
                 if self._mark:
                     self._cache.graph.mark_nondeterministic(edge, f"a verification {difference(edge.result, seen)}")
                 self._add(edge, seen)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cache_helpers import BUSY
+from tests.unit.cache_helpers import BUSY, open_cache
 from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
 from tvsnap.errors import InfrastructureError, NotCheckpointable
 from tvsnap.graph import Owner
@@ -361,6 +361,19 @@ class TestVerify:
         assert "could not be made again: no luck" in shown
         assert "1 could not be made" in shown
 
+    def test_an_interrupt_reports_what_was_done(self, tvsnap: CommandLine) -> None:
+        from tvsnap.verify import candidates, verify
+
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        tvsnap.rollout(*(f"echo {number} > f" for number in range(20)))
+        with open_cache(tvsnap.home, tvsnap.backend) as cache:
+            report = verify(cache, candidates(cache), progress=interrupt)
+        assert report.interrupted
+        assert 1 <= report.checked < 20
+        assert not report.failures
+
     def test_nothing_recorded(self, tvsnap: CommandLine) -> None:
         assert tvsnap("verify").stdout == "0 calls of 0 made again, 0 returned the same\n"
 
@@ -455,6 +468,14 @@ class TestGc:
             assert [snapshot.state for snapshot in graph.snapshots()] == [costly], "what is dear to rebuild stays"
         assert tvsnap("exec", calls[2]["state"], "cat f g h").stdout == "x\ny\nz\n"
         assert tvsnap.json("gc", "--keep-bytes", "0")["kept_bytes"] == 0
+
+    def test_what_cannot_be_rebuilt_goes_last(self, tvsnap: CommandLine) -> None:
+        calls = tvsnap.rollout("echo done in 0.25s > f; cat f", "sleep 9; echo x > g", "echo y > h")
+        with tvsnap.graph() as graph:
+            size = next(one.size for one in graph.snapshots() if one.state == calls[0]["state"])
+        tvsnap("gc", "--keep-bytes", str(size))
+        with tvsnap.graph() as graph:
+            assert [snapshot.state for snapshot in graph.snapshots()] == [calls[0]["state"]]
 
     @pytest.mark.parametrize(
         ("text", "size"), [("0", 0), ("10", 10), ("1k", 1024), ("1.5M", 1572864), ("2GiB", 2 << 30), ("1 TB", 1 << 40)]
