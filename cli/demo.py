@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +100,8 @@ def ensure_image(home: str | None, console: Console) -> None:
         from . import image
 
         console.print(f"The image `{IMAGE}` is not there yet; building it takes a minute or two, once.\n", style="dim")
-        image.build(IMAGE, home=context.data_directory(home))
+        with contextlib.redirect_stdout(sys.stderr if console.stderr else sys.stdout):
+            image.build(IMAGE, home=context.data_directory(home))
 
 
 def forget_earlier(home: str | None, backend: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.cache_helpers import BUSY, open_cache
 from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
-from tvsnap.errors import InfrastructureError, NotCheckpointable
+from tvsnap.errors import InfrastructureError, NotCheckpointable, NotFound
 from tvsnap.graph import Owner
 
 
@@ -484,6 +484,27 @@ class TestGc:
         from cli.gc import parse_size
 
         assert parse_size(text) == size
+
+
+class TestDemo:
+    def test_a_missing_image_is_built_and_json_stays_json(
+        self, tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        from cli import context, demo
+
+        class Empty:
+            def get(self, name: str) -> None:
+                raise NotFound(f'image "{name}" not found')
+
+        monkeypatch.setattr(context, "open_images", lambda home: Empty())
+        monkeypatch.setattr("cli.image.build", lambda name, home: print(f"built {name} in {home}"))
+        demo.ensure_image(None, context.messages())
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert "is not there yet" in shown.err
+        assert f"built terminal in {tvsnap.home}" in shown.err
+        demo.ensure_image(None, context.console())
+        assert "built terminal" in capsys.readouterr().out
 
 
 class TestForget:
