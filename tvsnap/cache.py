@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -267,7 +267,7 @@ class Cache:
         hash = self.graph.state(state).root
         root = next(root for root in self.graph.roots() if root.hash == hash)
         image = self._images_by_digest.get(root.image_digest) or self.images.get(root.image_digest)
-        return Place(image, environment(root.environment), replace(self.limits, **json.loads(root.limits)))
+        return Place(image, environment(root.environment), _limits_of(root, self.limits))
 
     def _close_graph(self) -> None:
         self._save_counters()
@@ -288,6 +288,13 @@ class Cache:
             with contextlib.suppress(InfrastructureError):  # a full disk must not fail a rollout
                 self.graph.end_rollout(rollout.id, at.state)
                 self.graph.flush()
+
+
+def _limits_of(root: RootInfo, limits: Limits) -> Limits:
+    """Returns `limits` with those that a root was recorded with; one that there is no more had its day."""
+    known = {field.name for field in fields(Limits)}
+    recorded = {name: value for name, value in json.loads(root.limits).items() if name in known}
+    return replace(limits, **recorded)
 
 
 class Rollout:

@@ -94,7 +94,7 @@ class LocalBackend:
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     def start(self, image: Image, limits: Limits) -> LocalSandbox:
-        with self._new(image, limits, self._template(), self._guest_layer) as (options, build):
+        with self._new(image, limits, self._template()) as (options, build):
             environment = {**_ENVIRONMENT, **image.env}
             command = [INIT, "serve", str(COLUMNS), str(ROWS), image.user, image.workdir]
             run = subprocess.run(
@@ -113,11 +113,13 @@ class LocalBackend:
         manifest = self._manifest(snapshot)
         if self._criu is None:
             raise SnapshotUnusable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
-        guest = self._home / "guest" / manifest["guest"]
-        if not guest.exists():
-            raise SnapshotUnusable(f"snapshot {snapshot} was taken by another version of tvsnap")
-        with self._new(image, limits, directory / "files", guest) as (options, build):
-            images = os.open(directory / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if manifest["guest"] != self._guest_layer.name:
+            raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")
+        with self._new(image, limits, directory / "files") as (options, build):
+            try:
+                images = os.open(directory / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                raise SnapshotUnusable(f"snapshot {snapshot} was deleted meanwhile") from None
             try:
                 init = self._criu.restore(
                     images,
@@ -130,7 +132,7 @@ class LocalBackend:
             return build(init)
 
     @contextlib.contextmanager
-    def _new(self, image: Image, limits: Limits, layer: Path, guest: Path) -> Iterator[_Prepared]:
+    def _new(self, image: Image, limits: Limits, layer: Path) -> Iterator[_Prepared]:
         """Prepares what a new sandbox stands on, and takes it away again if the sandbox fails to start."""
         id = f"{self._owner}.{next(self._numbers)}"
         live = self._live / id
@@ -145,17 +147,15 @@ class LocalBackend:
                 options += ["--pool", self._storage.device]
             else:
                 options += ["--pool-dir", str(self._storage.path)]
-            options += ["--live", f"live/{id}", "--lower", str(guest), "--lower", str(image.rootfs)]
+            options += ["--live", f"live/{id}", "--lower", str(self._guest_layer), "--lower", str(image.rootfs)]
             options += ["--ids", str(UID_BASE), str(UID_COUNT)]
-            yield options, lambda init: self._adopt(id, image, limits, init, live, cgroup, guest)
+            yield options, lambda init: self._adopt(id, image, limits, init, live, cgroup)
         except BaseException:
             cgroup.destroy()
             self._storage.delete(live)
             raise
 
-    def _adopt(
-        self, id: str, image: Image, limits: Limits, init: int, live: Path, cgroup: Cgroup, guest: Path
-    ) -> LocalSandbox:
+    def _adopt(self, id: str, image: Image, limits: Limits, init: int, live: Path, cgroup: Cgroup) -> LocalSandbox:
         sandbox = LocalSandbox(
             id,
             image,
@@ -163,7 +163,7 @@ class LocalBackend:
             init=init,
             layer=live,
             cgroup=cgroup,
-            tree=self._tree(image, guest),
+            tree=self._tree(image),
             checkpoint=self._checkpoint,
             discard=self._discard,
         )
@@ -176,12 +176,11 @@ class LocalBackend:
             raise
         return sandbox
 
-    def _tree(self, image: Image, guest: Path) -> observe.ImageTree:
-        key = f"{image.digest} {guest.name}"
+    def _tree(self, image: Image) -> observe.ImageTree:
         with self._lock:
-            if key not in self._trees:
-                self._trees[key] = observe.ImageTree(guest, image.rootfs)
-            return self._trees[key]
+            if image.digest not in self._trees:
+                self._trees[image.digest] = observe.ImageTree(self._guest_layer, image.rootfs)
+            return self._trees[image.digest]
 
     def _discard(self, sandbox: LocalSandbox) -> None:
         with self._lock:
