@@ -13,6 +13,7 @@ from tvsnap.backends.base import MIB, Observation, Sandbox
 from tvsnap.errors import InfrastructureError, TvsnapError
 
 CLOSERS = 4  # threads
+OPENING_PATIENCE = 30.0  # seconds that closing waits for sandboxes that are being made
 QUIET = 1  # processes: the shell alone, which does nothing unasked
 
 
@@ -179,6 +180,8 @@ class SandboxPool:
             self._resting.clear()
             self._by_state.clear()
             self._changed.notify_all()
+            # Those that are being made now are closed by who makes them, which must still be able to.
+            self._changed.wait_for(lambda: not self._opening, OPENING_PATIENCE)
         self._workers.shutdown(wait=True)
 
     def _enter(self) -> object:
