@@ -195,15 +195,17 @@ def test_closing_while_others_wait_or_open() -> None:
         assert go.wait(5)
         return lab.make()
 
-    with threads(2) as pool:
+    with threads(3) as pool:
         opening = pool.submit(lab.pool.open, make, "s")
         assert making.wait(5)
         waiting = pool.submit(lab.open)
         eventually(lambda: len(lab.pool._queue) == 1)
-        lab.pool.close()
+        closing = pool.submit(lab.pool.close)
         with pytest.raises(InfrastructureError, match="closed"):
             waiting.result(5)
+        assert not closing.done(), "it does not wait for the one that is being made"
         go.set()
+        closing.result(5)
         with pytest.raises(InfrastructureError, match="closed"):
             opening.result(5)
     assert lab.backend.live == {}
