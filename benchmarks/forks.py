@@ -37,10 +37,12 @@ def _shell(space: Workspace) -> Iterator[Figure]:
     snapshot = ""
     for number in range(space.samples(CHECKPOINTS)):
         sandbox.run(f"n={number}; echo $n > number", timeout=10)
+        space.settle()
         raw.append(raw_criu.dump())
         if snapshot:
             space.backend.delete_snapshot(snapshot)
         sandbox.run(f"n={number}; echo $n >> number", timeout=10)
+        space.settle()
         began = time.perf_counter()
         info = sandbox.checkpoint()
         ours.append(time.perf_counter() - began)
@@ -53,9 +55,11 @@ def _shell(space: Workspace) -> Iterator[Figure]:
     raw, ours = [], []
     for _ in range(space.samples(FORKS)):
         raw.append(raw_criu.restore())
+        space.settle()
         seconds, fork = _first_output(space, snapshot)
         ours.append(seconds)
         fork.close()
+        space.settle()
     sandbox.close()
     space.backend.delete_snapshot(snapshot)
     yield figure("floor_fork", "`criu restore` of it, by hand", raw, "ms", floor=True)
@@ -99,6 +103,7 @@ def _busier(space: Workspace) -> Iterator[Figure]:
             seconds, fork = _first_output(space, snapshot)
             forks.append(seconds)
             fork.close()
+            space.settle()
     yield figure("checkpoint_jobs", "checkpoint with 3 background jobs", checkpoints, "ms")
     yield figure("fork_jobs", "fork of it to first output", forks, "ms")
 
@@ -114,6 +119,7 @@ def _busier(space: Workspace) -> Iterator[Figure]:
             _ask_python(fork)
             forks.append(time.perf_counter() - began)
             fork.close()
+            space.settle()
     yield figure("checkpoint_python", "checkpoint of a Python REPL", checkpoints, "ms")
     yield figure("fork_python", "fork of it to its first answer", forks, "ms")
 
@@ -138,10 +144,12 @@ def _chain(space: Workspace) -> Iterator[Figure]:
         sandbox = space.start()
         for depth in range(DEPTH):
             sandbox.run(f"depth={depth}; echo $depth >> depths", timeout=10)
+            space.settle()
             began = time.perf_counter()
             snapshots.append(sandbox.checkpoint().id)
             checkpoints.append(time.perf_counter() - began)
             sandbox.close()
+            space.settle()
             seconds, sandbox = _first_output(space, snapshots[-1])
             forks[depth].append(seconds)
         seen = sandbox.run("echo $depth $(cat depths)", timeout=10).output.decode().split()
@@ -171,6 +179,7 @@ def _snapshot(
     snapshot = sandbox.checkpoint().id
     if seconds is not None:
         for _ in range(space.samples(FORKS // 4)):
+            space.settle()
             info = sandbox.checkpoint()
             seconds.append(info.duration)
             space.backend.delete_snapshot(info.id)

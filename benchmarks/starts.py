@@ -14,7 +14,7 @@ COMMANDS = 2000
 
 
 def run(space: Workspace) -> Iterator[Figure]:
-    """Measures starting, `true`, and closing."""
+    """Measures starting, closing, `true`, and observing."""
     space.tell("fresh sandboxes, and `true` in a live one")
     floor = Floor(space)
     raw, ours, closing = [], [], []
@@ -22,6 +22,7 @@ def run(space: Workspace) -> Iterator[Figure]:
         bare, seconds = floor.start()
         raw.append(seconds)
         bare.close()
+        space.settle()
         began = time.perf_counter()
         sandbox = space.start()
         sandbox.run("echo ready", timeout=10)
@@ -29,6 +30,7 @@ def run(space: Workspace) -> Iterator[Figure]:
         began = time.perf_counter()
         sandbox.close()
         closing.append(time.perf_counter() - began)
+        space.settle()
     yield figure("floor_start", "namespaces + overlay + bash, first output", raw, "ms", floor=True)
     yield figure("start", "fresh sandbox to first output", ours, "ms")
     yield figure("close", "closing it", closing, "ms")
@@ -43,7 +45,13 @@ def run(space: Workspace) -> Iterator[Figure]:
         began = time.perf_counter()
         sandbox.run("true", timeout=10)
         ours.append(time.perf_counter() - began)
+    observing = []
+    for _ in range(space.samples(COMMANDS // 10)):
+        began = time.perf_counter()
+        sandbox.observe()
+        observing.append(time.perf_counter() - began)
     bare.close()
     sandbox.close()
     yield figure("floor_true", "`true` in bash through a pipe", raw, "ms", floor=True)
     yield figure("true", "`true` in a live sandbox", ours, "ms", at_most=2)
+    yield figure("observe", "observing whether it changed anything", observing, "ms")

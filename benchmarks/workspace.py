@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,16 @@ from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.cache import Cache
 from tvsnap.errors import TvsnapError
 from tvsnap.graph import Owner
+from tvsnap.graph.owners import is_alive
 from tvsnap.home import SYSTEM_HOME
 from tvsnap.images import Image, ImageStore
 from tvsnap.images.shipped import find_source
 
 IMAGE = "terminal"
+PREFIX = "tvsnap-bench-"
+SETTLING = 0.03  # seconds
+YOUNG = 10.0
+"""Seconds in which a directory may have no owner yet."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,11 @@ class Workspace:
     def samples(self, count: int) -> int:
         """Returns how many samples to take where `count` are usual."""
         return max(3, count // 4) if self.quick else count
+
+    @staticmethod
+    def settle() -> None:
+        """Waits until the kernel has cleared away what was ended before, so that it does not slow what comes next."""
+        time.sleep(SETTLING)
 
     def tell(self, text: str) -> None:
         """Says what is being measured."""
@@ -87,24 +98,44 @@ class Workspace:
 
 @contextlib.contextmanager
 def workspace(*, quick: bool, console: Console) -> Iterator[Workspace]:
-    """A block with a workspace, of which nothing is left afterwards.
+    """A block with a workspace, of which nothing is left afterwards; what a killed run left goes now.
 
     The image is taken from the usual data directory if it is there; else it is built.
     """
     # /tmp may be in memory, and layers are kept on disks.
-    home = Path(tempfile.mkdtemp(prefix="tvsnap-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")))
+    parent = Path(os.environ.get("TMPDIR", "/var/tmp"))
+    _sweep(parent)
+    home = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     try:
-        images, image = _image(home, console)
-        owner = Owner(home)
-        try:
-            backend = LocalBackend(home, owner.id)
-            try:
-                yield Workspace(home, images, image, backend, quick, console)
-            finally:
-                backend.close()
-        finally:
-            owner.close()
+        with _opened(home) as backend:
+            images, image = _image(home, console)
+            yield Workspace(home, images, image, backend, quick, console)
     finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _opened(home: Path) -> Iterator[LocalBackend]:
+    owner = Owner(home)
+    try:
+        backend = LocalBackend(home, owner.id)
+        try:
+            yield backend
+        finally:
+            backend.close()
+    finally:
+        owner.close()
+
+
+def _sweep(parent: Path) -> None:
+    """Ends and deletes what runs that were killed left behind."""
+    for home in parent.glob(f"{PREFIX}*"):
+        owners = [lock.stem for lock in (home / "run" / "owners").glob("*.lock")]
+        young = time.time() - home.stat().st_mtime < YOUNG
+        if young or any(is_alive(home, owner) for owner in owners):
+            continue
+        with _opened(home) as backend:
+            backend.reap()
         shutil.rmtree(home, ignore_errors=True)
 
 
