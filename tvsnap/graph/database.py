@@ -214,6 +214,8 @@ class Database:
 
     def _version(self) -> int:
         """Returns the file's version, 0 for an empty file."""
+        # Tables first: where another process is just making the file, all that marks it ours comes with them.
+        tables = self._writer.execute("SELECT 1 FROM sqlite_master").fetchone()
         version: int = self._writer.execute("PRAGMA user_version").fetchone()[0]
         application: int = self._writer.execute("PRAGMA application_id").fetchone()[0]
         if application == APPLICATION_ID:
@@ -223,7 +225,7 @@ class Database:
                     "upgrade tvsnap or set TVSNAP_HOME elsewhere"
                 )
             return version
-        if self._writer.execute("SELECT 1 FROM sqlite_master").fetchone():
+        if tables:
             raise TvsnapError(f"{self.path}: not a tool-call graph but another program's file; move it away")
         return 0
 
