@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tvsnap import owners
 from tvsnap.backends.base import Backend
-from tvsnap.graph import Graph, owners
+from tvsnap.graph import Graph
 
 
 def tidy(home: Path, graph: Graph, backend: Backend, owner: str) -> None:

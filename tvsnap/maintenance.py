@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap import owners
 from tvsnap.backends.base import Backend, ReapReport
-from tvsnap.graph import Forgotten, Graph, Snapshot, owners
+from tvsnap.graph import Forgotten, Graph, Snapshot
 from tvsnap.images import ImageStore
 from tvsnap.policy import looks_volatile
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from tvsnap.backends.base import MIB, Observation, Sandbox
+from tvsnap.backends.base import MIB, Limits, Observation, Sandbox
 from tvsnap.errors import InfrastructureError, TvsnapError
+
+Check = Literal["same", "changed", "ended"]
 
 CLOSERS = 4  # threads
 OPENING_PATIENCE = 30.0  # seconds that closing waits for sandboxes that are being made
@@ -30,6 +33,20 @@ class ParkLimits:
 
     count: int = 32
     memory: int = 2048 * MIB
+
+
+class Origin(NamedTuple):
+    """What a sandbox was made from: of two with equal origins, nobody can tell which is which.
+
+    Attributes:
+        image: its image's digest.
+        limits: what it may use.
+        snapshot: the id of the snapshot that it was forked from; empty if it was started afresh.
+    """
+
+    image: str
+    limits: Limits
+    snapshot: str = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +72,9 @@ class SandboxPool:
     """Live sandboxes by state. Thread-safe.
 
     A sandbox is in use by one rollout, resting (its rollout is idle), parked (free for anyone who comes to its state),
-    or on its way out. Sandboxes are closed by threads of the pool, off the path of whoever is done with them.
+    ready (made ahead of time, used by nobody yet), or on its way out. Where room is needed, the parked ones go first,
+    then the ready ones, then the resting ones. Sandboxes are closed by threads of the pool, off the path of whoever is
+    done with them.
     """
 
     def __init__(self, max_sandboxes: int, park: ParkLimits, *, patience: float = 600.0) -> None:
@@ -78,6 +97,7 @@ class SandboxPool:
         self._resting: OrderedDict[LiveSandbox, None] = OrderedDict()  # a part of _live, least recently used first
         self._parked: OrderedDict[LiveSandbox, None] = OrderedDict()  # likewise
         self._by_state: dict[str, list[LiveSandbox]] = {}  # the parked ones
+        self._ready: dict[LiveSandbox, Origin] = {}  # likewise, oldest first, each with what it was made from
         self._closed = False
         self._workers = ThreadPoolExecutor(CLOSERS, thread_name_prefix="tvsnap-pool")
 
@@ -93,6 +113,12 @@ class SandboxPool:
         with self._changed:
             return len(self._parked)
 
+    @property
+    def ready(self) -> int:
+        """How many of them are ready."""
+        with self._changed:
+            return len(self._ready)
+
     def open(self, make: Callable[[], Sandbox], state: str) -> LiveSandbox:
         """Makes a sandbox once there is room for it.
 
@@ -103,20 +129,16 @@ class SandboxPool:
         Raises:
             InfrastructureError: if there was no room for too long.
         """
-        ticket = self._enter()
-        try:
-            sandbox = make()
-        except BaseException:
-            self._leave(ticket)
-            raise
-        live = LiveSandbox(sandbox, state)
+        return self._open(self._enter(), make, state)
+
+    def open_ahead(self, make: Callable[[], Sandbox]) -> LiveSandbox | None:
+        """Makes a sandbox before anyone has asked for it; None if there is no room that nobody else waits for."""
+        ticket = object()
         with self._changed:
-            self._live.add(live)
-            self._leave(ticket)
-            if self._closed:
-                self._start_closing(live)
-                raise self._is_closed()
-        return live
+            if self._closed or self._queue or self._excess() > 0:
+                return None
+            self._opening.add(ticket)
+        return self._open(ticket, make, "")
 
     def rest(self, live: LiveSandbox) -> None:
         """Says that its rollout does not use a sandbox just now: it may be closed to make room, if it is expendable."""
@@ -160,12 +182,73 @@ class SandboxPool:
             self._pull(live)
             return live
 
+    def check(self, live: LiveSandbox, look: Callable[[Sandbox], Observation]) -> Check:
+        """Tells if a sandbox that was left alone still is as it was seen then, if anyone looked; closes it if not."""
+        try:
+            observation = look(live.sandbox)
+        except InfrastructureError:
+            self.discard(live)
+            return "ended"
+        except BaseException:
+            self.discard(live)
+            raise
+        if live.observation is not None and live.observation != observation:
+            self.discard(live)
+            return "changed"
+        live.observation = observation
+        return "same"
+
+    def keep_ready(self, live: LiveSandbox, origin: Origin) -> bool:
+        """Keeps a sandbox that was made ahead of time for whoever needs one of its origin.
+
+        What is ready has its part of `ParkLimits.memory`, and what is parked the rest.
+
+        Returns:
+            Whether it is kept; else it is closed: there is no memory for it, or someone waits for its room.
+        """
+        with self._changed:
+            if live not in self._live or live in self._closing:
+                return False
+            memory = live.memory + sum(other.memory for other in self._ready)
+            if self._closed or self._queue or memory > self._limits.memory:
+                self._start_closing(live)
+                return False
+            self._ready[live] = origin
+            self._trim()
+            return True
+
+    def take_ready(self, origin: Origin) -> LiveSandbox | None:
+        """Takes a sandbox that was made ahead of time into use, the oldest of its origin; None if there is none."""
+        with self._changed:
+            for live, known in self._ready.items():
+                if known == origin:
+                    del self._ready[live]
+                    return live
+        return None
+
+    def ready_by_origin(self) -> Mapping[Origin, int]:
+        """Returns how many sandboxes are ready, by origin."""
+        with self._changed:
+            return Counter(self._ready.values())
+
+    def keep_ready_at_most(self, counts: Mapping[Origin, int]) -> None:
+        """Closes what is ready beyond `counts`, by origin, the oldest first; what they do not name goes altogether."""
+        with self._changed:
+            excess = Counter(self._ready.values())
+            excess.subtract(counts)
+            for live, origin in list(self._ready.items()):
+                if excess[origin] > 0:
+                    excess[origin] -= 1
+                    del self._ready[live]
+                    self._start_closing(live)
+
     def discard(self, live: LiveSandbox) -> None:
         """Closes a sandbox, in the background; safe to repeat."""
         with self._changed:
             if live not in self._live or live in self._closing:
                 return
             self._resting.pop(live, None)
+            self._ready.pop(live, None)
             if live in self._parked:
                 self._pull(live)
             self._start_closing(live)
@@ -178,6 +261,7 @@ class SandboxPool:
                 self._start_closing(live)
             self._parked.clear()
             self._resting.clear()
+            self._ready.clear()
             self._by_state.clear()
             self._changed.notify_all()
             # Those that are being made now are closed by who makes them, which must still be able to.
@@ -207,20 +291,44 @@ class SandboxPool:
                 self._changed.notify_all()
         return ticket
 
+    def _open(self, ticket: object, make: Callable[[], Sandbox], state: str) -> LiveSandbox:
+        """Makes a sandbox for which there is room."""
+        try:
+            sandbox = make()
+        except BaseException:
+            self._leave(ticket)
+            raise
+        live = LiveSandbox(sandbox, state)
+        with self._changed:
+            self._live.add(live)
+            self._leave(ticket)
+            if self._closed:
+                self._start_closing(live)
+                raise self._is_closed()
+        return live
+
     def _leave(self, ticket: object) -> None:
         with self._changed:
             self._opening.discard(ticket)
             self._changed.notify_all()
 
+    def _excess(self) -> int:
+        """How many sandboxes would be too many if there were one more."""
+        return len(self._live) + len(self._opening) + 1 - self._max
+
     def _make_room(self) -> bool:
         """Whether one more sandbox may live; if not, begins to close one that can be spared."""
-        excess = len(self._live) + len(self._opening) + 1 - self._max
+        excess = self._excess()
         if excess <= 0:
             return True
         if excess > len(self._closing):
             if self._parked:
                 live = next(iter(self._parked))
                 self._pull(live)
+                self._start_closing(live)
+            elif self._ready:
+                live = next(iter(self._ready))
+                del self._ready[live]
                 self._start_closing(live)
             elif self._resting:
                 live, _ = self._resting.popitem(last=False)
@@ -240,7 +348,7 @@ class SandboxPool:
 
     def _trim(self) -> None:
         """Closes what is parked beyond the limits, least recently used first."""
-        memory = sum(live.memory for live in self._parked)
+        memory = sum(live.memory for live in (*self._parked, *self._ready))
         while len(self._parked) > self._limits.count or (self._parked and memory > self._limits.memory):
             live = next(iter(self._parked))
             memory -= live.memory

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Literal
 
 from tvsnap.backends.base import Backend, Limits, Sandbox
 from tvsnap.calls import ToolResult
 from tvsnap.environments.base import Environment
-from tvsnap.errors import InfrastructureError, SnapshotUnusable, UsageError
+from tvsnap.errors import InfrastructureError, SnapshotUnusable, TvsnapError, UsageError
 from tvsnap.graph import Edge, Graph, Snapshot
 from tvsnap.images import Image
 from tvsnap.policy import Costs
 from tvsnap.pool import LiveSandbox, SandboxPool
+from tvsnap.preforking import Preforker, Source
 from tvsnap.snapshots import Snapshotter
-from tvsnap.stats import Meter
-
-Way = Literal["parked", "forked", "started", "replayed"]
+from tvsnap.stats import Meter, Way
 
 REPLAY_TIMEOUT = 60.0  # seconds, at least, for a call that once ended by itself
 SLOWER = 10.0  # or so many times what it took then
@@ -34,6 +32,10 @@ class Place:
     environment: Environment
     limits: Limits
 
+    def source(self, snapshot: Snapshot | None) -> Source:
+        """Returns what a sandbox is made from: a snapshot, or just the image."""
+        return Source(self.image, self.environment, self.limits, snapshot)
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -41,7 +43,8 @@ class Arrival:
 
     Attributes:
         live: the sandbox.
-        way: how: it was parked there, forked there, started (at a root), or calls were replayed.
+        way: how: it was parked there, or made ready ahead of time, or forked there, started (at a root), or calls were
+            replayed.
         departed: empty if it stands just where it should; else the calls replayed, with what they returned now, from
             the first on that returned something else than was recorded.
     """
@@ -68,6 +71,7 @@ class Rebuilder:
         backend: Backend,
         pool: SandboxPool,
         snapshotter: Snapshotter,
+        preforker: Preforker,
         costs: Costs,
         meter: Meter,
     ) -> None:
@@ -75,12 +79,15 @@ class Rebuilder:
         self._backend = backend
         self._pool = pool
         self._snapshotter = snapshotter
+        self._preforker = preforker
         self._costs = costs
         self._meter = meter
         self._suspects: set[str] = set()
 
     def arrive(self, state: str, place: Place) -> Arrival:
         """Returns a sandbox in a state: a parked one, a fork of the state's snapshot, or one brought there by replay.
+
+        Where one that was made ahead of time will do, none is forked or started.
 
         A replay begins in the nearest state above for which there is a parked sandbox or a snapshot, or else in a fresh
         sandbox. A replayed call that returns something else than was recorded is marked nondeterministic in the graph.
@@ -123,6 +130,18 @@ class Rebuilder:
             raise
         return Arrival(live, "replayed", departed)
 
+    def foretell(self, state: str, place: Place) -> None:
+        """Says that a rollout begins at a state: where nothing was ever called, it will need a sandbox there."""
+        if not self._preforker.enabled:
+            return
+        try:
+            if self._graph.has_calls(state):
+                return
+            snapshot, _ = self._graph.nearest_snapshot(state, self._backend.name)
+        except TvsnapError:  # nothing rests on it
+            return
+        self._preforker.foretell(place.source(snapshot))
+
     def start(self, state: str, place: Place) -> LiveSandbox:
         """Returns a fresh sandbox, which stands at the root `state`.
 
@@ -132,7 +151,7 @@ class Rebuilder:
 
         def make() -> Sandbox:
             began = time.perf_counter()
-            sandbox = self._backend.start(place.image, place.limits)
+            sandbox = place.source(None).make(self._backend)
             seconds = time.perf_counter() - began
             self._costs.add("start", seconds)
             self._meter.start(seconds)
@@ -169,7 +188,7 @@ class Rebuilder:
         def make() -> Sandbox:
             began = time.perf_counter()
             try:
-                sandbox = self._backend.fork(snapshot.id, place.image, place.limits)
+                sandbox = place.source(snapshot).make(self._backend)
             except SnapshotUnusable:
                 raise
             except InfrastructureError as error:
@@ -188,18 +207,8 @@ class Rebuilder:
             live = self._pool.take(state)
             if live is None:
                 return None
-            try:
-                observation = place.environment.observe(live.sandbox)
-            except InfrastructureError:
-                self._pool.discard(live)
-                continue
-            except BaseException:
-                self._pool.discard(live)
-                raise
-            if live.observation is None or live.observation == observation:
-                live.observation = observation
+            if self._pool.check(live, place.environment.observe) == "same":
                 return live
-            self._pool.discard(live)
 
     def _begin(
         self, state: str, snapshot: Snapshot | None, edges: list[Edge], place: Place
@@ -209,9 +218,16 @@ class Rebuilder:
             live = self._take_parked(edges[index].state, place)
             if live is not None:
                 return live, "parked", edges[index:]
+        beginning = edges[0].state if edges else state
+        live = self._preforker.take(place.source(snapshot))
+        if live is not None:
+            live.state = beginning
+            if snapshot is not None:
+                self._graph.touch_snapshot(snapshot.state, snapshot.backend)
+            return live, "ready", edges
         if snapshot is not None:
             return self._fork(snapshot, place), "forked", edges
-        return self.start(edges[0].state if edges else state, place), "started", edges
+        return self.start(beginning, place), "started", edges
 
     def _replay(self, live: LiveSandbox, edges: list[Edge], place: Place) -> tuple[tuple[Edge, ToolResult], ...]:
         """Replays calls; returns those from the first on that did not return what was recorded."""

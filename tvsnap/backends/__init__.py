@@ -17,7 +17,13 @@ def _local(home: Path, owner: str) -> Backend:
     return LocalBackend(home, owner)
 
 
-_FACTORIES = {"local": _local}
+def _docker(home: Path, owner: str) -> Backend:
+    from tvsnap.backends.docker import DockerBackend
+
+    return DockerBackend(home, owner)
+
+
+_FACTORIES = {"local": _local, "docker": _docker}
 
 
 def open_backend(name: str, home: Path, owner: str) -> Backend:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from tvsnap.images import Image
@@ -232,6 +233,17 @@ class Sandbox(Protocol):
         """
         ...
 
+    def archive(self) -> AbstractContextManager[IO[bytes]]:
+        """A block with the sandbox's root filesystem as one tar stream (pax): any tar or `docker import` reads it.
+
+        The sandbox stands still meanwhile. Owners are as seen inside. What a sandbox brings itself is left out: the
+        contents of /proc, /sys and /dev, and tvsnap's own directory.
+
+        Raises:
+            InfrastructureError: it could not be read to its end; raised at the end of the block at the latest.
+        """
+        ...
+
     def memory(self) -> int:
         """Returns the sandbox's proportional memory, bytes."""
         ...
@@ -246,6 +258,14 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def platform(self) -> str:
+        """What commands can see of the machine, and so part of a root's name: its architecture, as `x86_64`.
+
+        Backends whose sandboxes look alike to commands say the same: states recorded with one then serve the other.
+        """
+        ...
 
     @property
     def captures(self) -> Captures:

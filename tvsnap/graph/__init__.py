@@ -11,7 +11,6 @@ from tvsnap.graph.model import (
     State,
     TreeNode,
 )
-from tvsnap.graph.owners import Owner
 from tvsnap.graph.store import Graph
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "Forgotten",
     "Graph",
     "Lease",
-    "Owner",
     "RolloutRecord",
     "RootInfo",
     "Snapshot",

@@ -101,6 +101,12 @@ class Lineage(GraphPart):
         with self._database.read() as reader:
             return [to_edge(row) for row in reader.execute(query, (bytes.fromhex(state),))]
 
+    def has_calls(self, state: str) -> bool:
+        """Whether any call was made in a state."""
+        with self._database.read() as reader:
+            found = reader.execute("SELECT 1 FROM edges WHERE state = ? LIMIT 1", (bytes.fromhex(state),)).fetchone()
+        return found is not None
+
     def children(self, state: str) -> list[State]:
         """Returns the states one changing call away from a state, oldest first."""
         with self._database.read() as reader:

@@ -44,26 +44,25 @@ int64_t now_us(void) {
 
 void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-/* Writes everything, also to a non-blocking descriptor; false on an error, or if it has to wait for more than 10 s:
- * nobody may hold PID 1 up by not reading. */
+/* Writes everything, however long that takes: not for PID 1 itself. False on an error. */
 bool write_all(int fd, const void *data, size_t length) {
     const char *at = data;
-    int64_t deadline = 0;
     while (length) {
         ssize_t n = write(fd, at, length);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN) {
-            int64_t now = now_us();
-            if (!deadline) deadline = now + 10000000;
-            struct pollfd p = {.fd = fd, .events = POLLOUT};
-            if (now >= deadline || poll(&p, 1, (int)((deadline - now) / 1000) + 1) < 0) return false;
-            continue;
-        }
         if (n <= 0) return false;
         at += n;
         length -= (size_t)n;
     }
     return true;
+}
+
+/* Appends all that is left to read; false on an error. */
+bool read_all(int fd, struct buffer *b) {
+    char chunk[65536];
+    ssize_t n;
+    while ((n = read(fd, chunk, sizeof chunk)) > 0) append(b, chunk, (size_t)n);
+    return n == 0;
 }
 
 /* In a child: makes `fd` the descriptor `wanted`, open across exec. */

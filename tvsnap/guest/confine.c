@@ -19,20 +19,23 @@
 #error "the system call filter does not know this machine"
 #endif
 
-/* What a container's root keeps: the default set of Docker. The rest is gone for good. */
+/* What a container's root keeps: at most the default set of Docker, without devices. The rest is gone for good. */
 void drop_capabilities(void) {
     static const int keep[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE,     CAP_FOWNER,  CAP_FSETID,     CAP_KILL,
-                               CAP_SETGID, CAP_SETUID,           CAP_SETPCAP, CAP_SYS_CHROOT, CAP_MKNOD,
-                               CAP_NET_RAW, CAP_NET_BIND_SERVICE, CAP_AUDIT_WRITE, CAP_SETFCAP};
+                               CAP_SETGID, CAP_SETUID,           CAP_SETPCAP, CAP_SYS_CHROOT, CAP_NET_RAW,
+                               CAP_NET_BIND_SERVICE, CAP_AUDIT_WRITE, CAP_SETFCAP};
     uint64_t mask = 0;
     for (size_t i = 0; i < sizeof keep / sizeof *keep; i++) mask |= 1ULL << keep[i];
     for (int c = 0; c <= CAP_LAST_CAP; c++)
         if (!(mask >> c & 1)) prctl(PR_CAPBSET_DROP, c, 0, 0, 0);
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2] = {
-        {.effective = (uint32_t)mask, .permitted = (uint32_t)mask},
-        {.effective = (uint32_t)(mask >> 32), .permitted = (uint32_t)(mask >> 32)},
-    };
+    struct __user_cap_data_struct data[2];
+    if (syscall(SYS_capget, &head, data)) die("capget");
+    for (int i = 0; i < 2; i++) {
+        data[i].permitted &= (uint32_t)(mask >> 32 * i);
+        data[i].effective = data[i].permitted;
+        data[i].inheritable = 0;
+    }
     if (syscall(SYS_capset, &head, data)) die("capset");
 }
 
@@ -72,5 +75,6 @@ void filter_system_calls(void) {
     code[n++] = (struct sock_filter)ANSWER(SECCOMP_RET_ERRNO | EPERM);
     code[n++] = (struct sock_filter)ANSWER(SECCOMP_RET_ALLOW);
     struct sock_fprog program = {.len = n, .filter = code};
-    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) die("seccomp");
+    /* Without CAP_SYS_ADMIN it may not be set, and need not be: a container engine confined us before it started us. */
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) && errno != EACCES) die("seccomp");
 }

@@ -42,6 +42,7 @@ void release(struct buffer *b);
 int64_t now_us(void);
 void set_nonblocking(int fd);
 bool write_all(int fd, const void *data, size_t length);
+bool read_all(int fd, struct buffer *b);
 void use_fd(int fd, int wanted);
 
 /* capture.c */
@@ -77,6 +78,16 @@ enum shell_mode {
     SHELL_PROMPT,   /* was handed to the terminal: shows its prompt, or runs what was typed there */
 };
 
+struct client {
+    int input, output;      /* -1: there is none; the same for a socket */
+    bool lasting;           /* our standard input and output: never dropped */
+    int64_t ended;          /* lasting: when it was found at its end, where it still is as far as we know; else 0 */
+    bool attached;          /* a raw stream to and from the terminal by now */
+    struct buffer requests; /* frames that are arriving */
+    struct buffer answers;  /* on their way to it, */
+    size_t taken;           /* of which it has taken so many bytes */
+};
+
 /* The sandbox: the shell, its terminal, the clients. A descriptor that is not there is -1. */
 struct guest {
     /* fixed at the start */
@@ -84,6 +95,8 @@ struct guest {
     char cwd[PATH_MAX];
     unsigned short columns, rows;
     char **environment;
+    uint64_t fresh_inner; /* inner_state() before anything ran */
+    bool bare; /* shells read no startup file of the user's: one is to be made like another, see put_terminal_back */
 
     /* the shell, and our ends of what joins us to it */
     pid_t shell;        /* 0: it ended, and another is started at */
@@ -110,11 +123,9 @@ struct guest {
     int drains[MAX_DRAINS]; /* output of jobs whose calls are over: read, so that they are not held up, and dropped */
     int drain_count;
 
-    /* clients: the same index in all three */
+    /* clients */
     int listener;
-    int clients[MAX_CLIENTS];
-    bool attached[MAX_CLIENTS]; /* a raw stream to and from the terminal by now */
-    struct buffer requests[MAX_CLIENTS]; /* frames that are arriving */
+    struct client clients[MAX_CLIENTS];
 };
 extern struct guest guest;
 
@@ -166,6 +177,7 @@ void forget_action(void);
 
 /* processes.c */
 
+size_t list_processes(pid_t **out);
 ssize_t read_proc(pid_t pid, const char *name, char *out, size_t room);
 void remember_processes(void);
 size_t signal_new(int signal);
@@ -183,6 +195,7 @@ void read_report(void);
 void type_keys(const void *keys, size_t length);
 void type_on(void);
 void read_terminal(void);
+void put_terminal_back(const void *shown, size_t length, uint64_t count, unsigned sequence);
 void shell_ended(int status);
 bool shell_has_terminal(void);
 void foreground_name(char *out, size_t room);
@@ -199,15 +212,24 @@ void become_ordinary(void);
 void start_exec(int client, struct field *f, int count);
 void feed_input(void);
 
-/* requests.c */
+/* clients.c */
 
 void listen_here(void);
+void serve_stdio(void);
 void accept_client(void);
-void read_client(int i);
 void drop_client(int i);
 bool anyone_attached(void);
+int64_t rest_ends(void);
+struct pollfd awaited(const struct client *c);
+void serve_client(int i);
 void answer(int client, char type, const void *data, size_t length);
 void answer_text(int client, char type, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int bridge(void);
+
+/* requests.c */
+
+void handle_request(int i, const char *body, size_t length);
+uint64_t inner_state(void);
 char *text_of(struct field f);
 int64_t number_of(struct field f, int64_t most);
 
@@ -216,9 +238,23 @@ int64_t number_of(struct field f, int64_t most);
 void drop_capabilities(void);
 void filter_system_calls(void);
 
+/* Programs of their own, run inside a sandbox or beside it; they return their exit status. */
+
 /* files.c */
 
 int get_file(const char *path, const char *limit_text);
 int put_file(const char *path);
+
+/* walk.c */
+
+int walk_main(char **arguments);
+
+/* census.c */
+
+int census(pid_t shell);
+
+/* amend.c */
+
+int amend(void);
 
 #endif

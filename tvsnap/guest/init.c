@@ -1,16 +1,25 @@
 /* PID 1 of a sandbox: reaps, holds the shell's terminal, and answers requests on a Unix socket.
  *
- * Static, without dependencies, and every descriptor it holds ends inside the sandbox, so a checkpoint
- * has no outside ends. The protocol is described in protocol.py, its only client.
+ * Static, without dependencies, and every descriptor it holds ends inside the sandbox, so a checkpoint has no outside
+ * ends but, where they are used, standard input and output. The protocol is described in protocol.py, its only client.
  *
- *   tvsnap-init serve COLUMNS ROWS USER CWD   PID 1; its environment becomes the shell's
- *   tvsnap-init get PATH LIMIT                file to stdout; exit status is the errno met, 0 for none
- *   tvsnap-init put PATH                      stdin to file, making parent directories; likewise
+ *   tvsnap-init serve COLUMNS ROWS USER CWD   PID 1; its environment becomes the shell's. Where standard input is a
+ *                                             pipe or a socket, descriptors 0 and 1 are a client as well (clients.c)
+ *   tvsnap-init connect             stdin and stdout to PID 1, as one more client
+ *   tvsnap-init get PATH LIMIT      file to stdout; exit status is the errno met, 0 for none
+ *   tvsnap-init put PATH            stdin to file, making parent directories; likewise
+ *   tvsnap-init walk ...            what files there are (walk.c)
+ *   tvsnap-init processes SHELL     what processes there are, and what the shell holds (census.c)
+ *   tvsnap-init amend               modification times from stdin (amend.c)
+ *
+ * TVSNAP_UNSET in PID 1's environment: names of variables that whoever started us adds and nobody wants.
+ * TVSNAP_BARE: the shell reads no startup file of the user's, since it is to be made like another.
  *
  * This file has the event loop and its clock. Nothing it calls may wait long: while PID 1 waits, no timeout is kept.
  */
 #include "guest.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +33,7 @@
 
 enum {
     INTERRUPT_GRACE_MS = 150, /* between a timeout's first SIGINT and SIGKILL for what the action started */
+    FIRST_SHELL = 16, /* the shell's process id; runtimes use up to ten */
     SHELL_GRACE_MS = 1500,    /* and SIGKILL for the shell, whose state is lost then */
 };
 
@@ -103,6 +113,7 @@ static int next_wakeup_ms(void) {
     else if (!action.sampled) at = action.half < action.deadline ? action.half : action.deadline;
     else at = action.deadline;
     if (!guest.shell && guest.restart_at < at) at = guest.restart_at;
+    if (rest_ends() < at) at = rest_ends();
     if (at == INT64_MAX) return -1;
     int64_t wait = at <= now ? 0 : (at - now + 999) / 1000;
     return wait < 3600000 ? (int)wait : 3600000; /* more would not fit */
@@ -110,18 +121,52 @@ static int next_wakeup_ms(void) {
 
 static void on_child(int signal) { (void)signal; } /* its arrival ends ppoll, that is all */
 
+/* Takes a variable out of the environment, without a trace: neither the shell's nor ours as /proc shows it has it. */
+static bool take_variable(const char *name, char *value, size_t room) {
+    char *found = getenv(name);
+    if (!found) return false;
+    if (value) snprintf(value, room, "%s", found);
+    unsetenv(name);
+    memset(found - strlen(name) - 1, 0, strlen(name) + 1 + strlen(found));
+    return true;
+}
+
+/* Uses up process ids, so that the shell is number FIRST_SHELL wherever it starts: what brought us here, such as a
+ * container's runtime, had some before. The kernel does it at once where it lets us. */
+static void skip_process_ids(void) {
+    int fd = open("/proc/sys/kernel/ns_last_pid", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        bool done = dprintf(fd, "%d", FIRST_SHELL - 1) > 0;
+        close(fd);
+        if (done) return;
+    }
+    for (pid_t pid = 0; pid < FIRST_SHELL - 1;) {
+        pid = vfork();
+        if (pid == 0) _exit(0);
+        if (pid < 0) return; /* no process to be had: that of the shell will tell */
+        waitpid(pid, NULL, 0);
+    }
+}
+
 static void prepare(char **argv) {
     guest.columns = (unsigned short)atoi(argv[0]);
     guest.rows = (unsigned short)atoi(argv[1]);
     guest.listener = guest.master = guest.wake = guest.report = guest.out_reader = -1;
+    guest.bare = take_variable("TVSNAP_BARE", NULL, 0);
+    char unset[256], *rest = unset;
+    if (take_variable("TVSNAP_UNSET", unset, sizeof unset))
+        for (char *name; (name = strsep(&rest, " "));) unsetenv(name);
     guest.environment = environ;
-    for (int i = 0; i < MAX_CLIENTS; i++) guest.clients[i] = -1;
+    for (int i = 0; i < MAX_CLIENTS; i++) guest.clients[i].input = guest.clients[i].output = -1;
+    struct stat input;
+    if (fstat(0, &input) == 0 && (S_ISFIFO(input.st_mode) || S_ISSOCK(input.st_mode))) serve_stdio();
     if (!find_user(argv[2], &guest.user)) {
         errno = ENOENT;
         die(argv[2]);
     }
     snprintf(guest.cwd, sizeof guest.cwd, "%s", argv[3]);
     umask(022);
+    skip_process_ids();
     filter_system_calls();
     drop_capabilities();
     struct rlimit no_core = {0, 0};
@@ -149,10 +194,7 @@ static void turn(const sigset_t *mask) {
         [JOB_OUTPUT] = {.fd = action.kind == RUN || !guest.out_shared ? -1 : guest.out_reader, .events = POLLIN},
     };
     int drains = guest.drain_count;
-    for (int i = 0; i < MAX_CLIENTS; i++) {
-        bool ahead = guest.attached[i] && guest.typing.length > TYPING_LIMIT; /* of the program: let it wait */
-        p[FIRST_CLIENT + i] = (struct pollfd){ahead ? -1 : guest.clients[i], POLLIN, 0};
-    }
+    for (int i = 0; i < MAX_CLIENTS; i++) p[FIRST_CLIENT + i] = awaited(&guest.clients[i]);
     for (int i = 0; i < drains; i++) p[FIRST_DRAIN + i] = (struct pollfd){guest.drains[i], POLLIN, 0};
     int wait = next_wakeup_ms();
     struct timespec t = {.tv_sec = wait / 1000, .tv_nsec = wait % 1000 * 1000000L};
@@ -184,8 +226,7 @@ static void turn(const sigset_t *mask) {
     }
     read_drains(p + FIRST_DRAIN, drains);
     for (int i = 0; i < MAX_CLIENTS; i++)
-        if (p[FIRST_CLIENT + i].revents && p[FIRST_CLIENT + i].fd == guest.clients[i] && guest.clients[i] >= 0)
-            read_client(i);
+        if (p[FIRST_CLIENT + i].revents && guest.clients[i].input >= 0) serve_client(i);
     if (p[LISTENER].revents) accept_client();
 }
 
@@ -196,6 +237,7 @@ _Noreturn static void serve(char **argv) {
     sigprocmask(SIG_BLOCK, &blocked, &open_mask);
     prepare(argv);
     if (!start_shell()) die("shell");
+    guest.fresh_inner = inner_state();
     for (;;) {
         turn(&open_mask);
         reap(); /* always: a signal does not interrupt a ppoll that finds something ready */
@@ -206,8 +248,12 @@ _Noreturn static void serve(char **argv) {
 int main(int argc, char **argv) {
     umask(022);
     if (argc == 6 && strcmp(argv[1], "serve") == 0) serve(argv + 2);
+    if (argc == 2 && strcmp(argv[1], "connect") == 0) return bridge();
+    if (argc >= 4 && strcmp(argv[1], "walk") == 0) return walk_main(argv + 2);
+    if (argc == 3 && strcmp(argv[1], "processes") == 0) return census((pid_t)atoi(argv[2]));
+    if (argc == 2 && strcmp(argv[1], "amend") == 0) return amend();
     if (argc == 4 && strcmp(argv[1], "get") == 0) return get_file(argv[2], argv[3]);
     if (argc == 3 && strcmp(argv[1], "put") == 0) return put_file(argv[2]);
-    dprintf(2, "tvsnap-init: runs inside a sandbox\n");
+    dprintf(2, "tvsnap-init: runs inside a sandbox, or knows no such command\n");
     return 125;
 }

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The list is overwritten by the next call. */
-static size_t list_processes(pid_t **out) {
+/* Returns how many processes there are, and their ids. The list is overwritten by the next call. */
+size_t list_processes(pid_t **out) {
     static pid_t *pids;
     static size_t room;
     size_t n = 0;

@@ -8,12 +8,14 @@ A frame is a 32-bit little-endian length and that many bytes. A request is an op
     k deadline quiet keys                        type, wait for quiet  X
     t                                            the terminal          W (its size) T (its bytes)
     s                                            the shell's state     D | L (later) | N (not idle)
-    i                                            what goes on          I (shell's pid, mode, action, inner state)
-    a columns rows                               attach                A, then raw bytes both ways
+    i                                            what goes on          I (shell's pid, mode, action, inner state,
+                                                                         commands, whether inner is as at the start)
+    p shown count commands                       the terminal as it was elsewhere P
+    a columns rows                               attach                A, then raw bytes both ways | E
     q                                            close                 end of file
 
 Times are in microseconds. X carries exit status (-1 for none), duration, bytes of output, and the flags timed out,
-blocked and shell lost.
+blocked and shell lost. On PID 1's standard input and output where those are pipes, `a` is refused and `q` does nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tvsnap.backends.base import Outcome
 from tvsnap.errors import InfrastructureError, SandboxDied
 
 CONTROL = "run/tvsnap/control"
 INIT = "/run/tvsnap/init"
+BARE = {"TVSNAP_BARE": "1"}
+"""In PID 1's environment, the last of it: the shell reads no startup file, since it is to be made like another."""
 _GRACE = 20.0
 """Seconds beyond a call's timeout after which PID 1 is taken for dead; it ends a call within 2 s of its timeout."""
 
@@ -52,25 +57,50 @@ class GuestInfo:
         shell: the persistent shell's process id inside.
         idle: it waits for a command.
         inner: changes with what is seen from inside only: bytes sent to the terminal, its modes, System V objects.
+        commands: how many the shell was given.
+        plain: the terminal's modes are as at the start, and there are no System V objects.
     """
 
     shell: int
     idle: bool
     inner: str
+    commands: int
+    plain: bool
+
+    @property
+    def shown(self) -> int:
+        """Bytes that the terminal was ever sent."""
+        return int(self.inner.partition("-")[0])
+
+
+class Connection(Protocol):
+    """A way to PID 1: what is used of a socket, which is one."""
+
+    def sendall(self, data: bytes, /) -> None: ...
+    def recv(self, size: int, /) -> bytes: ...
+    def settimeout(self, seconds: float | None, /) -> None: ...
+    def shutdown(self, how: int, /) -> None: ...
+    def close(self) -> None: ...
 
 
 class Guest:
     """One connection to a sandbox's PID 1. Not thread-safe."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._socket = connection
         self._buffer = b""
+        self._ahead = 65536  # bytes to ask for beyond those that are needed
+        self._given_away = False
 
     def __del__(self) -> None:
-        self._socket.close()
+        if not self._given_away:
+            self._socket.close()
 
     def close(self) -> None:
-        """Closes the connection once PID 1 has closed its end, so that a checkpoint finds neither."""
+        """Closes the connection once PID 1 has closed its end, so that a checkpoint finds neither.
+
+        PID 1 never closes its standard streams: leave a connection to those with `abandon`.
+        """
         try:
             self._socket.settimeout(2.0)
             self._send("q")
@@ -89,12 +119,23 @@ class Guest:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def detach(self, columns: int, rows: int) -> socket.socket:
-        """Turns this connection into a raw stream to and from the shell's terminal, and gives it away."""
+    def attach(self, columns: int, rows: int) -> None:
+        """Makes the connection a raw stream to and from the shell's terminal, for whoever it came from to go on with.
+
+        Raises:
+            InfrastructureError: it is to PID 1's standard streams, which could not come back from it.
+        """
+        self._ahead = 0  # what follows the answer is the terminal's
         self._send("a", columns, rows)
         self._expect("A")
         self._socket.settimeout(None)
-        return self._socket.dup()
+        self._given_away = True
+
+    def detach(self, columns: int, rows: int) -> socket.socket:
+        """As `attach`; returns the connection, which has to be a socket."""
+        assert isinstance(self._socket, socket.socket)
+        self.attach(columns, rows)
+        return self._socket
 
     def run(self, command: bytes, timeout: float, limit: int) -> Outcome:
         """Runs a command in the persistent shell.
@@ -165,8 +206,19 @@ class Guest:
     def info(self) -> GuestInfo:
         """Returns what goes on inside."""
         self._send("i")
-        shell, mode, _, inner = self._expect("I").split()
-        return GuestInfo(int(shell), mode == b"1", inner.decode())
+        shell, mode, _, inner, commands, plain = self._expect("I").split()
+        return GuestInfo(int(shell), mode == b"1", inner.decode(), int(commands), plain == b"1")
+
+    def put_terminal_back(self, shown: bytes, count: int, commands: int) -> None:
+        """Lets the terminal show what another sandbox's did, whose shell this one's has been made like.
+
+        Args:
+            shown: what was kept of the bytes sent to it.
+            count: how many were sent to it in all.
+            commands: how many its shell was given.
+        """
+        self._send("p", shown, count, commands)
+        self._expect("P")
 
     def _outcome(self, timeout: float) -> Outcome:
         self._socket.settimeout(timeout + _GRACE)
@@ -215,6 +267,8 @@ class Guest:
 
     def _expect(self, kind: str) -> bytes:
         got, payload = self._receive()
+        if got == "E":
+            raise InfrastructureError(f"the sandbox refused a request: {payload.decode(errors='replace')}")
         if got != kind:
             raise InfrastructureError(f"the sandbox answered {got!r} where {kind!r} belongs")
         return payload
@@ -222,7 +276,7 @@ class Guest:
     def _take(self, length: int) -> bytes:
         while len(self._buffer) < length:
             try:
-                chunk = self._socket.recv(max(65536, length - len(self._buffer)))
+                chunk = self._socket.recv(max(self._ahead, length - len(self._buffer)))
             except TimeoutError:
                 raise SandboxDied("the sandbox does not answer") from None
             except OSError as error:

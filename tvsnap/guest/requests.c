@@ -1,74 +1,15 @@
-/* Clients: their connections, the frames they send, what is done about each, the answers. */
+/* Requests: what is done about each, and the answer. protocol.py describes them. */
 #include "guest.h"
 
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <termios.h>
 #include <unistd.h>
 
-enum { MAX_FIELDS = 4096, MAX_REQUEST = 256 * 1024 * 1024 };
-
-void listen_here(void) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = CONTROL_PATH};
-    mkdir("/run", 0755);
-    mkdir(HOME_DIR, 0755);
-    unlink(CONTROL_PATH);
-    guest.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (guest.listener < 0 || bind(guest.listener, (struct sockaddr *)&address, sizeof address) ||
-        chmod(CONTROL_PATH, 0600) || listen(guest.listener, 16))
-        die(CONTROL_PATH);
-}
-
-void accept_client(void) {
-    int fd = accept4(guest.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
-    for (int i = 0; i < MAX_CLIENTS; i++)
-        if (guest.clients[i] < 0) {
-            guest.clients[i] = fd;
-            return;
-        }
-    close(fd);
-}
-
-void drop_client(int i) {
-    close(guest.clients[i]);
-    guest.clients[i] = -1;
-    guest.attached[i] = false;
-    release(&guest.requests[i]);
-    if (action.client == i) action.client = -1;
-}
-
-bool anyone_attached(void) {
-    for (int i = 0; i < MAX_CLIENTS; i++)
-        if (guest.attached[i]) return true;
-    return false;
-}
-
-void answer(int client, char type, const void *data, size_t length) {
-    if (client < 0 || guest.clients[client] < 0) return;
-    char head[5];
-    uint32_t size = (uint32_t)length + 1;
-    memcpy(head, &size, 4);
-    head[4] = type;
-    if (!write_all(guest.clients[client], head, 5) || !write_all(guest.clients[client], data, length))
-        drop_client(client);
-}
-
-void answer_text(int client, char type, const char *format, ...) {
-    char text[1024];
-    va_list list;
-    va_start(list, format);
-    int n = vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    answer(client, type, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1);
-}
+enum { MAX_FIELDS = 4096 };
 
 char *text_of(struct field f) {
     char *s = malloc(f.length + 1);
@@ -126,8 +67,8 @@ static uint64_t mix(uint64_t hash, const void *data, size_t length) {
     return hash;
 }
 
-/* A hash of state that only we can see: the terminal's modes, and System V objects, which belong to no process. */
-static uint64_t inner_state(void) {
+/* A hash of state that only we can see: the terminal's modes and size, and System V objects, which belong to no process. */
+uint64_t inner_state(void) {
     static const char *const objects[] = {"/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm"};
     uint64_t hash = 14695981039346656037u;
     struct termios modes;
@@ -137,6 +78,8 @@ static uint64_t inner_state(void) {
         hash = mix(hash, &modes.c_lflag, sizeof modes.c_lflag);
         hash = mix(hash, modes.c_cc, sizeof modes.c_cc);
     }
+    struct winsize size;
+    if (ioctl(guest.master, TIOCGWINSZ, &size) == 0) hash = mix(hash, &size, sizeof size);
     for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
         char chunk[4096];
         ssize_t n;
@@ -147,7 +90,7 @@ static uint64_t inner_state(void) {
     return hash;
 }
 
-static void handle_request(int i, const char *body, size_t length) {
+void handle_request(int i, const char *body, size_t length) {
     struct field f[MAX_FIELDS];
     int count = split(body, length, f);
     if (count < 0) {
@@ -180,8 +123,16 @@ static void handle_request(int i, const char *body, size_t length) {
         if (guest.dump_ready) answer(i, 'D', guest.dump.data, guest.dump.length);
         else answer(i, guest.mode == SHELL_RUNNING || guest.mode == SHELL_STARTING ? 'L' : 'N', "", 0);
     } else if (op == 'i') {
-        answer_text(i, 'I', "%d %d %d %llu-%llx", guest.shell, guest.mode, action.kind,
-                    (unsigned long long)guest.terminal_count, (unsigned long long)inner_state());
+        uint64_t inner = inner_state();
+        answer_text(i, 'I', "%d %d %d %llu-%llx %u %d", guest.shell, guest.mode, action.kind,
+                    (unsigned long long)guest.terminal_count, (unsigned long long)inner, guest.sequence,
+                    inner == guest.fresh_inner);
+    } else if (op == 'p' && count == 3) {
+        put_terminal_back(f[0].data, f[0].length, (uint64_t)number_of(f[1], INT64_MAX),
+                          (unsigned)number_of(f[2], UINT_MAX));
+        answer(i, 'P', "", 0);
+    } else if (op == 'a' && guest.clients[i].lasting) {
+        answer_text(i, 'E', "attach over a connection of its own: this one could not come back from it");
     } else if (op == 'a' && count == 2) {
         struct winsize size = {
             .ws_col = (unsigned short)number_of(f[0], USHRT_MAX),
@@ -189,52 +140,14 @@ static void handle_request(int i, const char *body, size_t length) {
         };
         if (size.ws_col && size.ws_row) ioctl(guest.master, TIOCSWINSZ, &size);
         answer(i, 'A', "", 0);
-        if (guest.clients[i] >= 0) {
-            guest.attached[i] = true;
+        if (guest.clients[i].input >= 0) {
+            guest.clients[i].attached = true;
             if (guest.mode == SHELL_PROMPT) type_keys("\f", 1); /* redraw */
             to_prompt();
         }
     } else if (op == 'q') {
-        drop_client(i);
+        if (!guest.clients[i].lasting) drop_client(i);
     } else {
         answer_text(i, 'E', "unknown request");
-    }
-}
-
-void read_client(int i) {
-    char chunk[65536];
-    for (int turn = 0; turn < 16; turn++) { /* not for as long as a client sends */
-        ssize_t n = recv(guest.clients[i], chunk, sizeof chunk, MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
-        if (n <= 0) {
-            drop_client(i);
-            return;
-        }
-        if (guest.attached[i]) {
-            type_keys(chunk, (size_t)n);
-            if (guest.typing.length > TYPING_LIMIT) return;
-            continue;
-        }
-        append(&guest.requests[i], chunk, (size_t)n);
-    }
-    struct buffer *b = &guest.requests[i];
-    size_t at = 0;
-    uint32_t size;
-    while (guest.clients[i] >= 0 && b->length - at >= 4) {
-        memcpy(&size, b->data + at, 4);
-        if (size > MAX_REQUEST) {
-            answer_text(i, 'E', "a request of %u bytes; the most is %u", size, (unsigned)MAX_REQUEST);
-            drop_client(i);
-            return;
-        }
-        if (b->length - at - 4 < size) break;
-        handle_request(i, b->data + at + 4, size);
-        at += 4 + (size_t)size;
-    }
-    if (guest.clients[i] < 0) return;
-    if (at == b->length) release(b);
-    else if (at) {
-        memmove(b->data, b->data + at, b->length - at);
-        b->length -= at;
     }
 }

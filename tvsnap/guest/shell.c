@@ -79,6 +79,7 @@ bool start_shell(void) {
         }
         set_nonblocking(guest.master);
         set_nonblocking(guest.wake);
+        if (write(guest.wake, guest.bare ? "bare\n" : "full\n", 5) != 5) die("pipe"); /* it is empty */
         set_nonblocking(guest.report);
         return true;
     }
@@ -287,11 +288,23 @@ void read_terminal(void) {
             guest.terminal.length = TERMINAL_KEEP;
         }
         for (int i = 0; i < MAX_CLIENTS; i++)
-            if (guest.attached[i] && send(guest.clients[i], chunk, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+            if (guest.clients[i].attached && write(guest.clients[i].output, chunk, (size_t)n) < 0 &&
                 errno != EAGAIN)
                 drop_client(i);
         if (action.kind == KEYS && !action.pending.length) action.quiet_until = now_us() + QUIET_US;
     }
+}
+
+/* Makes the terminal show what another sandbox's showed: the shell has just been made like the one there.
+ *
+ * Args: what was kept of the bytes sent to it, how many were sent in all, and the number of the last command. */
+void put_terminal_back(const void *shown, size_t length, uint64_t count, unsigned sequence) {
+    read_terminal(); /* what the making left there */
+    release(&guest.terminal);
+    append(&guest.terminal, shown, length);
+    guest.terminal_count = count;
+    guest.sequence = sequence;
+    guest.bare = false;
 }
 
 /* The shell is gone, with its state: whoever waits for it learns so. Another one is started once every process that
@@ -312,7 +325,7 @@ void shell_ended(int status) {
         }
     }
     for (int i = 0; i < MAX_CLIENTS; i++)
-        if (guest.attached[i]) drop_client(i);
+        if (guest.clients[i].attached) drop_client(i);
     bool hasty = guest.mode == SHELL_STARTING && now_us() - guest.shell_started < 1000000;
     guest.restart_at = now_us() + (hasty ? RESTART_US : 0); /* an image whose bash cannot start must not make us spin */
     close_shell_ends();

@@ -1,41 +1,36 @@
-"""The local backend: sandboxes in namespaces on this machine, forked from CRIU checkpoints. No daemon."""
+"""The local backend: sandboxes in namespaces on this machine, forked from snapshots. No daemon."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import itertools
-import json
 import os
 import platform
 import secrets
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+from tvsnap.backends import observing
 from tvsnap.backends.base import Captures, Limits, ReapReport, SnapshotInfo
 from tvsnap.backends.local import observe
 from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
-from tvsnap.backends.local.criu import LOG, Criu
+from tvsnap.backends.local.criu import Criu
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_version, find_criu
 from tvsnap.backends.local.sandbox import LocalSandbox
+from tvsnap.backends.local.snapshots import DEVICES, Snapshots, size_of
 from tvsnap.backends.local.storage import open_storage
-from tvsnap.errors import InfrastructureError, MachineLacks, NotCheckpointable, SnapshotUnusable
-from tvsnap.graph.owners import is_alive
-from tvsnap.guest.protocol import INIT
+from tvsnap.errors import InfrastructureError, MachineLacks, SnapshotUnusable
+from tvsnap.guest.protocol import BARE, INIT
+from tvsnap.guest.shell_image import restore
 from tvsnap.images import UID_BASE, UID_COUNT, Image
+from tvsnap.owners import is_alive
 
 GUEST = Path(observe.__file__).parents[2] / "guest"
-FORMAT = 1
-"""Version of the snapshots' layout on disk; others are unusable."""
 COLUMNS, ROWS = 80, 24
-_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-_MANIFEST = "manifest.json"
 _ROOT = Path("/run/root")
 """Where launch.c mounts a sandbox's root, in a mount namespace of its own."""
 _ENVIRONMENT = {
@@ -54,6 +49,7 @@ class LocalBackend:
     """Sandboxes of one owner (process) on one data directory. See `tvsnap.backends.base.Backend`."""
 
     name = "local"
+    platform = platform.machine()
 
     def __init__(self, home: Path, owner: str) -> None:
         """Opens the backend.
@@ -75,27 +71,42 @@ class LocalBackend:
             if not program.exists():
                 raise MachineLacks(f"{program.name} was not built with the package; make native")
         self._criu = _usable_criu()
-        self.captures = Captures(processes=self._criu is not None, shell=self._criu is not None)
+        self.captures = Captures(processes=self._criu is not None, shell=True)
         tag = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
         self._cgroups = CgroupTree.find(tag)
         self._storage = open_storage(home)
-        self._live, self._snapshots, self._temporary = (
-            self._storage.path / name for name in ("live", "snapshots", "tmp")
-        )
-        for directory in (self._live, self._snapshots, self._temporary):
-            directory.mkdir(exist_ok=True, mode=0o700)
+        self._live = self._storage.path / "live"
+        self._live.mkdir(exist_ok=True, mode=0o700)
         self._guest_layer = _install_guest(home / "guest")
+        self._snapshots = Snapshots(self._storage, owner, self._guest_layer.name)
         self._numbers = itertools.count(1)
         self._sandboxes: dict[str, LocalSandbox] = {}
-        self._trees: dict[str, observe.ImageTree] = {}
+        self._trees: dict[str, observing.ImageTree] = {}
         self._lock = threading.Lock()
         self._template()
 
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     def start(self, image: Image, limits: Limits) -> LocalSandbox:
-        with self._new(image, limits, self._template()) as (options, build):
-            environment = {**_ENVIRONMENT, **image.env}
+        return self._start(image, limits, self._template())
+
+    def fork(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+        files = self._snapshots.files(snapshot)
+        shell = self._snapshots.shell(snapshot)
+        if shell is None:
+            return self._restore(snapshot, image, limits)
+        sandbox = self._start(image, limits, files, bare=True)
+        try:
+            restore(sandbox.guest(), shell)
+        except BaseException:
+            sandbox.close()
+            raise
+        return sandbox
+
+    def _start(self, image: Image, limits: Limits, layer: Path, *, bare: bool = False) -> LocalSandbox:
+        """Starts a sandbox on a copy of a layer; `bare` if its shell is to be made like another."""
+        with self._new(image, limits, layer) as (options, build):
+            environment = {**_ENVIRONMENT, **image.env, **(BARE if bare else {})}
             command = [INIT, "serve", str(COLUMNS), str(ROWS), image.user, image.workdir]
             run = subprocess.run(
                 [observe.LAUNCH, "start", *options, "--hostname", image.hostname, "--", *command],
@@ -108,28 +119,22 @@ class LocalBackend:
                 raise InfrastructureError(f"a sandbox of {image.name} did not start: {run.stderr.strip()}")
             return build(int(run.stdout))
 
-    def fork(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
-        directory = self._snapshots / snapshot
-        manifest = self._manifest(snapshot)
+    def _restore(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+        """Restores the processes of a snapshot on a copy of its files."""
         if self._criu is None:
             raise SnapshotUnusable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
-        if manifest["guest"] != self._guest_layer.name:
-            raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")
-        with self._new(image, limits, directory / "files") as (options, build):
-            try:
-                images = os.open(directory / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                raise SnapshotUnusable(f"snapshot {snapshot} was deleted meanwhile") from None
-            try:
-                init = self._criu.restore(
+        with (
+            self._new(image, limits, self._snapshots.files(snapshot)) as (options, build),
+            self._snapshots.processes(snapshot) as images,
+        ):
+            return build(
+                self._criu.restore(
                     images,
                     _ROOT,
-                    [f"mnt[{name}]:/dev/{name}" for name in _DEVICES],
+                    [f"mnt[{name}]:/dev/{name}" for name in DEVICES],
                     [str(observe.LAUNCH), "restore", *options, "--"],
                 )
-            finally:
-                os.close(images)
-            return build(init)
+            )
 
     @contextlib.contextmanager
     def _new(self, image: Image, limits: Limits, layer: Path) -> Iterator[_Prepared]:
@@ -176,10 +181,10 @@ class LocalBackend:
             raise
         return sandbox
 
-    def _tree(self, image: Image) -> observe.ImageTree:
+    def _tree(self, image: Image) -> observing.ImageTree:
         with self._lock:
             if image.digest not in self._trees:
-                self._trees[image.digest] = observe.ImageTree(self._guest_layer, image.rootfs)
+                self._trees[image.digest] = observing.ImageTree(self._guest_layer, image.rootfs)
             return self._trees[image.digest]
 
     def _discard(self, sandbox: LocalSandbox) -> None:
@@ -190,97 +195,20 @@ class LocalBackend:
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
     def _checkpoint(self, sandbox: LocalSandbox) -> SnapshotInfo:
-        """Dumps the processes, and copies the files while they stand still; then names the result."""
         if self._criu is None:
-            raise NotCheckpointable("this machine has no CRIU: states are rebuilt by replay (tvsnap doctor)")
-        sandbox.guest()  # raises SandboxDied
-        started = time.perf_counter()
-        id = secrets.token_hex(8)
-        unfinished = self._temporary / f"{self._owner}.{id}"
-        unfinished.mkdir(mode=0o700)
-        (unfinished / "criu").mkdir()
-        (unfinished / "criu").chmod(0o755)
-        images = os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        processes = tuple(process.command for process in sandbox.processes()[1:])
-        copied = 0.0
-
-        def copy_files() -> None:
-            nonlocal copied
-            begin = time.perf_counter()
-            self._storage.copy(sandbox.layer, unfinished / "files")
-            copied = time.perf_counter() - begin
-
-        try:
-            sandbox.disconnect()
-            begin = time.perf_counter()
-            self._criu.dump(
-                sandbox.init,
-                images,
-                [f"mnt[/dev/{name}]:{name}" for name in _DEVICES],
-                [str(observe.LAUNCH), "dump", str(sandbox.init), "--"],
-                copy_files,
-            )
-            frozen = time.perf_counter() - begin
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(LOG, dir_fd=images)
-            sizes = {}
-            for entry in os.scandir(unfinished / "criu"):
-                sizes[entry.name] = entry.stat().st_size
-                os.chmod(entry.path, 0o644)  # the restored root, an unprivileged user of the host, reads them too
-            info = SnapshotInfo(
-                id=id,
-                captures=Captures(processes=True, shell=True),
-                size=sum(sizes.values()) + _size_of(unfinished / "files" / "upper"),
-                duration=time.perf_counter() - started,
-                frozen=frozen,
-                processes=processes,
-            )
-            manifest = {"format": FORMAT, "guest": self._guest_layer.name, "images": sizes, **asdict(info)}
-            (unfinished / _MANIFEST).write_text(json.dumps(manifest))
-            unfinished.rename(self._snapshots / id)
-        except BaseException as error:
-            self._remove_snapshot(unfinished)
-            if isinstance(error, OSError):
-                raise InfrastructureError(f"no snapshot could be written: {error.strerror}") from error
-            raise
-        finally:
-            os.close(images)
-        return info
-
-    def _manifest(self, snapshot: str) -> dict[str, Any]:
-        """Returns a snapshot's manifest once all that it names is there in full."""
-        directory = self._snapshots / snapshot
-        try:
-            manifest = json.loads((directory / _MANIFEST).read_text())
-            if manifest["format"] != FORMAT:
-                raise SnapshotUnusable(f"snapshot {snapshot} has format {manifest['format']}, not {FORMAT}")
-            for name, size in manifest["images"].items():
-                if (directory / "criu" / name).stat().st_size != size:
-                    raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not of {size} bytes")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
-        return dict(manifest)
+            return self._snapshots.take_shell(sandbox)
+        return self._snapshots.take_processes(sandbox, self._criu)
 
     def snapshots(self) -> Iterator[str]:
-        for entry in os.scandir(self._snapshots):
-            if os.path.exists(f"{entry.path}/{_MANIFEST}"):
-                yield entry.name
+        return self._snapshots.ids()
 
     def delete_snapshot(self, snapshot: str) -> None:
-        """Deletes a snapshot; first its manifest, so that a half deleted one is no snapshot."""
-        directory = self._snapshots / snapshot
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(directory / _MANIFEST)
-        self._remove_snapshot(directory)
-
-    def _remove_snapshot(self, directory: Path) -> None:
-        self._storage.delete(directory / "files")
-        shutil.rmtree(directory, ignore_errors=True)
+        self._snapshots.delete(snapshot)
 
     # -- housekeeping -------------------------------------------------------------------------------------------------
 
     def reap(self) -> ReapReport:
-        sandboxes = snapshots = temporary = 0
+        sandboxes = temporary = 0
         for owner in self._cgroups.owners():
             if owner == self._owner or is_alive(self._home, owner):
                 continue
@@ -291,15 +219,8 @@ class LocalBackend:
             if entry.name != "template" and not self._in_use(entry.name):
                 self._storage.delete(Path(entry.path))
                 temporary += 1
-        for entry in os.scandir(self._temporary):
-            if not self._in_use(entry.name):
-                self._remove_snapshot(Path(entry.path))
-                temporary += 1
-        for entry in os.scandir(self._snapshots):
-            if not os.path.exists(f"{entry.path}/{_MANIFEST}"):
-                self._remove_snapshot(Path(entry.path))
-                snapshots += 1
-        return ReapReport(sandboxes, snapshots, temporary)
+        snapshots, unfinished = self._snapshots.sweep(self._in_use)
+        return ReapReport(sandboxes, snapshots, temporary + unfinished)
 
     def _in_use(self, name: str) -> bool:
         owner = name.split(".")[0]
@@ -309,9 +230,9 @@ class LocalBackend:
         usage = {"snapshots": 0, "sandboxes": 0}
         for snapshot in self.snapshots():
             with contextlib.suppress(SnapshotUnusable):
-                usage["snapshots"] += self._manifest(snapshot)["size"]
+                usage["snapshots"] += self._snapshots.manifest(snapshot)["size"]
         for entry in os.scandir(self._live):
-            usage["sandboxes"] += _size_of(Path(entry.path) / "upper")
+            usage["sandboxes"] += size_of(Path(entry.path) / "upper")
         return usage
 
     def close(self) -> None:
@@ -326,7 +247,7 @@ class LocalBackend:
         """Returns an empty writable layer, from which each fresh sandbox's is copied."""
         template = self._live / "template"
         if not (template / "ready").exists():
-            unfinished = self._temporary / f"{self._owner}.template"
+            unfinished = self._snapshots.temporary / f"{self._owner}.template"
             self._storage.create(unfinished)
             for name in ("upper", "work"):
                 (unfinished / name).mkdir()
@@ -351,7 +272,7 @@ def _usable_criu() -> Criu | None:
     have = f"{binary} is too old" if binary else "none was found"
     raise MachineLacks(
         f"CRIU {wanted} or newer is needed to snapshot live processes, {have}; make setup builds it, "
-        f"TVSNAP_WITHOUT_CRIU=1 goes on without snapshots (tvsnap doctor)"
+        f"TVSNAP_WITHOUT_CRIU=1 goes on with snapshots of idle shells only (tvsnap doctor)"
     )
 
 
@@ -366,7 +287,7 @@ def _install_guest(directory: Path) -> Path:
     unfinished = directory / f".{version}.{secrets.token_hex(4)}"
     for name in ("proc", "sys", "dev/pts", "dev/shm", "run/tvsnap"):
         (unfinished / name).mkdir(parents=True)
-    for device in _DEVICES:
+    for device in DEVICES:
         (unfinished / "dev" / device).touch()
     for name, target in (
         ("fd", "/proc/self/fd"),
@@ -390,13 +311,3 @@ def _install_guest(directory: Path) -> Path:
     except OSError:  # another process was quicker
         shutil.rmtree(unfinished)
     return layer
-
-
-def _size_of(upper: Path) -> int:
-    """Returns bytes on disk of the files in a writable layer."""
-    total = 0
-    for parent, _, names in os.walk(upper):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
-    return total

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.backends.base import Limits
-from tvsnap.errors import MachineLacks
+from tvsnap.errors import InfrastructureError, MachineLacks
 
 _V1_CONTROLLERS = ("memory", "pids", "cpu", "freezer")
 _PERIOD_US = 100_000
+_FREEZE_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,11 @@ class CgroupTree:
         for line in Path("/proc/self/mounts").read_text().splitlines():
             _, where, kind, options, *_ = line.split()
             if kind == "cgroup2":
-                mounts["unified"] = Path(where)
+                mounts.setdefault("unified", Path(where))
             elif kind == "cgroup":
                 for controller in options.split(","):
                     if controller in _V1_CONTROLLERS:
-                        mounts[controller] = Path(where)
+                        mounts.setdefault(controller, Path(where))  # CRIU mounts them elsewhere for a moment
         unified = mounts.get("unified")
         if unified and {"memory", "pids"} <= set((unified / "cgroup.controllers").read_text().split()):
             return cls((unified / "tvsnap" / tag,), True)
@@ -139,8 +140,45 @@ class Cgroup:
                 found.update(int(line) for line in (path / "cgroup.procs").read_text().split())
         return sorted(found)
 
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """A block in which all in it stands still.
+
+        Raises:
+            InfrastructureError: it does not come to a stop.
+        """
+        deadline = time.monotonic() + _FREEZE_TIMEOUT
+        try:
+            self._set_frozen(True)
+            while not self._is_frozen():
+                if time.monotonic() > deadline:
+                    raise InfrastructureError(f"the processes of sandbox {self.name} cannot be frozen (tvsnap doctor)")
+                time.sleep(0.0005)
+            yield
+        finally:
+            self.thaw()
+
+    def thaw(self) -> None:
+        """Lets go on what stands still; nothing happens if nothing does, or if it is gone."""
+        self._set_frozen(False)
+
+    def _set_frozen(self, frozen: bool) -> None:
+        for path in self.paths:
+            for name, word in (("freezer.state", "FROZEN" if frozen else "THAWED"), ("cgroup.freeze", f"{frozen:d}")):
+                with contextlib.suppress(OSError):  # each version has but one of them, in one hierarchy
+                    (path / name).write_text(word)
+
+    def _is_frozen(self) -> bool:
+        for path in self.paths:
+            for name, word in (("freezer.state", "FROZEN"), ("cgroup.events", "frozen 1")):
+                with contextlib.suppress(OSError):
+                    if word in (path / name).read_text().splitlines():
+                        return True
+        return False
+
     def destroy(self) -> bool:
         """Kills all in it and removes it; returns whether it is gone. Waits 5 s at most."""
+        self.thaw()  # what stands still does not die
         deadline = time.monotonic() + 5
         while True:
             for path in self.paths:

@@ -195,16 +195,20 @@ class Criu:
 
 
 def _reason(images: int, response: Any, errors: str) -> str:
-    """Finds CRIU's reason: in its log, where harmless complaints come before the real one; else what it printed."""
-    try:
+    """Finds CRIU's reason: in its log, else what it answered or printed."""
+    with contextlib.suppress(OSError):
         descriptor = os.open(LOG, os.O_RDONLY | os.O_CLOEXEC, dir_fd=images)
         with open(descriptor, errors="replace") as log:
-            lines = [line for line in log if "Error (" in line]
-    except OSError:
-        lines = []
-    told = [re.sub(r"^.*Error \([^)]*\): ", "", line).strip() for line in lines if "RLIMIT_NOFILE" not in line]
-    if told:
-        return "CRIU: " + "; ".join(dict.fromkeys(told[:3]))
+            told = reasons(log.read())
+            if told:
+                return told
     if response is not None and response.cr_errmsg:
         return f"CRIU: {response.cr_errmsg.strip()}"
     return f"CRIU: {errors or 'it ended without an answer'}"
+
+
+def reasons(log: str) -> str:
+    """Returns the first complaints in a log of CRIU's, without the harmless ones that come before; empty if none."""
+    lines = [line for line in log.splitlines() if "Error (" in line and "RLIMIT_NOFILE" not in line]
+    told = [re.sub(r"^.*Error \([^)]*\): ", "", line).strip() for line in lines]
+    return "CRIU: " + "; ".join(dict.fromkeys(told[:3])) if told else ""

@@ -7,7 +7,7 @@
  *   tvsnap-launch restore OPTIONS... -- CRIU ARG...   becomes CRIU, in a fresh network namespace, the root mounted
  *   tvsnap-launch dump PID           -- CRIU ARG...   becomes CRIU, in that sandbox's network namespace
  *                                                     (standard input is its RPC socket, and becomes descriptor 3)
- *   tvsnap-launch walk FD            reads the tree below directory FD; see walk()
+ *   tvsnap-launch network PID                         makes that sandbox's network namespace as start makes its own
  *
  * Options:  --cgroup DIR     join it (repeatable)
  *           --pool DEVICE    block device of the btrfs pool; or --pool-dir DIR, where it lies on a btrfs of the host
@@ -17,15 +17,12 @@
  *           --hostname NAME
  */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,15 +80,19 @@ static void move_fd(const char *path, int number) {
     close(fd);
 }
 
-/* A network namespace of its own, with loopback only. Every port may be bound: it is the sandbox's alone. */
-static void fresh_network(void) {
-    check(unshare(CLONE_NEWNET) == 0, "network namespace");
+/* Makes a fresh network namespace what a sandbox has: loopback only, every port its to bind, and pings its to send. */
+static void set_network_up(void) {
     int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct ifreq up = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
     check(s >= 0 && ioctl(s, SIOCSIFFLAGS, &up) == 0, "loopback");
     close(s);
     write_file("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
     write_file("/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
+}
+
+static void fresh_network(void) {
+    check(unshare(CLONE_NEWNET) == 0, "network namespace");
+    set_network_up();
 }
 
 /* Mounts the sandbox's root at ROOT, in a mount namespace of our own, below a tmpfs that hides the host's /run: every
@@ -208,45 +209,14 @@ _Noreturn static void dump(const char *pid) {
     become_criu();
 }
 
-/* ---- walk: every path below a directory, one NUL-ended record each ------------------------------------------
- *
- * `PATH\0TYPE MODE UID GID SIZE MTIME_NS CTIME_NS INODE RDEV OPAQUE\0`, sorted by nothing in particular.
- * Symbolic links are never followed. Our own directory, run/tvsnap, is left out.
- */
-#include <sys/xattr.h>
-
-static char walk_path[65536];
-
-static void walk(int directory, size_t length) {
-    DIR *d = fdopendir(directory);
-    struct dirent *e;
-    check(d != NULL, "fdopendir");
-    while ((e = readdir(d))) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        size_t n = strlen(e->d_name);
-        if (length + n + 2 > sizeof walk_path) continue;
-        walk_path[length] = '/';
-        memcpy(walk_path + length + 1, e->d_name, n + 1);
-        if (strcmp(walk_path, "/run/tvsnap") == 0) continue;
-        struct stat st;
-        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW)) continue;
-        int child = -1;
-        bool opaque = false;
-        if (S_ISDIR(st.st_mode)) {
-            child = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            char value;
-            opaque = child >= 0 && fgetxattr(child, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
-        }
-        fputs(walk_path, stdout);
-        putchar(0);
-        printf("%o %u %u %lld %lld %lld %llu %llu %d", (unsigned)st.st_mode, st.st_uid, st.st_gid, (long long)st.st_size,
-               st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec,
-               st.st_ctim.tv_sec * 1000000000LL + st.st_ctim.tv_nsec, (unsigned long long)st.st_ino,
-               (unsigned long long)st.st_rdev, opaque);
-        putchar(0);
-        if (child >= 0) walk(child, length + 1 + n);
-    }
-    closedir(d);
+/* For a container that its runtime restored into a network namespace in which nothing is up. */
+static int network(const char *pid) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%s/ns/net", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    check(fd >= 0 && setns(fd, CLONE_NEWNET) == 0, "the sandbox's network namespace");
+    set_network_up();
+    return 0;
 }
 
 static void parse(int argc, char **argv) {
@@ -276,14 +246,11 @@ static void parse(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 3 && strcmp(argv[1], "walk") == 0) {
-        walk(atoi(argv[2]), 0);
-        return fflush(stdout) ? 1 : 0;
-    }
     if (argc > 4 && strcmp(argv[1], "dump") == 0) {
         O.command = argv + 4;
         dump(argv[2]);
     }
+    if (argc == 3 && strcmp(argv[1], "network") == 0) return network(argv[2]);
     if (argc < 3) return 2;
     parse(argc, argv);
     if (strcmp(argv[1], "start") == 0) return start();

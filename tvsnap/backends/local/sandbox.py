@@ -7,37 +7,44 @@ import errno
 import os
 import re
 import secrets
+import signal
 import socket
 import struct
+import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
+from tvsnap.backends import observing
 from tvsnap.backends.base import (
-    MIB,
     FileChange,
     Limits,
     Observation,
-    Outcome,
     Process,
     SnapshotInfo,
-    TerminalBytes,
 )
 from tvsnap.backends.local import observe, syscalls
 from tvsnap.backends.local.cgroups import Cgroup
-from tvsnap.errors import SandboxDied
-from tvsnap.guest.protocol import CONTROL, INIT, Guest, NoSuchUser, TerminalBusy, file_error
+from tvsnap.backends.observing import ShellHold
+from tvsnap.errors import InfrastructureError, SandboxDied
+from tvsnap.guest.actions import GuestActions
+from tvsnap.guest.protocol import CONTROL, Guest
 from tvsnap.images import Image
 
 _START_TIMEOUT = 20.0
-_FILE_TIMEOUT = 60.0
-_LONGEST_ARGUMENT = 100_000
-"""Bytes; the kernel takes 128 KiB in one argument."""
-_EVAL_STDIN = 'IFS= read -r -d "" command; eval "unset command; $command" </dev/null'
+# Equal files come to equal bytes. No holes are left out: engines that read such tars cannot write them again.
+_TAR = ["tar", "--create", "--format=posix", "--numeric-owner", "--sort=name", "--blocking-factor=512"]
+_TAR += ["--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime", "--warning=no-file-ignored"]
+_TAR += ["--acls", "--xattrs", "--xattrs-include=user.*", "--xattrs-include=security.capability"]
+_TAR += ["--exclude=./proc", "--exclude=./sys/*", "--exclude=./dev/*", "--exclude=./run/tvsnap"]
+_PIPE_SIZE = 1 << 20
+_LONGEST_COMPLAINT = 1000
 
 
-class LocalSandbox:
+class LocalSandbox(GuestActions):
     """A process tree in namespaces of its own, on an overlay of the image and a writable layer in the pool."""
 
     def __init__(
@@ -49,7 +56,7 @@ class LocalSandbox:
         init: int,
         layer: Path,
         cgroup: Cgroup,
-        tree: observe.ImageTree,
+        tree: observing.ImageTree,
         checkpoint: Callable[[LocalSandbox], SnapshotInfo],
         discard: Callable[[LocalSandbox], None],
     ) -> None:
@@ -80,70 +87,33 @@ class LocalSandbox:
         self._closing = threading.Lock()
         self._closed = False
 
-    # -- actions ------------------------------------------------------------------------------------------------
-
-    def run(self, command: str, *, timeout: float) -> Outcome:
-        try:
-            return self.guest().run(_text(command), timeout, self.limits.output)
-        except TerminalBusy as busy:
-            message = f"the terminal is in use by `{busy}`; send it keys, or run the command with exec\n"
-            return Outcome(message.encode(), None, 0.0)
-
-    def exec(
-        self,
-        command: str,
-        *,
-        timeout: float,
-        cwd: str | None = None,
-        env: Mapping[str, str] = {},
-        user: str | None = None,
-    ) -> Outcome:
-        script = _text(command)
-        long = len(script) > _LONGEST_ARGUMENT
-        try:
-            return self.guest().execute(
-                ["/bin/bash", "-c", _EVAL_STDIN if long else script.decode("utf-8", "surrogateescape")],
-                stdin=script if long else b"",
-                timeout=timeout,
-                limit=self.limits.output,
-                user=user or "",
-                cwd=cwd or "",
-                env=list(env.items()),
-            )
-        except NoSuchUser:
-            return Outcome(f"no user {user} in the image {self.image.name}\n".encode(), 126, 0.0)
-
-    def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
-        outcome = self.guest().execute(
-            [INIT, "get", path, str(limit)], timeout=_FILE_TIMEOUT, limit=limit + 4096, cwd="."
-        )
-        if error := file_error(outcome, path):
-            raise error
-        return outcome.output
-
-    def write_file(self, path: str, data: bytes) -> None:
-        # An empty stdin would be /dev/null, which is as good.
-        outcome = self.guest().execute([INIT, "put", path], timeout=_FILE_TIMEOUT, limit=4096, cwd=".", stdin=data)
-        if error := file_error(outcome, path):
-            raise error
-
-    def send_keys(self, data: bytes, *, wait: float) -> None:
-        self.guest().keys(data, wait)
-
-    def terminal(self) -> TerminalBytes:
-        return TerminalBytes(*self.guest().terminal())
+    # -- what it is like ------------------------------------------------------------------------------------------
 
     def attach(self, columns: int, rows: int) -> socket.socket:
         return self._connect().detach(columns, rows)
 
-    # -- what it is like ------------------------------------------------------------------------------------------
-
     def shell_state(self) -> Mapping[str, str]:
-        return observe.shell_items(self.guest().shell_state() or b"")
+        return observing.shell_items(self.guest().shell_state() or b"")
 
     def processes(self) -> list[Process]:
         self.guest()
         return observe.list_processes(self.cgroup.pids(), self.init)
+
+    def other_processes(self) -> list[str]:
+        """Returns the command lines of all processes but PID 1 and the persistent shell."""
+        shell = self.guest().info().shell
+        return [process.command for process in self.processes() if process.pid != shell]
+
+    def shell_hold(self) -> ShellHold:
+        """Returns what the persistent shell holds.
+
+        Raises:
+            SandboxDied: there is no shell to look at.
+        """
+        try:
+            return observe.shell_hold(self._host_pid(self.guest().info().shell))
+        except OSError as error:
+            raise SandboxDied(f"the shell of sandbox {self.id} is gone ({error.strerror})") from None
 
     def changes(self) -> Mapping[str, FileChange]:
         self.guest()
@@ -157,7 +127,7 @@ class LocalSandbox:
         return Observation(
             files=observe.files_fingerprint(self.layer / "upper", self._tree),
             processes=observe.processes_fingerprint(self.cgroup.pids(), self.init, shell),
-            shell=secrets.token_hex() if dump is None else f"{observe.shell_fingerprint(dump)} {info.inner}",
+            shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner}",
         )
 
     def memory(self) -> int:
@@ -167,6 +137,44 @@ class LocalSandbox:
                 match = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
                 total += int(match[1]) * 1024 if match else 0
         return total
+
+    @contextlib.contextmanager
+    def archive(self) -> Iterator[IO[bytes]]:
+        self.guest()
+        if self._ended():
+            raise SandboxDied(f"sandbox {self.id} has ended: its PID 1 is gone")
+        with tempfile.TemporaryFile() as complaints, self.cgroup.frozen():
+            tar = self._start_tar(complaints)
+            assert tar.stdout is not None
+            with tar:
+                yield tar.stdout
+            if tar.returncode not in (0, -signal.SIGPIPE):  # whoever stops reading wants no more
+                complaints.seek(0)
+                said = complaints.read(_LONGEST_COMPLAINT).decode(errors="replace").strip().replace("\n", "; ")
+                raise InfrastructureError(
+                    f"the files of sandbox {self.id} could not be read: {said or f'tar ended with {tar.returncode}'}"
+                )
+
+    def _start_tar(self, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
+        # By descriptor, for the data directory is closed to others than root.
+        image = os.open(self.image.rootfs, os.O_PATH | os.O_DIRECTORY)
+        # In the sandbox's user namespace owners have their inner numbers; tar follows no link that it archives.
+        command = ["nsenter", "--user", "--setuid", "0", "--setgid", "0", "--target", str(self.init), *_TAR]
+        command += ["--directory", f"/proc/{self.init}/root", "."]
+        # The mounted /proc belongs to nobody inside: the image's own, below it, is taken.
+        command += ["--directory", f"/proc/self/fd/{image}", "--no-recursion", "proc"]
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                env={**os.environ, "LC_ALL": "C"},  # names are bytes, whatever they are
+                pass_fds=(image,),
+                pipesize=_PIPE_SIZE,
+            )
+        finally:
+            os.close(image)
 
     def checkpoint(self) -> SnapshotInfo:
         return self._checkpoint(self)
@@ -200,6 +208,7 @@ class LocalSandbox:
             self._guest.abandon()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.init, 9)
+        self.cgroup.thaw()  # another thread may be archiving it
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.init, 0)
         self.cgroup.destroy()
@@ -256,8 +265,3 @@ class LocalSandbox:
                     self._shell = (inner, pid)
                     break
         return self._shell[1]
-
-
-def _text(command: str) -> bytes:
-    """Returns a command as the shell gets it; it cannot hold a NUL."""
-    return command.replace("\0", "").encode("utf-8", "surrogateescape")

@@ -1,0 +1,218 @@
+"""The Docker backend: sandboxes are containers of an engine, snapshots its images and checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import threading
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import docker.errors
+
+from tvsnap.backends import observing
+from tvsnap.backends.base import Captures, Limits, ReapReport
+from tvsnap.backends.docker.containers import Containers, Whose
+from tvsnap.backends.docker.files import Files, InnerFiles, OuterFiles
+from tvsnap.backends.docker.images import EngineImages
+from tvsnap.backends.docker.inside import list_inside
+from tvsnap.backends.docker.sandbox import DockerSandbox
+from tvsnap.backends.docker.snapshots import CRIU, SHELL, SnapshotStore, reference_of
+from tvsnap.backends.docker.taking import Taker
+from tvsnap.engine import Engine, home_tag
+from tvsnap.errors import InfrastructureError, SnapshotUnusable
+from tvsnap.guest.shell_image import ShellImage, restore
+from tvsnap.images import Image
+from tvsnap.owners import is_alive
+
+_USUAL_RUNTIMES = ("runc", "crun")
+"""Those whose containers are namespaces of the engine's kernel, as the local backend's sandboxes are."""
+CHECKPOINT = "tvsnap"
+"""Name of a fork's checkpoint in its container's directory."""
+
+
+class DockerBackend:
+    """Sandboxes of one owner (process) on one data directory and one engine. See `tvsnap.backends.base.Backend`."""
+
+    name = "docker"
+
+    def __init__(self, home: Path, owner: str, engine: Engine | None = None) -> None:
+        """Opens the backend.
+
+        Args:
+            home: the data directory.
+            owner: this process's claim on it; what it leaves behind is known by that name.
+            engine: the engine; by default the one that Docker's own client would use. Closed with the backend.
+
+        Raises:
+            MachineLacks: no engine answers.
+        """
+        self._home = home
+        self._owner = owner
+        self._engine = engine or Engine()
+        about = self._engine.do("asking the engine about itself", self._engine.api.info)
+        whose = Whose(home_tag(home), owner)
+        directory = home / "docker" / hashlib.sha256(str(about["ID"]).encode()).hexdigest()[:12]
+        self._containers = Containers(self._engine, whose, about)
+        self._snapshots = SnapshotStore(self._engine, whose, directory)
+        self._images = EngineImages(self._engine, whose, directory)
+        self._taker = Taker(self._engine, self._containers, self._snapshots, self._images.guest_version)
+        self.platform = _platform(about)
+        self._numbers = itertools.count(1)
+        self._sandboxes: dict[str, DockerSandbox] = {}
+        self._baselines: dict[str, Mapping[str, observing.Entry]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def captures(self) -> Captures:
+        return Captures(processes=not self._containers.no_checkpoints, shell=True)
+
+    # -- sandboxes ----------------------------------------------------------------------------------------------------
+
+    def start(self, image: Image, limits: Limits) -> DockerSandbox:
+        reference = self._images.startable(image)
+        try:
+            with self._new(image, limits, reference, EngineImages.DEPTH) as sandbox:
+                self._containers.start(sandbox.container)
+                sandbox.settle(fresh=True)
+                return sandbox
+        except docker.errors.NotFound as error:
+            self._images.forget(reference)
+            raise InfrastructureError(f"a sandbox of {image.name} did not start: {error.explanation}") from None
+
+    def fork(self, snapshot: str, image: Image, limits: Limits) -> DockerSandbox:
+        manifest = self._snapshots.read(snapshot)
+        directory = self._snapshots.directory(snapshot)
+        if manifest.guest != self._images.guest_version:
+            raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")
+        if manifest.info.captures.processes and self._containers.no_checkpoints:
+            raise SnapshotUnusable(f"snapshot {snapshot} holds live processes; {self._containers.no_checkpoints}")
+        try:
+            with self._new(image, limits, reference_of(snapshot), manifest.depth, directory) as sandbox:
+                if manifest.info.captures.processes:
+                    self._containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
+                    self._containers.start(sandbox.container, CHECKPOINT)
+                    self._containers.raise_network(sandbox.container)
+                    sandbox.settle(fresh=False)
+                    sandbox.files.bring_back(directory)
+                else:
+                    self._containers.start(sandbox.container)
+                    sandbox.settle(fresh=True)
+                    sandbox.files.bring_back(directory)
+                    restore(sandbox.guest(), ShellImage.from_bytes((directory / SHELL).read_bytes()))
+                return sandbox
+        except docker.errors.NotFound:
+            raise SnapshotUnusable(f"snapshot {snapshot}: the engine has its image no more") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+
+    @contextlib.contextmanager
+    def _new(
+        self, image: Image, limits: Limits, reference: str, depth: int, snapshot: Path | None = None
+    ) -> Iterator[DockerSandbox]:
+        """A block in which a container is to be started; it is removed if that fails."""
+        id = f"{self._owner}.{next(self._numbers)}"
+        container = self._containers.create(id, image, reference, limits, bare=snapshot is not None)
+        try:
+            sandbox = self._adopt(id, image, limits, container, reference, depth)
+        except BaseException:
+            self._containers.remove(container)
+            raise
+        try:
+            sandbox.files.prepare(snapshot)
+            yield sandbox
+        except BaseException:
+            sandbox.close()
+            raise
+
+    def _adopt(
+        self, id: str, image: Image, limits: Limits, container: str, reference: str, depth: int
+    ) -> DockerSandbox:
+        sandbox = DockerSandbox(
+            id,
+            image,
+            limits,
+            container=container,
+            containers=self._containers,
+            reference=reference,
+            depth=depth,
+            baseline=self._baseline,
+            files=self._files,
+            checkpoint=self._taker.take,
+            discard=self._forget,
+        )
+        with self._lock:
+            self._sandboxes[id] = sandbox
+        return sandbox
+
+    def _files(self, sandbox: DockerSandbox) -> Files:
+        layers = self._containers.layers(sandbox.container)
+        if layers:
+            return OuterFiles(self._engine, layers, partial(self._containers.root, sandbox.container), sandbox.guest)
+        created = self._containers.created(sandbox.container)
+        return InnerFiles(sandbox.guest, created, sandbox.image.hostname)
+
+    def _baseline(self, image: Image) -> Mapping[str, observing.Entry]:
+        """Returns what an image has, by path, as seen in a fresh sandbox."""
+        if image.digest not in self._baselines:
+            sandbox = self.start(image, Limits())
+            try:
+                self._baselines[image.digest] = {entry.path: entry for entry in list_inside(sandbox.guest(), "/")}
+            finally:
+                sandbox.close()
+        return self._baselines[image.digest]
+
+    def _forget(self, sandbox: DockerSandbox) -> None:
+        with self._lock:
+            self._sandboxes.pop(sandbox.id, None)
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def snapshots(self) -> Iterator[str]:
+        return self._snapshots.all()
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        self._snapshots.delete(snapshot)
+
+    # -- housekeeping -------------------------------------------------------------------------------------------------
+
+    def reap(self) -> ReapReport:
+        sandboxes = 0
+        for container, owner in self._containers.of_home():
+            if not self._is_alive(owner):
+                # Who died amid a checkpoint left it paused, and so it cannot be killed.
+                self._containers.resume(container)
+                self._containers.remove(container)
+                sandboxes += 1
+        snapshots, temporary = self._snapshots.sweep(self._is_alive)
+        self._images.reap(self._home / "images")
+        return ReapReport(sandboxes, snapshots, temporary)
+
+    def _is_alive(self, owner: str) -> bool:
+        return owner == self._owner or is_alive(self._home, owner)
+
+    def disk_usage(self) -> Mapping[str, int]:
+        usage = {"snapshots": 0, "sandboxes": self._containers.disk_usage()}
+        for snapshot in self.snapshots():
+            with contextlib.suppress(SnapshotUnusable):
+                usage["snapshots"] += self._snapshots.read(snapshot).info.size
+        return usage
+
+    def close(self) -> None:
+        with self._lock:
+            sandboxes = list(self._sandboxes.values())
+        for sandbox in sandboxes:
+            sandbox.close()
+        with contextlib.suppress(InfrastructureError):
+            self._snapshots.bury()
+        self._engine.close()
+
+
+def _platform(about: Mapping[str, Any]) -> str:
+    """Returns what commands can see of the engine's machine; the same as on this one, if nothing is unusual."""
+    runtime = about.get("DefaultRuntime", "runc")
+    architecture = str(about["Architecture"])
+    return architecture if runtime in _USUAL_RUNTIMES else f"{architecture} {runtime}"

@@ -1,0 +1,221 @@
+"""One live sandbox of the Docker backend: a container whose PID 1 we talk to over its standard streams."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import socket
+import stat
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO
+
+from tvsnap.backends import observing
+from tvsnap.backends.base import FileChange, Limits, Observation, Process, SnapshotInfo
+from tvsnap.backends.docker.containers import Containers
+from tvsnap.backends.docker.files import Files
+from tvsnap.backends.docker.inside import list_inside, run_tool
+from tvsnap.backends.docker.layers import flattened
+from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied
+from tvsnap.guest.actions import GuestActions
+from tvsnap.guest.protocol import Guest
+from tvsnap.images import Image
+
+_IN_MEMORY = ("/dev", "/dev/shm", "/dev/mqueue")
+"""What the runtime mounts and commands may write to; a checkpoint holds it and a commit does not."""
+_STARTUP_FILE = "/etc/bash.bashrc"
+_START_TIMEOUT = 20.0
+_NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?")
+
+
+class DockerSandbox(GuestActions):
+    """A container of the engine."""
+
+    def __init__(
+        self,
+        id: str,
+        image: Image,
+        limits: Limits,
+        *,
+        container: str,
+        containers: Containers,
+        reference: str,
+        depth: int,
+        baseline: Callable[[Image], Mapping[str, observing.Entry]],
+        files: Callable[[DockerSandbox], Files],
+        checkpoint: Callable[[DockerSandbox], SnapshotInfo],
+        discard: Callable[[DockerSandbox], None],
+    ) -> None:
+        """Takes charge of a running container.
+
+        Args:
+            id: its name.
+            image: what it was started from.
+            limits: what it may use.
+            container: the engine's name for it.
+            containers: what it was made with.
+            reference: of the engine's image that it stands on.
+            depth: how many layers that has.
+            baseline: returns what an image has, by path.
+            files: returns how its files are seen.
+            checkpoint: takes a snapshot of a sandbox.
+            discard: forgets one that has ended.
+        """
+        self.id = id
+        self.image = image
+        self.limits = limits
+        self.container = container
+        self.reference = reference
+        self.depth = depth
+        self._containers = containers
+        self._baseline = baseline
+        self._checkpoint = checkpoint
+        self._discard = discard
+        self._guest: Guest | None = None
+        self._closing = threading.Lock()
+        self._closed = False
+        self._lent: Mapping[str, str] = {}
+        self._in_memory = self._startup = ""
+        self.files = files(self)
+
+    def settle(self, *, fresh: bool) -> None:
+        """Notes how it looks where no commit reaches; called when it runs, before any command.
+
+        Args:
+            fresh: it was started, not restored from a checkpoint, which may have brought files in memory.
+        """
+        if fresh:
+            self.files.begin()
+        self._lent = self.files.lent_states()
+        if fresh:
+            self._in_memory = self._digest(_IN_MEMORY)
+            self._startup = self._startup_file()
+
+    def changed_lent_files(self) -> list[str]:
+        """Returns the paths of those lent files (see `Files`) that are not as the engine made them."""
+        now = self.files.lent_states()
+        return [path for path in self.files.lent if now.get(path) != self._lent.get(path)]
+
+    @property
+    def starts_shells_as_before(self) -> bool:
+        """Whether the file is known to be untouched that bash reads whenever it starts."""
+        return self._startup == self._startup_file()
+
+    @property
+    def holds_nothing_in_memory(self) -> bool:
+        """Whether no files are known to have been written to file systems in memory."""
+        return self._in_memory == self._digest(_IN_MEMORY)
+
+    # -- what it is like ------------------------------------------------------------------------------------------
+
+    def attach(self, columns: int, rows: int) -> socket.socket:
+        self.guest()
+        connection = self._containers.connect(self.container).bridge()
+        connection.settimeout(_START_TIMEOUT)
+        return Guest(connection).detach(columns, rows)
+
+    def shell_state(self) -> Mapping[str, str]:
+        return observing.shell_items(self.guest().shell_state() or b"")
+
+    def processes(self) -> list[Process]:
+        return list(self.process_table().processes)
+
+    def process_table(self) -> observing.ProcessTable:
+        """Returns the live processes, and what the shell holds."""
+        guest = self.guest()
+        tables: list[observing.ProcessTable] = []
+
+        def look() -> tuple[observing.OpenFile, ...]:
+            tables.append(observing.parse_processes(run_tool(guest, "processes", str(guest.info().shell), user="")))
+            shell = tables[-1].shell
+            return shell.files if shell else ()
+
+        observing.settled(look)
+        return tables[-1]
+
+    def shell_hold(self) -> observing.ShellHold:
+        """Returns what the idle shell holds.
+
+        Raises:
+            NotCheckpointable: that cannot be told.
+        """
+        hold = self.process_table().shell
+        if hold is None:
+            raise NotCheckpointable("what the shell holds open cannot be seen")
+        return hold
+
+    def changes(self) -> Mapping[str, FileChange]:
+        self.guest()
+        before = dict(self._baseline(self.image))
+        untouched = set(self.files.lent).difference(self.changed_lent_files())
+        found: dict[str, FileChange] = {}
+        for entry in list_inside(self.guest(), "/"):
+            was = before.pop(entry.path, None)
+            if was is None or (_differ(was, entry) and entry.path not in untouched):
+                change = observing.change_of(entry, self.files.identity(entry))
+                if change is not None:
+                    found[entry.path] = change
+        found.update(dict.fromkeys(before, FileChange("deleted")))
+        return found
+
+    def observe(self) -> Observation:
+        guest = self.guest()
+        dump = guest.shell_state()
+        info = guest.info()
+        return Observation(
+            files=f"{self.files.fingerprint()} {self._digest(_IN_MEMORY)}",
+            processes=self.process_table().fingerprint(),
+            shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner}",
+        )
+
+    def memory(self) -> int:
+        return self._containers.memory(self.container)
+
+    @contextlib.contextmanager
+    def archive(self) -> Iterator[IO[bytes]]:
+        entries = list(list_inside(self.guest(), "/"))
+        with self._containers.paused(self.container):
+            export = self._containers.export(self.container)
+            with flattened(export, entries, lambda name: bool(_NOT_ARCHIVED.fullmatch(name))) as stream:
+                yield stream
+
+    def checkpoint(self) -> SnapshotInfo:
+        return self._checkpoint(self)
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def guest(self) -> Guest:
+        if self._closed:
+            raise SandboxDied(f"sandbox {self.id} is closed")
+        if self._guest is None:
+            stream = self._containers.attach(self.container)
+            stream.settimeout(_START_TIMEOUT)
+            self._guest = Guest(stream)
+        return self._guest
+
+    def close(self) -> None:
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        if self._guest is not None:
+            self._guest.abandon()
+        with contextlib.suppress(InfrastructureError):  # an engine that is gone: the reaper comes back to it
+            self._containers.remove(self.container)
+        self._discard(self)
+
+    def _startup_file(self) -> str:
+        return str([entry for entry in list_inside(self.guest(), "/etc") if entry.path == _STARTUP_FILE])
+
+    def _digest(self, paths: tuple[str, ...]) -> str:
+        return run_tool(self.guest(), "walk", "digest", *paths).decode()
+
+
+def _differ(was: observing.Entry, now: observing.Entry) -> bool:
+    """Whether a path is not what it is in the image, as far as that shows: their times of change are their own."""
+    if (was.mode, was.uid, was.gid) != (now.mode, now.uid, now.gid):
+        return True
+    if stat.S_ISDIR(now.mode):
+        return False  # its times are the layer's, or say that its entries have changed
+    return (was.size, was.mtime_ns, was.device) != (now.size, now.mtime_ns, now.device)

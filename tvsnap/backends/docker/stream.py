@@ -1,0 +1,102 @@
+"""The stream that an engine joins to a container's standard input and output, as a connection for `Guest`."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+from typing import Any
+
+_HEADER = struct.Struct(">BxxxL")
+_STDERR = 2
+_COMPLAINTS = 4096
+"""Bytes of what was last written to standard error that are kept."""
+_CHUNK = 65536
+
+
+class AttachedStream:
+    """A hijacked HTTP connection. What comes is in frames of standard output and standard error; what goes is bare.
+
+    Attributes:
+        complaints: the last of what the program wrote to its standard error.
+    """
+
+    def __init__(self, hijacked: Any) -> None:
+        """
+        Args:
+            hijacked: what the SDK returns for an attach or an exec: a socket, or a stream over one.
+        """
+        self._hijacked = hijacked  # it closes the socket when it goes
+        self._socket: socket.socket = getattr(hijacked, "_sock", hijacked)
+        self._header = b""
+        self._left = 0  # bytes to come of the present frame
+        self._kind = 0
+        self.complaints = b""
+
+    def sendall(self, data: bytes | bytearray) -> None:
+        """As `socket.sendall`."""
+        self._socket.sendall(data)
+
+    def recv(self, size: int) -> bytes:
+        """As `socket.recv`, of standard output only; waits as long as `settimeout` says."""
+        while True:
+            if not self._left and not self._next_frame():
+                return b""
+            chunk = self._socket.recv(min(size, self._left))
+            self._left -= len(chunk)
+            if self._kind != _STDERR or not chunk:
+                return chunk
+            self.complaints = (self.complaints + chunk)[-_COMPLAINTS:]
+
+    def settimeout(self, seconds: float | None) -> None:
+        """As `socket.settimeout`."""
+        self._socket.settimeout(seconds)
+
+    def shutdown(self, how: int) -> None:
+        """As `socket.shutdown`."""
+        self._socket.shutdown(how)
+
+    def close(self) -> None:
+        """Ends the connection; the program in the container goes on."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._hijacked.close()
+        self._socket.close()
+
+    def bridge(self) -> socket.socket:
+        """Returns a plain socket to the same program; a thread carries the bytes. This object is that thread's then."""
+        ours, theirs = socket.socketpair()
+        self._socket.settimeout(None)
+        threading.Thread(target=self._carry, args=(ours,), name="tvsnap-terminal", daemon=True).start()
+        return theirs
+
+    def _next_frame(self) -> bool:
+        """Reads the next frame's header; a timeout amid it loses nothing. False at the end of the stream."""
+        while not self._left:
+            while len(self._header) < _HEADER.size:
+                chunk = self._socket.recv(_HEADER.size - len(self._header))
+                if not chunk:
+                    return False
+                self._header += chunk
+            self._kind, self._left = _HEADER.unpack(self._header)
+            self._header = b""
+        return True
+
+    def _carry(self, ours: socket.socket) -> None:
+        with ours, contextlib.suppress(OSError):
+            while True:
+                ready, _, _ = select.select([ours, self._socket], [], [])
+                if ours in ready:
+                    data = ours.recv(_CHUNK)
+                    if not data:
+                        break
+                    self.sendall(data)
+                if self._socket in ready:
+                    data = self.recv(_CHUNK)
+                    if not data:
+                        break
+                    ours.sendall(data)
+        self.close()

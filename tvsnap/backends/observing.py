@@ -1,0 +1,396 @@
+"""What backends see of a sandbox, and fingerprints of it: files, processes and shell, however each came to see them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from tvsnap import guest
+from tvsnap.backends.base import FileChange, Process
+from tvsnap.errors import InfrastructureError
+
+_INIT = Path(guest.__file__).with_name("tvsnap-init")
+_SHELL_OWN_FILES = frozenset({0, 1, 2, 27, 28, 29, 255})
+"""Descriptors of the shell that are its terminal, PID 1's pipes, and bash's own."""
+_REPORTING = frozenset({10, 11, 12, 30})
+"""Descriptors that bash has for a moment more when it has just said its state: saved ones, and a command's output."""
+_SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
+SMALL_FILE = 64 * 1024
+"""Bytes up to which a file is named by a digest of its contents."""
+_KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "symlink",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+}
+# Variables that change by themselves or with every command: no part of the state.
+_VOLATILE = {
+    "_", "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL",
+    "COMP_WORDBREAKS", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "RANDOM",
+    "SECONDS", "SRANDOM",
+}  # fmt: skip
+_QUOTED = rb"""\"(?:[^\"\\]|\\.)*\"|\$'(?:[^'\\]|\\.)*'"""
+_DECLARATION = re.compile(
+    rb"declare -\S+ (\w+)(?:=(?:" + _QUOTED + rb"|\((?:[^()\"']|" + _QUOTED + rb")*\)|[^\n]*))?\n", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One path, as lstat tells it.
+
+    Attributes:
+        path: absolute, as seen inside.
+        mode: type and permission bits.
+        size: bytes.
+        mtime_ns, ctime_ns: nanoseconds.
+        device: that a device node stands for.
+        opaque: a directory of an upper layer that hides what the image has there.
+        attributes: it has extended attributes of users, or an access control list.
+    """
+
+    path: str
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    device: int
+    opaque: bool
+    attributes: bool
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it stands, in an upper layer, for a path that the image has and the sandbox has not."""
+        return stat.S_ISCHR(self.mode) and self.device == 0
+
+    @property
+    def set_time(self) -> int:
+        """A directory's modification time if it was set on purpose (`touch -d`); 0 if its entries just changed."""
+        return 0 if self.mtime_ns == self.ctime_ns else self.mtime_ns
+
+    @property
+    def stamp(self) -> str:
+        """Changes whenever the file's contents do; costs nothing, but tells two equal files apart."""
+        return f"{self.inode}:{self.size}:{self.mtime_ns}:{self.ctime_ns}"
+
+
+def parse_entries(records: bytes) -> Iterator[Entry]:
+    """Yields the entries that `walk list` printed."""
+    fields = records.split(b"\0")
+    for name, numbers in zip(fields[0::2], fields[1::2], strict=False):
+        mode, *rest = numbers.split()
+        uid, gid, size, mtime, ctime, inode, device, opaque, attributes = map(int, rest)
+        yield Entry(
+            os.fsdecode(name), int(mode, 8), uid, gid, size, mtime, ctime, inode, device, bool(opaque), bool(attributes)
+        )
+
+
+def walk(directory: Path) -> Iterator[Entry]:
+    """Yields all that lies below a directory of the host, without following any link; paths begin there.
+
+    Raises:
+        InfrastructureError: part of it cannot be read.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        command = [str(_INIT), "walk", "list", str(descriptor)]
+        run = subprocess.run(command, pass_fds=[descriptor], capture_output=True, check=False)
+    finally:
+        os.close(descriptor)
+    if run.returncode:
+        raise InfrastructureError(f"the files of {directory} cannot be listed: {os.fsdecode(run.stderr).strip()}")
+    yield from parse_entries(run.stdout)
+
+
+class ImageTree:
+    """What a read-only image has at a path; remembered, since it never changes."""
+
+    def __init__(self, *layers: Path) -> None:
+        """Args: layers: root directories, topmost first."""
+        self._lookup = lru_cache(maxsize=65536)(self._find)
+        self._layers = layers
+
+    def directory(self, path: str) -> tuple[int, int, int, int] | None:
+        """Returns mode, uid, gid and mtime (ns) of a directory of the image; None if it has none there."""
+        return self._lookup(path)
+
+    def below(self, path: str) -> Iterator[str]:
+        """Yields all paths below a directory of the image."""
+        for layer in self._layers:
+            for parent, folders, files in os.walk(f"{layer}{path}"):
+                for name in (*folders, *files):
+                    yield f"{parent[len(str(layer)) :]}/{name}"
+
+    def _find(self, path: str) -> tuple[int, int, int, int] | None:
+        for layer in self._layers:
+            with contextlib.suppress(OSError):
+                found = os.lstat(f"{layer}{path}")
+                if not stat.S_ISDIR(found.st_mode):
+                    return None
+                return (found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns)
+        return None
+
+
+def differs(entry: Entry, image: ImageTree) -> bool:
+    """Whether an entry says anything: a directory is there also because something below it was touched once."""
+    if not stat.S_ISDIR(entry.mode) or entry.opaque:
+        return True
+    there = image.directory(entry.path)
+    if there is None or there[:3] != (entry.mode, entry.uid, entry.gid):
+        return True
+    return entry.set_time not in (0, there[3])
+
+
+def files_fingerprint(entries: Iterable[Entry], image: ImageTree) -> str:
+    """Returns a hash that changes whenever a file does.
+
+    A directory's own times are left out unless they were set on purpose: its entries count.
+
+    Args:
+        entries: of an upper layer, in any order.
+        image: what lies below it.
+    """
+    lines = []
+    for entry in entries:
+        if not differs(entry, image):
+            continue
+        if stat.S_ISDIR(entry.mode):
+            lines.append(f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.opaque} {entry.set_time}")
+        elif entry.deleted:
+            lines.append(f"{entry.path}\0deleted")
+        else:
+            lines.append(
+                f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.size} {entry.mtime_ns} {entry.ctime_ns} "
+                f"{entry.inode} {entry.device}"
+            )
+    hasher = hashlib.sha256()
+    for line in sorted(lines):
+        hasher.update(line.encode("utf-8", "surrogateescape") + b"\n")
+    return hasher.hexdigest()
+
+
+def change_of(entry: Entry, identity: str, id_base: int = 0) -> FileChange | None:
+    """Returns how a path differs from an image that has nothing there; None for a device, which is not told.
+
+    Args:
+        identity: names its contents; see `FileChange`.
+        id_base: what owner the entry has where inside it is root.
+    """
+    kind = _KINDS.get(stat.S_IFMT(entry.mode))
+    if kind is None:
+        return None
+    return FileChange(
+        kind=kind,
+        size=0 if kind == "directory" else entry.size,
+        mode=stat.S_IMODE(entry.mode),
+        uid=entry.uid - id_base,
+        gid=entry.gid - id_base,
+        mtime_ns=entry.mtime_ns,
+        identity="" if kind == "directory" else identity,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What tells whether a process is the same as before, and has run since.
+
+    Attributes:
+        start: clock ticks after boot; with its id it names the process for good.
+        state: as in ps.
+        ran: nanoseconds of processor time that its tasks used.
+    """
+
+    pid: int
+    start: int
+    state: str
+    ran: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A descriptor.
+
+    Attributes:
+        number: in its process.
+        target: as /proc names it.
+        position: in bytes.
+        flags: of open(2), in octal.
+    """
+
+    number: int
+    target: str
+    position: int
+    flags: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShellHold:
+    """What the shell holds that it does not say of itself. It runs with every call, so its time says nothing.
+
+    Attributes:
+        start: clock ticks after boot.
+        nice: its priority.
+        processors: those it may use.
+        cwd_deleted: its working directory is no more.
+        files: all that it has open, by number.
+    """
+
+    pid: int
+    start: int
+    nice: int
+    processors: str
+    cwd_deleted: bool
+    files: tuple[OpenFile, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any of it, but for the files by which PID 1 talks to the shell."""
+        files = [file for file in self.files if file.number not in _SHELL_OWN_FILES]
+        return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {files}"
+
+
+def settled(look: Callable[[], tuple[OpenFile, ...]]) -> tuple[OpenFile, ...]:
+    """Returns the shell's open files once it has undone the redirections of its report, which take a moment.
+
+    Args:
+        look: returns them as they are.
+    """
+    for _ in range(_SETTLE_TRIES):
+        files = look()
+        if _REPORTING.isdisjoint(file.number for file in files):
+            break
+        time.sleep(_SETTLE_PAUSE)  # or they are a command's own: then they stay
+    return files
+
+
+def processes_fingerprint(others: Iterable[Activity], shell: ShellHold | None) -> str:
+    """Returns a hash that changes when a process starts, ends, stops or has run.
+
+    Args:
+        others: all but PID 1 and the shell, in any order.
+        shell: None if it cannot be told; then nothing is equal to the hash.
+    """
+    if shell is None:
+        return secrets.token_hex()
+    hasher = hashlib.sha256(shell.fingerprint.encode("utf-8", "surrogateescape"))
+    for one in sorted(others, key=lambda one: one.pid):
+        hasher.update(f"\n{one.pid} {one.start} {one.state in 'Tt'} {one.state == 'Z'} {one.ran}".encode())
+    return hasher.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTable:
+    """The live processes of a sandbox but for its PID 1.
+
+    Attributes:
+        processes: all of them, by id.
+        activities: of the same.
+        shell: None if it has ended or may not be looked at.
+    """
+
+    processes: tuple[Process, ...]
+    activities: tuple[Activity, ...]
+    shell: ShellHold | None
+
+    @property
+    def others(self) -> tuple[Process, ...]:
+        """All but the shell."""
+        return tuple(one for one in self.processes if self.shell is None or one.pid != self.shell.pid)
+
+    def fingerprint(self) -> str:
+        """See `processes_fingerprint`."""
+        shell = self.shell
+        return processes_fingerprint((one for one in self.activities if shell and one.pid != shell.pid), shell)
+
+
+def parse_processes(records: bytes) -> ProcessTable:
+    """Returns what `tvsnap-init processes` printed (census.c)."""
+    processes: list[Process] = []
+    activities: list[Activity] = []
+    shell = None
+    fields = records.split(b"\0")
+    for numbers, text in zip(fields[0::2], fields[1::2], strict=False):
+        words = numbers.decode().split()
+        if words[0] == "shell":
+            pid, start, nice, processors, gone = words[1:]
+            files = tuple(_parse_file(line) for line in os.fsdecode(text).split("\n")[:-1])
+            shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files)
+            continue
+        pid, parent, state, start, ran, memory = words
+        processes.append(Process(int(pid), int(parent), state, text.decode(errors="replace"), int(memory)))
+        activities.append(Activity(int(pid), int(start), state, int(ran)))
+    return ProcessTable(tuple(sorted(processes, key=lambda one: one.pid)), tuple(activities), shell)
+
+
+def _parse_file(line: str) -> OpenFile:
+    number, position, flags, target = line.split(" ", 3)
+    plain = re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], target)
+    return OpenFile(int(number), plain, int(position), flags)
+
+
+def shell_fingerprint(dump: bytes) -> str:
+    """Returns a hash of what the shell said of its state, without what changes by itself."""
+    variables, _, rest = dump.partition(b"\1")
+    hasher = hashlib.sha256(rest)
+    end = 0
+    for match in _DECLARATION.finditer(variables):
+        name = match[1].decode()
+        if match.start() != end:
+            hasher.update(variables[end : match.start()])  # not understood: all of it counts
+        if name not in _VOLATILE and not name.startswith("__tvsnap_"):
+            hasher.update(match[0])
+        end = match.end()
+    hasher.update(variables[end:])
+    return hasher.hexdigest()
+
+
+def shell_items(dump: bytes) -> dict[str, str]:
+    """Returns the shell's state by name, for people: `var X`, `function f`, `alias`, `option`, `cwd`, ..."""
+    sections = dump.decode("utf-8", "replace").split("\1")
+    items: dict[str, str] = {}
+    for match in _DECLARATION.finditer(sections[0].encode()):
+        name = match[1].decode()
+        if name not in _VOLATILE and not name.startswith("__tvsnap_") and name != "PROMPT_COMMAND":
+            items[f"var {name}"] = match[0].decode("utf-8", "replace").rstrip("\n").removeprefix("declare ")
+    for section in sections[1:]:
+        title, _, text = section.partition("\n")
+        if title == "functions":
+            for function in re.finditer(r"^(\S+) \(\) *\n\{.*?^\}", text, re.DOTALL | re.MULTILINE):
+                if not function[1].startswith("__tvsnap_"):
+                    items[f"function {function[1]}"] = function[0]
+        elif title == "aliases":
+            for line in text.splitlines():
+                name, _, value = line.removeprefix("alias ").partition("=")
+                items[f"alias {name}"] = value
+        elif title == "options":
+            for line in text.splitlines():
+                command, flag, *names = [*line.split(), ""]
+                items[f"option {names[0]}"] = f"{command} {flag}"
+        elif title == "limits":
+            mask, _, limits = text.partition("\n")
+            items["umask"] = mask
+            for line in limits.splitlines():
+                name, _, value = line.partition(") ")
+                items[f"limit {re.sub(r' +[(].*', '', name)}"] = value
+        elif title == "last":
+            status, _, background = text.strip().partition(" ")
+            items["status"] = status
+            items["background"] = background
+        else:
+            items[title] = text.strip("\n")
+    return {name: value for name, value in items.items() if value or name == "arguments"}

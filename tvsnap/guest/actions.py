@@ -1,0 +1,101 @@
+"""What every backend does through a sandbox's PID 1, whichever way it reaches it: run, exec, files, keys."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from tvsnap.backends.base import MIB, Limits, Outcome, TerminalBytes
+from tvsnap.guest.protocol import INIT, Guest, NoSuchUser, TerminalBusy, file_error
+from tvsnap.images import Image
+
+COLUMNS, ROWS = 80, 24
+"""Of a fresh sandbox's terminal."""
+ENVIRONMENT: Mapping[str, str] = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "TERM": "xterm",
+    "PAGER": "cat",
+    "LANG": "C.UTF-8",
+}
+"""Of every process in a sandbox, below what the image says."""
+_FILE_TIMEOUT = 60.0
+_LONGEST_ARGUMENT = 100_000
+"""Bytes; the kernel takes 128 KiB in one argument."""
+_EVAL_STDIN = 'IFS= read -r -d "" command; eval "unset command; $command" </dev/null'
+
+
+class GuestActions(ABC):
+    """The actions of a `Sandbox`, for its implementations to inherit.
+
+    Attributes:
+        id, image: see `tvsnap.backends.base.Sandbox`.
+        limits: what it may use.
+    """
+
+    id: str
+    image: Image
+    limits: Limits
+
+    @abstractmethod
+    def guest(self) -> Guest:
+        """Returns the connection to PID 1, made anew if there is none.
+
+        Raises:
+            SandboxDied: the sandbox has ended.
+        """
+
+    def run(self, command: str, *, timeout: float) -> Outcome:
+        try:
+            return self.guest().run(_text(command), timeout, self.limits.output)
+        except TerminalBusy as busy:
+            message = f"the terminal is in use by `{busy}`; send it keys, or run the command with exec\n"
+            return Outcome(message.encode(), None, 0.0)
+
+    def exec(
+        self,
+        command: str,
+        *,
+        timeout: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] = {},
+        user: str | None = None,
+    ) -> Outcome:
+        script = _text(command)
+        long = len(script) > _LONGEST_ARGUMENT
+        try:
+            return self.guest().execute(
+                ["/bin/bash", "-c", _EVAL_STDIN if long else script.decode("utf-8", "surrogateescape")],
+                stdin=script if long else b"",
+                timeout=timeout,
+                limit=self.limits.output,
+                user=user or "",
+                cwd=cwd or "",
+                env=list(env.items()),
+            )
+        except NoSuchUser:
+            return Outcome(f"no user {user} in the image {self.image.name}\n".encode(), 126, 0.0)
+
+    def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
+        outcome = self.guest().execute(
+            [INIT, "get", path, str(limit)], timeout=_FILE_TIMEOUT, limit=limit + 4096, cwd="."
+        )
+        if error := file_error(outcome, path):
+            raise error
+        return outcome.output
+
+    def write_file(self, path: str, data: bytes) -> None:
+        # An empty stdin would be /dev/null, which is as good.
+        outcome = self.guest().execute([INIT, "put", path], timeout=_FILE_TIMEOUT, limit=4096, cwd=".", stdin=data)
+        if error := file_error(outcome, path):
+            raise error
+
+    def send_keys(self, data: bytes, *, wait: float) -> None:
+        self.guest().keys(data, wait)
+
+    def terminal(self) -> TerminalBytes:
+        return TerminalBytes(*self.guest().terminal())
+
+
+def _text(command: str) -> bytes:
+    """Returns a command as the shell gets it; it cannot hold a NUL."""
+    return command.replace("\0", "").encode("utf-8", "surrogateescape")

@@ -1,0 +1,125 @@
+/* What a backend must know of live processes, for one that cannot read the sandbox's /proc from outside.
+ *
+ * One record for each process, `PID PARENT STATE START RAN RESIDENT\0COMMAND\0`: its start in clock ticks, the
+ * nanoseconds of processor time that its tasks used, bytes. PID 1 and we are left out, and so is what an engine brought
+ * in from outside (its parent's id is 0), such as a bridge: it is no part of the sandbox.
+ *
+ * For the shell one more, `shell PID START NICE PROCESSORS GONE\0FILES\0`: whether its working directory is deleted, and
+ * a line `NUMBER POSITION FLAGS TARGET` for each open file, in whose target `\` and newline are `\\` and `\n`. It is
+ * missing if it cannot be told: only the shell's user, or root with CAP_SYS_PTRACE, may look.
+ */
+#include "guest.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What stat tells of a process. */
+struct life {
+    char state;
+    int parent;
+    long nice;
+    unsigned long long start;
+};
+
+static bool read_life(pid_t pid, struct life *l) {
+    char text[2048];
+    if (read_proc(pid, "stat", text, sizeof text) <= 0) return false;
+    char *after = strrchr(text, ')'); /* its name may have any other character */
+    return after && sscanf(after + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %ld %*d %*d %llu",
+                           &l->state, &l->parent, &l->nice, &l->start) == 4;
+}
+
+static unsigned long long time_run(pid_t pid) {
+    char name[64], text[256];
+    unsigned long long ran = 0;
+    snprintf(name, sizeof name, "/proc/%d/task", pid);
+    DIR *d = opendir(name);
+    struct dirent *e;
+    while (d && (e = readdir(d))) {
+        snprintf(name, sizeof name, "task/%.20s/schedstat", e->d_name);
+        if (e->d_name[0] != '.' && read_proc(pid, name, text, sizeof text) > 0) ran += strtoull(text, NULL, 10);
+    }
+    if (d) closedir(d);
+    return ran;
+}
+
+static void print_command(pid_t pid) {
+    static char text[65536];
+    ssize_t n = read_proc(pid, "cmdline", text, sizeof text);
+    for (ssize_t i = 0; i < n; i++)
+        if (!text[i]) text[i] = ' ';
+    while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
+    if (n > 0) {
+        fwrite(text, 1, (size_t)n, stdout);
+        return;
+    }
+    n = read_proc(pid, "comm", text, sizeof text);
+    printf("[%.*s]", n > 0 ? (int)n - 1 : 0, text);
+}
+
+static void print_process(pid_t pid) {
+    struct life l;
+    char text[256];
+    long pages = 0;
+    if (pid == 1 || pid == getpid() || !read_life(pid, &l) || !l.parent) return;
+    if (read_proc(pid, "statm", text, sizeof text) > 0) sscanf(text, "%*d %ld", &pages);
+    printf("%d %d %c %llu %llu %lld", pid, l.parent, l.state, l.start, time_run(pid),
+           (long long)pages * sysconf(_SC_PAGESIZE));
+    putchar(0);
+    print_command(pid);
+    putchar(0);
+}
+
+static void add_file(struct buffer *files, pid_t shell, const char *number) {
+    char name[64], target[PATH_MAX], info[1024], line[128], flags[32] = "";
+    unsigned long long position = 0;
+    snprintf(name, sizeof name, "/proc/%d/fd/%.20s", shell, number);
+    ssize_t n = readlink(name, target, sizeof target);
+    snprintf(name, sizeof name, "fdinfo/%.20s", number);
+    if (n < 0 || read_proc(shell, name, info, sizeof info) <= 0) return; /* closed since */
+    sscanf(info, "pos: %llu flags: %31s", &position, flags);
+    append(files, line, (size_t)snprintf(line, sizeof line, "%.20s %llu %s ", number, position, flags));
+    for (ssize_t i = 0; i < n; i++) {
+        if (target[i] == '\\' || target[i] == '\n') append(files, "\\", 1);
+        append(files, target[i] == '\n' ? "n" : target + i, 1);
+    }
+    append(files, "\n", 1);
+}
+
+static void print_shell(pid_t shell) {
+    struct life l;
+    struct buffer files = {0};
+    char name[64], cwd[PATH_MAX], status[4096];
+    static const char gone[] = " (deleted)", allowed[] = "Cpus_allowed:";
+    snprintf(name, sizeof name, "/proc/%d/cwd", shell);
+    ssize_t n = readlink(name, cwd, sizeof cwd);
+    snprintf(name, sizeof name, "/proc/%d/fd", shell);
+    DIR *d = opendir(name);
+    struct dirent *e;
+    bool told = n >= 0 && d && read_life(shell, &l) && read_proc(shell, "status", status, sizeof status) > 0;
+    char *processors = told ? strstr(status, allowed) : NULL;
+    while (processors && (e = readdir(d)))
+        if (e->d_name[0] != '.') add_file(&files, shell, e->d_name);
+    if (d) closedir(d);
+    if (!processors) return;
+    processors += sizeof allowed - 1;
+    processors += strspn(processors, " \t");
+    size_t mark = sizeof gone - 1;
+    bool deleted = (size_t)n >= mark && memcmp(cwd + n - mark, gone, mark) == 0;
+    printf("shell %d %llu %ld %.*s %d", shell, l.start, l.nice, (int)strcspn(processors, "\n"), processors, deleted);
+    putchar(0);
+    fwrite(files.data, 1, files.length, stdout);
+    putchar(0);
+}
+
+int census(pid_t shell) {
+    pid_t *pids;
+    size_t count = list_processes(&pids);
+    for (size_t i = 0; i < count; i++) print_process(pids[i]);
+    print_shell(shell);
+    return fflush(stdout) ? 1 : 0;
+}

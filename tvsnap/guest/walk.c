@@ -1,0 +1,245 @@
+/* All that lies below directories: as records, or as one number that changes when any of them does.
+ *
+ *   walk list DIRECTORY... [SINCE_NS]         records; only those whose ctime is at least that
+ *   walk digest [--times FILE] DIRECTORY...   128 bits in hexadecimal, whatever the order in which entries come
+ *   walk times DIRECTORY...                   the modification times of directories, as digest's FILE
+ *
+ * A DIRECTORY is a path, or the number of an inherited descriptor, below which paths start with `/` too. Each is walked
+ * within its own file system; a directory that belongs to another one is told, what it holds is not. Symbolic links are
+ * never followed. HOME_DIR is left out. The exit status is 1 if anything could not be looked at, with a reason.
+ *
+ * A record is `PATH\0MODE UID GID SIZE MTIME_NS CTIME_NS INODE RDEV OPAQUE EXTENDED\0`, MODE in octal. OPAQUE: 1 for a
+ * directory of an overlay's upper layer that hides the image's. EXTENDED: 1 if there are extended attributes of users
+ * or an access control list.
+ *
+ * In a digest, size and times of a directory do not count, for they change with its entries, unless its modification
+ * time was set on purpose (it is not its ctime) and is none of those in FILE: so those of an untouched image are
+ * told from those that a command has set.
+ */
+#include "guest.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+static enum { LIST, DIGEST, TIMES } task;
+static int64_t since = INT64_MIN;
+static dev_t device;     /* of the file system that is walked */
+static char path[65536]; /* of the present entry */
+static bool incomplete;
+static uint64_t sum[2]; /* DIGEST */
+
+static struct {
+    uint64_t *slots; /* 0: free */
+    size_t mask;
+} known; /* what --times names: an open hash table */
+
+static void not_seen(const char *why) {
+    if (!incomplete) dprintf(2, "%s: %s\n", path, why);
+    incomplete = true;
+}
+
+/* The finalizer of SplitMix64: every bit of x decides on every bit of the result. */
+static uint64_t scramble(uint64_t x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* Takes one word into two hashes that differ. */
+static void take(uint64_t hash[2], uint64_t word) {
+    hash[0] = scramble(hash[0] ^ word);
+    hash[1] = scramble(hash[1] + word);
+}
+
+static void take_path(uint64_t hash[2], size_t length) {
+    hash[0] = length;
+    hash[1] = ~(uint64_t)length;
+    for (size_t i = 0; i < length; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, path + i, length - i < 8 ? length - i : 8);
+        take(hash, word);
+    }
+}
+
+static int64_t nanoseconds(struct timespec t) { return t.tv_sec * 1000000000LL + t.tv_nsec; }
+
+/* Names a directory and its modification time; never 0. */
+static uint64_t time_key(size_t length, int64_t mtime) {
+    uint64_t hash[2];
+    take_path(hash, length);
+    take(hash, (uint64_t)mtime);
+    return hash[0] ? hash[0] : 1;
+}
+
+static bool is_known(uint64_t key) {
+    if (!known.slots) return false;
+    size_t at = key & known.mask;
+    while (known.slots[at] && known.slots[at] != key) at = (at + 1) & known.mask;
+    return known.slots[at] == key;
+}
+
+static void read_times(const char *file) {
+    struct buffer b = {0};
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || !read_all(fd, &b)) die(file);
+    close(fd);
+    size_t count = b.length / sizeof(uint64_t), room = 64;
+    while (room < 2 * count) room *= 2;
+    known.slots = calloc(room, sizeof *known.slots);
+    if (!known.slots) die("memory");
+    known.mask = room - 1;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t key;
+        memcpy(&key, b.data + i * sizeof key, sizeof key);
+        size_t at = key & known.mask;
+        while (known.slots[at]) at = (at + 1) & known.mask;
+        known.slots[at] = key;
+    }
+    release(&b);
+}
+
+static void add_to_digest(const struct stat *st, size_t length, bool opaque) {
+    uint64_t hash[2];
+    int64_t mtime = nanoseconds(st->st_mtim), ctime = nanoseconds(st->st_ctim);
+    take_path(hash, length);
+    take(hash, (uint64_t)st->st_mode << 1 | opaque);
+    take(hash, (uint64_t)st->st_uid << 32 | st->st_gid);
+    if (S_ISDIR(st->st_mode)) {
+        bool set = mtime != ctime && !is_known(time_key(length, mtime));
+        take(hash, set ? (uint64_t)mtime : 0);
+    } else {
+        take(hash, (uint64_t)st->st_size);
+        take(hash, (uint64_t)mtime);
+        take(hash, (uint64_t)ctime);
+        take(hash, st->st_ino);
+        take(hash, st->st_rdev);
+    }
+    for (int i = 0; i < 2; i++) sum[i] += hash[i];
+}
+
+/* Whether an entry of the working directory has attributes that a plain copy of it loses. */
+static bool is_extended(const char *name) {
+    static char names[65536];
+    ssize_t length = llistxattr(name, names, sizeof names);
+    for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1)
+        if (strncmp(names + at, "user.", 5) == 0 || strncmp(names + at, "system.posix_acl_", 17) == 0) return true;
+    return false;
+}
+
+static void print_record(const struct stat *st, const char *name, bool opaque) {
+    int64_t ctime = nanoseconds(st->st_ctim);
+    if (ctime < since) return;
+    fputs(path, stdout);
+    putchar(0);
+    printf("%o %u %u %lld %lld %lld %llu %llu %d %d", (unsigned)st->st_mode, st->st_uid, st->st_gid,
+           (long long)st->st_size, (long long)nanoseconds(st->st_mtim), (long long)ctime,
+           (unsigned long long)st->st_ino, (unsigned long long)st->st_rdev, opaque, is_extended(name));
+    putchar(0);
+}
+
+static void print_time(const struct stat *st, size_t length) {
+    if (!S_ISDIR(st->st_mode)) return;
+    uint64_t key = time_key(length, nanoseconds(st->st_mtim));
+    fwrite(&key, sizeof key, 1, stdout);
+}
+
+/* Walks what is below `directory`, which it closes; `path` is its path, of that length. */
+static void walk(int directory, size_t length) {
+    DIR *d = fdopendir(directory);
+    struct dirent *e;
+    if (!d) {
+        not_seen(strerror(errno));
+        close(directory);
+        return;
+    }
+    bool here = false; /* it is the working directory */
+    while (errno = 0, (e = readdir(d))) {
+        const char *name = e->d_name;
+        size_t n = strlen(name);
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
+        if (length + n + 2 > sizeof path) {
+            not_seen("the paths in it are too long");
+            continue;
+        }
+        path[length] = '/';
+        memcpy(path + length + 1, name, n + 1);
+        struct stat st;
+        if (strcmp(path, HOME_DIR) == 0) continue;
+        if (fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW)) continue; /* it has gone since */
+        int child = -1;
+        bool opaque = false;
+        if (S_ISDIR(st.st_mode) && st.st_dev == device) {
+            child = openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            if (child < 0 && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) not_seen(strerror(errno));
+            char value;
+            opaque = child >= 0 && fgetxattr(child, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
+        }
+        if (task == LIST) {
+            if (!here && fchdir(directory)) not_seen(strerror(errno));
+            here = true;
+            print_record(&st, name, opaque);
+        } else if (task == DIGEST) {
+            add_to_digest(&st, length + 1 + n, opaque);
+        } else {
+            print_time(&st, length + 1 + n);
+        }
+        if (child < 0) continue;
+        walk(child, length + 1 + n);
+        here = false;
+    }
+    if (errno) not_seen(strerror(errno));
+    closedir(d);
+}
+
+static bool is_number(const char *text) { return *text && !text[strspn(text, "0123456789")]; }
+
+static void walk_from(const char *root) {
+    size_t length = strlen(root);
+    bool inherited = is_number(root);
+    while (length && root[length - 1] == '/') length--;
+    if (length + 1 > sizeof path) length = sizeof path - 1;
+    if (inherited) length = 0;
+    memcpy(path, root, length);
+    path[length] = 0;
+    struct stat st;
+    int fd = inherited ? atoi(root) : open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st)) {
+        not_seen(strerror(errno));
+        return;
+    }
+    device = st.st_dev;
+    walk(fd, length);
+}
+
+int walk_main(char **arguments) {
+    static const char *const tasks[] = {[LIST] = "list", [DIGEST] = "digest", [TIMES] = "times"};
+    int known_task = -1;
+    for (int i = 0; i < 3; i++)
+        if (strcmp(*arguments, tasks[i]) == 0) known_task = i;
+    if (known_task < 0) return 2;
+    task = known_task;
+    arguments++;
+    if (task == DIGEST && arguments[0] && arguments[1] && strcmp(arguments[0], "--times") == 0) {
+        read_times(arguments[1]);
+        arguments += 2;
+    }
+    struct rlimit files; /* one descriptor a level */
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    if (!*arguments) return 2;
+    int count = 1;
+    while (arguments[count]) count++;
+    if (task == LIST && count > 1 && is_number(arguments[count - 1])) since = strtoll(arguments[--count], NULL, 10);
+    for (int i = 0; i < count; i++) walk_from(arguments[i]);
+    if (task == DIGEST) printf("%016llx%016llx\n", (unsigned long long)sum[0], (unsigned long long)sum[1]);
+    return fflush(stdout) || incomplete;
+}
