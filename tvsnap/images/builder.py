@@ -15,9 +15,12 @@ from pathlib import Path, PurePosixPath
 from typing import TextIO
 
 from tvsnap.images.bootstrap import PATH, bootstrap, bootstrap_installs_packages, install_script
+from tvsnap.images.config import BaseConfig
+from tvsnap.images.container_base import ContainerBase
 from tvsnap.images.errors import BuildStepFailed, ImageBuildError, ImageSpecError
 from tvsnap.images.extract import extract_tar
-from tvsnap.images.oci import OciConfig, this_architecture, unpack_oci
+from tvsnap.images.image import ImageLimits, Timeouts
+from tvsnap.images.oci import this_architecture, unpack_oci
 from tvsnap.images.progress import BuildProgress
 from tvsnap.images.rootfs import (
     UID_BASE,
@@ -32,7 +35,16 @@ from tvsnap.images.rootfs import (
     write_file,
 )
 from tvsnap.images.runner import proxy_variables, run_beside, run_inside
-from tvsnap.images.spec import DebianBase, DirectoryBase, FileCopy, ImageSpec, OciBase, TarBase
+from tvsnap.images.spec import (
+    DebianBase,
+    DirectoryBase,
+    DockerfileBase,
+    DockerImageBase,
+    FileCopy,
+    ImageSpec,
+    OciBase,
+    TarBase,
+)
 
 BUILDER_VERSION = 1
 """Goes up when the same spec is built into something else."""
@@ -46,37 +58,42 @@ _NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts")
 
 @dataclass(frozen=True, slots=True)
 class BuiltTree:
-    """A finished tree and how to run it; see `Image` for the fields."""
+    """A finished tree and how to run it; see `Image` and `Manifest` for the fields."""
 
     digest: str
     size: int
     env: dict[str, str]
     workdir: str
     user: str
+    notes: tuple[str, ...]
 
 
-def recipe_of(spec: ImageSpec) -> str:
+def recipe_of(spec: ImageSpec, containers: ContainerBase | None = None) -> str:
     """Hash of all that a build depends on: what the spec says, what the files hold that it names, this machine's kind.
 
-    Files of `files` count by content and mode; the bases, which may be large, by name, size and times (as `make`
-    does it, and with the time of change, which no program can set back). So a touched base is built anew, and comes out
-    with the same digest.
+    Files of `files` count by content and mode; the bases and the contexts of Dockerfiles, which may be large, by name,
+    size and times (as `make` does it, and with the time of change, which no program can set back). So a touched base
+    is built anew, and comes out with the same digest. Container images count by their ids.
+
+    Args:
+        spec: what is to be built.
+        containers: its base, if that is a container image.
 
     Raises:
         ImageSpecError: one of the files cannot be read.
     """
     try:
-        return _recipe_of(spec)
+        return _recipe_of(spec, containers)
     except OSError as error:
         raise ImageSpecError(f"{spec.folder}: cannot read what the image is made of: {error}") from error
 
 
-def _recipe_of(spec: ImageSpec) -> str:
+def _recipe_of(spec: ImageSpec, containers: ContainerBase | None) -> str:
     said = {
         "builder": BUILDER_VERSION,
         "architecture": this_architecture(),
         "base": [type(spec.base).__name__, {key: str(value) for key, value in asdict(spec.base).items()}],
-        "inputs": _base_signature(spec),
+        "inputs": containers.signature() if containers else _base_signature(spec),
         "packages": sorted(spec.packages),
         "files": [[_file_signature(entry), entry.dest, entry.mode, entry.owner] for entry in spec.files],
         "run": spec.run,
@@ -85,12 +102,19 @@ def _recipe_of(spec: ImageSpec) -> str:
         "workdir": spec.workdir,
         "user": spec.user,
         "hostname": spec.hostname,
+        **({"directories": spec.directories} if spec.directories else {}),
+        **_asked_for(spec.limits, spec.timeouts),
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
+def _asked_for(limits: ImageLimits, timeouts: Timeouts) -> dict[str, object]:
+    """What an image asks for, in a form to be hashed: nothing for one that asks for nothing."""
+    return {name: said for name, said in (("limits", limits.said()), ("timeouts", timeouts.said())) if said}
+
+
 def _base_signature(spec: ImageSpec) -> str | None:
-    if isinstance(spec.base, DebianBase):
+    if not isinstance(spec.base, (DirectoryBase, TarBase, OciBase)):
         return None
     top = spec.base.path
     signature = hashlib.sha256()
@@ -118,11 +142,20 @@ def _file_signature(entry: FileCopy) -> object:
     return signature.hexdigest()
 
 
-def build_tree(spec: ImageSpec, work: Path, root: Path, log: Path, cache: Path, progress: BuildProgress) -> BuiltTree:
+def build_tree(
+    spec: ImageSpec,
+    containers: ContainerBase | None,
+    work: Path,
+    root: Path,
+    log: Path,
+    cache: Path,
+    progress: BuildProgress,
+) -> BuiltTree:
     """Builds.
 
     Args:
         spec: what.
+        containers: its base, if that is a container image.
         work: an empty directory for what is needed meanwhile.
         root: where the tree is to be; does not exist yet.
         log: a file that gets all output.
@@ -134,16 +167,24 @@ def build_tree(spec: ImageSpec, work: Path, root: Path, log: Path, cache: Path, 
         MachineLacks: this machine lacks what a step needs.
     """
     with log.open("w", encoding="utf-8", errors="backslashreplace") as stream:
-        return _Build(spec, work, root, stream, cache, progress).run()
+        return _Build(spec, containers, work, root, stream, cache, progress).run()
 
 
 class _Build:
     """One build under way."""
 
     def __init__(
-        self, spec: ImageSpec, work: Path, root: Path, log: TextIO, cache: Path, progress: BuildProgress
+        self,
+        spec: ImageSpec,
+        containers: ContainerBase | None,
+        work: Path,
+        root: Path,
+        log: TextIO,
+        cache: Path,
+        progress: BuildProgress,
     ) -> None:
         self._spec = spec
+        self._containers = containers
         self._work = work
         self._root = root
         self._log = log
@@ -161,7 +202,11 @@ class _Build:
             shift_owners(self._root)
             env = {"PATH": PATH, **config.env, **spec.env}
             workdir = spec.workdir or config.workdir or "/"
-            make_directories(self._root, workdir, UID_BASE)
+            for directory in (workdir, *config.volumes, *spec.directories):
+                make_directories(self._root, directory, UID_BASE)
+        for note in (notes := (*spec.notes, *config.notes)):
+            self._log.write(f"note: {note}\n")
+            self._progress.note(note)
         self._lend_network()
         if remaining:
             with self._doing(f"packages: {', '.join(remaining)}"):
@@ -177,7 +222,7 @@ class _Build:
             user = spec.user or config.user or "root"
             account_ids(self._root, user)
             tree = finish_tree(self._root, spec.hostname, self._progress.fraction)
-        return BuiltTree(_image_digest(tree, spec, env, workdir, user), tree.size, env, workdir, user)
+        return BuiltTree(_image_digest(tree, spec, env, workdir, user), tree.size, env, workdir, user, notes)
 
     @contextlib.contextmanager
     def _doing(self, title: str) -> Iterator[None]:
@@ -198,10 +243,10 @@ class _Build:
         self._log.write(line + "\n")
         self._progress.output(line)
 
-    def _make_base(self) -> tuple[OciConfig, tuple[str, ...]]:
+    def _make_base(self) -> tuple[BaseConfig, tuple[str, ...]]:
         """Makes the tree; returns what it brings along, and the packages that are not in it yet."""
         spec = self._spec
-        config = OciConfig(env={}, workdir=None, user=None)
+        config = BaseConfig()
         match spec.base:
             case DebianBase(suite=suite):
                 cache = self._cache / "apt" / suite
@@ -217,6 +262,10 @@ class _Build:
                 scratch = self._work / "layout"
                 scratch.mkdir()
                 config = unpack_oci(path, tag, self._root, scratch, self._progress.fraction)
+            case DockerfileBase() | DockerImageBase():
+                assert self._containers is not None
+                self._new_root()
+                config = self._containers.unpack(self._root, self._output, self._progress.fraction)
         return config, spec.packages
 
     def _new_root(self) -> None:
@@ -280,6 +329,10 @@ def _base_title(spec: ImageSpec) -> str:
             return f"copy of {path}"
         case TarBase(path=path) | OciBase(path=path):
             return f"unpacking of {path}"
+        case DockerfileBase(path=path):
+            return f"build of {os.path.relpath(path, spec.folder)}"
+        case DockerImageBase(image=image):
+            return f"files of {image}"
 
 
 def _one_line(command: str) -> str:
@@ -289,7 +342,7 @@ def _one_line(command: str) -> str:
 
 
 def _image_digest(tree: TreeSummary, spec: ImageSpec, env: dict[str, str], workdir: str, user: str) -> str:
-    """What a sandbox sees of an image, in one hash: its files, and how shells start in it."""
+    """What a sandbox sees of an image, in one hash: its files, how shells start in it, and what it asks for."""
     seen = {
         "format": BUILDER_VERSION,
         "tree": tree.digest,
@@ -298,5 +351,6 @@ def _image_digest(tree: TreeSummary, spec: ImageSpec, env: dict[str, str], workd
         "workdir": workdir,
         "user": user,
         "hostname": spec.hostname,
+        **_asked_for(spec.limits, spec.timeouts),
     }
     return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()

@@ -17,7 +17,7 @@ import shutil
 import stat
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
@@ -57,18 +57,39 @@ def extract_tar(archive: Path, root: Path, fraction: Callable[[float | None], No
         BuildStepFailed: it is no tar archive, damaged, or hostile.
         MachineLacks: it is compressed with zstd and the program is missing.
     """
+    with _decompressed(archive, fraction) as stream:
+        _extract(stream, str(archive), root, layer)
+
+
+def extract_chunks(chunks: Iterable[bytes], name: str, root: Path, told: Callable[[int], None]) -> None:
+    """Unpacks an uncompressed archive as it comes in.
+
+    Args:
+        chunks: of the archive.
+        name: what it is, for complaints.
+        root: see `extract_tar`.
+        told: gets the number of bytes so far.
+
+    Raises:
+        BuildStepFailed: see `extract_tar`.
+    """
+    with io.BufferedReader(_Incoming(chunks, told), _CHUNK) as stream:
+        _extract(stream, name, root, layer=False)
+
+
+def _extract(stream: IO[bytes], name: str, root: Path, layer: bool) -> None:
     extraction = _Extraction(root, layer)
     try:
-        with _decompressed(archive, fraction) as stream, _opened(stream) as tar:
+        with _opened(stream) as tar:
             while (member := tar.next()) is not None:
                 try:
                     extraction.add(tar, member)
                 except (OverflowError, ValueError) as error:
-                    raise BuildStepFailed(f'failed: "{member.name}" in {archive} is damaged ({error})') from error
+                    raise BuildStepFailed(f'failed: "{member.name}" in {name} is damaged ({error})') from error
                 # It remembers all of them otherwise.
                 tar.members = []  # type: ignore[attr-defined]
     except (tarfile.TarError, EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise BuildStepFailed(f"failed: {archive} is no tar archive or damaged ({error})") from error
+        raise BuildStepFailed(f"failed: {name} is no tar archive or damaged ({error})") from error
     extraction.finish()
 
 
@@ -220,6 +241,34 @@ class _Watched(io.FileIO):
         count = super().readinto(buffer)
         self._done += count or 0
         self._fraction(self._done / self._size)
+        return count
+
+
+class _Incoming(io.RawIOBase):
+    """Chunks as a stream."""
+
+    def __init__(self, chunks: Iterable[bytes], told: Callable[[int], None]) -> None:
+        super().__init__()
+        self._chunks = iter(chunks)
+        self._rest = memoryview(b"")
+        self._told = told
+        self._done = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._rest = memoryview(chunk)
+        view = memoryview(buffer)
+        count = min(len(view), len(self._rest))
+        view[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        self._done += count
+        self._told(self._done)
         return count
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from tvsnap.errors import TvsnapError
 
@@ -13,6 +14,42 @@ ROOTFS = "rootfs"
 BUILD_LOG = "build.log"
 FORMAT = 1
 """Version of the manifest and of the tree beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLimits:
+    """What an image asks for its sandboxes, where the caller says nothing; None where it does not say either.
+
+    Attributes:
+        memory: bytes.
+        processes: how many processes and threads at once.
+        cpus: processors' worth of time.
+    """
+
+    memory: int | None = None
+    processes: int | None = None
+    cpus: float | None = None
+
+    def said(self) -> dict[str, Any]:
+        """Those that are said, by name: fields of `tvsnap.backends.base.Limits`."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a task's harness should let things run, in seconds; None where the task does not say.
+
+    Attributes:
+        agent: one rollout.
+        verifier: the task's tests, after it.
+    """
+
+    agent: float | None = None
+    verifier: float | None = None
+
+    def said(self) -> dict[str, float]:
+        """Those that are said, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +68,8 @@ class Image:
         size: bytes on disk.
         created: seconds since the epoch.
         hostname: of its sandboxes.
+        limits: of its sandboxes, where the caller of the cache gives none.
+        timeouts: for who runs its task; tvsnap itself passes them on.
     """
 
     name: str
@@ -43,6 +82,8 @@ class Image:
     size: int
     created: float
     hostname: str = "sandbox"
+    limits: ImageLimits = field(default_factory=ImageLimits)
+    timeouts: Timeouts = field(default_factory=Timeouts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +93,11 @@ class Manifest:
     Attributes:
         format: see `FORMAT`.
         name: what it was built as.
-        digest, environment, env, workdir, user, hostname, size, created: see `Image`.
+        digest, environment, env, workdir, user, hostname, size, created, limits, timeouts: see `Image`.
         recipe: hash of what the build was told to do, by which an unchanged image is found without building it.
-        source: the folder that its image.yaml was in.
+        source: the folder that it was described in.
         build_seconds: how long the build took.
+        notes: what of its description a sandbox does not do, a line each.
     """
 
     format: int
@@ -71,6 +113,9 @@ class Manifest:
     created: float
     source: str
     build_seconds: float
+    limits: ImageLimits = field(default_factory=ImageLimits)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    notes: tuple[str, ...] = ()
 
     def write(self, directory: Path) -> None:
         """Writes it into the image's directory."""
@@ -90,7 +135,13 @@ class Manifest:
                     f"image {directory.name[:12]} has format {values['format']} and this tvsnap reads {FORMAT}; "
                     f"remove it (tvsnap image rm {directory.name[:12]}) and build it again"
                 )
-            return cls(**{field.name: values[field.name] for field in fields(cls)})
+            # Manifests of earlier versions lack what has come since.
+            missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": ()}
+            known = {field.name: (missing | values)[field.name] for field in fields(cls)}
+            known["limits"] = ImageLimits(**known["limits"])
+            known["timeouts"] = Timeouts(**known["timeouts"])
+            known["notes"] = tuple(known["notes"])
+            return cls(**known)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise TvsnapError(
                 f"image {directory.name[:12]} is damaged ({MANIFEST}: {error!r}); remove the directory {directory} "
@@ -110,4 +161,6 @@ class Manifest:
             size=self.size,
             created=self.created,
             hostname=self.hostname,
+            limits=self.limits,
+            timeouts=self.timeouts,
         )

@@ -1,4 +1,7 @@
-"""Unpacks an image from an OCI layout (image-layout.md of the image specification): a directory, or a tar of one."""
+"""Unpacks an image from an OCI layout (image-layout.md of the image specification): a directory, or a tar of one.
+
+Archives of `docker save` as well: those of Docker 25 and newer are such layouts, older ones have a manifest.json only.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tvsnap.images.config import BaseConfig, read_config
 from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.extract import extract_tar
 
 _BLOB = re.compile(r"(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})")
 _CHUNK = 1 << 20
 _TAG = "org.opencontainers.image.ref.name"
+_FULL_NAME = "io.containerd.image.name"
 _INDEXES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -33,18 +38,9 @@ _ARCHITECTURES = {
 """What the kernel calls a machine -> what images call it, where the two differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class OciConfig:
-    """What an image says about how to run it; None where it says nothing."""
-
-    env: dict[str, str]
-    workdir: str | None
-    user: str | None
-
-
 def unpack_oci(
     path: Path, tag: str | None, root: Path, scratch: Path, fraction: Callable[[float | None], None]
-) -> OciConfig:
+) -> BaseConfig:
     """Unpacks the layers of the image for this machine.
 
     Args:
@@ -60,11 +56,14 @@ def unpack_oci(
     Raises:
         BuildStepFailed: it is no such layout, damaged, hostile, or holds no image for this machine.
     """
-    if path.is_dir():
-        layout = _Layout(path, path)
-    else:
+    if not path.is_dir():
         extract_tar(path, scratch, fraction)
-        layout = _Layout(scratch, path)
+    layout = _Layout(path if path.is_dir() else scratch, path)
+    if not layout.has("index.json") and layout.has("manifest.json"):
+        saved = layout.saved(tag)
+        for index, file in enumerate(saved.layers):
+            extract_tar(file, root, _part(fraction, index, len(saved.layers)), layer=True)
+        return saved.config
     manifest = layout.manifest(tag)
     config = layout.document(manifest.get("config"))
     layers = _list(manifest.get("layers"))
@@ -72,18 +71,27 @@ def unpack_oci(
         kind = layer.get("mediaType", "")
         if not _LAYERS.fullmatch(kind):
             raise BuildStepFailed(f"failed: {path}: a layer of the unknown type {kind!r}")
+        extract_tar(layout.blob(layer), root, _part(fraction, index, len(layers)), layer=True)
+    return read_config(_dict(config.get("config")))
 
-        def tell(done: float | None, index: int = index) -> None:
-            fraction(None if done is None else (index + done) / len(layers))
 
-        extract_tar(layout.blob(layer), root, tell, layer=True)
-    return _read_config(_dict(config.get("config")))
+def _part(fraction: Callable[[float | None], None], index: int, count: int) -> Callable[[float | None], None]:
+    """Tells how far the whole is that one of `count` parts belongs to."""
+    return lambda done: fraction(None if done is None else (index + done) / count)
 
 
 def this_architecture() -> str:
     """This machine, as images name it."""
     machine = platform.machine()
     return _ARCHITECTURES.get(machine, machine)
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """An image in an archive of `docker save`: its layers, lowest first, and what its configuration says."""
+
+    layers: tuple[Path, ...]
+    config: BaseConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +104,16 @@ class _Layout:
     def manifest(self, tag: str | None) -> dict[str, Any]:
         """The manifest for this machine."""
         for required in ("oci-layout", "index.json"):
-            if not self._is_file(self.directory / required):
+            if not self.has(required):
                 raise BuildStepFailed(f"failed: {self.name} is no OCI layout: it has no file {required}")
         found = self._manifests(self._json(self.directory / "index.json"))
         if tag is not None:
             tags = sorted({name for name, _ in found if name})
-            found = [(name, descriptor) for name, descriptor in found if name == tag]
+            found = [
+                (name, descriptor)
+                for name, descriptor in found
+                if tag in (name, _dict(descriptor.get("annotations")).get(_FULL_NAME))
+            ]
             if not found:
                 raise BuildStepFailed(
                     f'failed: {self.name} has no image "{tag}"; it has: {", ".join(tags) or "no tags"}'
@@ -117,6 +129,43 @@ class _Layout:
             raise BuildStepFailed(f"failed: {self.name} has several images; choose by the key tag: {', '.join(tags)}")
         return self.document(fitting[0][1])
 
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name at the top."""
+        return self._is_file(self.directory / name)
+
+    def saved(self, tag: str | None) -> _Saved:
+        """The image that a manifest.json of `docker save` names."""
+        entries = _list(self._json_value(self.directory / "manifest.json"))
+        if tag is not None:
+            tags = sorted({str(name) for entry in entries for name in entry.get("RepoTags") or ()})
+            entries = [entry for entry in entries if tag in (entry.get("RepoTags") or ())]
+            if not entries:
+                raise BuildStepFailed(
+                    f'failed: {self.name} has no image "{tag}"; it has: {", ".join(tags) or "no tags"}'
+                )
+        if len(entries) != 1:
+            tags = sorted({str((entry.get("RepoTags") or ["an untagged one"])[0]) for entry in entries})
+            raise BuildStepFailed(f"failed: {self.name} has several images; choose by the key tag: {', '.join(tags)}")
+        config = self._json(self._member(entries[0].get("Config")))
+        architecture = str(config.get("architecture"))
+        if architecture != this_architecture():
+            raise BuildStepFailed(
+                f"failed: {self.name} has no image for linux/{this_architecture()}; it has: linux/{architecture}"
+            )
+        names = entries[0].get("Layers")
+        layers = tuple(self._member(name) for name in names) if isinstance(names, list) else ()
+        digests = _dict(config.get("rootfs")).get("diff_ids")
+        for layer, digest in zip(layers, digests if isinstance(digests, list) else (), strict=False):
+            if f"sha256:{_digest_of(layer, 'sha256')}" != digest:
+                raise BuildStepFailed(f"failed: {self.name} is damaged: the layer {digest} has other contents")
+        return _Saved(layers, read_config(_dict(config.get("config"))))
+
+    def _member(self, name: object) -> Path:
+        path = self.directory / str(name)
+        if not self._is_file(path):
+            raise BuildStepFailed(f"failed: {self.name} is incomplete: {name} is missing")
+        return path
+
     def document(self, descriptor: object) -> dict[str, Any]:
         """The JSON that a descriptor points to."""
         return self._json(self.blob(descriptor))
@@ -130,11 +179,7 @@ class _Layout:
         path = self.directory / "blobs" / kind / value
         if not self._is_file(path):
             raise BuildStepFailed(f"failed: {self.name} is incomplete: the blob {digest} is missing")
-        found = hashlib.new(kind)
-        with path.open("rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                found.update(chunk)
-        if found.hexdigest() != value:
+        if _digest_of(path, kind) != value:
             raise BuildStepFailed(f"failed: {self.name} is damaged: the blob {digest} has other contents")
         return path
 
@@ -160,10 +205,22 @@ class _Layout:
         return str(values.get("os")), str(values.get("architecture"))
 
     def _json(self, path: Path) -> dict[str, Any]:
+        return _dict(self._json_value(path))
+
+    def _json_value(self, path: Path) -> object:
         try:
-            return _dict(json.loads(path.read_text(encoding="utf-8")))
+            value: object = json.loads(path.read_text(encoding="utf-8"))
+            return value
         except ValueError as error:
             raise BuildStepFailed(f"failed: {self.name} is damaged: {path.name} is no JSON ({error})") from None
+
+
+def _digest_of(path: Path, kind: str) -> str:
+    found = hashlib.new(kind)
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            found.update(chunk)
+    return found.hexdigest()
 
 
 def _dict(value: object) -> dict[str, Any]:
@@ -172,13 +229,3 @@ def _dict(value: object) -> dict[str, Any]:
 
 def _list(value: object) -> list[dict[str, Any]]:
     return [_dict(item) for item in value] if isinstance(value, list) else []
-
-
-def _read_config(config: dict[str, Any]) -> OciConfig:
-    variables = config.get("Env")
-    pairs = [str(item).partition("=") for item in variables] if isinstance(variables, list) else []
-    return OciConfig(
-        env={name: value for name, _, value in pairs if name},
-        workdir=str(config["WorkingDir"]) if config.get("WorkingDir") else None,
-        user=str(config["User"]) if config.get("User") else None,
-    )

@@ -14,6 +14,9 @@ class BuildProgress(Protocol):
     def output(self, line: str) -> None:
         """The step printed a line."""
 
+    def note(self, text: str) -> None:
+        """What of the image's description a sandbox does not do, in one line."""
+
     def fraction(self, done: float | None) -> None:
         """How much of the step is done, 0 to 1; None where that cannot be told."""
 
@@ -25,6 +28,9 @@ class Silent:
         """Ignored."""
 
     def output(self, line: str) -> None:
+        """Ignored."""
+
+    def note(self, text: str) -> None:
         """Ignored."""
 
     def fraction(self, done: float | None) -> None:

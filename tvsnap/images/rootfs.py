@@ -284,6 +284,12 @@ def _shifted_capability(value: bytes) -> bytes:
     return _CAPABILITY_V3.pack(_CAPABILITY_REVISION_3 | flags, *sets, UID_BASE)
 
 
+def unshifted_capability(value: bytes) -> bytes:
+    """A file capability that counts where there is no user namespace; the reverse of what `shift_owners` does."""
+    magic, *sets, _ = _CAPABILITY_V3.unpack(value)
+    return _CAPABILITY_V2.pack(_CAPABILITY_REVISION_2 | magic & ~_CAPABILITY_REVISION_MASK, *sets)
+
+
 def _xattr(path: str, name: str) -> bytes | None:
     try:
         return os.getxattr(path, name, follow_symlinks=False)

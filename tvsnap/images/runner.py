@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,55 @@ _LONGEST_LINE = 4096
 def proxy_variables() -> dict[str, str]:
     """The environment variables that say how this machine reaches the network, for the time of a build."""
     return {name: value for name, value in os.environ.items() if name.lower() in _PROXY_VARIABLES}
+
+
+def run_client(argv: Sequence[str], output: Callable[[str], None], *, env: Mapping[str, str] | None = None) -> str:
+    """Runs a program that talks to an engine or keeps images itself, with this process's rights.
+
+    Args:
+        argv: the program, searched in PATH, and its arguments.
+        output: gets each line that it prints on standard error.
+        env: its whole environment; by default this process's.
+
+    Returns:
+        What it printed on standard output.
+
+    Raises:
+        BuildStepFailed: it ended with another status than 0; the reason is what it printed last.
+    """
+    with subprocess.Popen(
+        argv,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Ctrl-C is for us: we then end it, and it cleans up.
+        start_new_session=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        printed: list[str] = []
+        # Two pipes: one that nobody reads would fill up and stop the program.
+        reader = threading.Thread(target=lambda stream: printed.append(stream.read()), args=(process.stdout,))
+        reader.start()
+        last = ""
+        try:
+            while line := process.stderr.readline(_LONGEST_LINE):
+                output(line.rstrip())
+                last = line.strip() or last
+            status = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        finally:
+            reader.join()
+    if status:
+        raise BuildStepFailed(f"failed with exit status {status}: {last}")
+    return printed[0]
 
 
 def run_beside(argv: Sequence[str], env: Mapping[str, str], output: Callable[[str], None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from tvsnap.images.detect import DESCRIPTIONS, describes_image
 from tvsnap.images.errors import ImageNotFound
 from tvsnap.images.spec import SPEC_FILE
 
@@ -23,8 +24,8 @@ def find_source(source: str | Path) -> Path:
     """The folder that a user means.
 
     Args:
-        source: the name of an image that comes with tvsnap, or a folder with an image.yaml. A bare name that is both
-            means the former; "./name" the latter.
+        source: the name of an image that comes with tvsnap, or a folder that says how an image is made. A bare name
+            that is both means the former; "./name" the latter.
 
     Raises:
         ImageNotFound: it is neither.
@@ -33,13 +34,14 @@ def find_source(source: str | Path) -> Path:
     folder = Path(source).expanduser()
     if str(source) in shipped:
         return shipped[str(source)]
-    if folder.name == SPEC_FILE or (folder / SPEC_FILE).is_file():
+    if folder.name in DESCRIPTIONS or describes_image(folder):
         return folder
+    wanted = ", ".join(DESCRIPTIONS)
     if folder.is_dir():
-        raise ImageNotFound(f"the folder {source} has no {SPEC_FILE}")
+        raise ImageNotFound(f"the folder {source} has none of {wanted}")
     names = ", ".join(shipped) or "none"
     raise ImageNotFound(
-        f'"{source}" is neither an image that comes with tvsnap ({names}) nor a folder with {SPEC_FILE}'
+        f'"{source}" is neither an image that comes with tvsnap ({names}) nor a folder with one of {wanted}'
     )
 
 

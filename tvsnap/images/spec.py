@@ -6,15 +6,14 @@ Every complaint names the file, the key, the reason and what would be right.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
-
-import yaml
+from typing import Any, Literal, cast
 
 from tvsnap.errors import UsageError
-from tvsnap.images.errors import ImageSpecError
+from tvsnap.images.document import Node, kind, listed, load_yaml
+from tvsnap.images.image import ImageLimits, Timeouts
 
 SPEC_FILE = "image.yaml"
 DEFAULT_SUITE = "bookworm"
@@ -27,6 +26,8 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?")
 _MODE = re.compile(r"0?[0-7]{3,4}")
+_PULL = re.compile(r"missing|always|never")
+IMAGE_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _HOSTNAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -59,10 +60,10 @@ class TarBase:
 
 @dataclass(frozen=True, slots=True)
 class OciBase:
-    """An image in an OCI layout: a directory, or a tar of one.
+    """An image in an OCI layout (a directory, or a tar of one), or in an archive that `docker save` wrote.
 
     Attributes:
-        path: of the layout.
+        path: of the layout or archive.
         tag: which of several images; None where there is one for this platform.
     """
 
@@ -70,7 +71,40 @@ class OciBase:
     tag: str | None = None
 
 
-Base = DebianBase | DirectoryBase | TarBase | OciBase
+@dataclass(frozen=True, slots=True)
+class DockerfileBase:
+    """What a Dockerfile makes.
+
+    Attributes:
+        path: of the Dockerfile.
+        context: the folder that its COPY and ADD take files from.
+        args: build arguments (ARG).
+        target: the stage to stop at; None for the last.
+    """
+
+    path: Path
+    context: Path
+    args: dict[str, str] = field(default_factory=dict)
+    target: str | None = None
+
+
+Pull = Literal["missing", "always", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class DockerImageBase:
+    """An image in the Docker Engine, or in buildah's storage.
+
+    Attributes:
+        image: a reference or an id.
+        pull: when to fetch it from its registry.
+    """
+
+    image: str
+    pull: Pull = "missing"
+
+
+Base = DebianBase | DirectoryBase | TarBase | OciBase | DockerfileBase | DockerImageBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +128,10 @@ class FileCopy:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """All that an image.yaml says.
+    """All that an image.yaml, or the folder of a task, says.
 
     Attributes:
-        folder: the folder that image.yaml is in; relative paths count from there.
+        folder: the folder that says it; relative paths count from there.
         name: of the image; the folder's by default.
         environment: what kind of tools it is for.
         base: what it starts from.
@@ -108,6 +142,9 @@ class ImageSpec:
         workdir: None for the base's, or /.
         user: None for the base's, or root.
         hostname: of its sandboxes.
+        directories: that are to be there, empty if they are not yet; absolute paths inside.
+        limits, timeouts: see `Image`.
+        notes: what of the description a sandbox does not do, a line each, for people.
     """
 
     folder: Path
@@ -121,6 +158,10 @@ class ImageSpec:
     workdir: str | None = None
     user: str | None = None
     hostname: str = "sandbox"
+    directories: tuple[str, ...] = ()
+    limits: ImageLimits = field(default_factory=ImageLimits)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    notes: tuple[str, ...] = ()
 
 
 def load_spec(folder: Path) -> ImageSpec:
@@ -134,15 +175,7 @@ def load_spec(folder: Path) -> ImageSpec:
     """
     folder = folder.absolute()
     path = folder if folder.name == SPEC_FILE else folder / SPEC_FILE
-    try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except OSError as error:
-        raise ImageSpecError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ImageSpecError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
-    except yaml.YAMLError as error:
-        raise ImageSpecError(f"{path}: {_yaml_reason(error)}") from None
-    return _read_spec(_Node(path, "", document), path.parent)
+    return _read_spec(load_yaml(path), path.parent)
 
 
 def check_name(name: str) -> str:
@@ -156,110 +189,14 @@ def check_name(name: str) -> str:
     return name
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key that is given twice is an error, not a silent choice of the second."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable):
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key!r} is given twice", key_node.start_mark
-                    )
-                seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _yaml_reason(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    return str(error).splitlines()[0]
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A value of the file, and where it stands, so that complaints can say so."""
-
-    path: Path
-    key: str
-    value: object
-
-    def fail(self, reason: str) -> NoReturn:
-        place = f"{self.path}: {self.key}" if self.key else f"{self.path}"
-        raise ImageSpecError(f"{place}: {reason}")
-
-    def child(self, key: str | int, value: object) -> _Node:
-        if isinstance(key, int):
-            return _Node(self.path, f"{self.key}[{key}]", value)
-        return _Node(self.path, f"{self.key}.{key}" if self.key else key, value)
-
-    def mapping(self, allowed: tuple[str, ...]) -> dict[str, _Node]:
-        if not isinstance(self.value, dict):
-            self.fail(f"must be a mapping with the keys {_listed(allowed)}, not {_kind(self.value)}")
-        for key in self.value:
-            if key not in allowed:
-                self.child(str(key), None).fail(f"unknown key; allowed here: {_listed(allowed)}")
-        return {key: self.child(key, value) for key, value in self.value.items()}
-
-    def sequence(self) -> list[_Node]:
-        if self.value is None:
-            return []
-        if not isinstance(self.value, list):
-            self.fail(f"must be a list, not {_kind(self.value)}")
-        return [self.child(index, value) for index, value in enumerate(self.value)]
-
-    def text(self, pattern: re.Pattern[str] | None = None, expected: str = "a string") -> str:
-        if not isinstance(self.value, str):
-            self.fail(f"must be {expected}, not {_kind(self.value)}")
-        if "\0" in self.value:
-            self.fail("must not hold a null character")
-        if pattern and not pattern.fullmatch(self.value):
-            self.fail(f"must be {expected}, not {self.value!r}")
-        return self.value
-
-    def inside_path(self) -> str:
-        """An absolute path inside the image, without `..`."""
-        text = self.text()
-        if not text.startswith("/") or ".." in PurePosixPath(text).parts:
-            self.fail(f"must be an absolute path without '..', not {text!r}")
-        return text
-
-    def existing(self, folder: Path, expected: str, right: Callable[[Path], bool]) -> Path:
-        """A path on this machine, relative to the image's folder."""
-        path = folder / Path(self.text(expected=f"the path of {expected}")).expanduser()
-        try:
-            if not path.exists():
-                self.fail(f"{path} does not exist; it must be {expected}")
-            if not right(path):
-                self.fail(f"{path} is not {expected}")
-        except OSError as error:
-            self.fail(f"{path}: {error.strerror}")
-        return path
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names)
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "empty"
-    names = {bool: "a truth value", int: "a number", float: "a number", str: "a string", list: "a list"}
-    name = names.get(type(value), "a mapping" if isinstance(value, dict) else type(value).__name__)
-    return f"{name} ({value!r})" if isinstance(value, (bool, int, float)) else name
-
-
-def _read_spec(node: _Node, folder: Path) -> ImageSpec:
+def _read_spec(node: Node, folder: Path) -> ImageSpec:
     keys = node.mapping(("name", "environment", *_BASES, *_OPTIONAL))
     given = [key for key in _BASES if key in keys]
     if len(given) != 1:
-        node.fail(f"exactly one of these keys must say what the image starts from: {_listed(tuple(_BASES))}")
+        node.fail(f"exactly one of these keys must say what the image starts from: {listed(tuple(_BASES))}")
     base = _BASES[given[0]](keys[given[0]], folder)
     options = {key: read(keys[key], folder) for key, read in _OPTIONAL.items() if key in keys}
-    name = keys.get("name") or _Node(node.path, "name (by default the folder's)", folder.name)
+    name = keys.get("name") or Node(node.path, "name (by default the folder's)", folder.name)
     environment = keys.get("environment") or node.child("environment", "terminal")
     return ImageSpec(
         folder=folder,
@@ -270,7 +207,7 @@ def _read_spec(node: _Node, folder: Path) -> ImageSpec:
     )
 
 
-def _read_debian(node: _Node, folder: Path) -> DebianBase:
+def _read_debian(node: Node, folder: Path) -> DebianBase:
     # A bare `debian:` will do: everything about it has a default.
     values = {} if node.value is None else node.mapping(("suite", "mirror"))
     suite = values["suite"].text(_SUITE, "a suite's name as bookworm") if "suite" in values else DEFAULT_SUITE
@@ -278,16 +215,16 @@ def _read_debian(node: _Node, folder: Path) -> DebianBase:
     return DebianBase(suite, mirror)
 
 
-def _read_directory(node: _Node, folder: Path) -> DirectoryBase:
+def _read_directory(node: Node, folder: Path) -> DirectoryBase:
     return DirectoryBase(node.existing(folder, "a directory with a root filesystem", Path.is_dir))
 
 
-def _read_tar(node: _Node, folder: Path) -> TarBase:
+def _read_tar(node: Node, folder: Path) -> TarBase:
     return TarBase(node.existing(folder, "a tar archive", Path.is_file))
 
 
-def _read_oci(node: _Node, folder: Path) -> OciBase:
-    expected = "an OCI layout (a directory, or a tar of one)"
+def _read_oci(node: Node, folder: Path) -> OciBase:
+    expected = "an OCI layout (a directory, or a tar of one), or an archive of docker save"
     if not isinstance(node.value, dict):
         return OciBase(node.existing(folder, expected, _any_path))
     keys = node.mapping(("path", "tag"))
@@ -300,16 +237,86 @@ def _any_path(path: Path) -> bool:
     return path.is_dir() or path.is_file()
 
 
-def _read_packages(node: _Node, folder: Path) -> tuple[str, ...]:
+def _read_dockerfile(node: Node, folder: Path) -> DockerfileBase:
+    if not isinstance(node.value, dict):
+        path = node.existing(folder, "a Dockerfile", Path.is_file)
+        return dockerfile_base(node, folder, path, path.parent)
+    keys = node.mapping(("path", "context", "args", "target"))
+    if "path" not in keys and "context" not in keys:
+        node.fail("needs path, the Dockerfile, or context, the folder that has one")
+    context = keys["context"].existing(folder, "a folder", Path.is_dir) if "context" in keys else None
+    if "path" in keys:
+        path = keys["path"].existing(folder, "a Dockerfile", Path.is_file)
+    else:
+        assert context is not None
+        path = keys["context"].child("path", "Dockerfile").existing(context, "a Dockerfile", Path.is_file)
+    args = _read_env(keys["args"], folder) if "args" in keys else {}
+    target = keys["target"].text() if "target" in keys else None
+    return dockerfile_base(node, folder, path, context or path.parent, args, target)
+
+
+def name_from(folder: Path) -> str:
+    """A name for the image of a folder that does not say one: the folder's own, as far as an image can have it."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", folder.resolve().name.lower()).lstrip("._-")[:63].rstrip("._-")
+    return name or "image"
+
+
+def dockerfile_base(
+    node: Node, folder: Path, path: Path, context: Path, args: dict[str, str] | None = None, target: str | None = None
+) -> DockerfileBase:
+    """A Dockerfile as a base, after a look that it and its context lie in the image's folder.
+
+    A description that came from elsewhere must not carry the user's other files into an agent's reach.
+
+    Args:
+        node: what names it, for the complaint.
+        folder: the image's folder.
+        path, context, args, target: see `DockerfileBase`.
+
+    Raises:
+        ImageSpecError: they do not.
+    """
+    for what, place in (("Dockerfile", path), ("build context", context)):
+        if not place.resolve().is_relative_to(folder.resolve()):
+            node.fail(f"the {what} {place} lies outside the folder {folder}, which is all that a build may read")
+    return DockerfileBase(path, context, args or {}, target)
+
+
+def _read_docker_image(node: Node, folder: Path) -> DockerImageBase:
+    expected = "an image's reference or id, as debian:bookworm-slim"
+    if not isinstance(node.value, dict):
+        return DockerImageBase(node.text(IMAGE_REFERENCE, expected))
+    keys = node.mapping(("image", "pull"))
+    if "image" not in keys:
+        node.fail(f"the key image must be {expected}")
+    pull = keys["pull"].text(_PULL, "missing, always or never") if "pull" in keys else "missing"
+    return DockerImageBase(keys["image"].text(IMAGE_REFERENCE, expected), cast(Pull, pull))
+
+
+def _read_limits(node: Node, folder: Path) -> ImageLimits:
+    keys = node.mapping(("memory", "processes", "cpus"))
+    return ImageLimits(
+        memory=keys["memory"].size() if "memory" in keys else None,
+        processes=int(keys["processes"].number("how many processes there may be", 1)) if "processes" in keys else None,
+        cpus=keys["cpus"].number("how many processors' time, as 1.5") if "cpus" in keys else None,
+    )
+
+
+def _read_timeouts(node: Node, folder: Path) -> Timeouts:
+    keys = node.mapping(("agent", "verifier"))
+    return Timeouts(**{name: value.number("a number of seconds above 0") for name, value in keys.items()})
+
+
+def _read_packages(node: Node, folder: Path) -> tuple[str, ...]:
     packages = tuple(child.text(_PACKAGE, "a package's name") for child in node.sequence())
     return tuple(dict.fromkeys(packages))
 
 
-def _read_files(node: _Node, folder: Path) -> tuple[FileCopy, ...]:
+def _read_files(node: Node, folder: Path) -> tuple[FileCopy, ...]:
     return tuple(_read_file(child, folder) for child in node.sequence())
 
 
-def _read_file(node: _Node, folder: Path) -> FileCopy:
+def _read_file(node: Node, folder: Path) -> FileCopy:
     keys = node.mapping(("source", "content", "dest", "mode", "owner"))
     if ("source" in keys) == ("content" in keys):
         node.fail("needs exactly one of source (a file or directory in the image's folder) and content (text)")
@@ -338,7 +345,7 @@ def _read_file(node: _Node, folder: Path) -> FileCopy:
     return FileCopy(source, content, dest, mode, owner)
 
 
-def _read_run(node: _Node, folder: Path) -> tuple[str, ...]:
+def _read_run(node: Node, folder: Path) -> tuple[str, ...]:
     commands = tuple(child.text(expected="a shell command") for child in node.sequence())
     for child, command in zip(node.sequence(), commands, strict=True):
         if not command.strip():
@@ -346,9 +353,9 @@ def _read_run(node: _Node, folder: Path) -> tuple[str, ...]:
     return commands
 
 
-def _read_env(node: _Node, folder: Path) -> dict[str, str]:
+def _read_env(node: Node, folder: Path) -> dict[str, str]:
     if not isinstance(node.value, dict):
-        node.fail(f"must be a mapping of names to strings, not {_kind(node.value)}")
+        node.fail(f"must be a mapping of names to strings, not {kind(node.value)}")
     env = {}
     for name, value in node.value.items():
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
@@ -357,28 +364,40 @@ def _read_env(node: _Node, folder: Path) -> dict[str, str]:
     return env
 
 
-def _read_workdir(node: _Node, folder: Path) -> str:
+def _read_workdir(node: Node, folder: Path) -> str:
     return str(PurePosixPath(node.inside_path()))
 
 
-def _read_user(node: _Node, folder: Path) -> str:
+def _read_user(node: Node, folder: Path) -> str:
+    return read_account(node)
+
+
+def read_account(node: Node) -> str:
+    """Who shells run as: user or user:group, names or numbers."""
     if isinstance(node.value, int) and not isinstance(node.value, bool) and node.value >= 0:
         return str(node.value)
     return node.text(_ACCOUNT, "user or user:group, names or numbers")
 
 
-def _read_hostname(node: _Node, folder: Path) -> str:
+def _read_hostname(node: Node, folder: Path) -> str:
+    return read_hostname(node)
+
+
+def read_hostname(node: Node) -> str:
+    """A host name."""
     return node.text(_HOSTNAME, "a host name of lower-case letters, digits and -")
 
 
-_BASES: dict[str, Callable[[_Node, Path], Base]] = {
+_BASES: dict[str, Callable[[Node, Path], Base]] = {
     "debian": _read_debian,
     "directory": _read_directory,
     "tar": _read_tar,
     "oci": _read_oci,
+    "dockerfile": _read_dockerfile,
+    "docker_image": _read_docker_image,
 }
 
-_OPTIONAL: dict[str, Callable[[_Node, Path], Any]] = {
+_OPTIONAL: dict[str, Callable[[Node, Path], Any]] = {
     "packages": _read_packages,
     "files": _read_files,
     "run": _read_run,
@@ -386,4 +405,6 @@ _OPTIONAL: dict[str, Callable[[_Node, Path], Any]] = {
     "workdir": _read_workdir,
     "user": _read_user,
     "hostname": _read_hostname,
+    "limits": _read_limits,
+    "timeouts": _read_timeouts,
 }

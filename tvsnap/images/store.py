@@ -18,20 +18,25 @@ import builtins
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tvsnap.errors import MachineLacks
+from tvsnap.errors import MachineLacks, UsageError
+from tvsnap.images.base_image import full_reference, make_base
 from tvsnap.images.builder import build_tree, recipe_of
+from tvsnap.images.container_base import ContainerBase
+from tvsnap.images.containers import container_tool
+from tvsnap.images.detect import load_source
 from tvsnap.images.errors import ImageNotFound
 from tvsnap.images.image import BUILD_LOG, FORMAT, ROOTFS, Image, Manifest
 from tvsnap.images.progress import BuildProgress, Silent
 from tvsnap.images.rootfs import remove_entry, remove_tree
-from tvsnap.images.spec import ImageSpec, check_name, load_spec
+from tvsnap.images.spec import DockerfileBase, DockerImageBase, ImageSpec, check_name
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{4,64}")
@@ -48,6 +53,7 @@ class ImageStore:
         Args:
             home: the data directory; see `resolve_home`.
         """
+        self._home = home
         self._images = home / "images"
         self._cache = home / "cache"
         self._names = self._images / "names"
@@ -105,35 +111,101 @@ class ImageStore:
         return image
 
     def build(
-        self, source: Path | str, *, name: str | None = None, progress: BuildProgress | None = None, force: bool = False
+        self,
+        source: Path | str,
+        *,
+        name: str | None = None,
+        progress: BuildProgress | None = None,
+        force: bool = False,
+        keep_layers: bool = False,
     ) -> Image:
-        """Builds the image that an image.yaml describes, unless it is there already.
+        """Builds the image that a folder describes, unless it is there already.
 
         If another process builds the same, waits for it and returns what that made.
 
         Args:
-            source: the folder with the image.yaml.
-            name: for the image; by default the one that image.yaml says.
+            source: the folder: with an image.yaml, a task's, or with a Dockerfile; see `load_source`.
+            name: for the image; by default the one that image.yaml says, or the folder's.
             progress: told what happens.
             force: build even if nothing changed, as to get newer packages. If they differ, the name moves on to the
                 new image and the old one stays, without a name.
+            keep_layers: leave in the Docker Engine what makes the next build of a Dockerfile quicker.
 
         Raises:
-            ImageSpecError: image.yaml is missing or wrong.
+            ImageSpecError: the folder's description is missing or wrong.
             UsageError: the name cannot be one.
             ImageBuildError: a step failed; nothing of the build is left.
             MachineLacks: this machine lacks what is needed.
         """
         progress = progress or Silent()
-        spec = load_spec(Path(source))
+        spec = load_source(Path(source))
         name = spec.name if name is None else check_name(name)
         self.sweep()
-        recipe = recipe_of(spec)
-        digest = None if force else self._built(recipe)
-        if digest is None:
-            digest = self._build(spec, name, recipe, progress, force)
+        with self._containers(spec, keep_layers) as containers:
+            if containers is not None:
+                containers.fetch(name, progress)
+            recipe = recipe_of(spec, containers)
+            digest = None if force else self._built(recipe)
+            if digest is None:
+                digest = self._build(spec, containers, name, recipe, progress, force)
+            else:
+                for note in Manifest.read(self._images / digest).notes:
+                    progress.note(note)
         self._write_reference(self._names / name, digest)
         return self.get(name)
+
+    @contextlib.contextmanager
+    def _containers(self, spec: ImageSpec, keep_layers: bool) -> Iterator[ContainerBase | None]:
+        """A block with what the base is had from, if it is a container image."""
+        if not isinstance(spec.base, (DockerfileBase, DockerImageBase)):
+            yield None
+            return
+        with container_tool(self._home) as tool:
+            yield ContainerBase(spec.base, tool, keep_layers)
+
+    def make_base(
+        self,
+        reference: str,
+        suite: str,
+        packages: Sequence[str] = (),
+        *,
+        into: str = "auto",
+        force: bool = False,
+        progress: BuildProgress | None = None,
+    ) -> str:
+        """Bootstraps a Debian system and puts it under a name where Dockerfiles start FROM, for want of a registry.
+
+        Args:
+            reference: the name, as "debian:bookworm-slim".
+            suite: of Debian or Ubuntu.
+            packages: to install beyond a minimal system.
+            into: `engine`, `buildah`, or `auto` for the one that builds use.
+            force: replace an image that has the name.
+            progress: told what happens.
+
+        Returns:
+            Where it is now, in words.
+
+        Raises:
+            UsageError: it cannot be a name, or there is an image that has it.
+            ImageBuildError: a step failed.
+            MachineLacks: this machine lacks what is needed.
+        """
+        progress = progress or Silent()
+        reference = full_reference(reference)
+        self.sweep()
+        _need_root()
+        with container_tool(self._home, into) as tool:
+            if not force and tool.image_id(reference) is not None:
+                raise UsageError(f"{tool.place} has an image {reference} already; --force replaces it")
+            directory = self._images / f".build-base-{hashlib.sha256(reference.encode()).hexdigest()[:16]}"
+            with _locked(directory, wait=True):
+                try:
+                    _empty(directory)
+                    make_base(tool, reference, suite, tuple(packages), directory, self._cache, progress)
+                finally:
+                    _empty(directory)
+            return tool.place
 
     def sweep(self) -> None:
         """Removes what builds and removals left that did not come to their end."""
@@ -152,9 +224,16 @@ class ImageStore:
                     if not young and (reference.name.startswith(".") or self._read_reference(reference) is None):
                         reference.unlink()
 
-    def _build(self, spec: ImageSpec, name: str, recipe: str, progress: BuildProgress, force: bool) -> str:
-        if os.geteuid() != 0:
-            raise MachineLacks("building an image needs root's rights: its files have many owners (sudo tvsnap ...)")
+    def _build(
+        self,
+        spec: ImageSpec,
+        containers: ContainerBase | None,
+        name: str,
+        recipe: str,
+        progress: BuildProgress,
+        force: bool,
+    ) -> str:
+        _need_root()
         self._names.mkdir(parents=True, exist_ok=True)
         self._recipes.mkdir(exist_ok=True)
         directory = self._images / f".build-{recipe[:32]}"
@@ -164,16 +243,24 @@ class ImageStore:
         with _locked(directory, wait=True):
             # Whoever had the lock before may have built it.
             there = None if force else self._built(recipe)
-            return there or self._build_in(directory, spec, name, recipe, progress)
+            return there or self._build_in(directory, spec, containers, name, recipe, progress)
 
-    def _build_in(self, directory: Path, spec: ImageSpec, name: str, recipe: str, progress: BuildProgress) -> str:
+    def _build_in(
+        self,
+        directory: Path,
+        spec: ImageSpec,
+        containers: ContainerBase | None,
+        name: str,
+        recipe: str,
+        progress: BuildProgress,
+    ) -> str:
         started = time.time()
         work, result = directory / "work", directory / "image"
         try:
             _empty(directory)
             work.mkdir()
             result.mkdir()
-            tree = build_tree(spec, work, result / ROOTFS, result / BUILD_LOG, self._cache, progress)
+            tree = build_tree(spec, containers, work, result / ROOTFS, result / BUILD_LOG, self._cache, progress)
             Manifest(
                 format=FORMAT,
                 name=name,
@@ -188,6 +275,9 @@ class ImageStore:
                 created=time.time(),
                 source=str(spec.folder),
                 build_seconds=round(time.time() - started, 3),
+                limits=spec.limits,
+                timeouts=spec.timeouts,
+                notes=tree.notes,
             ).write(result)
             # A power cut after the rename must not find an image with files half-written.
             os.sync()
@@ -243,6 +333,11 @@ class ImageStore:
         doomed = self._images / f".removed-{digest}-{secrets.token_hex(4)}"
         (self._images / digest).rename(doomed)
         remove_tree(doomed)
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        raise MachineLacks("building an image needs root's rights: its files have many owners (sudo tvsnap ...)")
 
 
 @contextlib.contextmanager

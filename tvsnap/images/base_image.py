@@ -1,0 +1,71 @@
+"""A Debian system of one's own under the name of a public image, for Dockerfiles where no registry is in reach."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tvsnap.errors import MachineLacks, UsageError
+from tvsnap.images.bootstrap import bootstrap
+from tvsnap.images.containers import ContainerTool
+from tvsnap.images.errors import BuildStepFailed, ImageBuildError
+from tvsnap.images.progress import BuildProgress
+from tvsnap.images.spec import DEFAULT_SUITE, DebianBase
+
+_REFERENCE = re.compile(r"[a-z0-9]+([._/:-]+[a-z0-9]+)*/?[a-z0-9._-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?")
+_SUITE_IN_TAG = re.compile(r"(buster|bullseye|bookworm|trixie|forky|sid|focal|jammy|noble|plucky|questing)\b")
+_STEPS = 2
+
+
+def full_reference(name: str) -> str:
+    """An image's name with its tag.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not _REFERENCE.fullmatch(name):
+        raise UsageError(f'"{name}" cannot be the name of a container image; one is debian:bookworm-slim')
+    return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
+
+
+def suite_of(reference: str) -> str:
+    """The suite that an image's tag names, as in debian:bookworm-slim; the usual one if it names none."""
+    found = _SUITE_IN_TAG.search(reference.rpartition(":")[2])
+    return found[1] if found else DEFAULT_SUITE
+
+
+def make_base(
+    tool: ContainerTool,
+    reference: str,
+    suite: str,
+    packages: tuple[str, ...],
+    scratch: Path,
+    cache: Path,
+    progress: BuildProgress,
+) -> None:
+    """Bootstraps and loads; see `ImageStore.make_base`.
+
+    Args:
+        scratch: a directory for the tree and temporary files, emptied by the caller.
+        cache: where downloaded packages are kept.
+    """
+    root, work = scratch / "rootfs", scratch / "work"
+    work.mkdir()
+    with _step(reference, 1, f"bootstrap of {suite}", progress):
+        remaining = bootstrap(DebianBase(suite), packages, root, work, cache / "apt" / suite, progress.output)
+        if remaining:
+            raise MachineLacks("packages in a base image need mmdebstrap: apt-get install mmdebstrap")
+    with _step(reference, 2, f"into {tool.place}", progress):
+        tool.load(root, reference, progress.output)
+
+
+@contextmanager
+def _step(reference: str, index: int, title: str, progress: BuildProgress) -> Iterator[None]:
+    progress.step(index, _STEPS, title)
+    try:
+        yield
+    except (BuildStepFailed, OSError) as error:
+        reason = str(error) if isinstance(error, BuildStepFailed) else f"failed: {error}"
+        raise ImageBuildError(f"image {reference}: step {index} of {_STEPS}: {title}", reason) from error

@@ -1,0 +1,100 @@
+"""What a container image says about how to run it, and what of that a sandbox does."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_KEEPS_ALIVE = re.compile(
+    r"sleep \S+|tail -[fF] /dev/null|cat|(ba|da|z)?sh( -\w+)*|while (true|:); ?do sleep \S+; ?done"
+)
+_THROUGH_SHELL = re.compile(r"(\S*/)?(ba|da|z)?sh (-\w+ )*-\w*c (exec )?")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseConfig:
+    """What a base brings along; None where it says nothing.
+
+    Attributes:
+        env: environment variables.
+        workdir, user: see `Image`.
+        volumes: directories that a container engine would mount something on.
+        notes: what a sandbox does not do of it, a line each.
+    """
+
+    env: dict[str, str] = field(default_factory=dict)
+    workdir: str | None = None
+    user: str | None = None
+    volumes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_config(config: dict[str, Any]) -> BaseConfig:
+    """Reads the `config` of an OCI image, or what the Docker Engine tells as such."""
+    variables = config.get("Env")
+    pairs = [str(item).partition("=") for item in variables] if isinstance(variables, list) else []
+    volumes = config.get("Volumes")
+    return BaseConfig(
+        env={name: value for name, _, value in pairs if name},
+        workdir=str(config["WorkingDir"]) if config.get("WorkingDir") else None,
+        user=str(config["User"]) if config.get("User") else None,
+        volumes=tuple(sorted(volumes)) if isinstance(volumes, dict) else (),
+        notes=tuple(_unused(config)),
+    )
+
+
+def _unused(config: dict[str, Any]) -> list[str]:
+    notes = [note] if (note := unused_command(_words(config, "Entrypoint"), _words(config, "Cmd"))) else []
+    if volumes := config.get("Volumes"):
+        notes.append(f"VOLUME {' '.join(sorted(volumes))}: ordinary directories, part of every snapshot")
+    if ports := config.get("ExposedPorts"):
+        notes.append(f"EXPOSE {' '.join(sorted(ports))}: nothing outside a sandbox reaches its ports")
+    if (config.get("Healthcheck") or {}).get("Test", ["NONE"]) != ["NONE"]:
+        notes.append("HEALTHCHECK: not run")
+    if config.get("StopSignal"):
+        notes.append(f"STOPSIGNAL {config['StopSignal']}: not used; a sandbox ends at once")
+    if shell := _words(config, "Shell"):
+        notes.append(f"SHELL {json.dumps(shell)}: for the RUN steps of the Dockerfile only; a sandbox's shell is bash")
+    if config.get("OnBuild"):
+        notes.append("ONBUILD: only a Dockerfile that starts FROM the image runs it")
+    return notes
+
+
+def _words(config: dict[str, Any], key: str) -> list[str]:
+    value = config.get(key)
+    return [str(word) for word in value] if isinstance(value, list) else []
+
+
+def unused_command(entrypoint: Sequence[str], command: Sequence[str]) -> str:
+    """Says that an image's main program is not run, unless it would do nothing but keep its container alive.
+
+    Args:
+        entrypoint, command: ENTRYPOINT and CMD, or those of a Compose file, in words.
+
+    Returns:
+        A note; empty if there is nothing to say.
+    """
+    if keeps_alive(entrypoint, command):
+        return ""
+    parts = [f"ENTRYPOINT {json.dumps(list(entrypoint))}"] if entrypoint else []
+    parts += [f"CMD {json.dumps(list(command))}"] if command else []
+    return f"{', '.join(parts)}: not run; a sandbox begins with a shell, and a call can start it"
+
+
+def keeps_alive(entrypoint: Sequence[str], command: Sequence[str]) -> bool:
+    """Whether a main program only waits: a shell, an interpreter without a script, `sleep infinity` and the like."""
+    words = [*entrypoint, *command]
+    if len(words) <= 1 and not entrypoint:
+        return True
+    text = " ".join(words).strip()
+    bare = _THROUGH_SHELL.sub("", text, count=1)
+    return any(_KEEPS_ALIVE.fullmatch(_named(form)) for form in (text, bare))
+
+
+def _named(command: str) -> str:
+    """A command with its program's name instead of its path."""
+    program, _, rest = command.strip().partition(" ")
+    return f"{program.rsplit('/', 1)[-1]} {rest}".strip()

@@ -1,0 +1,274 @@
+"""Where an exported image goes: a tar, a directory or standard output; whole at the end, or not there at all.
+
+The size and the digest of a layer are known only at its end. It still goes to disk once: a tar's header is filled in
+afterwards, and in a directory the file is renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, Protocol
+
+from tvsnap.errors import TvsnapError, UsageError
+
+STANDARD_OUTPUT = "-"
+LAYOUT_FILE = "oci-layout"
+INDEX_FILE = "index.json"
+BLOBS = "blobs/sha256"
+
+_BLOCK = tarfile.BLOCKSIZE
+
+
+class Blob:
+    """A file that is named by the SHA-256 of what is written to it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        self._hash.update(data)
+        self.size += len(data)
+        with _writing():
+            self._file.write(data)
+
+    @property
+    def digest(self) -> str:
+        """64 hexadecimal digits."""
+        return self._hash.hexdigest()
+
+
+class Layout(Protocol):
+    """The files of an image, to be written one after the other."""
+
+    def add(self, name: str, data: bytes) -> None:
+        """Writes a small file."""
+        ...
+
+    def large_blob(self) -> AbstractContextManager[Blob]:
+        """A block in which a blob of any size is written."""
+        ...
+
+
+def is_directory(output: str) -> bool:
+    """Whether a user who names this output means a directory."""
+    return output.endswith("/") or os.path.isdir(output)
+
+
+def check_output(output: str, force: bool) -> None:
+    """Finds out whether an image may be written there, before any work is done for it.
+
+    Args:
+        output: a path, or `-`; see `opened`.
+        force: what is there may be replaced, if it is an image's file or layout.
+
+    Raises:
+        UsageError: it may not.
+    """
+    if output == STANDARD_OUTPUT:
+        if sys.stdout.isatty():
+            raise UsageError("an image is nothing for a terminal: name a file with -o FILE, or redirect the output")
+        return
+    path = Path(output)
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"there is no directory {path.parent} to write {path.name} in")
+    if is_directory(output):
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path} is there and is no directory")
+        if not path.is_dir() or not any(path.iterdir()):
+            return
+        if not (path / LAYOUT_FILE).is_file():
+            raise UsageError(f"the directory {path} holds something that is no OCI layout: name an empty or a new one")
+    elif not path.exists():
+        return
+    elif not path.is_file():
+        raise UsageError(f"{path} is no file; -o - writes to standard output")
+    if not force:
+        raise UsageError(f"{output} is there already: name another with -o, or replace it with --force")
+
+
+@contextlib.contextmanager
+def opened(output: str, force: bool) -> Iterator[Layout]:
+    """A block in which an image is written. What it leaves is there at its end, and nothing if it fails.
+
+    Args:
+        output: a path, that of a directory if it ends in `/` or is one, or `-` for standard output.
+        force: see `check_output`.
+
+    Raises:
+        UsageError: it may not be written there.
+        TvsnapError: it cannot be, as on a full disk.
+    """
+    check_output(output, force)
+    try:
+        if output == STANDARD_OUTPUT:
+            with _standard_output() as tar:
+                yield tar
+        elif is_directory(output):
+            with _new_directory(Path(output)) as directory:
+                yield directory
+        else:
+            with _new_file(Path(output).resolve()) as tar:
+                yield tar
+    except _WriteError as error:
+        name = "standard output" if output == STANDARD_OUTPUT else output
+        raise TvsnapError(f"cannot write {name}: {error}; nothing of it is left") from None
+
+
+class _WriteError(Exception):
+    """The system's reason why something could not be written."""
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _WriteError(error.strerror or str(error)) from None
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[Layout]:
+    temporary = _beside(path)
+    try:
+        # Not by mkstemp: whoever gets the file shall have the usual rights to it.
+        with _file(lambda: temporary.open("xb")) as file:
+            tar = _Tar(file)
+            yield tar
+            tar.end()
+        with _writing():
+            temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _standard_output() -> Iterator[Layout]:
+    # A header cannot be filled in later there, so that all of it waits in a file that has no name.
+    with _file(tempfile.TemporaryFile) as file:
+        tar = _Tar(file)
+        yield tar
+        tar.end()
+        with _writing():
+            file.seek(0)
+            shutil.copyfileobj(file, sys.stdout.buffer, 1 << 20)
+            sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def _file(create: Callable[[], IO[bytes]]) -> Iterator[IO[bytes]]:
+    with _writing():
+        file = create()
+    try:
+        yield file
+    finally:
+        with contextlib.suppress(OSError):  # what counts was flushed, or its failure told
+            file.close()
+
+
+@contextlib.contextmanager
+def _new_directory(path: Path) -> Iterator[Layout]:
+    """A directory that is there already stays what it is, its mode, its mount or somebody's place: it is filled."""
+    there = path.is_dir()
+    temporary = _beside(path / "image" if there else path.absolute())
+    try:
+        with _writing():
+            temporary.mkdir()
+        yield _Directory(temporary)
+        with _writing():
+            if there:
+                _fill(path, temporary)
+            else:
+                temporary.rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _fill(path: Path, temporary: Path) -> None:
+    """Moves an image into a directory, in the place of the one there: the index last, which makes it one."""
+    (path / INDEX_FILE).unlink(missing_ok=True)
+    for old in [entry for entry in path.iterdir() if entry != temporary]:
+        shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+    for new in sorted(temporary.iterdir(), key=lambda entry: entry.name == INDEX_FILE):
+        new.rename(path / new.name)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name[:200]}-{secrets.token_hex(4)}.part")
+
+
+class _Tar:
+    """A tar in a file in which one can seek."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def add(self, name: str, data: bytes) -> None:
+        with _writing():
+            self._file.write(_header(name, len(data)) + data)
+            self._pad(len(data))
+
+    @contextlib.contextmanager
+    def large_blob(self) -> Iterator[Blob]:
+        with _writing():
+            start = self._file.tell()
+            self._file.seek(_BLOCK, os.SEEK_CUR)
+        blob = Blob(self._file)
+        yield blob
+        with _writing():
+            self._pad(blob.size)
+            end = self._file.tell()
+            self._file.seek(start)
+            self._file.write(_header(f"{BLOBS}/{blob.digest}", blob.size))
+            self._file.seek(end)
+
+    def end(self) -> None:
+        """Writes the end of the archive."""
+        with _writing():
+            self._file.write(bytes(2 * _BLOCK))
+            self._file.flush()
+
+    def _pad(self, size: int) -> None:
+        self._file.write(bytes(-size % _BLOCK))
+
+
+def _header(name: str, size: int) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    # The only format whose header is one block whatever the size is; all tools read it.
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+class _Directory:
+    """A directory with a file a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, name: str, data: bytes) -> None:
+        with _writing():
+            (self._path / name).parent.mkdir(parents=True, exist_ok=True)
+            (self._path / name).write_bytes(data)
+
+    @contextlib.contextmanager
+    def large_blob(self) -> Iterator[Blob]:
+        growing = self._path / "layer"
+        with _file(lambda: growing.open("xb")) as file:
+            blob = Blob(file)
+            yield blob
+            with _writing():
+                file.flush()
+        with _writing():
+            (self._path / BLOBS).mkdir(parents=True, exist_ok=True)
+            growing.rename(self._path / BLOBS / blob.digest)

@@ -1,0 +1,36 @@
+"""Variables in the texts of Dockerfiles and Compose files: `$NAME`, `${NAME}`, `${NAME:-default}` and their kin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+_VARIABLE = re.compile(r"\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-+?])((?:[^{}]|\{[^{}]*\})*))?\})")
+
+
+def expand(text: str, values: Mapping[str, str], missing: Callable[[str], None] | None = None) -> str:
+    """Puts in the values of variables.
+
+    Args:
+        text: `$$` in it stands for one dollar.
+        values: by name.
+        missing: told the names of variables that have neither a value nor a default; they are put in as nothing.
+    """
+
+    def value_of(match: re.Match[str]) -> str:
+        if match[1]:
+            return "$"
+        name, operator, word = match[2] or match[3], match[4] or "", match[5] or ""
+        value = values.get(name)
+        there = bool(value) if operator.startswith(":") else value is not None
+        if operator.endswith("+"):
+            return expand(word, values, missing) if there else ""
+        if there:
+            return value or ""
+        if operator.endswith("-"):
+            return expand(word, values, missing)
+        if missing is not None and value is None:
+            missing(name)
+        return ""
+
+    return _VARIABLE.sub(value_of, text)
