@@ -41,6 +41,7 @@ class AsyncCache:
         use_cache: bool = True,
         max_sandboxes: int = MAX_SANDBOXES,
         park: ParkLimits | None = None,
+        prefork: int | None = None,
         images: ImageSource | None = None,
         threads: int = THREADS,
     ) -> None:
@@ -57,6 +58,7 @@ class AsyncCache:
             use_cache=use_cache,
             max_sandboxes=max_sandboxes,
             park=park,
+            prefork=prefork,
             images=images,
         )
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tvsnap-call")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from tvsnap import owners
 from tvsnap.backends import open_backend
 from tvsnap.backends.base import Backend, Limits, Observation, Sandbox
 from tvsnap.calls import Source, ToolCall, ToolResult, next_state, root_state
@@ -25,17 +25,19 @@ from tvsnap.environments import environment
 from tvsnap.environments.base import Tool
 from tvsnap.errors import InfrastructureError, SandboxDied, TvsnapError, UsageError
 from tvsnap.flights import Flight, Flights
-from tvsnap.graph import Edge, Graph, Owner, RootInfo, owners
+from tvsnap.graph import Edge, Graph, RootInfo
 from tvsnap.home import resolve_home
 from tvsnap.housekeeping import tidy
 from tvsnap.images import Image, ImageStore
+from tvsnap.owners import Owner
 from tvsnap.policy import Costs, Policy
 from tvsnap.policy import policy as policy_named
 from tvsnap.pool import LiveSandbox, ParkLimits, SandboxPool
-from tvsnap.rebuild import Place, Rebuilder, Way, difference, make_again
+from tvsnap.preforking import Preforker
+from tvsnap.rebuild import Place, Rebuilder, difference, make_again
 from tvsnap.recording import Executed, Position, Recorder
 from tvsnap.snapshots import Snapshotter
-from tvsnap.stats import Meter, Stats
+from tvsnap.stats import Meter, Stats, Way
 
 GRAPH_FILE = "tvsnap.db"
 NETWORK = "none"  # sandboxes have a loopback of their own and nothing else
@@ -66,7 +68,7 @@ class Cache:
         backend: where sandboxes come from.
         owner: the id of this process on the data directory.
         pool: the live sandboxes of this process.
-        limits: of every sandbox.
+        limits: of every sandbox; None where each image's own apply.
         use_cache: False if nothing is looked up or recorded.
     """
 
@@ -80,6 +82,7 @@ class Cache:
         use_cache: bool = True,
         max_sandboxes: int = MAX_SANDBOXES,
         park: ParkLimits | None = None,
+        prefork: int | None = None,
         images: ImageSource | None = None,
     ) -> None:
         """Opens a data directory, and cleans up what processes that have died left behind in it.
@@ -88,20 +91,24 @@ class Cache:
             home: the data directory; see `resolve_home`.
             backend: the name of a backend, or one that is open already (and is closed with the cache).
             policy: `break-even`, `eager`, `never`, or a policy of your own: when to snapshot.
-            limits: what one sandbox may use.
+            limits: what one sandbox may use; by default what its image asks for.
             use_cache: False to execute every call in one fresh sandbox a rollout, for comparison.
             max_sandboxes: how many sandboxes may live at once; who needs one more waits.
             park: how many sandboxes may wait unused at states that someone may come to.
+            prefork: how many sandboxes to keep ready for states that were needed lately, made ahead of time; by
+                default none, or a few where making one is slow.
             images: where images come from; by default the data directory.
 
         Raises:
-            UsageError: no such backend or policy.
+            UsageError: no such backend or policy, or `prefork` is negative.
             MachineLacks: this machine lacks what is needed.
             TvsnapError: the graph cannot be opened.
         """
         chosen = policy_named(policy) if isinstance(policy, str) else policy
+        if prefork is not None and prefork < 0:
+            raise UsageError(f"prefork must be at least 0, not {prefork}")
         self.home = resolve_home(home)
-        self.limits = limits or Limits()
+        self.limits = limits
         self.use_cache = use_cache
         self.images: ImageSource = images or ImageStore(self.home)
         self.pool = SandboxPool(max_sandboxes, park or ParkLimits())
@@ -116,10 +123,15 @@ class Cache:
             tidy(self.home, self.graph, self.backend, self.owner)
             self._totals: Mapping[str, float] = self.graph.counters()
             undo.pop_all()
-        self._costs = Costs(self._totals)
+        self._costs = Costs(self.backend.name, self._totals)
         self._meter = Meter()
         self._snapshotter = Snapshotter(self.graph, self.backend, chosen, self._costs, self._meter)
-        self._rebuilder = Rebuilder(self.graph, self.backend, self.pool, self._snapshotter, self._costs, self._meter)
+        self._preforker = Preforker(
+            self.graph, self.backend, self.pool, self._costs, self._meter, prefork if use_cache else 0
+        )
+        self._rebuilder = Rebuilder(
+            self.graph, self.backend, self.pool, self._snapshotter, self._preforker, self._costs, self._meter
+        )
         self._flights = Flights(self.graph, self.owner, partial(owners.is_alive, self.home))
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="tvsnap-work")
         self._rollouts: set[Rollout] = set()
@@ -143,8 +155,8 @@ class Cache:
         if self._closed:
             raise UsageError("the cache is closed")
         found = self.images.get(image) if isinstance(image, str) else image
-        place = Place(found, environment(found.environment), self.limits)
-        root = _root(place, salt or "")
+        place = Place(found, environment(found.environment), self.limits_for(found))
+        root = _root(place, salt or "", self.backend.platform)
         at, id = Position(root.hash), ""
         if self.use_cache:
             self._images_by_digest[found.digest] = found
@@ -218,7 +230,9 @@ class Cache:
         if not self._closed:
             self._save_counters()
             self._totals = self.graph.counters()
-        return self._meter.stats(sandboxes=self.pool.live, parked=self.pool.parked, totals=self._totals)
+        return self._meter.stats(
+            sandboxes=self.pool.live, parked=self.pool.parked, ready=self.pool.ready, totals=self._totals
+        )
 
     def refusal(self, state: str) -> str:
         """Returns why a state could not be checkpointed when this process tried; empty if it did not, or could."""
@@ -247,6 +261,7 @@ class Cache:
             ends.callback(self._workers.shutdown)
             for rollout in rollouts:
                 ends.callback(rollout.close_if_idle)
+            ends.callback(self._preforker.close)
 
     def __enter__(self) -> Cache:
         return self
@@ -260,6 +275,7 @@ class Cache:
                 raise UsageError("the cache is closed")
             self._rollouts.add(rollout)
         self._meter.add(rollouts=1)
+        self._rebuilder.foretell(rollout._at.state, rollout._place)
         return rollout
 
     def _place(self, state: str) -> Place:
@@ -267,7 +283,11 @@ class Cache:
         hash = self.graph.state(state).root
         root = next(root for root in self.graph.roots() if root.hash == hash)
         image = self._images_by_digest.get(root.image_digest) or self.images.get(root.image_digest)
-        return Place(image, environment(root.environment), _limits_of(root, self.limits))
+        return Place(image, environment(root.environment), _limits_of(root, self.limits_for(image)))
+
+    def limits_for(self, image: Image) -> Limits:
+        """Returns the limits of an image's sandboxes."""
+        return self.limits or replace(Limits(), **image.limits.said())
 
     def _close_graph(self) -> None:
         self._save_counters()
@@ -392,7 +412,7 @@ class Rollout:
                 executed.result.duration,
                 time.perf_counter() - began,
                 self._calls,
-                prefix_hit=way in ("parked", "forked"),
+                way,
             )
             return executed.result
 
@@ -766,7 +786,7 @@ class Rollout:
         finally:
             self._calls += 1
         self._at = Position(next_state(self._at.state, call), self._at.depth + 1, recorded=False)
-        self._cache._meter.executed(result.duration, time.perf_counter() - began, self._calls, prefix_hit=False)
+        self._cache._meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
         return result
 
     def _uncached_sandbox(self) -> LiveSandbox:
@@ -778,7 +798,7 @@ class Rollout:
         return self._live
 
 
-def _root(place: Place, salt: str) -> RootInfo:
+def _root(place: Place, salt: str, platform: str) -> RootInfo:
     """Returns the root that a fresh sandbox of a place stands at."""
     image, environment = place.image, place.environment
     limits = environment.behaviour(place.limits)
@@ -788,7 +808,7 @@ def _root(place: Place, salt: str) -> RootInfo:
         version=environment.version,
         limits=limits,
         network=NETWORK,
-        platform=platform.machine(),
+        platform=platform,
         salt=salt,
     )
     return RootInfo(hash, image.name, image.digest, environment.name, limits, salt, time.time())

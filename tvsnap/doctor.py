@@ -61,6 +61,8 @@ def run_checks(home: Path) -> list[Check]:
     Returns:
         Every check, those that are required first.
     """
+    from tvsnap.doctor_docker import check_docker  # here, because it knows what a Check is from this module
+
     checks = [
         check_platform(),
         check_root(),
@@ -75,7 +77,7 @@ def run_checks(home: Path) -> list[Check]:
         check_memory_files(),
         check_bootstrap(),
         check_disk(home),
-        check_docker(),
+        *check_docker(),
     ]
     return sorted(checks, key=lambda check: not check.required)
 
@@ -288,24 +290,6 @@ def check_disk(home: Path) -> Check:
         detail=f"{free / GIB:.1f} GiB free",
         cost="snapshotting stops when the disk is full; states are replayed instead",
         remedy="tvsnap gc, or TVSNAP_HOME on a bigger disk",
-    )
-
-
-def check_docker() -> Check:
-    """A Docker engine that answers."""
-    remedy = "apt-get install docker.io"
-    if not _program("docker"):
-        complaint: str | None = "not installed"
-    else:
-        complaint = _try(["docker", "version", "--format", "{{.Server.Version}}"])
-        remedy = "start the engine: systemctl start docker"
-    return Check(
-        name="Docker engine",
-        ok=complaint is None,
-        required=False,
-        detail=complaint or "answers",
-        cost="nothing for the local backend, which does not use it",
-        remedy=remedy,
     )
 
 

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Latency = Literal["hit", "coalesced", "executed", "fork", "start", "checkpoint"]
+Way = Literal["parked", "ready", "forked", "started", "replayed"]
+"""How a sandbox in a state was had."""
+WAYS: tuple[Way, ...] = ("parked", "ready", "forked", "started", "replayed")
+AT_HAND = ("parked", "ready", "forked")  # the ways that need a sandbox or a snapshot of just the state
 LATENCIES: tuple[Latency, ...] = ("hit", "coalesced", "executed", "fork", "start", "checkpoint")
 SAMPLES = 65_536  # the latest of each kind are kept
 DEEPEST = 99  # calls later than this in their rollout are counted with it
@@ -23,10 +27,13 @@ class Stats:
         hits: calls answered from the graph.
         coalesced: calls answered by waiting for another rollout that was executing the same.
         executed: calls executed.
-        prefix_hits: those of them that a parked sandbox or a fork of just their state was there for.
+        prefix_hits: those of them that a parked or ready sandbox or a fork of just their state was there for.
+        arrivals: those of them that needed another sandbox than the rollout's own, by how it was had.
         replayed: recorded calls executed again to rebuild a state.
         starts: sandboxes started from an image.
         forks: sandboxes forked from a snapshot.
+        preforks: sandboxes forked or started ahead of time, which are not among `starts` and `forks`.
+        preforks_used: those of them that a rollout took.
         checkpoints: snapshots taken.
         tool_time_s: durations of the calls executed.
         answered_s: recorded durations of the calls answered without executing them.
@@ -34,8 +41,10 @@ class Stats:
         waited_s: time spent waiting for another rollout's result.
         start_time_s, fork_time_s, replay_time_s, checkpoint_time_s: time spent on these; checkpoints are taken
             while the caller thinks.
+        prefork_time_s: time spent on forks and starts ahead of time, for which nobody waited.
         sandboxes: sandboxes alive now.
-        parked: those of them that nobody uses.
+        parked: those of them that nobody uses any more.
+        ready: those of them that were made ahead of time, and that nobody has used yet.
         latency_s: the latest durations by kind (`hit`, `coalesced`, `executed`, `fork`, `start`, `checkpoint`); of
             calls as their callers saw them.
         by_depth: (calls, calls answered) by the call's place in its rollout, from 1 on.
@@ -48,9 +57,12 @@ class Stats:
     coalesced: int = 0
     executed: int = 0
     prefix_hits: int = 0
+    arrivals: Mapping[Way, int] = field(default_factory=dict)
     replayed: int = 0
     starts: int = 0
     forks: int = 0
+    preforks: int = 0
+    preforks_used: int = 0
     checkpoints: int = 0
     tool_time_s: float = 0.0
     answered_s: float = 0.0
@@ -60,8 +72,10 @@ class Stats:
     fork_time_s: float = 0.0
     replay_time_s: float = 0.0
     checkpoint_time_s: float = 0.0
+    prefork_time_s: float = 0.0
     sandboxes: int = 0
     parked: int = 0
+    ready: int = 0
     latency_s: Mapping[Latency, tuple[float, ...]] = field(default_factory=dict)
     by_depth: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     totals: Mapping[str, float] = field(default_factory=dict)
@@ -75,6 +89,11 @@ class Stats:
     def hit_rate(self) -> float:
         """The part of the calls that were answered without executing them, 0 to 1."""
         return (self.hits + self.coalesced) / self.calls if self.calls else 0.0
+
+    @property
+    def preforks_wasted(self) -> int:
+        """Sandboxes made ahead of time that nobody took, and that are gone."""
+        return max(0, self.preforks - self.preforks_used - self.ready)
 
     @property
     def saved_s(self) -> float:
@@ -126,17 +145,19 @@ class Meter:
             counts[f"depth.{min(index, DEEPEST)}.answered"] += 1
             self._latency["coalesced"].append(seconds)
 
-    def executed(self, duration: float, seconds: float, index: int, *, prefix_hit: bool) -> None:
+    def executed(self, duration: float, seconds: float, index: int, way: Way | None) -> None:
         """Counts a call that was executed.
 
         Args:
             duration, seconds, index: as in `hit`.
-            prefix_hit: a sandbox in just its state was there or could be forked.
+            way: how the sandbox was had; None if it was the rollout's own.
         """
         with self._lock:
             counts = self._counts
             counts["executed"] += 1
-            counts["prefix_hits"] += prefix_hit
+            counts["prefix_hits"] += way in AT_HAND
+            if way is not None:
+                counts[f"arrivals.{way}"] += 1
             counts["tool_time_s"] += duration
             counts[f"depth.{min(index, DEEPEST)}.calls"] += 1
             self._latency["executed"].append(seconds)
@@ -148,6 +169,10 @@ class Meter:
     def start(self, seconds: float) -> None:
         """Counts a fresh start that took `seconds`."""
         self._timed("starts", "start_time_s", "start", seconds)
+
+    def prefork(self, seconds: float) -> None:
+        """Counts a fork or a fresh start ahead of time that took `seconds`."""
+        self.add(preforks=1, prefork_time_s=seconds)
 
     def checkpoint(self, seconds: float) -> None:
         """Counts a checkpoint that took `seconds`."""
@@ -170,11 +195,11 @@ class Meter:
             self._saved = dict(self._counts)
         return unsaved
 
-    def stats(self, *, sandboxes: int, parked: int, totals: Mapping[str, float]) -> Stats:
+    def stats(self, *, sandboxes: int, parked: int, ready: int, totals: Mapping[str, float]) -> Stats:
         """Returns all that was counted.
 
         Args:
-            sandboxes, parked, totals: see `Stats`.
+            sandboxes, parked, ready, totals: see `Stats`.
         """
         with self._lock:
             counts = dict(self._counts)
@@ -184,7 +209,8 @@ class Meter:
             for index in range(1, DEEPEST + 1)
             if (calls := counts.get(f"depth.{index}.calls", 0))
         }
-        plain = {name: value for name, value in counts.items() if not name.startswith("depth.")}
+        arrivals = {way: int(counts.get(f"arrivals.{way}", 0)) for way in WAYS}
+        plain = {name: value for name, value in counts.items() if "." not in name}
         times = {name: value for name, value in plain.items() if name.endswith("_s")}
         numbers = {name: int(value) for name, value in plain.items() if name not in times}
         return Stats(
@@ -192,6 +218,8 @@ class Meter:
             **numbers,
             sandboxes=sandboxes,
             parked=parked,
+            ready=ready,
+            arrivals=arrivals,
             latency_s=latency,
             by_depth=by_depth,
             totals=totals,

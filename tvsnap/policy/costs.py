@@ -1,4 +1,4 @@
-"""What checkpoints, forks and fresh starts cost on this machine, learned while it works."""
+"""What checkpoints, forks and fresh starts of one backend cost on this machine, learned while it works."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ class Costs:
     What earlier processes measured comes in as sums kept in the graph's counters, and is the first value here.
     """
 
-    def __init__(self, counters: Mapping[str, float] | None = None) -> None:
+    def __init__(self, backend: str, counters: Mapping[str, float] | None = None) -> None:
         """
         Args:
+            backend: the backend's name: what costs nothing in one may be dear in another.
             counters: the graph's counters.
         """
         counters = counters or {}
+        self._names = {kind: f"cost.{backend}.{kind}" for kind in DEFAULTS}
         self._lock = threading.Lock()
         self._samples: dict[Kind, deque[float]] = {kind: deque(maxlen=WINDOW) for kind in DEFAULTS}
         self._medians: dict[Kind, float] = dict(DEFAULTS)
         self._unsaved: dict[str, float] = {}
         for kind in DEFAULTS:
-            count = counters.get(f"cost.{kind}.n", 0.0)
+            count = counters.get(f"{self._names[kind]}.n", 0.0)
             if count >= ENOUGH:
-                self._medians[kind] = counters[f"cost.{kind}.s"] / count
+                self._medians[kind] = counters[f"{self._names[kind]}.s"] / count
 
     @property
     def checkpoint_s(self) -> float:
@@ -61,7 +63,7 @@ class Costs:
             if len(samples) >= ENOUGH:
                 self._medians[kind] = median(samples)
             kept = min(seconds, OUTLIER * self._medians[kind])
-            for name, value in ((f"cost.{kind}.n", 1.0), (f"cost.{kind}.s", kept)):
+            for name, value in ((f"{self._names[kind]}.n", 1.0), (f"{self._names[kind]}.s", kept)):
                 self._unsaved[name] = self._unsaved.get(name, 0.0) + value
 
     def take_unsaved(self) -> Mapping[str, float]:
