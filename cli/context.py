@@ -31,7 +31,12 @@ GRAPH_FILE = "tvsnap.db"
 
 @contextlib.contextmanager
 def open_cache(
-    home: str | None, backend: str, *, policy: str = "break-even", use_cache: bool = True
+    home: str | None,
+    backend: str,
+    *,
+    policy: str = "break-even",
+    use_cache: bool = True,
+    prefork: int | None = 0,
 ) -> Iterator[Cache]:
     """A block with an open cache. Its end, however it comes, ends all sandboxes and cannot be interrupted.
 
@@ -40,10 +45,13 @@ def open_cache(
         backend: the backend's name.
         policy: when to take snapshots.
         use_cache: answer calls from the graph.
+        prefork: how many sandboxes to keep ready; None to let the cache decide, for verbs that run many rollouts.
     """
     from tvsnap.cache import Cache
 
-    cache = Cache(home=home, backend=backend, policy=policy, use_cache=use_cache, images=open_images(home))
+    cache = Cache(
+        home=home, backend=backend, policy=policy, use_cache=use_cache, prefork=prefork, images=open_images(home)
+    )
     try:
         yield cache
     finally:
@@ -72,7 +80,8 @@ class Parts:
 def open_parts(home: str | None, backend: str) -> Iterator[Parts]:
     """A block with the graph and the backend open, for verbs that run nothing: opening a cache would tidy up."""
     from tvsnap.backends import open_backend
-    from tvsnap.graph import Graph, Owner
+    from tvsnap.graph import Graph
+    from tvsnap.owners import Owner
 
     path = data_directory(home)
     with contextlib.ExitStack() as stack:
@@ -97,8 +106,8 @@ def open_graph(home: str | None) -> Iterator[Graph]:
 
 def _clean_up_after_the_dead(path: Path) -> None:
     """Takes away what a killed process left behind: the next command does that, whichever it is."""
+    from tvsnap import owners
     from tvsnap.errors import TvsnapError
-    from tvsnap.graph import owners
 
     if not owners.dead_owners(path):
         return

@@ -97,11 +97,11 @@ def ensure_image(home: str | None, console: Console) -> None:
     try:
         context.open_images(home).get(IMAGE)
     except NotFound:
-        from . import image
+        from .image_build import build
 
         console.print(f"The image `{IMAGE}` is not there yet; building it takes a minute or two, once.\n", style="dim")
         with contextlib.redirect_stdout(sys.stderr if console.stderr else sys.stdout):
-            image.build(IMAGE, home=context.data_directory(home))
+            build(IMAGE, home=context.data_directory(home))
 
 
 def forget_earlier(home: str | None, backend: str) -> None:

@@ -34,6 +34,7 @@ FILE holds one rollout a line, as JSON: {"task": ..., "rollout": ..., "image": .
 Examples:
   tvsnap replay rollouts.jsonl --image terminal --parallel 8
   tvsnap replay rollouts.jsonl --image terminal --task 'fix-*' --repeat 3
+  tvsnap replay rollouts.jsonl --image terminal --backend docker --prefork 8
   tvsnap replay rollouts.jsonl --image terminal --no-cache --outputs fresh
 """,
     s0="every rollout came to its end (whatever its commands returned)",
@@ -73,6 +74,15 @@ def replay(
     policy: Annotated[
         str, typer.Option("--policy", metavar="NAME", help="When to snapshot: break-even, eager or never.")
     ] = "break-even",
+    prefork: Annotated[
+        int | None,
+        typer.Option(
+            "--prefork",
+            metavar="N",
+            min=0,
+            help="Keep N sandboxes ready for hot states; else only where forks are slow.",
+        ),
+    ] = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Execute everything, one fresh sandbox a rollout.")
     ] = False,
@@ -109,7 +119,7 @@ def replay(
     sys.setswitchinterval(SWITCH_S)
     with result_file(report_file) as report_stream, result_file(outputs_file) as outputs_stream:
         with (
-            context.open_cache(home, backend, policy=policy, use_cache=not no_cache) as cache,
+            context.open_cache(home, backend, policy=policy, use_cache=not no_cache, prefork=prefork) as cache,
             replay_view.progress(sum(len(rollout.calls) for rollout in sound) * repeat) as listener,
         ):
             report = Replay(cache, sound, chosen, listener).run()

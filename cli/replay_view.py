@@ -128,8 +128,14 @@ def _figures(report: ReplayReport, *, cached: bool) -> Table:
     words = f"{stats.prefix_hits:,} where a sandbox or a snapshot was at hand" if stats.prefix_hits else ""
     row("executed", f"{data['executed']:,}", percent(data["executed"], data["calls"]), words)
     if cached:
+        ways = ", ".join(f"{number:,} {way}" for way, number in stats.arrivals.items() if number)
+        if ways:
+            row("sandboxes", f"{sum(stats.arrivals.values()):,}", "", f"to execute these in: {ways}")
         row("replayed", f"{data['replayed']:,}", "", "recorded calls run again to rebuild a state")
         row("forks", f"{data['forks']:,}", "", f"and {count(data['starts'], 'fresh start')}")
+        if stats.preforks:
+            words = f"{stats.preforks_used:,} used, {stats.preforks_wasted:,} in vain"
+            row("preforks", f"{stats.preforks:,}", "", f"forks and starts ahead of time: {words}")
         row("checkpoints", f"{data['checkpoints']:,}")
         row("hit rate", f"{100 * data['hit_rate']:.1f} %")
     row("wall time", seconds(data["wall_s"]))

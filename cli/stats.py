@@ -52,6 +52,7 @@ def stats(
 def collect(home: str | None) -> dict[str, Any]:
     """Returns all figures as plain JSON."""
     from tvsnap.maintenance import disk_usage, in_use
+    from tvsnap.stats import WAYS
 
     path = context.data_directory(home)
     with context.open_graph(home) as graph:
@@ -66,7 +67,7 @@ def collect(home: str | None) -> dict[str, Any]:
         name: int(totals.get(name, 0))
         for name in (
             *("hits", "coalesced", "executed", "prefix_hits"),
-            *("replayed", "starts", "forks", "checkpoints"),
+            *("replayed", "starts", "forks", "checkpoints", "preforks", "preforks_used"),
         )
     }
     made = counts["hits"] + counts["coalesced"] + counts["executed"]
@@ -88,10 +89,12 @@ def collect(home: str | None) -> dict[str, Any]:
         **counts,
         "hit_rate": answered / made if made else 0.0,
         "prefix_hit_rate": counts["prefix_hits"] / counts["executed"] if counts["executed"] else 0.0,
+        "arrivals": {way: int(totals.get(f"arrivals.{way}", 0)) for way in WAYS},
         "by_depth": _by_depth(totals),
         "answered_s": totals.get("answered_s", 0.0),
         "executed_s": totals.get("tool_time_s", 0.0),
         **costs,
+        "prefork_time_s": totals.get("prefork_time_s", 0.0),
         "saved_s": totals.get("answered_s", 0.0) - sum(costs.values()),
         "snapshots": len(snapshots),
         "snapshot_bytes": sum(snapshot.size for snapshot in snapshots),
@@ -141,6 +144,12 @@ def _print(data: dict[str, Any], console: Console) -> None:
     )
     row("replayed", f"{data['replayed']:,}", "recorded calls run again to rebuild a state")
     row("forks", f"{data['forks']:,}", f"and {count(data['starts'], 'fresh start')}")
+    if data["preforks"]:
+        row(
+            "preforks",
+            f"{data['preforks']:,}",
+            f"forks and starts ahead of time, {data['preforks_used']:,} of them used",
+        )
     row("checkpoints", f"{data['checkpoints']:,}")
     row("answered", seconds(data["answered_s"]), "what the answered calls took when they were executed")
     row("spent", seconds(data["answered_s"] - data["saved_s"]), "on hits, waiting, forks, replays and checkpoints")

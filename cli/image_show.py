@@ -1,0 +1,83 @@
+"""`tvsnap image show`: all that is known about one image."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tvsnap.home import resolve_home
+from tvsnap.images import ImageStore
+from tvsnap.images.image import BUILD_LOG
+
+from . import image_options as shown
+from . import options
+
+HELP = """Show what is known about an image.
+
+\b
+Examples:
+  tvsnap image show terminal
+  tvsnap image show 3968f8 --json
+
+\b
+Exit status:
+  0  done
+  1  failed
+  2  bad usage
+  3  no such image
+  5  no rights to the data directory
+"""
+
+
+def register(verbs: typer.Typer) -> None:
+    """Adds the verb to those of `tvsnap image`."""
+    verbs.command("show", help=HELP)(show)
+
+
+def show(name: shown.ImageName, as_json: options.AsJson = False, home: shown.Home = None) -> None:
+    """Prints all that is known about one image."""
+    store = ImageStore(resolve_home(home))
+    image = store.get(name)
+    manifest = store.manifest(image)
+    log = image.rootfs.with_name(BUILD_LOG)
+    more: dict[str, object] = {
+        "notes": manifest.notes,
+        "source": manifest.source,
+        "recipe": manifest.recipe,
+        "build_seconds": manifest.build_seconds,
+    }
+    if as_json:
+        typer.echo(json.dumps({**shown.as_json(image), **more, "log": str(log)}, indent=2))
+        return
+    limits = {**image.limits.said()}
+    if "memory" in limits:
+        limits["memory"] = shown.size_text(limits["memory"])
+    rows = {
+        "name": image.name or "(superseded)",
+        "digest": image.digest,
+        "environment": image.environment,
+        "size": shown.size_text(image.size),
+        "created": f"{shown.when(image.created)}, in {manifest.build_seconds:.1f} s",
+        "built from": manifest.source,
+        "user": image.user,
+        "workdir": image.workdir,
+        "hostname": image.hostname,
+        "env": "\n".join(f"{key}={value}" for key, value in sorted(image.env.items())),
+        "limits": ", ".join(f"{name} {value}" for name, value in limits.items()),
+        "timeouts": ", ".join(f"{name} {value:g} s" for name, value in image.timeouts.said().items()),
+        "notes": "\n".join(manifest.notes),
+        "files": str(image.rootfs),
+        "build log": str(log),
+    }
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in rows.items():
+        if not value:
+            continue
+        table.add_row(label, Text(value))
+    Console(highlight=False).print(table)
