@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import calls, footprint, forks, hits, machine, starts
+from benchmarks import calls, engines, footprint, forks, hits, machine, starts
 from benchmarks.figures import Figure
 from benchmarks.workspace import Workspace, workspace
 from tvsnap.errors import TvsnapError
@@ -25,6 +25,7 @@ GROUPS: Mapping[str, Callable[[Workspace], Iterator[Figure]]] = {
     "calls": calls.run,
     "hits": hits.run,
     "graph": hits.scale,
+    "engines": engines.run,
 }
 WIDTH = 80
 
@@ -54,6 +55,9 @@ def main() -> int:
         return 130
     seconds = time.perf_counter() - began
     console.print(_table(groups))
+    for figures in groups.values():
+        if any(figure.subject for figure in figures):
+            console.print(_side_by_side(figures))
     missed = [figure.name for figures in groups.values() for figure in figures if figure.met is False]
     console.print(f"{seconds:.0f} s; " + (f"missed: {', '.join(missed)}" if missed else "all targets met"))
     if options.json:
@@ -76,6 +80,8 @@ def _table(groups: Mapping[str, Sequence[Figure]]) -> Table:
         table.add_section()
         table.add_row(f"[bold]{name}[/]")
         for figure in figures:
+            if figure.subject:
+                continue
             verdict = {True: "[green]✓[/]", False: "[red]✗[/]", None: ""}[figure.met]
             spread = [_number(figure.p90), _number(figure.p99)] if figure.n > 1 else ["", ""]
             table.add_row(
@@ -87,6 +93,23 @@ def _table(groups: Mapping[str, Sequence[Figure]]) -> Table:
                 verdict,
                 style="dim" if figure.floor else "",
             )
+    return table
+
+
+def _side_by_side(figures: Sequence[Figure]) -> Table:
+    """Returns figures of several subjects as a table: a row for what was measured, a column for whom."""
+    subjects = list(dict.fromkeys(figure.subject for figure in figures if figure.subject))
+    rows: dict[tuple[str, str], dict[str, Figure]] = {}
+    for figure in figures:
+        if figure.subject:
+            rows.setdefault((figure.what, figure.unit), {})[figure.subject] = figure
+    table = Table(width=WIDTH, box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("medians", max_width=WIDTH - 10 * len(subjects))
+    for subject in subjects:
+        table.add_column(subject, justify="right", width=9, overflow="fold")
+    for (what, unit), found in rows.items():
+        cells = [f"{_number(found[name].median)} {unit:<2}" if name in found else "-  " for name in subjects]
+        table.add_row(what, *cells)
     return table
 
 

@@ -23,6 +23,7 @@ class Figure:
         n: how many samples there are.
         at_most, at_least: the target for the median; None where it is measured for comparison only.
         floor: measured without tvsnap, as the least that it could cost.
+        subject: whose figure it is, where several do the same: those of one `what` are a row of a table side by side.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Figure:
     at_most: float | None = None
     at_least: float | None = None
     floor: bool = False
+    subject: str = ""
 
     @property
     def met(self) -> bool | None:
@@ -66,6 +68,7 @@ class Figure:
             "target": {key: value for key, value in target.items() if value is not None} or None,
             "met": self.met,
             "floor": self.floor,
+            **({"subject": self.subject} if self.subject else {}),
         }
 
 
@@ -78,11 +81,12 @@ def figure(
     at_most: float | None = None,
     at_least: float | None = None,
     floor: bool = False,
+    subject: str = "",
 ) -> Figure:
     """Returns the figure that samples make.
 
     Args:
-        name, what, floor: see `Figure`.
+        name, what, floor, subject: see `Figure`.
         samples: in seconds or bytes for a unit of `SCALE`, else in the unit itself.
         unit: of the figure.
         at_most, at_least: the target, in the unit.
@@ -102,6 +106,7 @@ def figure(
         at_most,
         at_least,
         floor,
+        subject,
     )
 
 

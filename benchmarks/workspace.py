@@ -11,18 +11,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from docker.errors import DockerException
 from rich.console import Console
 
+from benchmarks.contenders import clear
 from tvsnap.backends.base import Limits
 from tvsnap.backends.local.backend import LocalBackend
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.cache import Cache
 from tvsnap.errors import TvsnapError
-from tvsnap.graph import Owner
-from tvsnap.graph.owners import is_alive
 from tvsnap.home import SYSTEM_HOME
 from tvsnap.images import Image, ImageStore
 from tvsnap.images.shipped import find_source
+from tvsnap.owners import Owner, is_alive
 
 IMAGE = "terminal"
 PREFIX = "tvsnap-bench-"
@@ -79,7 +80,7 @@ class Workspace:
 
     def snapshot_directory(self, snapshot: str) -> Path:
         """Returns where a snapshot lies on disk."""
-        return self.backend._snapshots / snapshot
+        return self.backend._snapshots.path / snapshot
 
     @property
     def pool(self) -> Path:
@@ -136,6 +137,9 @@ def _sweep(parent: Path) -> None:
             continue
         with _opened(home) as backend:
             backend.reap()
+        if (home / "docker").is_dir():
+            with contextlib.suppress(DockerException):  # its engine has gone too
+                clear(home)
         shutil.rmtree(home, ignore_errors=True)
 
 
