@@ -23,7 +23,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def target(request: pytest.FixtureRequest) -> Target:
-    return TARGETS[request.param]
+    found = TARGETS[request.param]
+    if found.engine:
+        request.getfixturevalue("docker_engine")
+    return found
 
 
 @pytest.fixture(scope="session")

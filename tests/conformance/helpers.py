@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,8 +47,8 @@ class Lab:
         return self.fork(self.checkpoint(sandbox), limits)
 
     def close(self) -> None:
-        for sandbox in self._sandboxes:
-            sandbox.close()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda sandbox: sandbox.close(), self._sandboxes))
         for snapshot in self._snapshots:
             self.backend.delete_snapshot(snapshot)
 

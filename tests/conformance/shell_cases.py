@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+NEEDS_PROCESSES = pytest.mark.needs_processes
+"""Held by the shell's process, and by no data that it could be made again from."""
+
 SHELL = [
     pytest.param("x='a  b'", 'echo "$x"', "a  b\n", id="variable"),
     pytest.param("export E=1", "bash -c 'echo $E'", "1\n", id="exported"),
@@ -38,10 +41,28 @@ REAL_SHELL = [
     pytest.param("shopt -s nullglob", "echo /nope*", "\n", id="nullglob"),
     pytest.param("pushd /tmp >/dev/null; pushd /etc >/dev/null", "dirs +1", "/tmp\n", id="directory-stack"),
     pytest.param("ulimit -n 123", "ulimit -n", "123\n", id="ulimit"),
-    pytest.param("printf abc > kept; exec 7< kept", "cat <&7", "abc", id="descriptor"),
-    pytest.param("printf abc > gone; exec 7< gone; rm gone", "cat <&7", "abc", id="descriptor-of-deleted-file"),
-    pytest.param("printf abcdef > part; exec 7< part; read -r -n 3 -u 7 x", "cat <&7", "def", id="descriptor-offset"),
-    pytest.param("exec 8>> log; echo one >&8", "echo two >&8; cat log", "one\ntwo\n", id="descriptor-append"),
+    pytest.param("printf abc > kept; exec 7< kept", "cat <&7", "abc", id="descriptor", marks=NEEDS_PROCESSES),
+    pytest.param(
+        "printf abc > gone; exec 7< gone; rm gone",
+        "cat <&7",
+        "abc",
+        id="descriptor-of-deleted-file",
+        marks=NEEDS_PROCESSES,
+    ),
+    pytest.param(
+        "printf abcdef > part; exec 7< part; read -r -n 3 -u 7 x",
+        "cat <&7",
+        "def",
+        id="descriptor-offset",
+        marks=NEEDS_PROCESSES,
+    ),
+    pytest.param(
+        "exec 8>> log; echo one >&8",
+        "echo two >&8; cat log",
+        "one\ntwo\n",
+        id="descriptor-append",
+        marks=NEEDS_PROCESSES,
+    ),
     pytest.param("x=$'\\xff\\xfe'", 'printf %s "$x" | od -An -tx1', " ff fe\n", id="variable-not-utf8"),
     pytest.param("trap '' INT", "trap -p INT", "trap -- '' SIGINT\n", id="ignored-signal"),
     pytest.param("IFS=:", "x=a:b; set -- $x; echo $1", "a\n", id="ifs"),

@@ -11,8 +11,8 @@ import pytest
 from tests.fakes.backend import FakeBackend, fake_image
 from tvsnap.backends.base import Backend
 from tvsnap.backends.local import LocalBackend
-from tvsnap.graph.owners import Owner
 from tvsnap.images import Image
+from tvsnap.owners import Owner
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Target:
         programs: sandboxes run real programs of the terminal image.
         construction: Python source of an expression that makes the backend in another process from `home`, a Path;
             None for a backend that lives in one process only.
+        engine: it needs a Docker Engine.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Target:
     image: Callable[[pytest.FixtureRequest], Image]
     programs: bool = True
     construction: str | None = None
+    engine: bool = False
 
 
 def make_fake(home: Path) -> Backend:
@@ -41,6 +43,12 @@ def make_fake(home: Path) -> Backend:
 
 def make_local(home: Path) -> Backend:
     return LocalBackend(home, claim(home).id)
+
+
+def make_docker(home: Path) -> Backend:
+    from tvsnap.backends.docker import DockerBackend
+
+    return DockerBackend(home, claim(home).id)
 
 
 def claim(home: Path) -> Owner:
@@ -66,6 +74,13 @@ TARGETS = {
             make_local,
             built_terminal_image,
             construction="__import__('tests.conformance.targets').conformance.targets.make_local(home)",
+        ),
+        Target(
+            "docker",
+            make_docker,
+            built_terminal_image,
+            construction="__import__('tests.conformance.targets').conformance.targets.make_docker(home)",
+            engine=True,
         ),
     )
 }

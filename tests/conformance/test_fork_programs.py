@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.conformance.helpers import Lab, commands, eventually, keys, screen, sh, usable
@@ -278,6 +280,11 @@ def test_terminal_contents_survive(lab: Lab, sandbox: Sandbox) -> None:
 
 def test_stopped_job(lab: Lab, sandbox: Sandbox) -> None:
     sh(sandbox, "sleep 1000 & kill -STOP $!; sleep 0.1")
+    if lab.backend.name == "docker":  # its CRIU would wait for ever for a process that is both stopped and frozen
+        with pytest.raises(NotCheckpointable, match=r"stopped jobs .* in a container"):
+            lab.checkpoint(sandbox)
+        usable(sandbox)
+        return
     fork = lab.fork_of(sandbox)
     assert sh(fork, "kill -CONT $!; sleep 0.1; kill $!; wait $! 2> /dev/null; echo $?") == "143\n"
 
@@ -290,9 +297,19 @@ def test_daemon_and_orphans(lab: Lab, sandbox: Sandbox) -> None:
     assert "sleep" not in commands(lab.start())
 
 
+def may_read_limits() -> bool:
+    """Whether root of this machine has CAP_SYS_RESOURCE, which an engine's CRIU needs for processes of other users."""
+    status = Path("/proc/self/status").read_text()
+    return bool(int(status.split("CapEff:")[1].split()[0], 16) >> 24 & 1)
+
+
 def test_processes_of_other_users(lab: Lab, sandbox: Sandbox) -> None:
     sandbox.exec("sleep 1111 > /dev/null 2>&1 &", timeout=5, user="nobody")
     eventually(lambda: "sleep 1111" in commands(sandbox))
+    if lab.backend.name == "docker" and not may_read_limits():
+        with pytest.raises(NotCheckpointable, match="rlimit"):
+            lab.checkpoint(sandbox)
+        return
     fork = lab.fork_of(sandbox)
     assert sh(fork, "stat -c %U /proc/$(pgrep -f 'sleep 1111')") == "nobody\n"
 

@@ -316,7 +316,7 @@ def test_jobs_are_observed(sandbox: Sandbox) -> None:
     settled(sandbox, "sleep 1000")
     assert changed(sandbox, "true") == set()
     assert changed(sandbox, "sleep 0.2; ls") == set()
-    assert changed(sandbox, "kill -STOP $!") >= {"processes"}
+    assert changed(sandbox, "kill -STOP $!; sleep 0.1") >= {"processes"}
     assert changed(sandbox, "kill -CONT $!") >= {"processes"}
     assert "processes" in changed(sandbox, "kill $!; wait $! 2>/dev/null; true")
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import itertools
 import posixpath
 import random
 import socket
+import tarfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from tests.fakes.files import FileTree, join
 from tests.fakes.shell import (
@@ -115,6 +118,7 @@ class FakeBackend:
     """
 
     name = "fake"
+    platform = "fake"
 
     def __init__(
         self,
@@ -402,6 +406,27 @@ class FakeSandbox:
             snapshot = self.backend.keep(self.machine.copy(), self._image)
         duration = self.backend.checkpoint_duration
         return SnapshotInfo(snapshot, captures, size_of(self.machine), duration, duration / 2, jobs)
+
+    @contextlib.contextmanager
+    def archive(self) -> Iterator[IO[bytes]]:
+        self.enter("archive")
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for name, number in sorted(self.machine.files.names.items()):
+                inode = self.machine.files.inodes[number]
+                member = tarfile.TarInfo(f".{name}")
+                member.mode, member.mtime = inode.mode, inode.mtime
+                if inode.kind == "file":
+                    member.size = len(inode.data)
+                elif inode.kind == "symlink":
+                    member.type, member.linkname = tarfile.SYMTYPE, inode.data.decode()
+                elif inode.kind in ("directory", "fifo"):
+                    member.type = tarfile.DIRTYPE if inode.kind == "directory" else tarfile.FIFOTYPE
+                else:
+                    continue
+                tar.addfile(member, io.BytesIO(inode.data) if inode.kind == "file" else None)
+        stream.seek(0)
+        yield stream
 
     def memory(self) -> int:
         self.enter("memory")

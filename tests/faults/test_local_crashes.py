@@ -5,55 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.faults.dying import CALLS, EXPECTED, outputs, program, run_program
 from tvsnap import Cache
 from tvsnap.backends.local import LocalBackend
 from tvsnap.images import Image
 
-REPOSITORY = Path(__file__).parents[2]
-CALLS = ("cd /tmp; echo one > f; x=1", "echo two >> f; x=2; sleep 1000 &", "cat f; echo $x; jobs -r | wc -l", "ls /")
-EXPECTED = ["", "", "one\ntwo\n2\n1\n"]
-
-WORK = """
-import os, signal, sys
-from tvsnap import Cache
-from tvsnap.backends.local import backend, criu, sandbox, storage
-from tvsnap.graph import Graph
-
-def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def before(owner, name, nth=1):
-    wrap(owner, name, nth, True)
-
-def after(owner, name, nth=1):
-    wrap(owner, name, nth, False)
-
-def wrap(owner, name, nth, first):
-    real, count = getattr(owner, name), 0
-    def call(*arguments, **named):
-        nonlocal count
-        count += 1
-        if count == nth and first:
-            die()
-        result = real(*arguments, **named)
-        if count == nth:
-            die()
-        return result
-    setattr(owner, name, call)
-
-{fault}
-with Cache({home!r}, policy="eager") as cache, cache.rollout({image!r}) as rollout:
-    for command in {calls!r}:
-        rollout.call("bash", {{"command": command}})
-print("survived")
-"""
-
+IMPORTS = "from tvsnap.backends.local import backend, criu, sandbox, storage"
 STEPS = {
     "before a sandbox starts": "before(backend.LocalBackend, '_adopt')",
     "after a sandbox started": "after(backend.LocalBackend, '_adopt')",
@@ -80,16 +42,7 @@ def home(tmp_path: Path, terminal_image: Image) -> Path:
 
 
 def work(home: Path, image: Image, fault: str = "") -> subprocess.CompletedProcess[str]:
-    program = WORK.format(fault=fault, home=str(home), image=image.name, calls=CALLS)
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=False
-    )
-
-
-def outputs(cache: Cache, image: Image) -> list[str]:
-    with cache.rollout(image.name) as rollout:
-        return [rollout.call("bash", {"command": command}).output for command in CALLS]
+    return run_program(program(home, image, fault, backend="local", imports=IMPORTS))
 
 
 def loops_of(home: Path) -> list[str]:
@@ -129,7 +82,7 @@ def test_killed_at(step: str, home: Path, terminal_image: Image) -> None:
         assert {snapshot.id for snapshot in cache.graph.snapshots()} == on_disk
         live = {entry.name for entry in os.scandir(cache.backend._live)} - {"template"}  # type: ignore[attr-defined]
         assert live == set()
-        assert not list(os.scandir(cache.backend._temporary))  # type: ignore[attr-defined]
+        assert not list(os.scandir(cache.backend._snapshots.temporary))  # type: ignore[attr-defined]
         assert outputs(cache, terminal_image)[:3] == EXPECTED
         for snapshot in cache.graph.snapshots():
             with cache.materialise(snapshot.state) as sandbox:
@@ -140,16 +93,8 @@ def test_killed_at(step: str, home: Path, terminal_image: Image) -> None:
 def test_interrupted(home: Path, terminal_image: Image) -> None:
     fault = "import threading; threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()"
     slow = ("echo $$ > /tmp/began; sleep 30",)
-    program = WORK.format(fault=fault, home=str(home), image=terminal_image.name, calls=slow)
     began = time.monotonic()
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        timeout=60,
-        check=False,
-    )
+    ended = run_program(program(home, terminal_image, fault, backend="local", imports=IMPORTS, calls=slow))
     assert "KeyboardInterrupt" in ended.stderr
     assert time.monotonic() - began < 15
     assert_nothing_left(home)
@@ -161,7 +106,7 @@ def damage_nothing_but(pattern: str, home: Path, owner: str, change: str) -> int
     """Changes files of all snapshots; returns how many."""
     backend = LocalBackend(home, owner)
     try:
-        paths = list(backend._snapshots.glob(pattern))
+        paths = list(backend._snapshots.path.glob(pattern))
         for path in paths:
             if change == "truncated":
                 os.truncate(path, path.stat().st_size // 2)

@@ -20,7 +20,8 @@ from tvsnap.backends.base import Limits, Observation
 from tvsnap.errors import TvsnapError
 from tvsnap.images import Image
 
-POLICIES = ["eager", "break-even", "never"]
+VARIANTS = [("eager", 0), ("break-even", 0), ("never", 0), ("eager", 4)]
+"""Policies, and how many sandboxes are kept ready."""
 TIMEOUT = 20.0
 SALTS = itertools.count()
 
@@ -85,11 +86,12 @@ def check(fresh: tvsnap.Cache, cached: tvsnap.Cache, image: str | Image, group: 
         same("at once", seen, wanted)
 
 
-@pytest.fixture(params=POLICIES)
+@pytest.fixture(params=VARIANTS, ids=lambda variant: f"{variant[0]}-{variant[1]}" if variant[1] else variant[0])
 def fake_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
+    policy, prefork = request.param
     with (
         tvsnap.Cache(home=tmp_path / "fresh", backend=FakeBackend(), use_cache=False) as fresh,
-        tvsnap.Cache(home=tmp_path / "cached", backend=FakeBackend(), policy=request.param) as cached,
+        tvsnap.Cache(home=tmp_path / "cached", backend=FakeBackend(), policy=policy, prefork=prefork) as cached,
     ):
         yield fresh, cached
 
@@ -100,13 +102,14 @@ def test_on_the_fake_backend(fake_caches: tuple[tvsnap.Cache, tvsnap.Cache], gro
     check(*fake_caches, fake_image(), group)
 
 
-@pytest.fixture(params=POLICIES)
+@pytest.fixture(params=VARIANTS, ids=lambda variant: f"{variant[0]}-{variant[1]}" if variant[1] else variant[0])
 def local_caches(
     request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image
 ) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
+    policy, prefork = request.param
     with (
         tvsnap.Cache(home=tvsnap_home, use_cache=False) as fresh,
-        tvsnap.Cache(home=tvsnap_home, policy=request.param) as cached,
+        tvsnap.Cache(home=tvsnap_home, policy=policy, prefork=prefork) as cached,
     ):
         yield fresh, cached
 

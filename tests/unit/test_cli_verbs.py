@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cache_helpers import BUSY, open_cache
 from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
 from tvsnap.errors import InfrastructureError, NotCheckpointable, NotFound
-from tvsnap.graph import Owner
+from tvsnap.owners import Owner
 
 
 @pytest.fixture
@@ -497,7 +497,7 @@ class TestDemo:
                 raise NotFound(f'image "{name}" not found')
 
         monkeypatch.setattr(context, "open_images", lambda home: Empty())
-        monkeypatch.setattr("cli.image.build", lambda name, home: print(f"built {name} in {home}"))
+        monkeypatch.setattr("cli.image_build.build", lambda name, home: print(f"built {name} in {home}"))
         demo.ensure_image(None, context.messages())
         shown = capsys.readouterr()
         assert shown.out == ""

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graph_helpers import add_root, call
+from tvsnap import owners
 from tvsnap.errors import MachineLacks
-from tvsnap.graph import Graph, Owner, owners
+from tvsnap.graph import Graph
+from tvsnap.owners import Owner
 
 
 @pytest.fixture

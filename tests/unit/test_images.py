@@ -70,12 +70,16 @@ class Recorder:
         self.steps: list[str] = []
         self.lines: list[str] = []
         self.fractions: list[float | None] = []
+        self.notes: list[str] = []
 
     def step(self, index: int, total: int, text: str) -> None:
         self.steps.append(f"{index}/{total} {text}")
 
     def output(self, line: str) -> None:
         self.lines.append(line)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def fraction(self, done: float | None) -> None:
         self.fractions.append(done)
@@ -270,7 +274,7 @@ class TestSpec:
     def test_no_such_source(self, tmp_path: Path) -> None:
         with pytest.raises(ImageNotFound, match=r'"nope" is neither .*terminal.* nor a folder'):
             find_source("nope")
-        with pytest.raises(ImageNotFound, match=r"has no image.yaml"):
+        with pytest.raises(ImageNotFound, match=r"has none of image.yaml"):
             find_source(tmp_path)
 
 

@@ -23,13 +23,13 @@ def test_policies_by_name() -> None:
 
 
 def test_eager_and_never() -> None:
-    assert Eager().should_checkpoint(FREE, Costs())
-    assert not Never().should_checkpoint(Rebuild(False, 9, 1e6, 1e6, volatile=True), Costs())
+    assert Eager().should_checkpoint(FREE, Costs("local"))
+    assert not Never().should_checkpoint(Rebuild(False, 9, 1e6, 1e6, volatile=True), Costs("local"))
 
 
 @pytest.mark.parametrize("from_root", [True, False])
 def test_break_even(from_root: bool) -> None:
-    costs = Costs()
+    costs = Costs("local")
     begin = DEFAULTS["start"] if from_root else DEFAULTS["fork"]
     price = DEFAULTS["checkpoint"] + DEFAULTS["fork"]
     for calls in (1, 10):
@@ -39,26 +39,26 @@ def test_break_even(from_root: bool) -> None:
 
 
 def test_what_was_spent_counts() -> None:
-    assert not BreakEven().should_checkpoint(Rebuild(True, 1, 0.001, spent_s=0.03), Costs())
-    assert BreakEven().should_checkpoint(Rebuild(True, 1, 0.001, spent_s=0.05), Costs())
+    assert not BreakEven().should_checkpoint(Rebuild(True, 1, 0.001, spent_s=0.03), Costs("local"))
+    assert BreakEven().should_checkpoint(Rebuild(True, 1, 0.001, spent_s=0.05), Costs("local"))
 
 
 def test_a_volatile_call_is_snapshotted_at_once() -> None:
-    assert BreakEven().should_checkpoint(Rebuild(True, 1, 0.0, volatile=True), Costs())
-    assert not BreakEven().should_checkpoint(Rebuild(False, 1, 0.0, volatile=True, checkpoint_s=5.0), Costs())
+    assert BreakEven().should_checkpoint(Rebuild(True, 1, 0.0, volatile=True), Costs("local"))
+    assert not BreakEven().should_checkpoint(Rebuild(False, 1, 0.0, volatile=True, checkpoint_s=5.0), Costs("local"))
 
 
 def test_a_sandbox_that_was_dear_to_checkpoint_stays_so() -> None:
-    assert BreakEven().should_checkpoint(Rebuild(False, 1, 1.0), Costs())
-    assert not BreakEven().should_checkpoint(Rebuild(False, 1, 1.0, checkpoint_s=2.0, fork_s=1.5), Costs())
-    assert BreakEven().should_checkpoint(Rebuild(False, 1, 2.1, checkpoint_s=2.0, fork_s=1.5), Costs())
+    assert BreakEven().should_checkpoint(Rebuild(False, 1, 1.0), Costs("local"))
+    assert not BreakEven().should_checkpoint(Rebuild(False, 1, 1.0, checkpoint_s=2.0, fork_s=1.5), Costs("local"))
+    assert BreakEven().should_checkpoint(Rebuild(False, 1, 2.1, checkpoint_s=2.0, fork_s=1.5), Costs("local"))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_never_worse_than_twice_the_best_in_hindsight(seed: int) -> None:
     """One state, rebuilt any number of times: the oracle knows the number beforehand and snapshots at once or never."""
     chance = random.Random(seed)
-    costs = Costs()
+    costs = Costs("local")
     replay_s = chance.uniform(0.0, 0.2)
     rebuilds = chance.randrange(0, 200)
     begin_s = costs.fork_s
@@ -82,7 +82,7 @@ def test_never_worse_than_twice_the_best_in_hindsight(seed: int) -> None:
 
 
 def test_costs_are_medians_of_what_was_measured() -> None:
-    costs = Costs()
+    costs = Costs("local")
     assert (costs.checkpoint_s, costs.fork_s, costs.start_s) == (0.020, 0.020, 0.008)
     for _ in range(ENOUGH - 1):
         costs.add("fork", 0.1)
@@ -98,17 +98,17 @@ def test_costs_are_medians_of_what_was_measured() -> None:
 
 
 def test_costs_are_handed_on_to_other_processes() -> None:
-    first = Costs()
+    first = Costs("local")
     for _ in range(9):
         first.add("checkpoint", 0.05)
     first.add("checkpoint", 1000.0)  # an outlier must not spoil the mean
     kept = first.take_unsaved()
-    assert kept["cost.checkpoint.n"] == 10
+    assert kept["cost.local.checkpoint.n"] == 10
     assert first.take_unsaved() == {}
-    second = Costs(kept)
+    second = Costs("local", kept)
     assert 0.05 <= second.checkpoint_s <= 0.1
     assert second.fork_s == 0.020
-    assert Costs({"cost.fork.n": 2.0, "cost.fork.s": 9.0}).fork_s == 0.020
+    assert Costs("local", {"cost.local.fork.n": 2.0, "cost.local.fork.s": 9.0}).fork_s == 0.020
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.fakes.backend import FakeBackend, Faults, fake_image
 from tests.unit.cache_helpers import eventually, threads
 from tvsnap.backends.base import MIB, Limits, Sandbox
 from tvsnap.errors import InfrastructureError, SandboxDied
-from tvsnap.pool import LiveSandbox, ParkLimits, SandboxPool
+from tvsnap.pool import LiveSandbox, Origin, ParkLimits, SandboxPool
 
 
 class Lab:
@@ -32,6 +32,13 @@ class Lab:
         live = self.open(state)
         self.pool.park(live)
         eventually(lambda: live.memory and live in self.pool._parked)
+        return live
+
+    def ready(self, origin: Origin) -> LiveSandbox:
+        live = self.pool.open_ahead(self.make)
+        assert live is not None
+        live.memory = live.sandbox.memory()
+        assert self.pool.keep_ready(live, origin)
         return live
 
     def alive(self, live: LiveSandbox) -> bool:
@@ -132,6 +139,80 @@ def test_a_claimed_sandbox_is_not_closed(lab: Lab) -> None:
         lab.pool.rest(live)
         waiting.result(5)
     assert not lab.pool.claim(live)
+
+
+def test_ready_ones_are_taken_by_origin_oldest_first(lab: Lab) -> None:
+    image, snapshot = Origin("image", Limits()), Origin("image", Limits(), "snapshot")
+    first, second, other = lab.ready(image), lab.ready(image), lab.ready(snapshot)
+    assert lab.pool.ready_by_origin() == {image: 2, snapshot: 1}
+    assert lab.pool.take("") is None
+    assert lab.pool.take_ready(Origin("image", Limits(memory=MIB))) is None
+    assert lab.pool.take_ready(image) is first
+    assert lab.pool.take_ready(image) is second
+    assert lab.pool.take_ready(image) is None
+    assert lab.pool.take_ready(snapshot) is other
+    assert (lab.pool.live, lab.pool.ready) == (3, 0)
+
+
+def test_ready_ones_beyond_the_plan_are_closed_oldest_first(lab: Lab) -> None:
+    image, snapshot = Origin("image", Limits()), Origin("image", Limits(), "snapshot")
+    first, second, other = lab.ready(image), lab.ready(image), lab.ready(snapshot)
+    lab.pool.keep_ready_at_most({image: 1})
+    eventually(lambda: lab.pool.live == 1)
+    assert not lab.alive(first)
+    assert not lab.alive(other)
+    assert lab.pool.take_ready(image) is second
+
+
+def test_nothing_is_made_ahead_without_room_to_spare(lab: Lab) -> None:
+    used = [lab.open() for _ in range(4)]
+    assert lab.pool.open_ahead(lab.make) is None
+    with threads(1) as pool:
+        waiting = pool.submit(lab.open)
+        eventually(lambda: len(lab.pool._queue) == 1)
+        assert lab.pool.open_ahead(lab.make) is None
+        lab.pool.discard(used[0])
+        waiting.result(5)
+    lab.pool.close()
+    assert lab.pool.open_ahead(lab.make) is None
+
+
+def test_parked_ones_make_room_before_ready_ones_and_those_before_resting_ones(lab: Lab) -> None:
+    resting, parked = lab.open(), lab.parked("p")
+    ready = lab.ready(Origin("image", Limits()))
+    lab.pool.rest(resting)
+    lab.open()
+    gone = []
+    for _ in range(3):
+        lab.open()
+        gone.append([lab.alive(live) for live in (parked, ready, resting)])
+    assert gone == [[False, True, True], [False, False, True], [False, False, False]]
+
+
+def test_what_is_ready_has_its_part_of_the_memory_first() -> None:
+    lab = Lab(max_sandboxes=10, park=ParkLimits(memory=11 * MIB))
+    parked = [lab.parked(state) for state in "ab"]
+    origin = Origin("image", Limits())
+    ready = lab.ready(origin)
+    eventually(lambda: not lab.alive(parked[0]))
+    assert lab.alive(parked[1])
+    another = lab.ready(origin)
+    eventually(lambda: not lab.alive(parked[1]))
+    one_more = lab.open()
+    one_more.memory = 5 * MIB
+    assert not lab.pool.keep_ready(one_more, origin)
+    assert not lab.pool.keep_ready(one_more, origin)
+    assert lab.pool.take_ready(origin) is ready
+    assert lab.pool.take_ready(origin) is another
+    lab.pool.close()
+
+
+def test_one_that_is_discarded_while_ready_is_not_taken(lab: Lab) -> None:
+    origin = Origin("image", Limits())
+    live = lab.ready(origin)
+    lab.pool.discard(live)
+    assert lab.pool.take_ready(origin) is None
+    assert not lab.pool.keep_ready(live, origin)
 
 
 def test_who_waits_is_served_in_order(lab: Lab) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox
-from tests.unit.cache_helpers import BUSY, FakeImages
+from tests.unit.cache_helpers import BUSY, FakeImages, eventually
 from tvsnap.cache import Cache
 from tvsnap.calls import ToolCall
 from tvsnap.errors import InfrastructureError
+from tvsnap.pool import ParkLimits
 from tvsnap.replay import CallRecord, Latency, Replay, ReplayOptions, ReplayReport, RolloutRun
 from tvsnap.rollout_files import PlannedCall, PlannedRollout
 
@@ -85,6 +86,17 @@ def test_calls_are_counted_by_where_they_came_from(cache: Cache) -> None:
     assert data["hit_rate"] == pytest.approx(0.4)
     again = replay(cache, rollouts).data()
     assert (again["hits"], again["executed"], again["hit_rate"]) == (5, 0, 1.0)
+
+
+def test_the_report_tells_how_sandboxes_were_had(tmp_path: Path, backend: FakeBackend) -> None:
+    with Cache(tmp_path, backend=backend, images=FakeImages(), prefork=4, park=ParkLimits(count=0)) as cache:
+        replay(cache, [planned(name, f"echo {name}") for name in "abcd"])
+        eventually(lambda: cache.pool.ready)
+        data = replay(cache, [planned("e", "echo e")]).data()
+    assert sum(data["arrivals"].values()) == data["executed"] + 4
+    assert data["arrivals"]["ready"] == data["preforks_used"] > 0
+    assert data["preforks"] >= data["preforks_used"] + data["preforks_wasted"]
+    assert data["prefork_time_s"] > 0
 
 
 def test_outputs_follow_the_files_and_not_the_clock(cache: Cache, backend: FakeBackend) -> None:

@@ -1,0 +1,146 @@
+"""The example tasks from end to end, on each backend: built from their folders, run, and graded in forks of states."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import docker.errors
+import pytest
+
+from examples import harness
+from tvsnap import Cache
+from tvsnap.backends.base import Limits, Sandbox
+from tvsnap.backends.local import LocalBackend
+from tvsnap.engine import Engine
+from tvsnap.images import Image
+from tvsnap.owners import Owner
+
+BASE = "tvsnap-examples:bookworm"
+TASKS = ("broken-makefile", "failing-test", "git-conflict", "log-analysis", "port-service")
+NO_PROCESSES = "local, no processes"  # its snapshots hold none: such states are rebuilt by replay
+BACKENDS = ("local", NO_PROCESSES, "docker")
+
+OpenCache = Callable[[], AbstractContextManager[Cache]]
+
+
+@pytest.fixture(scope="module")
+def base(docker_engine: str, tvsnap_home: Path, terminal_image: Image) -> Iterator[None]:
+    """The image that the Dockerfiles start from, in the engine: the files of the terminal image."""
+    engine = Engine()
+    try:
+        engine.do("looking for an image", engine.api.inspect_image, BASE)
+        yield
+    except docker.errors.NotFound:
+        owner = Owner(tvsnap_home)
+        backend = LocalBackend(tvsnap_home, owner.id)
+        try:
+            with backend.start(terminal_image, Limits()).archive() as tar:
+                repository, _, tag = BASE.partition(":")
+                engine.api.import_image_from_stream(tar, repository, tag)
+        finally:
+            backend.close()
+            owner.close()
+        yield
+        engine.api.remove_image(BASE, force=True)
+    finally:
+        engine.close()
+
+
+@pytest.fixture(scope="module")
+def tasks(base: None, tvsnap_home: Path) -> list[harness.Task]:
+    """The tasks, their images built from their folders."""
+    return harness.build_tasks(tvsnap_home, [harness.EXAMPLES / "tasks" / name for name in TASKS])
+
+
+@pytest.fixture(params=BACKENDS)
+def open_cache(request: pytest.FixtureRequest, tvsnap_home: Path, monkeypatch: pytest.MonkeyPatch) -> OpenCache:
+    """Opens a cache on the backend under test."""
+    if request.param == NO_PROCESSES:
+        monkeypatch.setenv("TVSNAP_CRIU", "/nowhere")
+        monkeypatch.setenv("TVSNAP_WITHOUT_CRIU", "1")
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")
+
+    @contextmanager
+    def opened() -> Iterator[Cache]:
+        with Cache(tvsnap_home, backend=request.param.partition(",")[0]) as cache:
+            assert cache.backend.captures.processes is (request.param != NO_PROCESSES)
+            yield cache
+
+    return opened
+
+
+@pytest.fixture
+def salt(request: pytest.FixtureRequest) -> str:
+    return f"{request.node.name}-{time.time_ns()}"
+
+
+def test_every_task_has_right_and_wrong_rollouts() -> None:
+    assert sorted(harness.task_names()) == sorted(TASKS)
+    for name in TASKS:
+        rewards = [planned.extra["reward"] for planned in harness.rollouts_of(harness.EXAMPLES / "tasks" / name)]
+        assert rewards.count(1) >= 3, f"{name}: its solution, and two other ways"
+        assert rewards.count(0) >= 4, f"{name}: nothing done, and three wrong ways"
+
+
+def test_rewards_in_forks_and_a_second_epoch_of_hits(
+    open_cache: OpenCache, tasks: list[harness.Task], salt: str
+) -> None:
+    with open_cache() as cache:
+        reports = list(harness.run_epochs(cache, tasks, epochs=2, parallel=4, salt=salt))
+    assert [harness.line(report) for report in reports if not report.as_expected] == []
+    first, second = reports[: len(reports) // 2], reports[len(reports) // 2 :]
+    assert [report.grades[-1].reward for report in first] == [report.grades[-1].reward for report in second]
+    assert [harness.line(report) for report in second if report.hits != report.calls] == []
+    calls = sum(report.calls for report in first)
+    assert sum(report.hits + report.coalesced for report in first) > calls / 4, "rollouts share what they begin with"
+    graded_twice = [report for report in first if len(report.grades) > 1]
+    assert {report.task for report in graded_twice} == set(TASKS)
+
+
+def test_a_service_answers_in_a_fork_and_its_rollout_goes_on(
+    open_cache: OpenCache, tasks: list[harness.Task], salt: str
+) -> None:
+    task = next(task for task in tasks if task.name == "port-service")
+    planned = next(planned for planned in harness.rollouts_of(task.folder) if planned.rollout == "mends-all")
+    ask = planned.calls[-1].call
+    with open_cache() as cache, cache.rollout(task.image, task.name, salt=salt) as rollout:
+        for step in planned.calls:
+            last = rollout.call(step.call.name, step.call.arguments)
+        assert '{"total": 6386}' in last.output
+        with cache.materialise(rollout.state) as fork:
+            (server,) = servers(fork)
+            assert asked(fork, ask.arguments["command"]) == last.output
+            fork.exec(f"kill {server} && while [ -e /proc/{server} ]; do :; done", timeout=10)
+            assert servers(fork) == []
+            assert "refused" in asked(fork, ask.arguments["command"])
+        again = rollout.call("exec", {"command": f"{ask.arguments['command']}\n# once more"})
+        assert (again.source, again.output) == ("executed", last.output)
+        assert harness.grade(cache, task, rollout.state)[0] == 1
+
+
+def servers(sandbox: Sandbox) -> list[int]:
+    """Returns the processes of the service."""
+    return [process.pid for process in sandbox.processes() if process.command == "python3 inventory.py"]
+
+
+def asked(sandbox: Sandbox, command: str) -> str:
+    return sandbox.exec(command, timeout=30).output.decode()
+
+
+def test_the_harness_as_people_start_it(tasks: list[harness.Task], tvsnap_home: Path, salt: str) -> None:
+    command = [sys.executable, str(harness.EXAMPLES / "harness.py"), "--home", str(tvsnap_home), "--salt", salt]
+    command += ["--task", "log-analysis", "--epochs", "2"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ)
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    data = json.loads(subprocess.run([*command, "--json"], check=True, stdout=subprocess.PIPE, timeout=120).stdout)
+    assert {entry["rollout"]: entry["reward"] for entry in data}["with-python"] == 1
+    assert all(entry["hits"] == entry["calls"] for entry in data), "all is known from the run before"

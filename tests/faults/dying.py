@@ -1,0 +1,84 @@
+"""A process that makes calls and dies at a chosen step of its work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tvsnap import Cache
+from tvsnap.images import Image
+
+REPOSITORY = Path(__file__).parents[2]
+CALLS = ("cd /tmp; echo one > f; x=1", "echo two >> f; x=2; sleep 1000 &", "cat f; echo $x; jobs -r | wc -l", "ls /")
+EXPECTED = ["", "", "one\ntwo\n2\n1\n"]
+
+WORK = """
+import os, signal, sys
+from tvsnap import Cache
+{imports}
+from tvsnap.graph import Graph
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def before(owner, name, nth=1):
+    wrap(owner, name, nth, True)
+
+def after(owner, name, nth=1):
+    wrap(owner, name, nth, False)
+
+def wrap(owner, name, nth, first):
+    real, count = getattr(owner, name), 0
+    def call(*arguments, **named):
+        nonlocal count
+        count += 1
+        if count == nth and first:
+            die()
+        result = real(*arguments, **named)
+        if count == nth:
+            die()
+        return result
+    setattr(owner, name, call)
+
+{fault}
+with Cache({home!r}, policy="eager", backend={backend!r}) as cache, cache.rollout({image!r}) as rollout:
+    for command in {calls!r}:
+        rollout.call("bash", {{"command": command}})
+print("survived")
+"""
+
+
+def program(
+    home: Path, image: Image, fault: str = "", *, backend: str, imports: str, calls: tuple[str, ...] = CALLS
+) -> str:
+    """Returns the program's text.
+
+    Args:
+        home: the data directory.
+        image: what its rollout starts from.
+        fault: what kills it: `before(OWNER, NAME, NTH)` or `after(...)` a call of a method.
+        backend: the backend's name.
+        imports: what `fault` speaks of.
+        calls: commands that it runs.
+    """
+    return WORK.format(fault=fault, home=str(home), image=image.name, calls=calls, backend=backend, imports=imports)
+
+
+def run_program(text: str) -> subprocess.CompletedProcess[str]:
+    """Runs it to whatever end it comes to."""
+    return subprocess.run(
+        [sys.executable, "-c", text],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        timeout=120,
+        check=False,
+    )
+
+
+def outputs(cache: Cache, image: Image) -> list[str]:
+    """Makes the same calls in a cache; returns what they print."""
+    with cache.rollout(image.name) as rollout:
+        return [rollout.call("bash", {"command": command}).output for command in CALLS]

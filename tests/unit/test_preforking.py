@@ -1,0 +1,421 @@
+"""Sandboxes made ahead of time: which, for whom, and when they give way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.backend import FakeBackend, FakeSandbox
+from tests.unit.cache_helpers import (
+    IMAGE,
+    backend_of,
+    bash,
+    eventually,
+    open_cache,
+    run,
+    settle,
+    sources,
+    threads,
+)
+from tvsnap import preforking
+from tvsnap.backends.base import MIB, Observation
+from tvsnap.cache import Cache, Rollout
+from tvsnap.errors import InfrastructureError, SandboxDied, SnapshotUnusable, UsageError
+from tvsnap.policy import prefork
+from tvsnap.pool import ParkLimits
+
+NOTHING_PARKED = ParkLimits(count=0)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    with open_cache(tmp_path, prefork=4, park=NOTHING_PARKED) as cache:
+        yield cache
+    assert backend_of(cache).live == {}
+
+
+def ready(cache: Cache, count: int) -> None:
+    """Waits until so many sandboxes are ready."""
+    eventually(lambda: cache.pool.ready == count)
+
+
+def stays(cache: Cache, count: int) -> None:
+    """Asserts that so many sandboxes stay ready for longer than the worker sleeps."""
+    time.sleep(1.5 * preforking.LOOK_AGAIN)
+    assert cache.pool.ready == count
+
+
+def different(cache: Cache, *names: str) -> list[Rollout]:
+    """Begins rollouts side by side and makes a call of its own in each; closes them."""
+    rollouts = [cache.rollout("terminal") for _ in names]
+    for rollout, name in zip(rollouts, names, strict=True):
+        bash(rollout, f"echo {name}")
+    for rollout in rollouts:
+        rollout.close()
+    return rollouts
+
+
+def make_hot(cache: Cache, *commands: str) -> str:
+    """Leads to a state that then is needed twice; returns it. The root's sandbox is one made ahead of time."""
+    with cache.rollout("terminal") as rollout:
+        if cache._preforker.wants(rollout._place.source(None)):
+            ready(cache, 1)
+        for command in commands:
+            bash(rollout, command)
+        state = rollout.state
+        settle(rollout)
+    for number in range(2):
+        run(cache, *commands, f"echo {number}")
+    return state
+
+
+def test_a_rollout_that_begins_where_nothing_is_known_finds_a_sandbox_ready(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        ready(cache, 1)
+        assert bash(rollout, "echo x").output == "x\n"
+        assert cache.stats().arrivals == {"parked": 0, "ready": 1, "forked": 0, "started": 0, "replayed": 0}
+    stats = cache.stats()
+    assert (stats.starts, stats.preforks, stats.preforks_used, stats.preforks_wasted) == (0, 1, 1, 0)
+    assert stats.prefork_time_s > 0
+    assert cache.graph.counters()["arrivals.ready"] == 1
+    stays(cache, 0)  # one arrival is no pattern
+
+
+def test_after_a_burst_as_many_are_ready_again_and_start_at_once(tmp_path: Path) -> None:
+    with open_cache(tmp_path, prefork=8, park=NOTHING_PARKED) as cache:
+        different(cache, *"abcdefgh")
+        ready(cache, 8)
+        starts = cache.stats().starts
+        different(cache, *"ijklmnop")
+        assert cache.stats().starts == starts
+        ready(cache, 8)
+        assert cache.stats().preforks_wasted == 0
+    assert backend_of(cache).live == {}
+
+
+def test_salts_share_what_is_started_ahead(cache: Cache) -> None:
+    first = cache.rollout("terminal", salt="one")
+    ready(cache, 1)
+    other = cache.rollout("terminal", salt="two")
+    ready(cache, 2)
+    bash(other, "echo x > f")
+    bash(first, "echo x > f")
+    assert cache.stats().arrivals["ready"] == 2
+    assert other.state != first.state
+    assert run(cache, "echo x > f", "cat f", salt="two")[1].output == "x\n"
+
+
+def test_a_hot_state_is_forked_ahead(cache: Cache) -> None:
+    state = make_hot(cache, "echo 1 > f", "x=2")
+    snapshot = cache.graph.snapshot(state, "fake")
+    assert snapshot is not None
+    ready(cache, 2)
+    before = cache.stats()
+    result = run(cache, "echo 1 > f", "x=2", "cat f; echo $x")[-1]
+    assert (result.source, result.output) == ("executed", "1\n2\n")
+    stats = cache.stats()
+    assert (stats.forks, stats.arrivals["ready"]) == (before.forks, before.arrivals["ready"] + 1)
+    cache.graph.flush()
+    after = cache.graph.snapshot(state, "fake")
+    assert after is not None
+    assert after.forks == 3  # that it was forked ahead counts once it is used
+
+
+def test_one_that_was_taken_is_replaced_at_once(cache: Cache) -> None:
+    make_hot(cache, "echo 1 > f")
+    ready(cache, 2)
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        bash(rollout, "echo another")
+        eventually(lambda: cache.pool.ready == 3, timeout=0.8 * preforking.LOOK_AGAIN)
+
+
+def test_a_replay_begins_in_one_that_is_ready(tmp_path: Path) -> None:
+    with open_cache(tmp_path, prefork=2, policy="never", park=NOTHING_PARKED) as cache:
+        make_hot(cache, "echo 1 > f", "echo 2 >> f")
+        ready(cache, 2)
+        starts = cache.stats().starts
+        assert run(cache, "echo 1 > f", "echo 2 >> f", "cat f")[-1].output == "1\n2\n"
+        stats = cache.stats()
+        assert (stats.starts, stats.arrivals["replayed"]) == (starts, 3)
+
+
+def test_what_is_parked_goes_first(tmp_path: Path) -> None:
+    with open_cache(tmp_path, prefork=2) as cache:
+        state = make_hot(cache, "echo 1 > f")
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo 1 > f")
+            eventually(lambda: cache.pool._by_state.get(state))
+            used = cache.stats().preforks_used
+            bash(rollout, "echo more")
+            assert cache.stats().preforks_used == used
+
+
+def test_nothing_is_made_ahead_unless_asked_for_where_forks_are_quick(tmp_path: Path) -> None:
+    with open_cache(tmp_path, park=NOTHING_PARKED) as cache:
+        make_hot(cache, "echo 1 > f")
+        different(cache, *"abc")
+        assert cache._preforker._workers == []
+        assert cache.stats().preforks == 0
+
+
+def test_a_few_are_made_ahead_where_they_are_slow(tmp_path: Path) -> None:
+    backend = FakeBackend(delays={"start": preforking.SLOW})
+    with open_cache(tmp_path, backend, park=NOTHING_PARKED, policy="never") as cache:
+        different(cache, *"abcdef")  # by now it is known what a start takes
+        different(cache, *"ghijkl")
+        ready(cache, preforking.USUAL)
+
+
+def test_without_the_cache_nothing_is_made_ahead(tmp_path: Path) -> None:
+    with open_cache(tmp_path, prefork=4, use_cache=False) as cache:
+        different(cache, *"abcd")
+        assert cache.stats().preforks == 0
+
+
+def test_less_than_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="prefork must be at least 0, not -1"):
+        open_cache(tmp_path, prefork=-1)
+    with open_cache(tmp_path, prefork=0):
+        pass
+
+
+def test_states_with_programs_are_not_forked_ahead(cache: Cache) -> None:
+    make_hot(cache, "sleep 1000 &", "x=1")
+    stays(cache, 0)
+
+
+def test_a_sandbox_that_turns_out_to_run_programs_is_not_kept(tmp_path: Path) -> None:
+    class Busy(FakeBackend):
+        def start(self, *arguments: object) -> FakeSandbox:
+            sandbox = super().start(*arguments)  # type: ignore[arg-type]
+            sandbox.run("sleep 1000 &", timeout=5)
+            return sandbox
+
+    with open_cache(tmp_path, Busy(), prefork=4, park=NOTHING_PARKED) as cache:
+        different(cache, *"abcd")
+        eventually(lambda: cache.stats().preforks)
+        stays(cache, 0)
+        assert cache.stats().preforks <= preforking.WORKERS
+
+
+def test_one_that_changed_while_it_waited_is_not_used(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        ready(cache, 1)
+        (live,) = cache.pool._ready
+        live.sandbox.write_file("/work/oops", b"")
+        assert bash(rollout, "ls").output == ""
+        assert cache.stats().arrivals["started"] == 1
+        eventually(lambda: cache.stats().preforks_wasted == 1)
+
+
+def test_after_one_that_changed_the_next_is_used(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout, cache.rollout("terminal", salt="other"):
+        ready(cache, 2)
+        live = next(iter(cache.pool._ready))
+        live.sandbox.write_file("/work/oops", b"")
+        assert bash(rollout, "ls").output == ""
+        assert cache.stats().arrivals["ready"] == 1
+
+
+def test_those_that_die_are_made_again(cache: Cache) -> None:
+    rollouts = [cache.rollout("terminal", salt=str(number)) for number in range(4)]
+    ready(cache, 4)
+    for live in list(cache.pool._ready):
+        live.sandbox.close()  # as when the engine is started anew
+    for rollout in rollouts:
+        bash(rollout, "echo x")
+    ready(cache, 4)
+    assert backend_of(cache).live.keys() >= {live.sandbox.id for live in cache.pool._ready}
+
+
+def test_one_that_died_while_it_waited_is_not_used(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        ready(cache, 1)
+        (live,) = cache.pool._ready
+        live.sandbox.close()
+        assert bash(rollout, "echo x").output == "x\n"
+        assert cache.stats().arrivals["started"] == 1
+
+
+def test_those_that_never_stay_as_they_were_are_given_up(tmp_path: Path) -> None:
+    class Restless(FakeSandbox):
+        def observe(self) -> Observation:
+            looks = super().observe()
+            return Observation(looks.files, looks.processes, f"{time.perf_counter()}")
+
+    class RestlessBackend(FakeBackend):
+        def admit(self, *arguments: object) -> FakeSandbox:
+            sandbox = super().admit(*arguments)  # type: ignore[arg-type]
+            sandbox.__class__ = Restless
+            return sandbox
+
+    with open_cache(tmp_path, RestlessBackend(), prefork=2, park=NOTHING_PARKED, policy="never") as cache:
+        for salt in range(2 * preforking.MISTAKES):
+            run(cache, "echo x", salt=str(salt))
+            time.sleep(0.02)
+        stays(cache, 0)
+        made = cache.stats().preforks
+        for salt in range(10, 14):
+            run(cache, "echo x", salt=str(salt))
+        stays(cache, 0)
+        assert (cache.stats().preforks, cache.stats().preforks_used) == (made, 0)
+
+
+def test_a_snapshot_that_goes_takes_its_forks_along(cache: Cache) -> None:
+    state = make_hot(cache, "echo 1 > f")
+    ready(cache, 2)
+    snapshot = cache.graph.snapshot(state, "fake")
+    assert snapshot is not None
+    cache._rebuilder.drop(snapshot)
+    ready(cache, 0)
+    assert run(cache, "echo 1 > f", "cat f")[-1].output == "1\n"
+
+
+def test_forks_of_a_forgotten_state_are_not_used_for_its_namesake(cache: Cache) -> None:
+    state = make_hot(cache, "echo $RANDOM > f")
+    ready(cache, 2)
+    cache.graph.forget(state)
+    with cache.rollout("terminal") as rollout:
+        assert bash(rollout, "echo $RANDOM > f").source == "executed"
+        assert rollout.state == state
+        now = bash(rollout, "cat f").output
+    looked = run(cache, "echo $RANDOM > f", "echo; cat f")
+    assert sources(looked) == ["hit", "executed"]
+    assert looked[1].output == f"\n{now}"
+
+
+def test_a_snapshot_that_is_gone_from_the_disk_is_no_error(cache: Cache) -> None:
+    backend = backend_of(cache)
+    backend.faults.fail("fork", SnapshotUnusable("gone"), times=preforking.WORKERS, after=2)
+    make_hot(cache, "echo 1 > f")
+    stays(cache, 0)
+    assert cache.stats().preforks == 1  # at the root
+    assert run(cache, "echo 1 > f", "cat f")[-1].output == "1\n"
+
+
+def test_failures_are_not_repeated_in_haste(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, prefork=4, park=NOTHING_PARKED, policy="never") as cache:
+        different(cache, *"ab")
+        ready(cache, 2)
+        backend.faults.fail("start", InfrastructureError("the engine is gone"), times=preforking.WORKERS + 1)
+        attempts = backend.counts["start"]
+        bash(cache.rollout("terminal"), "echo c")
+        eventually(lambda: backend.counts["start"] > attempts)
+        time.sleep(0.7)
+        assert backend.counts["start"] <= attempts + preforking.WORKERS
+        assert cache.pool.ready == 1
+        eventually(lambda: cache.pool.ready == 3)  # it tries again
+
+
+def test_one_that_dies_while_it_is_looked_at_is_no_error(cache: Cache) -> None:
+    backend_of(cache).faults.fail("memory", SandboxDied("killed"))
+    with cache.rollout("terminal"):
+        ready(cache, 1)
+
+
+def test_memory_is_a_limit(tmp_path: Path) -> None:
+    park = ParkLimits(memory=11 * MIB)  # a fake sandbox weighs 5 MiB
+    with open_cache(tmp_path, prefork=4, park=park, policy="never") as cache:
+        different(cache, *"abcd")
+        eventually(lambda: cache.pool.ready == 2 and cache.pool.live == 2)
+        made = cache.stats().preforks
+        time.sleep(0.7)
+        assert cache.pool.ready == 2
+        assert cache.stats().preforks <= made + preforking.WORKERS, "it tried again at once"
+        assert cache.pool.parked == 0  # what is ready has its part first
+
+
+def test_a_full_pool_has_no_room_for_them_and_they_make_room(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, prefork=4, max_sandboxes=4, park=NOTHING_PARKED) as cache:
+        different(cache, *"abcd")
+        ready(cache, 4)
+        used = [cache.rollout("terminal") for _ in range(4)]
+        for number, rollout in enumerate(used):
+            bash(rollout, f"x={number}")
+            assert len(backend.live) <= 4
+        assert cache.pool.ready == 0
+        stays(cache, 0)
+        used[0].sandbox()  # nobody is kept from working
+        for rollout in used:
+            rollout.close()
+        eventually(lambda: cache.pool.ready > 0)
+
+
+def test_who_waits_for_room_goes_first(tmp_path: Path) -> None:
+    making, go = threading.Event(), threading.Event()
+
+    def hold(sandbox: FakeSandbox | None, subject: str) -> None:
+        if threading.current_thread().name.startswith("tvsnap-prefork"):
+            making.set()
+            assert go.wait(10)
+
+    backend = FakeBackend(hooks={"start": hold})
+    with open_cache(tmp_path, backend, prefork=1, max_sandboxes=1, park=NOTHING_PARKED) as cache, threads(1) as pool:
+        rollout = cache.rollout("terminal")
+        assert making.wait(5)
+        waiting = pool.submit(bash, rollout, "echo x")
+        eventually(lambda: cache.pool._queue)
+        go.set()
+        assert waiting.result(5).output == "x\n"
+        assert cache.stats().preforks_used == 0
+        assert len(backend.live) == 1
+
+
+def test_closing_waits_for_the_one_that_is_being_made(tmp_path: Path) -> None:
+    making, go = threading.Event(), threading.Event()
+
+    def hold(sandbox: FakeSandbox | None, subject: str) -> None:
+        making.set()
+        assert go.wait(10)
+
+    backend = FakeBackend(hooks={"start": hold})
+    cache = open_cache(tmp_path, backend, prefork=2)
+    cache.rollout("terminal")
+    assert making.wait(5)
+    with threads(1) as pool:
+        closing = pool.submit(cache.close)
+        time.sleep(0.05)
+        assert not closing.done()
+        go.set()
+        closing.result(5)
+    assert backend.live == {}
+    assert backend.counts["start"] == 1
+    assert not any(worker.is_alive() for worker in cache._preforker._workers)
+
+
+def test_demand_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_cache(tmp_path, prefork=4, park=NOTHING_PARKED) as cache:
+        different(cache, *"abcd")
+        ready(cache, 4)
+        for name, seconds in (("HOLD", 0.0), ("HALF_LIFE", 0.1), ("LIFETIME", 0.6)):
+            monkeypatch.setattr(prefork, name, seconds)
+        ready(cache, 0)
+        assert cache.stats().preforks_wasted == 4
+
+
+def test_many_rollouts_at_once_see_what_they_would_see(tmp_path: Path) -> None:
+    with open_cache(tmp_path, prefork=6) as cache, threads(8) as pool:
+
+        def roll(number: int) -> list[str]:
+            commands = ["echo 1 > f", f"echo {number % 3} >> f", f"x={number % 5}", "cat f; echo $x"]
+            return [result.output for result in run(cache, *commands, salt=str(number % 2))]
+
+        found = list(pool.map(roll, range(120)))
+        assert cache.stats().preforks > 0
+    for number, outputs in enumerate(found):
+        assert outputs == ["", "", "", f"1\n{number % 3}\n{number % 5}\n"]
+    assert backend_of(cache).live == {}
+
+
+def test_the_image_is_part_of_what_is_made_ahead(cache: Cache) -> None:
+    with cache.rollout("terminal"):
+        ready(cache, 1)
+        (origin,) = cache.pool._ready.values()
+        assert (origin.image, origin.limits, origin.snapshot) == (IMAGE.digest, cache.limits_for(IMAGE), "")

@@ -1,0 +1,336 @@
+"""Folders of benchmark tasks: what is taken over from them, what is named as unsupported, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tvsnap.images import ImageNotFound, ImageSpecError, find_source
+from tvsnap.images.detect import load_source
+from tvsnap.images.image import ImageLimits, Timeouts
+from tvsnap.images.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
+
+CHECKOUT = Path(__file__).parents[2]
+MIB = 1024 * 1024
+
+TASK = """
+instruction: Mend it.
+difficulty: easy
+parser_name: pytest
+max_agent_timeout_sec: 900.0
+max_test_timeout_sec: 180
+run_tests_in_same_shell: false
+"""
+
+CLIENT = """
+services:
+  client:
+    build:
+      dockerfile: Dockerfile
+    image: ${T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME}
+    container_name: ${T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME}
+    command: [ "sh", "-c", "sleep infinity" ]
+    environment:
+      - TEST_DIR=${T_BENCH_TEST_DIR}
+    volumes:
+      - ${T_BENCH_TASK_LOGS_PATH}:${T_BENCH_CONTAINER_LOGS_PATH}
+      - ${T_BENCH_TASK_AGENT_LOGS_PATH}:${T_BENCH_CONTAINER_AGENT_LOGS_PATH}
+"""
+
+
+def make(folder: Path, **files: str) -> Path:
+    """Writes files; `__` in a name stands for `/`, and a last `_x` for `.x`."""
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def terminal_bench(folder: Path, compose: str = CLIENT, task: str = TASK, **files: str) -> ImageSpec:
+    make(folder, **{"task.yaml": task, "Dockerfile": "FROM base\n", "docker-compose.yaml": compose, **files})
+    return load_source(folder)
+
+
+def service(folder: Path, text: str, **files: str) -> ImageSpec:
+    """A task with a service of which only these lines are special."""
+    lines = "".join(f"    {line}\n" for line in text.strip().splitlines())
+    return terminal_bench(folder, f"services:\n  client:\n    build: .\n{lines}", **files)
+
+
+class TestTerminalBench:
+    """task.yaml, Dockerfile, docker-compose.yaml."""
+
+    def test_a_usual_task(self, tmp_path: Path) -> None:
+        folder = tmp_path / "Fix_The Permissions!"
+        spec = terminal_bench(folder)
+        assert spec.name == "fix_the-permissions"
+        assert spec.environment == "terminal"
+        assert spec.base == DockerfileBase(folder / "Dockerfile", folder / ".")
+        assert spec.env == {"TEST_DIR": "/tests"}
+        assert spec.directories == ("/logs", "/agent-logs")
+        assert spec.timeouts == Timeouts(agent=900.0, verifier=180.0)
+        assert (spec.user, spec.workdir, spec.limits) == (None, None, ImageLimits())
+        assert spec.notes == ()
+
+    def test_without_a_compose_file(self, tmp_path: Path) -> None:
+        make(tmp_path, **{"task.yaml": "instruction: x\n", "Dockerfile": "FROM base\n"})
+        spec = load_source(tmp_path)
+        assert spec.base == DockerfileBase(tmp_path / "Dockerfile", tmp_path)
+        assert spec.timeouts == Timeouts()
+
+    def test_what_a_service_says(self, tmp_path: Path) -> None:
+        spec = terminal_bench(
+            tmp_path,
+            """
+            services:
+              main:
+                build:
+                  context: app
+                  args: {VERSION: 3.11, FLAG: true}
+                  target: run
+                environment: {A: "1", N: 2, EMPTY: "", YES: yes}
+                env_file: [app/more.env]
+                user: agent
+                working_dir: /app/src
+                hostname: box
+                mem_limit: 2g
+                cpus: "1.5"
+                pids_limit: 300
+                restart: "no"
+                tty: true
+                network_mode: none
+            """,
+            **{"app/Dockerfile": "FROM base", "app/more.env": "# more\nB='two words'\nexport C=3 # three\nA=other\n"},
+        )
+        assert spec.base == DockerfileBase(
+            tmp_path / "app/Dockerfile", tmp_path / "app", {"VERSION": "3.11", "FLAG": "true"}, "run"
+        )
+        assert spec.env == {"A": "1", "N": "2", "EMPTY": "", "YES": "yes", "B": "two words", "C": "3"}
+        assert (spec.user, spec.workdir, spec.hostname) == ("agent", "/app/src", "box")
+        assert spec.limits == ImageLimits(memory=2048 * MIB, processes=300, cpus=1.5)
+        assert spec.notes == ()
+
+    def test_limits_of_deploy(self, tmp_path: Path) -> None:
+        text = """
+deploy:
+  resources:
+    limits: {cpus: '0.50', memory: 512M, pids: 64}
+    reservations: {memory: 1G, devices: [{capabilities: [gpu]}]}
+mem_limit: 1g
+"""
+        spec = service(tmp_path, text)
+        assert spec.limits == ImageLimits(memory=512 * MIB, processes=64, cpus=0.5)
+        assert [note.split(":")[0] for note in spec.notes] == ["deploy.resources.reservations.devices"]
+
+    def test_a_prebuilt_image(self, tmp_path: Path) -> None:
+        spec = terminal_bench(tmp_path, "services: {client: {image: 'ghcr.io/some/task:1'}}")
+        assert spec.base == DockerImageBase("ghcr.io/some/task:1")
+
+    @pytest.mark.parametrize(
+        ("text", "note"),
+        [
+            ("ports: ['80:80']", "ports: nothing outside a sandbox reaches its ports"),
+            ("networks: [inner]", "networks: a sandbox has no network but loopback"),
+            ("network_mode: host", "network_mode host: a sandbox has no network but loopback"),
+            ("privileged: true", "privileged: not granted: mounts, kernel settings and the like fail"),
+            ("cap_add: [NET_ADMIN]", "cap_add: not granted: what needs these rights fails"),
+            ("gpus: all", "gpus: no GPU in a sandbox: what needs one fails"),
+            ("healthcheck: {test: 'true'}", "healthcheck: not run"),
+            ("shm_size: 2g", "shm_size: not set: /dev/shm may fill the sandbox's memory limit"),
+            ("frobnicate: 1", "frobnicate: not understood, and passed over"),
+            ("entrypoint: /entry.sh --now",
+             'ENTRYPOINT ["/entry.sh", "--now"]: not run; a sandbox begins with a shell, and a call can start it'),
+            ("environment: [API_KEY]", "environment API_KEY: not taken from this machine's environment"),
+            ("environment: ['A=${NOPE}']", "$NOPE: not set, so it is empty"),
+            ("tmpfs: /scratch:size=1g", "tmpfs /scratch:size=1g: an ordinary directory, part of every snapshot"),
+            ("volumes: ['data:/data']", "volume data: an ordinary directory, part of every snapshot"),
+            ("volumes: ['/var/run/docker.sock:/run/docker.sock']",
+             "volume /var/run/docker.sock:/run/docker.sock: an empty directory, for nothing outside is mounted"),
+            ("volumes: [{type: volume, target: /v}]", "volume /v: an ordinary directory, part of every snapshot"),
+        ],
+    )  # fmt: skip
+    def test_what_a_sandbox_does_not_do_is_named(self, tmp_path: Path, text: str, note: str) -> None:
+        assert service(tmp_path, text).notes == (note,)
+
+    @pytest.mark.parametrize("text", ["privileged: false", "ports: []", "init: true", "x-note: hi", "labels: [a=b]"])
+    def test_what_makes_no_difference_is_not(self, tmp_path: Path, text: str) -> None:
+        assert service(tmp_path, text).notes == ()
+
+    def test_mounts_of_the_tasks_own_files_are_copied(self, tmp_path: Path) -> None:
+        spec = service(tmp_path, "volumes: ['./data:/app/data:ro']", **{"data/f": "x"})
+        assert spec.files == (FileCopy(tmp_path / "data", None, "/app/data"),)
+        assert spec.notes == ("volume ./data:/app/data: copied into the image; changes stay in the sandbox",)
+
+    def test_variables_of_the_env_file_but_not_of_this_machine(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SECRET", "s3cret")
+        text = "environment: ['A=${FROM_FILE}', 'B=${SECRET:-none}']"
+        spec = service(tmp_path, text, **{".env": "FROM_FILE=here\n"})
+        assert spec.env == {"A": "here", "B": "none"}
+
+    @pytest.mark.parametrize(
+        ("compose", "complaint"),
+        [
+            ("services: {client: {build: .}, db: {image: postgres}}",
+             r"services: a sandbox is one container, and this describes 2 \(client, db\)"),
+            ("services: {}", r"services: a sandbox is one container, and this describes 0 \(none\)"),
+            ("services: {client: {build: {dockerfile_inline: FROM a}}}", "dockerfile_inline: is not supported"),
+            ("services: {client: {build: nope}}", "nope does not exist; it must be a folder"),
+            ("services: {client: {build: .., image: a}}", "lies outside the folder"),
+            ("services: {client: {build: ., mem_limit: lots}}", "client.mem_limit: must be a size"),
+            ("services: {client: {build: ., extends: {service: x}}}", "extends: is not supported"),
+            ("services: {client: {build: ., env_file: /etc/hostname}}", "lies outside the task's folder"),
+            ("services: {client: {build: ., working_dir: app}}", "working_dir: must be an absolute path"),
+            ("services: [client]", "services: must be a mapping"),
+        ],
+    )  # fmt: skip
+    def test_what_would_make_the_task_meaningless_is_refused(
+        self, tmp_path: Path, compose: str, complaint: str
+    ) -> None:
+        make(tmp_path, Dockerfile="FROM parent\n")
+        with pytest.raises(ImageSpecError, match=complaint):
+            terminal_bench(tmp_path / "task", compose)
+
+    def test_a_wrong_timeout(self, tmp_path: Path) -> None:
+        with pytest.raises(ImageSpecError, match=r"task.yaml: max_agent_timeout_sec: must be a number of seconds"):
+            terminal_bench(tmp_path, task="max_agent_timeout_sec: never\n")
+
+
+class TestHarbor:
+    """task.toml, environment/Dockerfile."""
+
+    def task(self, folder: Path, text: str, **files: str) -> ImageSpec:
+        make(folder, **{"task.toml": text, "environment/Dockerfile": "FROM base\n", **files})
+        return load_source(folder)
+
+    def test_a_usual_task(self, tmp_path: Path) -> None:
+        folder = tmp_path / "hello-world"
+        spec = self.task(
+            folder,
+            """
+            version = "1.0"
+            [metadata]
+            author_name = "someone"
+            [verifier]
+            timeout_sec = 120.0
+            env = { KEY = "of the verifier" }
+            [agent]
+            timeout_sec = 600
+            user = "agent"
+            [environment]
+            build_timeout_sec = 600.0
+            cpus = 2
+            memory_mb = 4096
+            storage_mb = 10240
+            gpus = 0
+            allow_internet = false
+            workdir = "/srv"
+            env = { MODE = "test", LEVEL = "${LEVEL:-3}" }
+            """,
+        )
+        assert spec.name == "hello-world"
+        assert spec.base == DockerfileBase(folder / "environment/Dockerfile", folder / "environment")
+        assert spec.limits == ImageLimits(memory=4096 * MIB, cpus=2.0)
+        assert spec.timeouts == Timeouts(agent=600.0, verifier=120.0)
+        assert spec.env == {"MODE": "test", "LEVEL": "3"}
+        assert (spec.user, spec.workdir) == ("agent", "/srv")
+        assert spec.directories == ("/logs/verifier", "/logs/agent")
+        assert spec.notes == ("environment.storage_mb 10240: not limited",)
+
+    def test_older_spellings_and_a_prebuilt_image(self, tmp_path: Path) -> None:
+        spec = self.task(tmp_path, '[environment]\ndocker_image = "org/task:1"\nmemory = "2G"\n')
+        assert spec.base == DockerImageBase("org/task:1")
+        assert spec.limits == ImageLimits(memory=2048 * MIB)
+        assert spec.notes == ()
+
+    def test_what_a_sandbox_does_not_do_is_named(self, tmp_path: Path) -> None:
+        spec = self.task(
+            tmp_path,
+            """
+            [environment]
+            gpus = 1
+            allow_internet = true
+            env = { API_KEY = "${API_KEY}" }
+            [[environment.mcp_servers]]
+            name = "m"
+            url = "http://m"
+            [[steps]]
+            name = "one"
+            """,
+        )
+        assert spec.notes == (
+            "environment.gpus 1: no GPU in a sandbox: what needs one fails",
+            "environment.mcp_servers: not started",
+            "environment.allow_internet: a sandbox has no network but loopback: what needs the internet fails",
+            "steps: the image is the one that the first of them begins with",
+            "environment.env.API_KEY: $API_KEY is not taken from this machine's environment",
+        )
+        assert spec.env == {}
+
+    def test_a_compose_file_beside_the_dockerfile(self, tmp_path: Path) -> None:
+        compose = "services: {main: {build: {context: .}, environment: {A: b}, mem_limit: 1g, cpus: 1}}"
+        text = '[environment]\nmemory_mb = 64\nnetwork_mode = "no-network"\n'
+        spec = self.task(tmp_path, text, **{"environment/docker-compose.yaml": compose})
+        assert spec.base == DockerfileBase(tmp_path / "environment/Dockerfile", tmp_path / "environment/.")
+        assert (spec.env, spec.limits) == ({"A": "b"}, ImageLimits(memory=64 * MIB, cpus=1.0))
+        assert spec.directories == ("/logs/verifier", "/logs/agent")
+
+    @pytest.mark.parametrize(
+        ("text", "files", "complaint"),
+        [
+            ('[environment]\nos = "windows"\n', {}, "environment.os: a sandbox is a Linux container"),
+            ("[environment\n", {}, "task.toml: "),
+            ("[environment]\nmemory_mb = -1\n", {}, "environment.memory_mb: must be a number of megabytes"),
+            ("", {"environment/compose.yaml": "services: {main: {}, db: {image: a}}"}, "describes 2"),
+            ('[agent]\ntimeout_sec = "soon"\n', {}, "agent.timeout_sec: must be a number of seconds"),
+        ],
+    )
+    def test_what_is_refused(self, tmp_path: Path, text: str, files: dict[str, str], complaint: str) -> None:
+        with pytest.raises(ImageSpecError, match=complaint):
+            self.task(tmp_path, text, **files)
+
+    def test_nothing_to_build_from(self, tmp_path: Path) -> None:
+        make(tmp_path, **{"task.toml": ""})
+        with pytest.raises(
+            ImageSpecError, match=r"environment.docker_image: names no image, and .*Dockerfile is not there"
+        ):
+            load_source(tmp_path)
+
+    def test_the_examples_of_this_project(self) -> None:
+        specs = [load_source(folder) for folder in sorted((CHECKOUT / "examples/tasks").iterdir())]
+        assert specs
+        for spec in specs:
+            assert isinstance(spec.base, DockerfileBase)
+            assert spec.timeouts.agent
+            assert spec.notes == ()
+
+
+class TestFolders:
+    """What kind a folder is."""
+
+    def test_no_more_than_a_dockerfile(self, tmp_path: Path) -> None:
+        make(tmp_path / "just.this", Dockerfile="FROM base\n")
+        spec = load_source(tmp_path / "just.this")
+        assert (spec.name, spec.base) == (
+            "just.this",
+            DockerfileBase(tmp_path / "just.this/Dockerfile", tmp_path / "just.this"),
+        )
+
+    def test_image_yaml_comes_first(self, tmp_path: Path) -> None:
+        make(tmp_path, **{"image.yaml": "name: mine\ndebian:\n", "task.yaml": TASK, "Dockerfile": "FROM base\n"})
+        assert load_source(tmp_path).name == load_source(tmp_path / "image.yaml").name == "mine"
+        assert find_source(tmp_path) == tmp_path
+
+    @pytest.mark.parametrize(("name", "image"), [("ÄÖ", "image"), ("--a--", "a"), ("A" * 80, "a" * 63)])
+    def test_names(self, tmp_path: Path, name: str, image: str) -> None:
+        make(tmp_path / name, Dockerfile="FROM base\n")
+        assert load_source(tmp_path / name).name == image
+
+    def test_an_empty_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(ImageSpecError, match=r"has none of image.yaml, task.toml, task.yaml, Dockerfile"):
+            load_source(tmp_path)
+        with pytest.raises(ImageNotFound, match=r"has none of image.yaml"):
+            find_source(tmp_path)
