@@ -7,13 +7,16 @@ NATIVE_FLAGS := -O2 -static -Wall -Wextra
 NATIVE := $(if $(wildcard tvsnap/guest/*.c),tvsnap/guest/tvsnap-init) \
           $(if $(wildcard tvsnap/backends/local/launch.c),tvsnap/backends/local/tvsnap-launch)
 
-.PHONY: help setup native demo test bench lint format clean
+.PHONY: help setup engines native demo test bench lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install whatever is missing: system packages, CRIU, .venv
 	@scripts/setup.sh
+
+engines: ## install the container engines that tests and benchmarks use; start none
+	@scripts/install_engines.sh
 
 native: $(NATIVE) ## compile the C programs that run inside and around a sandbox
 
@@ -32,10 +35,11 @@ lint: setup ## ruff and mypy
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
-test: lint ## lint, type-check and run the test suite
-	$(PY) -m pytest -rs
+test: lint engines ## lint, type-check and run the test suite
+	@images=$$(mktemp -d) && trap 'rm -rf "$$images"' EXIT && export TVSNAP_TEST_IMAGES=$$images && \
+	$(PY) -m pytest -rs -n 3 tests/conformance && $(PY) -m pytest -rs --ignore=tests/conformance
 
-bench: setup ## run the benchmarks
+bench: setup engines ## run the benchmarks
 	@$(PY) -m benchmarks
 
 format: setup ## format the code

@@ -22,6 +22,13 @@ run_logged() {
     fi
 }
 
+# One set-up at a time, until this script ends: apt, the kept CRIU and .venv are shared.
+one_set_up_at_a_time() {
+    mkdir -p "$CACHE"
+    exec 9>"$CACHE/setup.lock"
+    flock 9
+}
+
 # at_least VERSION OLDEST: compares dotted versions; anything but a version is older than any.
 at_least() { [[ $1 == [0-9]* ]] && [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 

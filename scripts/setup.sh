@@ -109,11 +109,7 @@ ensure_venv() {
     echo "$stamp" >.venv/tvsnap.stamp
 }
 
-# One set-up at a time: apt, the kept CRIU and .venv are shared.
-mkdir -p "$CACHE"
-exec 9>"$CACHE/setup.lock"
-flock 9
-
+one_set_up_at_a_time
 check_platform
 install_system_packages
 ensure_venv
