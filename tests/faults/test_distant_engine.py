@@ -105,7 +105,7 @@ def test_what_is_seen(backend: DockerBackend, small: Image) -> None:
 
 def test_what_is_refused(backend: DockerBackend, small: Image) -> None:
     sandbox = backend.start(small, LIMITS)
-    sandbox.run("sleep 1000 &", timeout=20)
+    sandbox.run("sleep 1000 & until [ $(</proc/$!/comm) = sleep ]; do :; done", timeout=20)
     with pytest.raises(NotCheckpointable, match="sleep 1000; checkpoints are forked in the engine's own directory"):
         sandbox.checkpoint()
     other = backend.start(small, LIMITS)
