@@ -1,0 +1,202 @@
+"""What every engine does for a session: serve, run statements within a time, and tell what may have changed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Tuple
+
+CONFIGURATION = "/etc/tvsnap/sql.json"
+"""In the image: `{"database": name}`, the database that is in use from the start."""
+
+
+@dataclass
+class Result:
+    """What one statement came to.
+
+    Attributes:
+        columns: names; None if the statement returns no rows.
+        rows: values that JSON has (see `results.py` for those that it has not).
+        more: there were more rows than were asked for.
+        affected: rows that were changed; None if the engine does not say.
+    """
+
+    columns: Optional[List[str]] = None
+    rows: List[List[Any]] = field(default_factory=list)
+    more: bool = False
+    affected: Optional[int] = None
+
+
+@dataclass
+class Answer:
+    """What one request came to.
+
+    Attributes:
+        results: of its statements, up to the one that failed.
+        messages: notices and warnings, as the engine words them.
+        error: of the statement that failed, as the engine words it; empty if none did.
+        code: the engine's name for the error: an SQLSTATE, or SQLite's as SQLITE_CONSTRAINT.
+        unparsed: the engine could not even read the text, so that nothing of it was executed.
+        timed_out: the statement was cancelled at its deadline.
+        lost: the connection is gone, with all that it held; a fresh one has taken its place.
+    """
+
+    results: List[Result] = field(default_factory=list)
+    messages: List[str] = field(default_factory=list)
+    error: str = ""
+    code: str = ""
+    unparsed: bool = False
+    timed_out: bool = False
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the engine knows that tells whether anything changed: two that are equal say that nothing did.
+
+    Attributes:
+        sure: changes with the data, the schema, and what the session holds (its transaction, variables, temporary
+            tables, prepared statements, cursors, locks, sequences, the database in use).
+        writes: changes with any writing at all, also with what no statement can see (clean-up after earlier ones). It
+            counts unless the statements since were known to be mere reads.
+    """
+
+    sure: Tuple[Any, ...]
+    writes: Tuple[Any, ...] = ()
+
+
+class EngineFailed(Exception):
+    """The server cannot be started or reached; the message says why."""
+
+
+class Engine(ABC):
+    """One engine, and the session that it holds open. Used by one thread."""
+
+    name = ""
+    directories: Tuple[str, ...] = ()
+    """Those that only the server writes; absolute, inside."""
+
+    @abstractmethod
+    def initialise(self) -> None:
+        """Makes an empty data directory; when an image is built. Nothing happens where there is one.
+
+        Raises:
+            EngineFailed: with the reason.
+        """
+
+    @abstractmethod
+    def start(self) -> None:
+        """Starts the server if it does not run, opens the session, and warms both up.
+
+        Every file of the data directory is opened for writing once: what is copied up from the image then need not be
+        in each fork.
+
+        Raises:
+            EngineFailed: with the reason, and the end of the server's log.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Closes the session and shuts the server down cleanly; when an image has been loaded."""
+
+    @property
+    @abstractmethod
+    def processes(self) -> List[int]:
+        """The ids of the server's first process; what descends from it belongs to it. Empty without a server."""
+
+    @abstractmethod
+    def databases(self) -> List[str]:
+        """The databases that there are, sorted, without the engine's own."""
+
+    @abstractmethod
+    def run(self, query: str, database: str, timeout: float, max_rows: int) -> Answer:
+        """Runs one or more statements in the session.
+
+        Diagnostics of a statement (how many rows it found, its warnings) do not outlive the request.
+
+        Args:
+            query: the text, as it came.
+            database: for this request only; empty for the one that is in use.
+            timeout: seconds, for all of it; what runs longer is cancelled in the engine.
+            max_rows: rows that are kept of each result.
+        """
+
+    @abstractmethod
+    def reseed(self, database: str) -> None:
+        """Gives the session's random numbers a new beginning, unless the session has set one of its own.
+
+        Forks of one state would else draw the same.
+        """
+
+    @abstractmethod
+    def facts(self) -> Optional[Facts]:
+        """Returns what the engine knows now; None if that cannot be told at present, and anything may have changed.
+
+        Must itself leave everything as it is, for later statements to see.
+        """
+
+    @abstractmethod
+    def schema(self, database: str, table: str) -> Dict[str, Any]:
+        """Describes a database as JSON, or one of its tables.
+
+        Returns:
+            `{"database": name, "tables": [{"name", "kind" ("table", "view", ...), "columns": [{"name", "type",
+            "nullable", "default" (text, if there is one)}], "primary_key": [column...], "foreign_keys": [{"columns",
+            "table", "references"}], "indexes": [{"name", "columns", "unique"}]}]}`. What is empty is left out but for
+            `columns`; tables in the order of their names.
+
+        Raises:
+            LookupError: no such database or table; the message says so, and which there are.
+            StatementFailed: the engine refused, as in a failed transaction.
+        """
+
+    @abstractmethod
+    def create_database(self, name: str) -> None:
+        """Makes an empty database; when an image is loaded. Nothing happens where it is there already."""
+
+    @abstractmethod
+    def load_script(self, path: str, database: str) -> None:
+        """Runs a file of SQL with the engine's own command-line client, in a database (empty: the file names its own).
+
+        Raises:
+            EngineFailed: with what the client said.
+        """
+
+    @abstractmethod
+    def load_table(self, database: str, table: Table) -> None:
+        """Makes a table, unless there is one of that name, and puts rows into it.
+
+        Raises:
+            EngineFailed: with the row and the reason.
+        """
+
+
+class StatementFailed(Exception):
+    """The engine refused a statement of our own; the message is the engine's."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column to be made.
+
+    Attributes:
+        kind: `integer`, `real`, `decimal`, `boolean`, `date`, `timestamp`, `binary` or `text`.
+    """
+
+    name: str
+    kind: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to be made and filled.
+
+    Attributes:
+        rows: each as long as `columns`; None for NULL, bytes for binary, numbers or text in the engine's own notation.
+    """
+
+    name: str
+    columns: Tuple[Column, ...]
+    rows: Any
+    primary_key: Tuple[str, ...] = ()
