@@ -167,6 +167,34 @@ class Cache:
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
         return self._begun(Rollout(self, place, root.hash, id, task, at))
 
+    def warm(self, image: str | Image) -> str:
+        """Starts an image once and snapshots its root, so that the first rollout need not wait for a server's start.
+
+        Nothing is done where there is a snapshot, or where sandboxes of the image have nothing that starts slowly.
+
+        Args:
+            image: the image, or its name.
+
+        Returns:
+            The root: the state that rollouts without a salt begin at.
+
+        Raises:
+            NotFound: no such image.
+            NotCheckpointable: with the reason; rollouts start the server themselves then.
+            InfrastructureError: it does not start.
+        """
+        found = self.images.get(image) if isinstance(image, str) else image
+        place = Place(found, environment(found.environment), self.limits_for(found))
+        root = _root(place, "", self.backend.platform)
+        if place.environment.serves:
+            self.graph.ensure_root(root)
+            live = self._rebuilder.arrive(root.hash, place).live
+            try:
+                self._snapshotter.take(live)
+            finally:
+                self.pool.discard(live)
+        return root.hash
+
     def resume(self, state: str, task: str = "", label: str | None = None) -> Rollout:
         """Begins a rollout at any state of the graph.
 
@@ -579,8 +607,7 @@ class Rollout:
 
     def _tool(self, call: ToolCall) -> Tool:
         """Returns the tool that a call names, once the call is seen to be valid."""
-        self._place.environment.validate(call)
-        return self._place.environment.tools[call.name]
+        return self._place.environment.tool(call)
 
     def _board(self, tool: Tool, call: ToolCall, timeout: float) -> Edge | Flight | None:
         """Returns someone else's result, or the right to execute the call; None where nothing is to be shared."""
@@ -722,7 +749,7 @@ class Rollout:
         try:
             observation = self._observe_after(live, executed)
             usable = observation is not None or executed.tool.read_only
-            unchanged = usable and (executed.tool.read_only or observation == executed.before)
+            unchanged = usable and self._left_unchanged(executed, observation)
             position = self._recorder.record(executed, unchanged=unchanged)
             live.state, live.observation = position.state, observation
             live.expendable = not position.private and not self._exposed
@@ -732,7 +759,7 @@ class Rollout:
             outcome.set_result(position)
             self._end_flight(executed)
             if changed:
-                usable = self._snapshot(live)
+                usable = self._snapshot(live, volatile=executed.tool.volatile)
         except BaseException as error:  # a mistake of ours: the next call tells
             usable = False
             self._end_flight(executed)
@@ -754,15 +781,23 @@ class Rollout:
         except InfrastructureError:
             return None
 
+    def _left_unchanged(self, executed: Executed, after: Observation | None) -> bool:
+        """Whether a call left the state as it was."""
+        if executed.tool.read_only:
+            return True
+        if executed.before is None or after is None:
+            return False
+        return self._place.environment.unchanged(executed.call, executed.before, after)
+
     def _end_flight(self, executed: Executed) -> None:
         """Wakes who waits for a call. Who does not find it in the graph now had better execute it without waiting."""
         if executed.flight is not None:
             self._cache._flights.end(executed.flight, unshareable=True)
 
-    def _snapshot(self, live: LiveSandbox) -> bool:
+    def _snapshot(self, live: LiveSandbox, *, volatile: bool) -> bool:
         """Snapshots the state that a sandbox came to, if the policy says so; returns whether the sandbox lives on."""
         try:
-            self._cache._snapshotter.consider(live)
+            self._cache._snapshotter.consider(live, volatile=volatile)
         except TvsnapError:
             return False
         finally:

@@ -24,7 +24,7 @@ QUIET = 1  # processes: the shell alone, which does nothing unasked
 class ParkLimits:
     """How much may be parked: sandboxes that nobody uses, kept for whoever comes to their state.
 
-    One with programs running in it is not kept: they would use the processor, and its state, up.
+    One with programs running in it, but for services, is not kept: they would use the processor, and its state, up.
 
     Attributes:
         count: sandboxes.
@@ -365,7 +365,8 @@ class SandboxPool:
                 return
             self._pull(live)
         try:
-            quiet = len(live.sandbox.processes()) <= QUIET
+            serving = live.observation.serving if live.observation is not None else 0
+            quiet = len(live.sandbox.processes()) <= QUIET + serving
             live.memory = live.sandbox.memory()
         except (TvsnapError, OSError):
             self.discard(live)

@@ -50,7 +50,13 @@ class Source:
     def make(self, backend: Backend) -> Sandbox:
         """Returns a new sandbox; raises what `Backend.start` and `Backend.fork` do."""
         if self.snapshot is None:
-            return backend.start(self.image, self.limits)
+            sandbox = backend.start(self.image, self.limits)
+            try:
+                self.environment.prepare(sandbox)
+            except BaseException:
+                sandbox.close()
+                raise
+            return sandbox
         return backend.fork(self.snapshot.id, self.image, self.limits)
 
 
@@ -259,7 +265,7 @@ class Preforker:
         try:
             live.observation = source.environment.observe(live.sandbox)
             live.memory = live.sandbox.memory()
-            quiet = len(live.sandbox.processes()) <= QUIET
+            quiet = len(live.sandbox.processes()) <= QUIET + live.observation.serving
         except BaseException:
             self._pool.discard(live)
             raise

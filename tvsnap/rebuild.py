@@ -153,7 +153,8 @@ class Rebuilder:
             began = time.perf_counter()
             sandbox = place.source(None).make(self._backend)
             seconds = time.perf_counter() - began
-            self._costs.add("start", seconds)
+            if not place.environment.serves:  # a server's start says nothing of other sandboxes'
+                self._costs.add("start", seconds)
             self._meter.start(seconds)
             return sandbox
 
@@ -227,7 +228,15 @@ class Rebuilder:
             return live, "ready", edges
         if snapshot is not None:
             return self._fork(snapshot, place), "forked", edges
-        return self.start(beginning, place), "started", edges
+        began = time.perf_counter()
+        live = self.start(beginning, place)
+        if place.environment.serves:
+            try:
+                self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
+            except BaseException:
+                self._pool.discard(live)
+                raise
+        return live, "started", edges
 
     def _replay(self, live: LiveSandbox, edges: list[Edge], place: Place) -> tuple[tuple[Edge, ToolResult], ...]:
         """Replays calls; returns those from the first on that did not return what was recorded."""
@@ -251,7 +260,7 @@ def make_again(sandbox: Sandbox, edge: Edge, place: Place) -> ToolResult:
         InfrastructureError: what was recorded is no call of a tool, or the sandbox failed.
     """
     try:
-        place.environment.validate(edge.call)
+        place.environment.tool(edge.call)
     except UsageError as error:
         raise InfrastructureError(
             f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"

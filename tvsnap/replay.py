@@ -349,7 +349,8 @@ class Replay:
                     return
                 private = rollout.private
                 began = time.perf_counter()
-                result = rollout.call(step.call.name, step.call.arguments, timeout=step.timeout or options.timeout)
+                call = planned.made(step)
+                result = rollout.call(call.name, call.arguments, timeout=step.timeout or options.timeout)
                 elapsed = time.perf_counter() - began
                 if options.think and index + 1 < len(planned.calls):
                     self._stop.wait(options.think)

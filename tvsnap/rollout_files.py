@@ -1,7 +1,7 @@
 """Rollout files: recorded rollouts as JSON Lines, one rollout a line.
 
-A line is `{"task": str, "rollout": str, "image": str (optional), "calls": [{"name": str, "arguments": object,
-"timeout": seconds (optional)}]}`. Keys that are not named here are kept.
+A line is `{"task": str, "rollout": str, "image": str (optional), "database": str (optional), "calls": [{"name": str,
+"arguments": object, "timeout": seconds (optional)}]}`. Keys that are not named here are kept.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ STDIN = "-"
 """The name that stands for standard input."""
 
 _ROLLOUT_KEYS = {"task", "rollout", "image", "calls"}
+_SQL_TOOLS = ("sql", "schema")
 _CALL_KEYS = {"name", "arguments", "timeout"}
 
 
@@ -49,7 +50,7 @@ class PlannedRollout:
         rollout: its name within the task.
         image: the image it names; None if it names none.
         calls: what it calls, in order.
-        extra: keys of the line that mean nothing to tvsnap.
+        extra: keys of the line that mean nothing to tvsnap, but for `database`: that which its SQL calls are for.
         file, line: where it was read; empty and 0 if it was not.
     """
 
@@ -60,6 +61,13 @@ class PlannedRollout:
     extra: Mapping[str, Any] = field(default_factory=dict)
     file: str = ""
     line: int = 0
+
+    def made(self, step: PlannedCall) -> ToolCall:
+        """Returns one of its calls as it is to be made: an SQL call that names no database is for the rollout's."""
+        call, database = step.call, self.extra.get("database")
+        if call.name not in _SQL_TOOLS or "database" in call.arguments or not isinstance(database, str):
+            return call
+        return ToolCall(call.name, {**call.arguments, "database": database})
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,16 +64,20 @@ class Snapshotter:
         for event in expected:
             event.wait(LONGEST_CHECKPOINT)
 
-    def consider(self, live: LiveSandbox) -> None:
+    def consider(self, live: LiveSandbox, *, volatile: bool = False) -> None:
         """Snapshots the state that a sandbox has just come to by a call, if the policy says so.
+
+        Args:
+            live: the sandbox.
+            volatile: the call is known to have left behind what a replay of it would not.
 
         Raises:
             SandboxDied: if the sandbox ended over it.
         """
-        self._consider(live, replayed=False)
+        self._consider(live, replayed=False, volatile=volatile)
 
     def consider_rebuilt(self, live: LiveSandbox, seconds: float) -> None:
-        """Snapshots a state that was rebuilt by replay, if that has cost too much by now.
+        """Snapshots a state that was rebuilt by replay, or started anew, if that has cost too much by now.
 
         Args:
             live: the sandbox, which stands at the state.
@@ -84,7 +88,7 @@ class Snapshotter:
         """
         with self._lock:
             _put(self._spent, live.state, self._spent.get(live.state, 0.0) + seconds)
-        self._consider(live, replayed=True)
+        self._consider(live, replayed=True, volatile=False)
 
     def take(self, live: LiveSandbox) -> None:
         """Snapshots the state that a sandbox stands at, whatever the policy says, unless it has a snapshot.
@@ -100,7 +104,7 @@ class Snapshotter:
         """Returns why a state cannot be checkpointed, as seen by this process; empty if it was not tried or can be."""
         return self._refused.get(state, "")
 
-    def _consider(self, live: LiveSandbox, *, replayed: bool) -> None:
+    def _consider(self, live: LiveSandbox, *, replayed: bool, volatile: bool) -> None:
         if live.state in self._refused or time.monotonic() < self._paused_until:
             return
         try:
@@ -109,7 +113,7 @@ class Snapshotter:
             return
         if snapshot is not None and not edges:
             return
-        rebuild = self._rebuild(live.state, snapshot, edges, replayed=replayed)
+        rebuild = self._rebuild(live.state, snapshot, edges, replayed=replayed, volatile=volatile)
         if not self._policy.should_checkpoint(rebuild, self._costs):
             return
         try:
@@ -125,7 +129,9 @@ class Snapshotter:
             self.trouble = str(error)
             self._paused_until = time.monotonic() + RETRY_AFTER
 
-    def _rebuild(self, state: str, snapshot: Snapshot | None, edges: list[Edge], *, replayed: bool) -> Rebuild:
+    def _rebuild(
+        self, state: str, snapshot: Snapshot | None, edges: list[Edge], *, replayed: bool, volatile: bool
+    ) -> Rebuild:
         """Returns what it takes to rebuild a state from the nearest snapshot (or its root) and the calls after that."""
         return Rebuild(
             snapshot is None,
@@ -133,7 +139,7 @@ class Snapshotter:
             sum(edge.result.duration for edge in edges),
             self._spent.get(state, 0.0),
             # What was just replayed has been seen to return the same.
-            not replayed and any(looks_volatile(edge.result.output) for edge in edges),
+            volatile or (not replayed and any(looks_volatile(edge.result.output) for edge in edges)),
             0.0 if snapshot is None else snapshot.checkpoint_s,
             0.0 if snapshot is None else snapshot.fork_s or 0.0,
         )

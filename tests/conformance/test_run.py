@@ -361,6 +361,17 @@ def test_timeout_spares_earlier_jobs(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.needs_programs
+def test_timeout_spares_what_earlier_jobs_start(sandbox: Sandbox) -> None:
+    sh(sandbox, "(while :; do sleep 0.7; echo x >> beats; done) &")
+    beats = "wc -l < beats"
+    eventually(lambda: "sleep 0.7" in commands(sandbox))
+    assert run(sandbox, "cat", timeout=2).timed_out  # whose end finds a sleep that was not there at its beginning
+    before = int(sh(sandbox, beats))
+    eventually(lambda: int(sh(sandbox, beats)) > before)
+    usable(sandbox)
+
+
+@pytest.mark.needs_programs
 def test_timeout_in_a_terminal_program(sandbox: Sandbox) -> None:
     outcome = run(sandbox, "vim file", timeout=2)
     assert outcome.timed_out

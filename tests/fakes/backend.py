@@ -10,6 +10,7 @@ import errno
 import hashlib
 import io
 import itertools
+import os
 import posixpath
 import random
 import socket
@@ -39,6 +40,7 @@ from tests.fakes.shell import (
 )
 from tvsnap.backends.base import (
     MIB,
+    NO_SERVICE,
     Captures,
     FileChange,
     Limits,
@@ -46,6 +48,7 @@ from tvsnap.backends.base import (
     Outcome,
     Process,
     ReapReport,
+    Service,
     SnapshotInfo,
     TerminalBytes,
 )
@@ -333,12 +336,16 @@ class FakeSandbox:
             raise OSError(errno.EFBIG, "File too large", path)
         return data
 
-    def write_file(self, path: str, data: bytes) -> None:
+    def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
         self.enter("write_file", path)
         with self._lock:
             absolute = join(self.machine.shell.cwd, path)
             self.machine.files.make_directories(posixpath.dirname(absolute.rstrip("/")))
             self.machine.files.write(absolute, data)
+
+    def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
+        self.enter("request", path)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)  # it runs no services
 
     def send_keys(self, data: bytes, *, wait: float) -> None:
         self.enter("send_keys", decode(data))
@@ -389,7 +396,7 @@ class FakeSandbox:
         self.enter("changes")
         return self.machine.files.changes(self.machine.base)
 
-    def observe(self) -> Observation:
+    def observe(self, service: Service = NO_SERVICE) -> Observation:
         self.enter("observe")
         machine = self.machine
         jobs = [(job.pid, job.command, job.stopped, job.steps) for job in machine.jobs.values()]

@@ -16,7 +16,7 @@ import tvsnap
 from tests.fakes.backend import FakeBackend, FakeSandbox, fake_image
 from tests.fakes.shell import Machine
 from tests.property.histories import Call, histories
-from tvsnap.backends.base import Limits, Observation
+from tvsnap.backends.base import NO_SERVICE, Limits, Observation, Service
 from tvsnap.errors import TvsnapError
 from tvsnap.images import Image
 
@@ -134,7 +134,7 @@ def test_a_clock_is_found_out(tmp_path: Path) -> None:
 class Inattentive(FakeSandbox):
     """Overlooks every change."""
 
-    def observe(self) -> Observation:
+    def observe(self, service: Service = NO_SERVICE) -> Observation:
         return Observation("same", "same", "same")
 
 

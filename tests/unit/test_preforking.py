@@ -22,7 +22,7 @@ from tests.unit.cache_helpers import (
     threads,
 )
 from tvsnap import preforking
-from tvsnap.backends.base import MIB, Observation
+from tvsnap.backends.base import MIB, NO_SERVICE, Observation, Service
 from tvsnap.cache import Cache, Rollout
 from tvsnap.errors import InfrastructureError, SandboxDied, SnapshotUnusable, UsageError
 from tvsnap.policy import prefork
@@ -244,8 +244,8 @@ def test_one_that_died_while_it_waited_is_not_used(cache: Cache) -> None:
 
 def test_those_that_never_stay_as_they_were_are_given_up(tmp_path: Path) -> None:
     class Restless(FakeSandbox):
-        def observe(self) -> Observation:
-            looks = super().observe()
+        def observe(self, service: Service = NO_SERVICE) -> Observation:
+            looks = super().observe(service)
             return Observation(looks.files, looks.processes, f"{time.perf_counter()}")
 
     class RestlessBackend(FakeBackend):

@@ -27,7 +27,7 @@ def sandbox(fake_backend: FakeBackend) -> FakeSandbox:
 
 def call(sandbox: FakeSandbox, name: str, timeout: float = 5.0, **arguments: Any) -> ToolResult:
     made = ToolCall(name, arguments)
-    TERMINAL.validate(made)
+    TERMINAL.tool(made)
     return TERMINAL.execute(sandbox, made, timeout, LIMITS)
 
 
@@ -69,14 +69,14 @@ def test_behaviour_names_what_outputs_depend_on() -> None:
 )
 def test_what_is_refused(name: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        TERMINAL.validate(ToolCall(name, arguments))
+        TERMINAL.tool(ToolCall(name, arguments))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_arguments_that_are_no_object() -> None:
     with pytest.raises(UsageError, match="bash: arguments must be an object, not array"):
-        TERMINAL.validate(ToolCall("bash", ["ls"]))  # type: ignore[arg-type]
+        TERMINAL.tool(ToolCall("bash", ["ls"]))  # type: ignore[arg-type]
 
 
 def test_bash_keeps_its_shell_and_exec_does_not(sandbox: FakeSandbox) -> None:

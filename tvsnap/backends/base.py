@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -67,20 +67,42 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Service:
+    """What belongs to a service that an environment runs in a sandbox, such as a database, and knows better itself.
+
+    Attributes:
+        processes: ids, inside; what descends from them belongs to it too.
+        directories: that only the service writes; absolute, inside.
+    """
+
+    processes: frozenset[int] = frozenset()
+    directories: tuple[str, ...] = ()
+
+
+NO_SERVICE = Service()
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Fingerprints of a sandbox at one moment; two that are equal say that nothing changed in between.
 
     A part that could not be told is a fresh random value: in doubt, it changed.
 
     Attributes:
-        files: of all files that differ from the image.
-        processes: of live processes and whether they ran.
+        files: of all files that differ from the image, but for `data`.
+        processes: of live processes and whether they ran; of those of a service, only that they live.
         shell: of the persistent shell's variables, functions, options, cwd, ...
+        data: of the files that only a service writes.
+        service: what the service says of its own state.
+        serving: how many processes belong to the service; no part of what is compared.
     """
 
     files: str
     processes: str
     shell: str
+    data: str = ""
+    service: str = ""
+    serving: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +215,31 @@ class Sandbox(Protocol):
         """
         ...
 
-    def write_file(self, path: str, data: bytes) -> None:
-        """Writes a file inside the sandbox, making parent directories. Raises OSError as `read_file` does."""
+    def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
+        """Writes a file inside the sandbox, making parent directories.
+
+        Args:
+            path: a relative one starts at the shell's cwd.
+            data: its contents.
+            user: who writes it; by default the image's.
+
+        Raises:
+            OSError: as `read_file` does.
+        """
+        ...
+
+    def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
+        """Returns what a service inside answers to `data` on the Unix socket at `path`, which root may use.
+
+        Args:
+            path: absolute, inside.
+            data: the request; the end of it is the end of what is sent.
+            timeout: seconds.
+            limit: bytes of the answer.
+
+        Raises:
+            OSError: ENOENT or ECONNREFUSED where nobody listens, ETIMEDOUT, EFBIG beyond `limit`.
+        """
         ...
 
     def send_keys(self, data: bytes, *, wait: float) -> None:
@@ -221,8 +266,12 @@ class Sandbox(Protocol):
         """Returns the absolute paths that differ from the image."""
         ...
 
-    def observe(self) -> Observation:
-        """Returns fingerprints of the present moment, at a cost proportional to what differs from the image."""
+    def observe(self, service: Service = NO_SERVICE) -> Observation:
+        """Returns fingerprints of the present moment, at a cost proportional to what differs from the image.
+
+        Args:
+            service: what is told apart, in `Observation.data` and `Observation.serving`.
+        """
         ...
 
     def checkpoint(self) -> SnapshotInfo:

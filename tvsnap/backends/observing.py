@@ -10,14 +10,14 @@ import secrets
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from tvsnap import guest
-from tvsnap.backends.base import FileChange, Process
+from tvsnap.backends.base import NO_SERVICE, FileChange, Process, Service
 from tvsnap.errors import InfrastructureError
 
 _INIT = Path(guest.__file__).with_name("tvsnap-init")
@@ -184,6 +184,19 @@ def files_fingerprint(entries: Iterable[Entry], image: ImageTree) -> str:
     return hasher.hexdigest()
 
 
+def apart(entries: Iterable[Entry], directories: Collection[str]) -> tuple[list[Entry], list[Entry]]:
+    """Returns the entries that do not lie in any of `directories`, and those that do."""
+    if not directories:
+        return list(entries), []
+    outside: list[Entry] = []
+    within: list[Entry] = []
+    prefixes = tuple(f"{directory}/" for directory in directories)
+    for entry in entries:
+        lies_within = entry.path.startswith(prefixes) or entry.path in directories
+        (within if lies_within else outside).append(entry)
+    return outside, within
+
+
 def change_of(entry: Entry, identity: str, id_base: int = 0) -> FileChange | None:
     """Returns how a path differs from an image that has nothing there; None for a device, which is not told.
 
@@ -278,16 +291,31 @@ def settled(look: Callable[[], tuple[OpenFile, ...]]) -> tuple[OpenFile, ...]:
     return files
 
 
-def processes_fingerprint(others: Iterable[Activity], shell: ShellHold | None) -> str:
+def descendants(parents: Mapping[int, int], roots: Iterable[int]) -> frozenset[int]:
+    """Returns those processes that are one of `roots` or descend from one.
+
+    Args:
+        parents: each process's parent, by id.
+    """
+    found = set(roots).intersection(parents)
+    while more := {one for one, parent in parents.items() if parent in found} - found:
+        found |= more
+    return frozenset(found)
+
+
+def processes_fingerprint(others: Iterable[Activity], shell: ShellHold | None, serving: Iterable[Activity] = ()) -> str:
     """Returns a hash that changes when a process starts, ends, stops or has run.
 
     Args:
         others: all but PID 1 and the shell, in any order.
         shell: None if it cannot be told; then nothing is equal to the hash.
+        serving: the first processes of a service: whether they have run does not count.
     """
     if shell is None:
         return secrets.token_hex()
     hasher = hashlib.sha256(shell.fingerprint.encode("utf-8", "surrogateescape"))
+    for one in sorted(serving, key=lambda one: one.pid):
+        hasher.update(f"\nserving {one.pid} {one.start} {one.state in 'Tt'} {one.state == 'Z'}".encode())
     for one in sorted(others, key=lambda one: one.pid):
         hasher.update(f"\n{one.pid} {one.start} {one.state in 'Tt'} {one.state == 'Z'} {one.ran}".encode())
     return hasher.hexdigest()
@@ -312,10 +340,19 @@ class ProcessTable:
         """All but the shell."""
         return tuple(one for one in self.processes if self.shell is None or one.pid != self.shell.pid)
 
-    def fingerprint(self) -> str:
+    def serving(self, service: Service) -> frozenset[int]:
+        """Returns the ids of the processes of a service."""
+        return descendants({one.pid: one.parent for one in self.processes}, service.processes)
+
+    def fingerprint(self, service: Service = NO_SERVICE) -> str:
         """See `processes_fingerprint`."""
         shell = self.shell
-        return processes_fingerprint((one for one in self.activities if shell and one.pid != shell.pid), shell)
+        serving = self.serving(service)
+        return processes_fingerprint(
+            (one for one in self.activities if shell and one.pid != shell.pid and one.pid not in serving),
+            shell,
+            (one for one in self.activities if one.pid in service.processes),
+        )
 
 
 def parse_processes(records: bytes) -> ProcessTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from tvsnap.errors import UsageError
 
 if TYPE_CHECKING:
     from tvsnap.environments.base import Environment
+    from tvsnap.environments.sql import Engine
 
 
 def _terminal() -> Environment:
@@ -17,7 +19,18 @@ def _terminal() -> Environment:
     return TerminalEnvironment()
 
 
-_FACTORIES = {"terminal": _terminal}
+def _sql(engine: Engine) -> Environment:
+    from tvsnap.environments.sql import SqlEnvironment
+
+    return SqlEnvironment(engine)
+
+
+_FACTORIES: Mapping[str, Callable[[], Environment]] = {
+    "terminal": _terminal,
+    "sqlite": lambda: _sql("sqlite"),
+    "postgres": lambda: _sql("postgres"),
+    "mariadb": lambda: _sql("mariadb"),
+}
 
 
 @cache

@@ -24,6 +24,8 @@ class Tool:
         cacheable: False if what it does cannot be repeated from the graph, nor seen in the sandbox (it acts on the
             world outside): a rollout that calls it goes on in a private branch, unless the tool is read-only.
         stochastic: its value is left to chance and is never shared, only the state before it.
+        volatile: what it leaves behind is left to chance or the clock, though its value does not show it: a replay
+            would not rebuild that, so it is snapshotted at once.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Tool:
     read_only: bool = False
     cacheable: bool = True
     stochastic: bool = False
+    volatile: bool = False
 
 
 class Environment(Protocol):
@@ -50,11 +53,24 @@ class Environment(Protocol):
         """The tools by name."""
         ...
 
-    def validate(self, call: ToolCall) -> None:
-        """Checks a call before it is executed.
+    @property
+    def serves(self) -> bool:
+        """Whether its sandboxes run a service, which takes long to start: a root is then snapshotted when it runs."""
+        ...
+
+    def tool(self, call: ToolCall) -> Tool:
+        """Returns the tool that a call is of, as it applies to this very call, whose words may tell more of it.
 
         Raises:
-            UsageError: naming the tool or the argument, the reason, and the tools that there are.
+            UsageError: the call is wrong: naming the tool or the argument, the reason, and the tools that there are.
+        """
+        ...
+
+    def prepare(self, sandbox: Sandbox) -> None:
+        """Makes a freshly started sandbox ready for calls: what it starts is part of the root's state.
+
+        Raises:
+            InfrastructureError: it cannot be made ready.
         """
         ...
 
@@ -83,6 +99,15 @@ class Environment(Protocol):
         """
         ...
 
+    def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
+        """Whether a call left the state as it was.
+
+        Args:
+            call: the call, which is none of a read-only tool.
+            before, after: how the sandbox looked.
+        """
+        ...
+
     def behaviour(self, limits: Limits) -> str:
         """Returns those limits that can change what a call returns, as a JSON object of fields of `Limits`.
 
@@ -94,6 +119,7 @@ class Environment(Protocol):
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "number": (int, float),
+    "integer": (int,),
     "object": (dict, Mapping),
     "boolean": (bool,),
 }
@@ -124,7 +150,8 @@ def _check(subject: str, value: object, schema: Mapping[str, Any]) -> None:
     """Raises UsageError, beginning with `subject`, unless `value` is what `schema` asks for."""
     wanted = schema["type"]
     if not isinstance(value, _TYPES[wanted]) or (isinstance(value, bool) and wanted != "boolean"):
-        raise UsageError(f"{subject} must be a {wanted}, not {_named(value)}")
+        article = "an" if wanted[0] in "aeiou" else "a"
+        raise UsageError(f"{subject} must be {article} {wanted}, not {_named(value)}")
     if isinstance(value, str):
         _check_text(subject, value)
     if "minimum" in schema and isinstance(value, (int, float)) and not value >= schema["minimum"]:

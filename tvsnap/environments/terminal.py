@@ -75,6 +75,7 @@ class TerminalEnvironment:
     """Fulfils `tvsnap.environments.base.Environment`."""
 
     name = "terminal"
+    serves = False
     version = "1"
     tools: ClassVar[Mapping[str, Tool]] = {
         tool.name: tool for tool in (_BASH, _EXEC, _READ_FILE, _WRITE_FILE, _KEYS, _SCREEN)
@@ -90,9 +91,13 @@ class TerminalEnvironment:
             "screen": _screen,
         }
 
-    def validate(self, call: ToolCall) -> None:
-        """See `Environment.validate`."""
+    def tool(self, call: ToolCall) -> Tool:
+        """See `Environment.tool`."""
         validate_call(self.tools, call)
+        return self.tools[call.name]
+
+    def prepare(self, sandbox: Sandbox) -> None:
+        """See `Environment.prepare`: a fresh sandbox has its shell."""
 
     def execute(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
         """See `Environment.execute`."""
@@ -101,6 +106,10 @@ class TerminalEnvironment:
     def observe(self, sandbox: Sandbox) -> Observation:
         """See `Environment.observe`: the sandbox knows its shell, there is nothing to add."""
         return sandbox.observe()
+
+    def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
+        """See `Environment.unchanged`: it is what it seems."""
+        return before == after
 
     def behaviour(self, limits: Limits) -> str:
         """See `Environment.behaviour`."""

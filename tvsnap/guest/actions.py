@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
@@ -83,11 +85,23 @@ class GuestActions(ABC):
             raise error
         return outcome.output
 
-    def write_file(self, path: str, data: bytes) -> None:
+    def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
         # An empty stdin would be /dev/null, which is as good.
-        outcome = self.guest().execute([INIT, "put", path], timeout=_FILE_TIMEOUT, limit=4096, cwd=".", stdin=data)
+        outcome = self.guest().execute(
+            [INIT, "put", path], timeout=_FILE_TIMEOUT, limit=4096, user=user or "", cwd=".", stdin=data
+        )
         if error := file_error(outcome, path):
             raise error
+
+    def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
+        outcome = self.guest().execute(
+            [INIT, "ask", path], timeout=timeout, limit=limit, user="root", cwd="/", stdin=data
+        )
+        if error := file_error(outcome, path):
+            raise error
+        if outcome.truncated:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return outcome.output
 
     def send_keys(self, data: bytes, *, wait: float) -> None:
         self.guest().keys(data, wait)

@@ -1,11 +1,14 @@
-/* File tools, run as children of PID 1 so that they have the user's rights and cannot hold it up. */
+/* File tools, and questions to services; run as children of PID 1 so that they have a user's rights and cannot hold it up. */
 #include "guest.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 int get_file(const char *path, const char *limit_text) {
@@ -45,4 +48,25 @@ int put_file(const char *path) {
         if (!write_all(fd, chunk, (size_t)n)) return errno ? errno : EIO;
     if (n < 0) return errno;
     return close(fd) ? errno : 0;
+}
+
+/* Sends stdin to the Unix socket of a service, and its answer to stdout. */
+int ask_service(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    static char chunk[65536];
+    ssize_t n;
+    if (strlen(path) >= sizeof address.sun_path) return ENAMETOOLONG;
+    strcpy(address.sun_path, path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address)) return errno;
+    signal(SIGPIPE, SIG_IGN); /* a service that has gone is an error like others */
+    while ((n = read(0, chunk, sizeof chunk)) > 0)
+        if (!write_all(fd, chunk, (size_t)n)) return errno ? errno : EIO;
+    if (n < 0 || shutdown(fd, SHUT_WR)) return errno;
+    bool answered = false;
+    while ((n = read(fd, chunk, sizeof chunk)) > 0) {
+        answered = true;
+        if (!write_all(1, chunk, (size_t)n)) return EIO;
+    }
+    return n < 0 ? errno : answered ? 0 : ECONNRESET;
 }

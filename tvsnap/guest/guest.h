@@ -244,6 +244,7 @@ void filter_system_calls(void);
 
 int get_file(const char *path, const char *limit_text);
 int put_file(const char *path);
+int ask_service(const char *path);
 
 /* walk.c */
 

@@ -254,6 +254,7 @@ int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "amend") == 0) return amend();
     if (argc == 4 && strcmp(argv[1], "get") == 0) return get_file(argv[2], argv[3]);
     if (argc == 3 && strcmp(argv[1], "put") == 0) return put_file(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "ask") == 0) return ask_service(argv[2]);
     dprintf(2, "tvsnap-init: runs inside a sandbox, or knows no such command\n");
     return 125;
 }

@@ -59,11 +59,32 @@ static bool is_new(pid_t pid) {
     return true;
 }
 
+static pid_t parent_of(pid_t pid) {
+    char stat[512];
+    ssize_t got = read_proc(pid, "stat", stat, sizeof stat);
+    char *end = got > 0 ? strrchr(stat, ')') : NULL;
+    int parent = 0;
+    if (end) sscanf(end + 1, " %*c %d", &parent);
+    return parent;
+}
+
+/* Whether the action started it, and not a server or a job from before, which is to go on. */
+static bool is_ours(pid_t pid) {
+    enum { MAX_GENERATIONS = 64 };
+    for (int i = 0; i < MAX_GENERATIONS && is_new(pid); i++) {
+        pid_t parent = parent_of(pid);
+        if (parent <= 1 || parent == guest.shell) return true;
+        if (!is_new(parent)) return false;
+        pid = parent;
+    }
+    return is_new(pid);
+}
+
 size_t signal_new(int signal) {
     pid_t *pids;
     size_t n = list_processes(&pids), hit = 0;
     for (size_t i = 0; i < n; i++)
-        if (is_new(pids[i])) {
+        if (is_ours(pids[i])) {
             char stat[512];
             ssize_t got = read_proc(pids[i], "stat", stat, sizeof stat);
             char *end = got > 0 ? strrchr(stat, ')') : NULL;

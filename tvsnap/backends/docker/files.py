@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tvsnap.backends import observing
-from tvsnap.backends.base import MIB
+from tvsnap.backends.base import MIB, Service
 from tvsnap.backends.docker.containers import Layers
 from tvsnap.backends.docker.inside import TIMEOUT, list_inside, run_tool
 from tvsnap.backends.docker.layers import relink, repair, unmask
@@ -62,8 +62,11 @@ class Files(Protocol):
         """Called after that in a fork, for what commits lose."""
         ...
 
-    def fingerprint(self) -> str:
-        """Returns a hash that changes whenever a file does, but for those in memory."""
+    def fingerprints(self, service: Service) -> tuple[str, str]:
+        """Returns hashes that change whenever a file does, but for those in memory: of others' and a service's files.
+
+        Where the two cannot be told apart, the first is of all.
+        """
         ...
 
     def identity(self, entry: observing.Entry) -> str:
@@ -125,8 +128,10 @@ class OuterFiles:
                 states[path] = f"{found.st_mode} {found.st_uid} {found.st_gid} {found.st_size} {found.st_ctime_ns}"
         return states
 
-    def fingerprint(self) -> str:
-        return observing.files_fingerprint(observing.walk(self._layers.upper), self._tree) + str(self.lent_states())
+    def fingerprints(self, service: Service) -> tuple[str, str]:
+        others, data = observing.apart(observing.walk(self._layers.upper), service.directories)
+        files = observing.files_fingerprint(others, self._tree) + str(self.lent_states())
+        return files, observing.files_fingerprint(data, self._tree) if data else ""
 
     def identity(self, entry: observing.Entry) -> str:
         with contextlib.suppress(OSError), _opened(self._root(), os.path.dirname(entry.path)) as directory:
@@ -182,8 +187,8 @@ class InnerFiles:
         for path, text in (("/etc/hosts", HOSTS.format(hostname=self._hostname)), ("/etc/resolv.conf", "")):
             script_inside(self._guest(), 'cat >"$1" && chmod 644 "$1"', path, text=text.encode())
 
-    def fingerprint(self) -> str:
-        return run_tool(self._guest(), "walk", "digest", "--times", _DIRECTORY_TIMES, "/").decode()
+    def fingerprints(self, service: Service) -> tuple[str, str]:
+        return run_tool(self._guest(), "walk", "digest", "--times", _DIRECTORY_TIMES, "/").decode(), ""
 
     def identity(self, entry: observing.Entry) -> str:
         if stat.S_ISREG(entry.mode) and entry.size <= observing.SMALL_FILE:

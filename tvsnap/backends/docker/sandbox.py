@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
 from tvsnap.backends import observing
-from tvsnap.backends.base import FileChange, Limits, Observation, Process, SnapshotInfo
+from tvsnap.backends.base import NO_SERVICE, FileChange, Limits, Observation, Process, Service, SnapshotInfo
 from tvsnap.backends.docker.containers import Containers
 from tvsnap.backends.docker.files import Files
 from tvsnap.backends.docker.inside import list_inside, run_tool
@@ -159,14 +159,18 @@ class DockerSandbox(GuestActions):
         found.update(dict.fromkeys(before, FileChange("deleted")))
         return found
 
-    def observe(self) -> Observation:
+    def observe(self, service: Service = NO_SERVICE) -> Observation:
         guest = self.guest()
         dump = guest.shell_state()
         info = guest.info()
+        files, data = self.files.fingerprints(service)
+        table = self.process_table()
         return Observation(
-            files=f"{self.files.fingerprint()} {self._digest(_IN_MEMORY)}",
-            processes=self.process_table().fingerprint(),
+            files=f"{files} {self._digest(_IN_MEMORY)}",
+            processes=table.fingerprint(service),
             shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner}",
+            data=data,
+            serving=len(table.serving(service)),
         )
 
     def memory(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tvsnap.backends import observing
-from tvsnap.backends.base import FileChange, Process
+from tvsnap.backends.base import FileChange, Process, Service
 from tvsnap.backends.observing import Activity, Entry, OpenFile, ShellHold
 from tvsnap.errors import InfrastructureError
 from tvsnap.images.rootfs import UID_BASE
@@ -19,12 +19,16 @@ from tvsnap.images.rootfs import UID_BASE
 LAUNCH = Path(__file__).with_name("tvsnap-launch")
 
 
-def files_fingerprint(upper: Path, image: observing.ImageTree) -> str:
-    """Returns a hash that changes whenever a file does; see `observing.files_fingerprint`."""
+def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service) -> tuple[str, str]:
+    """Returns hashes that change whenever a file does: one of a service's, and one, first, of all others.
+
+    See `observing.files_fingerprint`.
+    """
     try:
-        return observing.files_fingerprint(observing.walk(upper), image)
+        others, data = observing.apart(observing.walk(upper), service.directories)
     except InfrastructureError:
-        return secrets.token_hex()  # unseen, it may have changed
+        return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
+    return observing.files_fingerprint(others, image), observing.files_fingerprint(data, image) if data else ""
 
 
 def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileChange]:
@@ -80,19 +84,23 @@ def inner_pid(pid: int) -> int:
     return 0
 
 
-def processes_fingerprint(pids: list[int], init: int, shell: int) -> str:
-    """Returns a hash that changes when a process starts, ends, stops or has run.
+def processes_fingerprint(pids: list[int], init: int, shell: int, service: Service) -> tuple[str, int]:
+    """Returns a hash that changes when a process starts, ends, stops or has run, and how many belong to a service.
 
     Args:
         pids: the sandbox's processes, as the host sees them.
         init: its PID 1.
         shell: its persistent shell.
+        service: the service.
     """
+    roots = [pid for pid in pids if inner_pid(pid) in service.processes] if service.processes else []
     try:
-        others = [_activity(pid) for pid in pids if pid not in (init, shell)]
-        return observing.processes_fingerprint(others, shell_hold(shell) if shell in pids else None)
+        serving = observing.descendants({pid: int(_stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
+        others = [_activity(pid) for pid in pids if pid not in (init, shell) and pid not in serving]
+        hold = shell_hold(shell) if shell in pids else None
+        return observing.processes_fingerprint(others, hold, [_activity(pid) for pid in roots]), len(serving)
     except OSError:
-        return secrets.token_hex()  # it ended under our eyes
+        return secrets.token_hex(), 0  # it ended under our eyes
 
 
 def _activity(pid: int) -> Activity:

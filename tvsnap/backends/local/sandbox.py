@@ -20,10 +20,12 @@ from typing import IO
 
 from tvsnap.backends import observing
 from tvsnap.backends.base import (
+    NO_SERVICE,
     FileChange,
     Limits,
     Observation,
     Process,
+    Service,
     SnapshotInfo,
 )
 from tvsnap.backends.local import observe, syscalls
@@ -119,15 +121,19 @@ class LocalSandbox(GuestActions):
         self.guest()
         return observe.file_changes(self.layer / "upper", self._tree)
 
-    def observe(self) -> Observation:
+    def observe(self, service: Service = NO_SERVICE) -> Observation:
         guest = self.guest()
         dump = guest.shell_state()
         info = guest.info()
         shell = self._host_pid(info.shell)
+        files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service)
+        processes, serving = observe.processes_fingerprint(self.cgroup.pids(), self.init, shell, service)
         return Observation(
-            files=observe.files_fingerprint(self.layer / "upper", self._tree),
-            processes=observe.processes_fingerprint(self.cgroup.pids(), self.init, shell),
+            files=files,
+            processes=processes,
             shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner}",
+            data=data,
+            serving=serving,
         )
 
     def memory(self) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
+import socket
+import struct
 import sys
 
 from .engine import Engine, EngineFailed
@@ -19,9 +23,13 @@ def engine(name: str) -> Engine:
 
 
 def start(name: str, path: str) -> None:
-    """Starts the engine and a process that serves its session; returns once that answers."""
+    """Starts the engine and a process that serves its session; returns once that answers.
+
+    A process that listens there already, and has been given up, is ended.
+    """
     from .session import Session
 
+    end_listener(path)
     found = engine(name)
     ready, said = os.pipe()
     if os.fork():
@@ -48,6 +56,14 @@ def start(name: str, path: str) -> None:
             raise
         stream.write("ready")
     session.serve(listener)
+
+
+def end_listener(path: str) -> None:
+    """Ends the process that listens at a Unix socket, if there is one."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+        probe.connect(path)
+        process, _, _ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        os.kill(process, signal.SIGKILL)
 
 
 def main() -> int:

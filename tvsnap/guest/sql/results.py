@@ -1,6 +1,6 @@
 """Results as compact JSON, for agents to read.
 
-Rows are lists in the order of the columns. NULL is null; integers and finite floating-point numbers are numbers; booleans
+Rows are lists in the order of the columns. NULL is null; integers and finite floats are numbers; booleans are
 true and false where the engine has them; decimals, dates, times, and all that JSON has no type for are text in the
 engine's own words, so that nothing is rounded; binary data is `{"base64": "..."}`; a float that is not finite is text.
 """

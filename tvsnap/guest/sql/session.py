@@ -56,9 +56,8 @@ class Session:
         """Answers whoever connects, for ever."""
         while True:
             connection, _ = listener.accept()
-            with connection:
-                with contextlib.suppress(OSError):  # whoever asked has gone
-                    self._answer(connection)
+            with connection, contextlib.suppress(OSError):  # whoever asked has gone
+                self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:
         parts = []

@@ -1,0 +1,186 @@
+"""Databases: the tools `sql` and `schema`, which speak with a session that a process inside the sandbox holds open.
+
+The server, that process and its connection are checkpointed and forked with the sandbox, so a fork goes on in the
+middle of a transaction. The process runs `tvsnap.guest.sql`, is brought in when a sandbox is started, and answers on
+a Unix socket inside.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from tvsnap.backends.base import Limits, Observation, Sandbox, Service
+from tvsnap.calls import ToolCall, ToolResult
+from tvsnap.environments.base import Tool, validate_call
+from tvsnap.environments.sql.statements import effects
+from tvsnap.environments.terminal import TerminalEnvironment
+from tvsnap.errors import InfrastructureError
+from tvsnap.guest.sql_program import sql_program
+
+Engine = Literal["sqlite", "postgres", "mariadb"]
+
+MAX_ROWS = 1000
+"""Rows of a result that are returned where the call does not say."""
+PROGRAM = "/run/tvsnap/sql.pyz"
+SOCKET = "/run/tvsnap/sql.socket"
+_START_TIMEOUT = 120.0
+_GRACE = 15.0
+"""Seconds beyond a statement's timeout after which the session is taken for dead; cancelling takes a moment."""
+_LOOK_TIMEOUT = 60.0
+_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT})
+_LOST = "the process that held the connection is gone; a new connection has taken its place, and what was open is lost"
+
+_TEXT = {"type": "string"}
+_DATABASE = {**_TEXT, "description": "for this call only; by default the one that is in use"}
+_SQL = Tool(
+    "sql",
+    "Runs one or more SQL statements in the rollout's one connection: open transactions, temporary tables, variables, "
+    "prepared statements and locks carry over to the next call. Returns JSON: columns and rows, or what was affected, "
+    "or the engine's error.",
+    {
+        "type": "object",
+        "properties": {
+            "query": _TEXT,
+            "database": _DATABASE,
+            "max_rows": {"type": "integer", "minimum": 1, "description": f"rows returned; by default {MAX_ROWS}"},
+            "timeout": {
+                "type": "number",
+                "minimum": 0.001,
+                "description": "seconds after which it is cancelled; at most the call's own, which is the default",
+            },
+        },
+        "required": ["query"],
+    },
+)
+_SCHEMA = Tool(
+    "schema",
+    "Returns the tables of a database, or one of them, as JSON: columns, keys and indexes.",
+    {"type": "object", "properties": {"database": _DATABASE, "table": _TEXT}, "required": []},
+)
+
+
+class SqlEnvironment(TerminalEnvironment):
+    """Fulfils `tvsnap.environments.base.Environment` for one engine."""
+
+    version = "1"
+    serves = True
+    tools = {**{tool.name: tool for tool in (_SQL, _SCHEMA)}, **TerminalEnvironment.tools}  # noqa: RUF012
+
+    def __init__(self, engine: Engine) -> None:
+        """Args: engine: which."""
+        super().__init__()
+        self.name = engine
+        self._engine = engine
+        self._actions["sql"] = self._sql
+        self._actions["schema"] = self._schema
+
+    def tool(self, call: ToolCall) -> Tool:
+        """See `Environment.tool`: a statement's own words tell if its value is left to chance or the clock."""
+        validate_call(self.tools, call)
+        tool = self.tools[call.name]
+        if call.name != "sql":
+            return tool
+        known = effects(call.arguments["query"], self._engine)
+        return replace(tool, stochastic=known.stochastic, volatile=known.volatile)
+
+    def prepare(self, sandbox: Sandbox) -> None:
+        """See `Environment.prepare`: starts the server and the session."""
+        try:
+            sandbox.write_file(PROGRAM, sql_program(), user="root")
+        except OSError as error:
+            raise InfrastructureError(
+                f"{PROGRAM} cannot be put into a sandbox of {sandbox.image.name}: {error}"
+            ) from None
+        self._start(sandbox)
+
+    def observe(self, sandbox: Sandbox) -> Observation:
+        """See `Environment.observe`: what the engine knows is added; its own files and processes are told apart."""
+        try:
+            said = _ask(sandbox, {"op": "observe"}, _LOOK_TIMEOUT)
+        except OSError:  # whoever calls next finds out, and starts another session
+            return replace(sandbox.observe(), service=secrets.token_hex())
+        service = Service(frozenset(said["processes"]), tuple(said["directories"]))
+        return replace(sandbox.observe(service), service=said["token"])
+
+    def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
+        """See `Environment.unchanged`: of what it alone writes, an engine knows best if a statement changed it."""
+        if call.name not in (_SQL.name, _SCHEMA.name):
+            return before == after
+        return (before.files, before.processes, before.service) == (after.files, after.processes, after.service)
+
+    def _start(self, sandbox: Sandbox) -> None:
+        command = f"python3 -I {PROGRAM} start {self._engine} {SOCKET}"
+        outcome = sandbox.exec(command, timeout=_START_TIMEOUT, cwd="/", user="root")
+        if outcome.exit_code != 0:
+            said = outcome.output.decode("utf-8", "replace").strip()
+            reason = said or ("it took too long" if outcome.timed_out else f"exit status {outcome.exit_code}")
+            raise InfrastructureError(f"{self._engine} does not start in a sandbox of {sandbox.image.name}: {reason}")
+
+    def _sql(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
+        arguments = call.arguments
+        known = effects(arguments["query"], self._engine)
+        return self._result(
+            sandbox,
+            {
+                "op": "sql",
+                "query": arguments["query"],
+                "database": arguments.get("database", ""),
+                "timeout": (seconds := min(timeout, float(arguments.get("timeout", timeout)))),
+                "max_rows": arguments.get("max_rows", MAX_ROWS),
+                "limit": limits.output,
+                "kind": known.kind,
+                "reseed": known.stochastic or known.volatile,
+            },
+            seconds,
+        )
+
+    def _schema(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
+        database, table = call.arguments.get("database", ""), call.arguments.get("table", "")
+        request = {"op": "schema", "database": database, "table": table, "limit": limits.output}
+        return self._result(sandbox, request, timeout)
+
+    def _result(self, sandbox: Sandbox, request: Mapping[str, Any], seconds: float) -> ToolResult:
+        try:
+            said = _ask(sandbox, request, seconds + _GRACE)
+        except OSError as error:
+            self._start(sandbox)
+            return ToolResult(
+                json.dumps({"error": _LOST}, separators=(",", ":")),
+                None,
+                seconds if error.errno == errno.ETIMEDOUT else 0.0,
+                timed_out=error.errno == errno.ETIMEDOUT,
+            )
+        return ToolResult(
+            said["output"],
+            None if said["timed_out"] else int(said["failed"]),
+            said["duration"],
+            timed_out=said["timed_out"],
+            truncated=said["truncated"],
+        )
+
+
+def _ask(sandbox: Sandbox, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+    """Returns what the session answers.
+
+    Raises:
+        OSError: there is none, or it does not answer.
+        InfrastructureError: it answers what it should not.
+    """
+    try:
+        answer = sandbox.request(SOCKET, json.dumps(request).encode(), timeout=timeout)
+    except OSError as error:
+        if error.errno in _GONE:
+            raise
+        raise InfrastructureError(f"the SQL session of a sandbox cannot be asked: {error}") from error
+    try:
+        said = json.loads(answer)
+    except ValueError:
+        raise OSError(errno.ECONNRESET, "the session ended amid its answer") from None
+    if not isinstance(said, dict):
+        raise InfrastructureError("the SQL session of a sandbox answered no JSON object")
+    return said
