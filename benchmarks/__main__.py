@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import calls, engines, footprint, forks, hits, machine, starts
+from benchmarks import calls, engines, footprint, forks, hits, machine, sql, starts
 from benchmarks.figures import Figure
 from benchmarks.workspace import Workspace, workspace
 from tvsnap.errors import TvsnapError
@@ -26,6 +26,7 @@ GROUPS: Mapping[str, Callable[[Workspace], Iterator[Figure]]] = {
     "hits": hits.run,
     "graph": hits.scale,
     "engines": engines.run,
+    "sql": sql.measure,
 }
 WIDTH = 80
 

@@ -70,6 +70,10 @@ class Workspace:
         """Says what is being measured."""
         self.console.print(f"[dim]{text} ...[/]")
 
+    def other_image(self, name: str) -> Image:
+        """Returns another image that tvsnap ships; built where there is none."""
+        return _image(self.images, name, self.console)
+
     def start(self) -> LocalSandbox:
         """Returns a fresh sandbox."""
         return self.backend.start(self.image, Limits())
@@ -109,8 +113,8 @@ def workspace(*, quick: bool, console: Console) -> Iterator[Workspace]:
     home = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     try:
         with _opened(home) as backend:
-            images, image = _image(home, console)
-            yield Workspace(home, images, image, backend, quick, console)
+            images = _usual_images(home)
+            yield Workspace(home, images, _image(images, IMAGE, console), backend, quick, console)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
@@ -143,10 +147,17 @@ def _sweep(parent: Path) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _image(home: Path, console: Console) -> tuple[ImageStore, Image]:
+def _usual_images(home: Path) -> ImageStore:
+    """Returns the usual data directory's images if it has the one to measure with, else those of `home`."""
     with contextlib.suppress(TvsnapError):
         built = ImageStore(Path(os.environ.get("TVSNAP_HOME") or SYSTEM_HOME))
-        return built, built.get(IMAGE)
-    console.print(f"[dim]building the image {IMAGE}; `tvsnap image build {IMAGE}` would keep it ...[/]")
-    fresh = ImageStore(home)
-    return fresh, fresh.build(find_source(IMAGE))
+        built.get(IMAGE)
+        return built
+    return ImageStore(home)
+
+
+def _image(images: ImageStore, name: str, console: Console) -> Image:
+    with contextlib.suppress(TvsnapError):
+        return images.get(name)
+    console.print(f"[dim]building the image {name}; `tvsnap image build {name}` beforehand would save that ...[/]")
+    return images.build(find_source(name))

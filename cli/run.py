@@ -11,20 +11,24 @@ import typer
 from . import completion, context, options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tvsnap.cache import Rollout
     from tvsnap.calls import ToolResult
+    from tvsnap.environments.base import Tool
 
 HELP = options.help_text(
     """Make tool calls by hand, as one rollout.
 
-Each command is a call of the tool `bash`. Without -c and --tool, commands are read from a prompt, or from standard
-input, a line each; :TOOL {"arg": ...} calls another tool there. What was called before is answered from the graph,
-like in any rollout.
+Each command is a call of the tool `bash`. Without -c, --sql and --tool, commands are read from a prompt, or from
+standard input, a line each; there, :TOOL {"arg": ...} calls another tool, and :TOOL TEXT one that wants just a text.
+What was called before is answered from the graph, like in any rollout.
 
 \b
 Examples:
   tvsnap run terminal -c 'cd /tmp && git init x' -c 'ls -a x'
   tvsnap run terminal --tool read_file --args '{"path": "/etc/os-release"}'
+  tvsnap run postgres --sql 'CREATE TABLE t (n int)' --sql 'SELECT * FROM t'
   tvsnap run terminal
 """,
     s0="the calls were made (whatever the commands returned)",
@@ -48,7 +52,11 @@ def run(
     commands: Annotated[
         list[str] | None, typer.Option("-c", "--command", metavar="COMMAND", help="A command; may be repeated.")
     ] = None,
-    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Call this tool (after any -c).")] = None,
+    queries: Annotated[
+        list[str] | None,
+        typer.Option("--sql", metavar="QUERY", help="A call of the tool `sql`; may be repeated (after any -c)."),
+    ] = None,
+    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Call this tool (after those).")] = None,
     arguments: Annotated[str, typer.Option("--args", metavar="JSON", help="Its arguments, an object.")] = "{}",
     task: Annotated[str, typer.Option("--task", metavar="TASK", help="The task that the rollout is of.")] = "",
     salt: Annotated[
@@ -64,6 +72,7 @@ def run(
 ) -> None:
     """Makes the calls and prints what they return."""
     calls: list[tuple[str, dict[str, Any]]] = [("bash", {"command": command}) for command in commands or ()]
+    calls += [("sql", {"query": query}) for query in queries or ()]
     if tool is not None:
         calls.append((tool, parse_arguments(arguments)))
     with (
@@ -79,7 +88,7 @@ def run(
         else:
             for line in typer.get_text_stream("stdin"):
                 if line.strip():
-                    session.call(*_parse_line(line.rstrip("\n")), echo=True)
+                    session.call(*session.parse(line.rstrip("\n")), echo=True)
         if as_json:
             context.print_json({"root": rollout.root, "state": rollout.state, "calls": session.made})
 
@@ -101,12 +110,15 @@ def parse_arguments(text: str) -> dict[str, Any]:
     return arguments
 
 
-def _parse_line(line: str) -> tuple[str, dict[str, Any]]:
+def _parse_line(line: str, tools: Mapping[str, Tool]) -> tuple[str, dict[str, Any]]:
     """Returns the call that a line typed by a person means."""
     if not line.startswith(":"):
         return "bash", {"command": line}
-    name, _, arguments = line[1:].partition(" ")
-    return name, parse_arguments(arguments or "{}")
+    name, _, text = line[1:].partition(" ")
+    wanted: list[str] = list(tools[name].parameters.get("required", ())) if name in tools else []
+    if text and not text.startswith("{") and len(wanted) == 1:
+        return name, {wanted[0]: text}
+    return name, parse_arguments(text or "{}")
 
 
 class _Session:
@@ -122,6 +134,10 @@ class _Session:
         self._timeout = timeout
         self._as_json = as_json
         self._console = context.console()
+
+    def parse(self, line: str) -> tuple[str, dict[str, Any]]:
+        """Returns the call that a line typed by a person means."""
+        return _parse_line(line, self._rollout.tools)
 
     def call(self, name: str, arguments: dict[str, Any], *, echo: bool = False) -> None:
         """Makes a call; with `echo`, prints it first."""
@@ -158,8 +174,10 @@ class _Session:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  (gives `input` editing and history)
 
+        others = [name for name in self._rollout.tools if name != "bash"]
         self._console.print(
-            'each line is a call of bash; :TOOL {"arg": ...} calls another tool; Ctrl-D ends', style="dim"
+            f"each line is a call of bash; :TOOL TEXT or :TOOL {{...}} calls {', '.join(others)}; Ctrl-D ends",
+            style="dim",
         )
         while True:
             try:
@@ -173,7 +191,7 @@ class _Session:
             if not line.strip():
                 continue
             try:
-                self.call(*_parse_line(line))
+                self.call(*self.parse(line))
             except KeyboardInterrupt:
                 self._console.print("\nthe call was given up; the rollout stands where it stood", style="yellow")
             except TvsnapError as error:

@@ -14,7 +14,7 @@ NEWLINE = "⏎"
 ELLIPSIS = "…"
 TIMES = "\u00d7"
 
-_MAIN_ARGUMENTS = ("command", "what", "path", "keys", "query", "sql")
+_MAIN_ARGUMENTS = ("command", "query", "what", "path", "keys", "query", "sql")
 """The argument that says what a call does, for the tools that have one."""
 
 # What a terminal would act upon, and what makes text look other than it is: controls but for tab and line feed, marks

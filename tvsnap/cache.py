@@ -378,6 +378,11 @@ class Rollout:
         return self._root
 
     @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools that may be called, by name."""
+        return self._place.environment.tools
+
+    @property
     def state(self) -> str:
         """The hash of the state it stands at."""
         return self._where().state
