@@ -1,0 +1,344 @@
+"""What SQL statements do, told by their words: whether they may change anything, and what they leave to chance.
+
+The text is cut up as the engine cuts it (`lexer.py`), and every name that stands before a parenthesis must be known
+(`dialects.py`); sqlglot tells names of tables and columns from functions where the words leave it open. Whatever is
+not known for sure counts as a change. What a view, a trigger or a stored function does cannot be seen here; an
+engine's own counters show the changes that they make.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Literal
+
+from tvsnap.environments.sql.dialects import (
+    DIALECTS,
+    FILE_TIMES,
+    PRAGMA_LOOKUPS,
+    PRAGMA_QUESTIONS,
+    STABLE_SHOWS,
+    Dialect,
+)
+from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable, lexemes
+
+logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # what it cannot read is no news to anyone
+
+Kind = Literal["read", "write", "other"]
+
+LONGEST = 100_000
+"""Characters of a query that is looked at closely; of a longer one nothing is known."""
+
+_LONGEST_PARSED = 10_000
+_DEEPEST_PARSED = 30
+"""Bounds for sqlglot, in characters and nested parentheses: its time may grow out of proportion."""
+
+_ORDER: tuple[Kind, ...] = ("read", "write", "other")
+
+_QUERIES = frozenset({"select", "values", "with", "table"})
+_CHANGES = frozenset({"insert", "update", "delete", "replace", "merge", "truncate"})
+_EXPLAINED = (_QUERIES - {"table"}) | _CHANGES | {"create", "execute", "declare", "refresh"}
+_BEFORE_INTO = frozenset({"insert", "replace", "ignore", "delayed", "low_priority", "high_priority"})
+_STORED = frozenset(
+    {"aggregate", "collation", "database", "domain", "function", "operator", "package", "policy", "procedure", "rule"}
+    | {"schema", "sequence", "statistics", "trigger", "type", "view", "virtual"}
+)
+"""Objects whose making executes nothing of what they say."""
+_EVALUATED = frozenset({"event", "index", "materialized", "table"})
+_UNSURE = frozenset(
+    {"access", "cast", "connection", "conversion", "default", "extension", "foreign", "group", "instance", "language"}
+    | {"large", "logfile", "prepare", "publication", "role", "routine", "server", "subscription", "system"}
+    | {"tablespace", "text", "transform", "user"}
+)
+_FILLED = ("as", "execute", "select", "values")
+"""Words of a CREATE TABLE that evaluates something."""
+_TELLING = ("where", "having", "returning")
+"""Words after which chance has a say in how many rows a change reports, or which."""
+_SHOW_OPTIONS = ("all", "extended", "full", "global", "local", "session", "storage")
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What a query does by its words.
+
+    Attributes:
+        kind: `read` changes nothing, whatever the data; `write` at most what the engine's own counters tell; `other`
+            anything, such as settings and locks of the session, transactions, procedures, and all that is not known.
+        stochastic: its result is left to chance or the clock.
+        volatile: what it writes is left to chance or the clock: doing it again leads elsewhere.
+    """
+
+    kind: Kind
+    stochastic: bool = False
+    volatile: bool = False
+
+
+def effects(query: str, dialect: DialectName) -> Effects:
+    """Returns what one or more statements do by their words; of several, the worst counts."""
+    if len(query) > LONGEST:
+        return _unknown(query, dialect)
+    return _effects(query, dialect)
+
+
+@lru_cache(maxsize=1024)
+def _effects(query: str, dialect: DialectName) -> Effects:
+    try:
+        found = lexemes(query, dialect)
+    except Unreadable:
+        return _unknown(query, dialect)
+    told = [_Statement(part, query, dialect).effects() for part in _split(found)]
+    return Effects(
+        max((each.kind for each in told), key=_ORDER.index, default="read"),
+        any(each.stochastic for each in told),
+        any(each.volatile for each in told),
+    )
+
+
+def _unknown(text: str, dialect: DialectName) -> Effects:
+    doubtful = DIALECTS[dialect].doubtful.search(text) is not None
+    return Effects("other", doubtful, doubtful)
+
+
+def _split(found: list[Lexeme]) -> list[list[Lexeme]]:
+    """Cuts at every semicolon, also at those within a body: what defines one with several is `other` then."""
+    parts: list[list[Lexeme]] = [[]]
+    for lexeme in found:
+        if lexeme.kind == "sign" and lexeme.text == ";":
+            parts.append([])
+        else:
+            parts[-1].append(lexeme)
+    return [part for part in parts if part]
+
+
+class _Statement:
+    """One statement."""
+
+    def __init__(self, found: list[Lexeme], query: str, dialect: DialectName) -> None:
+        self._found = found
+        self._query = query
+        self._name = dialect
+        self._dialect: Dialect = DIALECTS[dialect]
+
+    def effects(self) -> Effects:
+        """Returns what it does."""
+        start = next((i for i, lexeme in enumerate(self._found) if lexeme.text != "("), len(self._found))
+        first = self._text(start) if start < len(self._found) and self._found[start].kind == "word" else ""
+        if first in _QUERIES or first in _CHANGES:
+            return self._told(self._body("write" if first in _CHANGES else "read"))
+        if first in ("explain", "describe", "desc") or (first == "analyze" and self._name == "mariadb"):
+            return self._explain(first)
+        if first == "show":
+            return self._show()
+        if first == "help":
+            return Effects("read")
+        if first == "pragma":
+            return self._pragma()
+        if first in ("create", "alter", "drop", "rename", "comment"):
+            return self._definition(first)
+        return self._told("other")
+
+    def _told(self, kind: Kind) -> Effects:
+        """Adds to a kind what is left to chance."""
+        if kind == "read":
+            return Effects(kind, stochastic=bool(self._chance))
+        if kind == "write":
+            telling = next((i for i, each in enumerate(self._found) if each.is_word(*_TELLING)), len(self._found))
+            return Effects(kind, any(i > telling for i in self._chance), bool(self._chance))
+        # What is to be executed may be given as a string.
+        strings = [each.text for each in self._found if each.kind == "string"]
+        doubtful = bool(self._chance) or any(self._dialect.doubtful.search(text) for text in strings)
+        return Effects(kind, doubtful, doubtful)
+
+    def _explain(self, first: str) -> Effects:
+        start = next((i for i, each in enumerate(self._found) if i and each.is_word(*_EXPLAINED)), None)
+        if start is None:
+            if first == "analyze" or self._name != "mariadb":
+                return self._told("other")
+            return Effects("read", stochastic=self._has("connection"))  # the columns of a table, or another's plan
+        inner = _Statement(self._found[start:], self._query, self._name).effects()
+        executed = any(each.is_word("analyze", "analyse") for each in self._found[:start])
+        if executed:
+            return Effects(inner.kind, stochastic=True, volatile=inner.volatile)
+        # A plan may be made with the values of constant functions.
+        return Effects("other" if inner.kind == "other" else "read", stochastic=inner.stochastic or inner.volatile)
+
+    def _show(self) -> Effects:
+        if self._name != "mariadb":
+            return Effects("read")
+        subject = next((each.text for each in self._found[1:] if not each.is_word(*_SHOW_OPTIONS)), "")
+        stable = subject in STABLE_SHOWS or (subject == "variables" and self._names_stable_variables())
+        return Effects(self._body("read"), stochastic=not stable or bool(self._chance))
+
+    def _names_stable_variables(self) -> bool:
+        if not (len(self._found) >= 2 and self._found[-2].is_word("like") and self._found[-1].kind == "string"):
+            return False
+        pattern = re.escape(self._found[-1].text.replace("\\_", "_")).replace("%", ".*").replace("_", ".")
+        return not any(re.fullmatch(pattern, name) for name in self._dialect.variables)
+
+    def _pragma(self) -> Effects:
+        words = self._found[1:]
+        if len(words) > 2 and words[1].text == ".":
+            words = words[2:]
+        name = words[0].text if words else ""
+        if len(words) == 1 and name in PRAGMA_QUESTIONS:
+            return Effects("read")
+        if len(words) > 1 and words[1].text == "(" and name in PRAGMA_LOOKUPS:
+            return Effects("read")
+        return self._told("other")
+
+    def _definition(self, first: str) -> Effects:
+        if first == "comment":
+            return Effects("write")
+        objects = _STORED | _EVALUATED | _UNSURE
+        kind = next((each.text for each in self._found[1:] if each.kind == "word" and each.text in objects), "")
+        if kind in _UNSURE or not kind or self._has("soname"):
+            return self._told("other")
+        if first in ("drop", "rename"):
+            return Effects("write")
+        if first == "alter" and kind == "database":
+            return self._told("other")
+        if first == "create" and (kind in _STORED or (kind == "table" and not self._has(*_FILLED))):
+            return Effects("write")
+        if first == "create" and kind == "index" and self._name == "mariadb":
+            return Effects("write")  # of columns alone
+        return self._told(self._body("write"))
+
+    def _body(self, kind: Kind) -> Kind:
+        """Returns what a query or a change does, by what it holds; at least `kind`."""
+        unexplained: set[int] = set()
+        for i, lexeme in enumerate(self._found):
+            if self._text(i + 1) == "(" and not self._known_before_parenthesis(i):
+                unexplained.add(lexeme.start)
+            if lexeme.kind == "sign" and lexeme.text == ":=" and self._dialect.assigns:
+                return "other"
+            if lexeme.kind != "word" or self._text(i - 1) == ".":
+                continue
+            following = self._text(i + 1)
+            if lexeme.text in _CHANGES and following != "(":
+                kind = "write"
+            elif lexeme.text == "into" and self._text(i - 1) not in _BEFORE_INTO:
+                if self._dialect.into == "other":
+                    return "other"
+                kind = "write"
+            elif (
+                (lexeme.text == "for" and following in ("update", "share", "no", "key"))
+                or (lexeme.text == "lock" and following == "in")
+                or (lexeme.text == "next" and following == "value")
+            ):
+                return "other"
+        return "other" if unexplained and not unexplained <= self._names() else kind
+
+    def _known_before_parenthesis(self, i: int) -> bool:
+        """Whether what stands before a parenthesis is known to do nothing; if not, it may yet be no function."""
+        lexeme, before = self._found[i], self._text(i - 1)
+        if lexeme.kind in ("sign", "variable"):
+            return True
+        if lexeme.kind != "word":
+            return False
+        if before == ".":
+            return self._text(i - 2) == "pg_catalog" and lexeme.text in self._dialect.functions
+        if before in (")", "as", "into") or (i and self._found[i - 1].kind == "string"):
+            return True  # an alias, a type, a clause or a table
+        if lexeme.text in self._dialect.bare:
+            return self._text(i + 2) == ")"
+        dialect = self._dialect
+        if lexeme.text in dialect.functions or lexeme.text in dialect.clock:
+            return True
+        return lexeme.text in dialect.grammar or f"{before} {lexeme.text}" in dialect.grammar
+
+    def _names(self) -> set[int]:
+        """Returns where in the query names of tables, columns and the like begin, as sqlglot reads it."""
+        begin, end = self._found[0].start, self._found[-1].end
+        if end - begin > _LONGEST_PARSED or self._depth > _DEEPEST_PARSED:
+            return set()
+        return {begin + start for start in _identifiers(self._query[begin:end], self._dialect.parser)}
+
+    @property
+    def _depth(self) -> int:
+        depth = deepest = 0
+        for lexeme in self._found:
+            if lexeme.kind == "sign" and lexeme.text in "()":
+                depth += 1 if lexeme.text == "(" else -1
+                deepest = max(deepest, depth)
+        return deepest
+
+    @cached_property
+    def _chance(self) -> list[int]:
+        """Where something is left to chance or the clock."""
+        return [i for i in range(len(self._found)) if self._is_chance(i)]
+
+    def _is_chance(self, i: int) -> bool:
+        lexeme, dialect, before = self._found[i], self._dialect, self._text(i - 1)
+        if lexeme.kind == "variable":
+            return lexeme.text.startswith("@@") and lexeme.text.split(".")[-1].strip("@`") in dialect.variables
+        if lexeme.kind == "string":
+            return self._is_moment(lexeme.text)
+        if lexeme.kind == "sign":
+            return False
+        if self._name == "sqlite" and lexeme.kind == "quoted" and self._is_moment(lexeme.text):
+            return True  # where no column has that name, it is a string
+        if self._text(i + 1) == "(":
+            least = dialect.arguments.get(lexeme.text, 0)
+            if lexeme.text in dialect.chance or (least and self._count_arguments(i + 1) < least):
+                return True
+        if lexeme.kind == "word" and before != "." and (lexeme.text in dialect.clock or lexeme.text == "tablesample"):
+            return True
+        qualified = f"{self._found[i - 2].text}.{lexeme.text}" if before == "." and i > 1 else lexeme.text
+        if dialect.relations.fullmatch(lexeme.text) or dialect.relations.fullmatch(qualified):
+            return True
+        if self._name != "mariadb" or lexeme.text not in ("tables", "partitions"):
+            return False
+        return before in (".", ",", "from", "join") and self._shows_file_times
+
+    def _is_moment(self, text: str) -> bool:
+        words = re.findall(r"[a-z]+", text) if len(text) < 50 and re.fullmatch(r"[\w\s:.+-]*", text) else []
+        zones = {"allballs", "utc", "gmt", "z"}
+        return any(word in self._dialect.moments for word in words) and all(
+            word in self._dialect.moments or word in zones for word in words
+        )
+
+    @cached_property
+    def _shows_file_times(self) -> bool:
+        return any(
+            lexeme.text in FILE_TIMES or (lexeme.text == "*" and self._text(i - 1) != "(")
+            for i, lexeme in enumerate(self._found)
+        )
+
+    def _count_arguments(self, opening: int) -> int:
+        """Returns how many arguments follow an opening parenthesis; 0 where they are nested beyond all measure."""
+        depth, count = 0, 0 if self._text(opening + 1) == ")" else 1
+        for lexeme in self._found[opening:]:
+            if lexeme.kind == "sign":
+                depth += {"(": 1, ")": -1}.get(lexeme.text, 0)
+                count += depth == 1 and lexeme.text == ","
+            if not 0 < depth <= _DEEPEST_PARSED:
+                break
+        return count if depth <= _DEEPEST_PARSED else 0
+
+    def _has(self, *words: str) -> bool:
+        return any(lexeme.is_word(*words) for lexeme in self._found)
+
+    def _text(self, i: int) -> str:
+        """The text of a word or sign; empty for what is quoted, and beyond the ends."""
+        if 0 <= i < len(self._found) and self._found[i].kind in ("word", "sign"):
+            return self._found[i].text
+        return ""
+
+
+def _identifiers(text: str, dialect: str) -> set[int]:
+    """Returns where in a statement sqlglot sees names that are no functions; none if it cannot read it."""
+    from sqlglot import exp, parse
+
+    try:
+        trees = parse(text, dialect=dialect)
+    except Exception:  # of whatever kind: it has then no say
+        return set()
+    return {
+        node.meta["start"]
+        for tree in trees
+        if tree is not None
+        for node in tree.find_all(exp.Identifier)
+        if "start" in node.meta and not isinstance(node.parent, exp.Func)
+    }
