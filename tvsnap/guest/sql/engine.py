@@ -154,6 +154,14 @@ class Engine(ABC):
     def create_database(self, name: str) -> None:
         """Makes an empty database; when an image is loaded. Nothing happens where it is there already."""
 
+    def adopt(self, path: str, database: str) -> bool:
+        """Takes a SQLite file over as a database, as it is; returns whether it did. Only SQLite itself can.
+
+        Raises:
+            EngineFailed: the file is damaged.
+        """
+        return False
+
     @abstractmethod
     def load_script(self, path: str, database: str) -> None:
         """Runs a file of SQL with the engine's own command-line client, in a database (empty: the file names its own).

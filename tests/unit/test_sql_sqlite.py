@@ -1,0 +1,427 @@
+"""The SQLite engine on this machine's Python: what statements answer, and what the engine says of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tvsnap.guest.sql.engine import Answer, Column, EngineFailed, StatementFailed, Table
+from tvsnap.guest.sql.sqlite import SQLite
+from tvsnap.guest.sql.sqlite_text import statements
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[SQLite]:
+    """Databases `shop`, which is in use and holds a table, and `world`, which is empty."""
+    (tmp_path / "sql.json").write_text('{"database": "shop"}')
+    engine = SQLite(str(tmp_path / "sqlite"), str(tmp_path / "sql.json"))
+    engine.initialise()
+    for name in ("shop", "world"):
+        engine.create_database(name)
+    with contextlib.closing(sqlite3.connect(tmp_path / "sqlite" / "shop.db")) as connection:
+        connection.executescript("CREATE TABLE t (a INTEGER PRIMARY KEY, b UNIQUE); INSERT INTO t VALUES (1, 'x');")
+    engine.start()
+    yield engine
+    engine.stop()
+
+
+def run(engine: SQLite, query: str, database: str = "", timeout: float = 10, max_rows: int = 100) -> Answer:
+    return engine.run(query, database, timeout, max_rows)
+
+
+def rows(engine: SQLite, query: str, database: str = "") -> list[list[Any]]:
+    answer = run(engine, query, database)
+    assert not answer.error, answer.error
+    return answer.results[-1].rows
+
+
+def changed(engine: SQLite, query: str, database: str = "") -> bool:
+    before = engine.facts()
+    run(engine, query, database)
+    return engine.facts() != before
+
+
+def file_of(engine: SQLite, name: str = "shop") -> Path:
+    return Path(rows(engine, "SELECT file FROM pragma_database_list WHERE name = 'main'", name)[0][0])
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_values_are_exact(engine: SQLite) -> None:
+    found = rows(engine, "SELECT 9223372036854775807, 0.1, 1e999, -1e999, 'é', NULL, x'00ff', CAST(x'ff41' AS TEXT)")
+    assert found == [[9223372036854775807, 0.1, "Inf", "-Inf", "é", None, {"base64": "AP8="}, {"base64": "/0E="}]]
+
+
+def test_several_statements_up_to_the_one_that_fails(engine: SQLite) -> None:
+    answer = run(
+        engine, "INSERT INTO t(b) VALUES (1), (2); SELECT a FROM t; CREATE TABLE u(x); SELECT * FROM v; SELECT 1"
+    )
+    assert [result.affected for result in answer.results] == [2, None, None]
+    assert [result.columns for result in answer.results] == [None, ["a"], None]
+    assert (answer.error, answer.code, answer.unparsed) == ("no such table: v", "SQLITE_ERROR", False)
+
+
+@pytest.mark.parametrize(
+    ("query", "affected"),
+    [
+        ("UPDATE t SET b = 2 WHERE a = 7", 0),
+        ("WITH x AS (SELECT 1) UPDATE t SET b = 2", 1),
+        ("DELETE FROM t", 1),
+        ("REPLACE INTO t VALUES (1, 5)", 1),
+        ("DROP TABLE t", None),
+        ("PRAGMA user_version = 3", None),
+        ("BEGIN", None),
+        ("ANALYZE", None),
+    ],
+)
+def test_rows_affected(engine: SQLite, query: str, affected: int | None) -> None:
+    assert [result.affected for result in run(engine, query).results] == [affected]
+
+
+@pytest.mark.parametrize("query", ["SELEC 1", "SELECT 'a", "SELECT (1", "SELECT 1 +; SELECT 2"])
+def test_what_cannot_be_read_is_told_apart(engine: SQLite, query: str) -> None:
+    answer = run(engine, query)
+    assert answer.error
+    assert answer.unparsed
+    assert not run(engine, f"SELECT 1; {query}").unparsed
+
+
+def test_a_constraint_and_its_code(engine: SQLite) -> None:
+    answer = run(engine, "INSERT INTO t(b) VALUES ('x')")
+    assert answer.error == "UNIQUE constraint failed: t.b"
+    assert answer.code.startswith("SQLITE_CONSTRAINT")
+
+
+def test_only_so_many_rows_are_kept(engine: SQLite) -> None:
+    answer = run(engine, f"{ENDLESS.replace('count(*)', 'i')}; SELECT 1", max_rows=3)
+    assert [result.rows for result in answer.results] == [[[1], [2], [3]], [[1]]]
+    assert [result.more for result in answer.results] == [True, False]
+
+
+def test_a_change_that_returns_rows_is_done_to_its_end(engine: SQLite) -> None:
+    answer = run(engine, "INSERT INTO t(b) VALUES (10), (11), (12) RETURNING b", max_rows=1)
+    assert (answer.results[0].rows, answer.results[0].more) == ([[10]], True)
+    assert rows(engine, "SELECT count(*) FROM t") == [[4]]
+
+
+def test_an_endless_statement_is_cancelled(engine: SQLite) -> None:
+    run(engine, "BEGIN; INSERT INTO t(b) VALUES ('y')")
+    began = time.monotonic()
+    answer = run(engine, ENDLESS, timeout=0.2)
+    assert 0.2 <= time.monotonic() - began < 2
+    assert (answer.timed_out, answer.code) == (True, "SQLITE_INTERRUPT")
+    assert rows(engine, "SELECT b FROM t") == [["x"], ["y"]]  # the connection is usable, its transaction open
+
+
+def test_many_short_statements_are_cancelled(engine: SQLite) -> None:
+    answer = run(engine, "SELECT 1;" * 200_000, timeout=0.2)
+    assert answer.timed_out
+    assert 0 < len(answer.results) < 200_000
+
+
+def test_waiting_for_a_lock_ends_with_the_time(engine: SQLite) -> None:
+    with contextlib.closing(sqlite3.connect(file_of(engine), isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        began = time.monotonic()
+        answer = run(engine, "SELECT * FROM t", timeout=0.3)
+        assert 0.2 < time.monotonic() - began < 2
+        assert (answer.error, answer.timed_out) == ("database is locked", True)
+        other.execute("ROLLBACK")
+    assert rows(engine, "SELECT * FROM t") == [[1, "x"]]
+    assert run(engine, "PRAGMA busy_timeout", timeout=0.3).results[0].rows == [[5000]]
+    assert rows(engine, "PRAGMA busy_timeout = 70; PRAGMA busy_timeout") == [[70]]
+
+
+def test_a_statement_that_rolls_back_says_so(engine: SQLite) -> None:
+    run(engine, "BEGIN")
+    answer = run(engine, "INSERT OR ROLLBACK INTO t(b) VALUES ('x')")
+    assert answer.messages == ["the transaction was rolled back"]
+
+
+def test_a_typo_makes_no_database(engine: SQLite) -> None:
+    answer = run(engine, "SELECT 1", database="shp")
+    assert answer.error == 'no such database: "shp"; there are: shop, world'
+    assert answer.unparsed
+    assert engine.databases() == ["shop", "world"]
+    assert run(engine, "SELECT 1", database="../sqlite/shop").error
+
+
+def test_the_named_database_is_for_one_request(engine: SQLite) -> None:
+    run(engine, "CREATE TABLE w(a)", database="world")
+    assert rows(engine, "SELECT name FROM sqlite_master WHERE type = 'table'") == [["t"]]
+    assert rows(engine, "SELECT name FROM sqlite_master", database="world") == [["w"]]
+
+
+def test_a_file_that_was_replaced_is_opened_again(engine: SQLite) -> None:
+    path = file_of(engine)
+    run(engine, "CREATE TEMP TABLE mine(a)")
+    path.unlink()
+    gone = run(engine, "SELECT * FROM t")
+    assert gone.lost
+    assert gone.error.startswith('no such database: "shop"; there are: world')
+    engine.create_database("shop")
+    assert run(engine, "SELECT * FROM t").error == "no such table: t"
+    with contextlib.closing(sqlite3.connect(path.with_suffix(".new"))) as connection:
+        connection.execute("CREATE TABLE t AS SELECT 'new' AS a")
+    path.with_suffix(".new").rename(path)
+    answer = run(engine, "SELECT * FROM t")
+    assert (answer.lost, answer.results[0].rows) == (True, [["new"]])
+
+
+def test_a_file_that_is_no_database(engine: SQLite) -> None:
+    file_of(engine).with_name("junk.db").write_text("hello, this is not a database\n" * 100)
+    assert run(engine, "SELECT * FROM sqlite_master", database="junk").error == "file is not a database"
+    with pytest.raises(StatementFailed, match="file is not a database"):
+        engine.schema("junk", "")
+
+
+def test_random_numbers_differ_in_forked_processes(engine: SQLite) -> None:
+    query = "SELECT random(), hex(randomblob(8)), typeof(random()), length(randomblob(-1)), length(randomblob('x'))"
+    before = rows(engine, query)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, json.dumps(rows(engine, query)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    forked = json.loads(os.read(read, 10_000))
+    os.close(read)
+    os.close(write)
+    here = rows(engine, query)
+    assert len({before[0][0], forked[0][0], here[0][0]}) == 3
+    assert len({before[0][1], forked[0][1], here[0][1]}) == 3
+    assert here[0][2:] == ["integer", 1, 1]
+
+
+# -- what changed -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM t",
+        "SELECT * FROM t WHERE b = 'none'",
+        "SELECT * FROM json_each('[1]')",
+        "SELECT * FROM pragma_table_info('t')",
+        "PRAGMA table_info(t)",
+        "PRAGMA foreign_keys",
+        "PRAGMA integrity_check",
+        "EXPLAIN QUERY PLAN SELECT * FROM t",
+        "SELECT last_insert_rowid(), changes(), random()",
+        "UPDATE t SET b = 2 WHERE a = 9",
+        "DELETE FROM t WHERE a = 9",
+        "CREATE TABLE IF NOT EXISTS t(a)",
+        "DROP TABLE IF EXISTS nothing",
+        "CREATE TABLE t(a)",
+        "SELECT nothing",
+        "INSERT INTO t(b) VALUES ('x')",
+    ],
+)
+def test_facts_are_the_same(engine: SQLite, query: str) -> None:
+    assert not changed(engine, query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "INSERT INTO t(b) VALUES (2)",
+        "INSERT OR IGNORE INTO t(b) VALUES ('x')",
+        "UPDATE t SET b = b",
+        "DELETE FROM t",
+        "CREATE TABLE u(a)",
+        "CREATE TEMP TABLE u(a)",
+        "CREATE INDEX i ON t(b, a)",
+        "CREATE VIEW v AS SELECT 1",
+        "DROP TABLE t",
+        "ALTER TABLE t ADD COLUMN c",
+        "BEGIN",
+        "BEGIN; SELECT * FROM t; COMMIT",
+        "SAVEPOINT s; RELEASE s",
+        "ATTACH ':memory:' AS m",
+        "PRAGMA foreign_keys = ON",
+        "PRAGMA user_version = 5",
+        "PRAGMA optimize",
+        "VACUUM",
+        "ANALYZE",
+        "SELECT 1; INSERT INTO t(b) VALUES (3); SELECT 1",
+    ],
+)
+def test_facts_differ(engine: SQLite, query: str) -> None:
+    assert changed(engine, query)
+
+
+def test_the_first_read_in_a_transaction_takes_hold_of_the_database(engine: SQLite) -> None:
+    assert changed(engine, "BEGIN")
+    assert not changed(engine, "SELECT 1")
+    assert changed(engine, "SELECT * FROM t")
+    assert not changed(engine, "SELECT count(*) FROM t")
+    assert changed(engine, "UPDATE t SET b = 1 WHERE a = 9")  # takes the right to write
+    assert changed(engine, "ROLLBACK")
+    run(engine, "BEGIN")
+    before = engine.facts()
+    engine.schema("", "")
+    assert engine.facts() != before
+
+
+def test_to_get_the_facts_takes_hold_of_nothing(engine: SQLite) -> None:
+    path = file_of(engine)
+    run(engine, "BEGIN")
+    engine.facts()
+    with contextlib.closing(sqlite3.connect(path, timeout=0)) as other:
+        other.execute("INSERT INTO t(b) VALUES ('other')")
+        other.commit()  # which a reader would not let pass
+    assert rows(engine, "SELECT b FROM t") == [["x"], ["other"]]
+
+
+def test_another_database_that_is_only_read_leaves_the_facts(engine: SQLite) -> None:
+    assert not changed(engine, "SELECT * FROM sqlite_master", database="world")
+    assert changed(engine, "CREATE TABLE w(a)", database="world")
+
+
+def test_reads_in_any_order_end_alike(engine: SQLite) -> None:
+    run(engine, "BEGIN; INSERT INTO t(b) VALUES ('y'); CREATE TEMP TABLE mine AS SELECT 1 AS a")
+    found = set()
+    for query in ("SELECT * FROM mine", "SELECT * FROM t", "PRAGMA table_info(t)", "SELECT * FROM mine, t"):
+        run(engine, query)
+        found.add(engine.facts())
+    assert len(found) == 1
+
+
+# -- schema -----------------------------------------------------------------------------------------------------------
+
+
+def test_schema(engine: SQLite) -> None:
+    run(
+        engine,
+        "CREATE TABLE child (id INTEGER PRIMARY KEY, t REFERENCES t, n TEXT NOT NULL DEFAULT 'none', twice AS (2));"
+        "CREATE INDEX by_n ON child(n, lower(n)); CREATE VIEW names AS SELECT n FROM child;"
+        "CREATE VIEW broken AS SELECT * FROM gone; CREATE VIRTUAL TABLE words USING fts5(w); CREATE TEMP TABLE own(a)",
+    )
+    said = engine.schema("", "")
+    assert said["database"] == "shop"
+    assert [(one["name"], one["kind"]) for one in said["tables"]] == [
+        ("broken", "view"),
+        ("child", "table"),
+        ("names", "view"),
+        ("own", "temporary table"),
+        ("t", "table"),
+        ("words", "virtual table"),
+    ]
+    assert engine.schema("shop", "CHILD")["tables"] == [
+        {
+            "name": "child",
+            "kind": "table",
+            "columns": [
+                {"name": "id", "type": "INTEGER", "nullable": False},
+                {"name": "t", "type": "", "nullable": True},
+                {"name": "n", "type": "TEXT", "nullable": False, "default": "'none'"},
+                {"name": "twice", "type": "", "nullable": True},
+            ],
+            "primary_key": ["id"],
+            "foreign_keys": [{"columns": ["t"], "table": "t", "references": ["a"]}],
+            "indexes": [{"name": "by_n", "columns": ["n", "(expression)"], "unique": False}],
+        }
+    ]
+    with pytest.raises(LookupError, match=r"no such table: nope; there are: broken, child"):
+        engine.schema("", "nope")
+    with pytest.raises(LookupError, match=r'no such database: "nope"; there are: shop, world'):
+        engine.schema("nope", "")
+
+
+# -- loading ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_made_and_filled(engine: SQLite) -> None:
+    columns = (
+        Column("id", "integer", nullable=False),
+        Column("price", "real"),
+        Column("day", "date"),
+        Column("x", "binary"),
+    )
+    table = Table("items", columns, [("1", "2.50", "2024-02-29", None), (2, 3, None, b"\0")], ("id",))
+    engine.load_table("world", table)
+    assert rows(engine, "SELECT * FROM items", database="world") == [
+        [1, 2.5, "2024-02-29", None],
+        [2, 3.0, None, {"base64": "AA=="}],
+    ]
+    with pytest.raises(EngineFailed, match="row 2: UNIQUE constraint failed"):
+        engine.load_table("world", Table("items", columns, [(3, 1, None, None), (1, 1, None, None)]))
+    assert rows(engine, "SELECT count(*) FROM items", database="world") == [[2]]
+
+
+def test_a_script_is_run_by_the_command_line_client(engine: SQLite, tmp_path: Path) -> None:
+    script = tmp_path / "dump.sql"
+    script.write_text(".bail on\nCREATE TABLE w(a);\nINSERT INTO w VALUES (1);\n")
+    engine.load_script(str(script), "world")
+    assert rows(engine, "SELECT * FROM w", database="world") == [[1]]
+    script.write_text("INSERT INTO w VALUES (2);\nINSERT INTO gone VALUES (1);\nINSERT INTO w VALUES (3);\n")
+    with pytest.raises(EngineFailed, match=r"near line 2.*no such table: gone"):
+        engine.load_script(str(script), "world")
+    assert rows(engine, "SELECT * FROM w", database="world") == [[1], [2]]
+
+
+def test_a_sqlite_file_is_taken_over(engine: SQLite, tmp_path: Path) -> None:
+    source = tmp_path / "source.sqlite"
+    with contextlib.closing(sqlite3.connect(source)) as connection:
+        connection.executescript("PRAGMA journal_mode = WAL; CREATE TABLE s(a); INSERT INTO s VALUES (x'00')")
+    engine.adopt(str(source), "world")
+    assert rows(engine, "PRAGMA journal_mode; SELECT * FROM s", database="world") == [[{"base64": "AA=="}]]
+    assert rows(engine, "PRAGMA journal_mode", database="world") == [["delete"]]
+    with pytest.raises(EngineFailed, match='"world" holds tables already'):
+        engine.adopt(str(source), "world")
+    source.write_bytes(b"no database at all" * 100)
+    engine.create_database("third")
+    with pytest.raises(EngineFailed, match="not a sound SQLite database"):
+        engine.adopt(str(source), "third")
+
+
+# -- statements of a text ---------------------------------------------------------------------------------------------
+
+_WORDS = ("CREATE", "TEMP", "TRIGGER", "x", "END", "BEGIN", "EXPLAIN", "QUERY", "PLAN", "SELECT", "é", "1")
+_QUOTED = ("'a;b'", "'it''s;'", '"q;"', "`b;`", "[c;]", "-- ;\n", "/* ; */")
+_PIECES = st.sampled_from((*_WORDS, *_QUOTED, ";", ";", " ", "\n", "/", "*", "-", "'", "."))
+
+
+@given(st.lists(_PIECES, max_size=25).map(" ".join))
+def test_statements_end_where_sqlite_says(text: str) -> None:
+    expected, begin = [], 0
+    for index, character in enumerate(text, 1):
+        if character == ";" and sqlite3.complete_statement(text[begin:index]):
+            expected.append(text[begin:index])
+            begin = index
+    expected.append(text[begin:])
+    found = list(statements(text))
+    assert found == [one for one in expected if one in found]
+    # What is left out says nothing: SQLite runs it and does nothing.
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        for one in expected:
+            if one not in found:
+                assert connection.execute(one).description is None
+                assert connection.total_changes == 0
+
+
+def test_a_long_text_is_taken_apart_in_one_pass() -> None:
+    text = (
+        "INSERT INTO t VALUES ('"
+        + "it''s; " * 200_000
+        + "');"
+        + "SELECT 1;" * 50_000
+        + "CREATE TRIGGER"
+        + ";" * 200_000
+    )
+    began = time.monotonic()
+    assert len(list(statements(text))) == 50_002
+    assert time.monotonic() - began < 10

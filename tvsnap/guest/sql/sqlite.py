@@ -1,0 +1,314 @@
+"""SQLite: databases are files, and the session's own process is what runs the statements.
+
+The files are `/srv/sqlite/NAME.db`, so that `sqlite3 /srv/sqlite/NAME.db` in the terminal finds them. They are
+observed as any file is; the facts here tell what no file shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import time
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from .engine import CONFIGURATION, Answer, Engine, EngineFailed, Facts, StatementFailed, Table
+from .sqlite_connection import Connection, open_database
+from .sqlite_schema import describe, quoted, relations
+from .sqlite_text import statements
+
+FOLDER = "/srv/sqlite"
+SUFFIX = ".db"
+
+_UNPARSED = re.compile(r'near ".*": syntax error|unrecognized token: ".*"|incomplete input', re.DOTALL)
+# Dates are text in SQLite: under a type of their own they would be compared as numbers.
+_TYPES = {
+    "integer": "INTEGER",
+    "real": "REAL",
+    "decimal": "NUMERIC",
+    "boolean": "BOOLEAN",
+    "binary": "BLOB",
+}
+_CUT_SHORT = ("SQLITE_INTERRUPT", "SQLITE_BUSY", "SQLITE_LOCKED")
+_INTERRUPTED = "interrupted"
+_CODES = {
+    _INTERRUPTED: "SQLITE_INTERRUPT",
+    "database is locked": "SQLITE_BUSY",
+    "database table is locked": "SQLITE_LOCKED",
+}
+_REFUSED = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
+"""What the driver raises; the last three for text that SQLite cannot take, and for values too large."""
+
+
+class SQLite(Engine):
+    """The databases of one folder, with one connection to each that was used.
+
+    Args:
+        folder: where they are.
+        configuration: the file that names the database in use.
+    """
+
+    name = "sqlite"
+
+    def __init__(self, folder: str = FOLDER, configuration: str = CONFIGURATION) -> None:
+        self._folder = os.path.realpath(folder)
+        self._configuration = configuration
+        self._in_use = ""
+        self._connections: Dict[str, Connection] = {}
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def initialise(self) -> None:
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+        except OSError as error:
+            raise EngineFailed(f"cannot make {self._folder}: {error.strerror}") from None
+
+    def start(self) -> None:
+        self.initialise()
+        self._in_use = self._configured()
+        there = self.databases()
+        for name in there:
+            with contextlib.suppress(OSError), open(self._path(name), "r+b"):
+                pass
+        if not self._in_use and there:
+            self._in_use = there[0]
+        if self._in_use in there:
+            with contextlib.suppress(StatementFailed):  # a file that is none of SQLite's; statements will say so
+                self.schema("", "")
+
+    def stop(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    @property
+    def processes(self) -> List[int]:
+        return []
+
+    def databases(self) -> List[str]:
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        return sorted(name[: -len(SUFFIX)] for name in names if name.endswith(SUFFIX) and name != SUFFIX)
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    def run(self, query: str, database: str, timeout: float, max_rows: int) -> Answer:
+        answer = Answer()
+        deadline = time.monotonic() + timeout
+        try:
+            connection = self._connection(database, answer)
+        except LookupError as error:
+            answer.error, answer.unparsed = str(error.args[0]), True
+            return answer
+        except sqlite3.Error as error:
+            answer.error, answer.code = str(error), _code(error)
+            return answer
+        with connection.limited(timeout, query):
+            for statement in statements(query):
+                was_open = connection.in_transaction
+                try:
+                    if time.monotonic() >= deadline:  # statements that are short one by one
+                        raise sqlite3.OperationalError(_INTERRUPTED)
+                    answer.results.append(connection.run(statement, max_rows))
+                except _REFUSED as error:
+                    answer.error = str(error) or "out of memory"
+                    answer.code = _code(error)
+                    answer.unparsed = not answer.results and bool(_UNPARSED.fullmatch(answer.error))
+                    answer.timed_out = time.monotonic() >= deadline and answer.code.startswith(_CUT_SHORT)
+                    if was_open and not connection.in_transaction:
+                        answer.messages.append("the transaction was rolled back")
+                    break
+        return answer
+
+    def reseed(self, database: str) -> None:
+        """Does nothing: random numbers come from the system here, new ones each time."""
+
+    def facts(self) -> Optional[Facts]:
+        sure: List[Tuple[Any, ...]] = []
+        try:
+            for name, connection in sorted(self._connections.items()):
+                condition = connection.condition()
+                if condition is not None:
+                    sure.append((name, *condition))
+        except sqlite3.Error:
+            return None
+        return Facts(tuple(sure))
+
+    def schema(self, database: str, table: str) -> Dict[str, Any]:
+        try:
+            connection = self._connection(database, Answer())
+            connection.look()
+            found = relations(connection.ask)
+            if table:
+                chosen = [one for one in found if one.name.lower() == table.lower()]
+                if not chosen:
+                    raise LookupError(f"no such table: {table}; {_there_are([one.name for one in found])}")
+                found = chosen
+            tables = [describe(connection.ask, one) for one in found]
+        except sqlite3.Error as error:
+            raise StatementFailed(str(error)) from None
+        return {"database": self._named(database), "tables": tables}
+
+    # -- loading ------------------------------------------------------------------------------------------------------
+
+    def create_database(self, name: str) -> None:
+        if not name or name.startswith(".") or "/" in name or "\0" in name:
+            raise EngineFailed(f'a database cannot be called "{name}": it is to name a file in {self._folder}')
+        if name in self.databases():
+            return
+        with self._loading(name, "rwc") as connection:
+            connection.execute("PRAGMA user_version = 0")
+            connection.execute("VACUUM")  # so that there is a header, and programs see what the file is
+
+    def load_script(self, path: str, database: str) -> None:
+        command = ["sqlite3", "-batch", "-bail", "-init", os.devnull]
+        # Nothing is to outlive a crash of the build.
+        command += ["-cmd", "PRAGMA journal_mode = MEMORY", "-cmd", "PRAGMA synchronous = OFF"]
+        command.append(self._path(database) if database else ":memory:")
+        try:
+            with open(path, "rb") as script:
+                done = subprocess.run(
+                    command, stdin=script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=self._folder
+                )
+        except FileNotFoundError as error:
+            reason = f"{error.filename} is not there"
+            if error.filename == command[0]:
+                reason = "the program sqlite3 is not in the image; scripts are run with it (package sqlite3)"
+            raise EngineFailed(reason) from None
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip()
+            raise EngineFailed(said[-2000:] or f"sqlite3 ended with {done.returncode}")
+
+    def load_table(self, database: str, table: Table) -> None:
+        columns = [quoted(column.name) for column in table.columns]
+        definitions = [
+            f"{quoted(column.name)} {_TYPES.get(column.kind, 'TEXT')}{'' if column.nullable else ' NOT NULL'}"
+            for column in table.columns
+        ]
+        if table.primary_key:
+            definitions.append(f"PRIMARY KEY ({', '.join(map(quoted, table.primary_key))})")
+        name = quoted(table.name)
+        count = 0
+
+        def rows() -> Iterator[Sequence[Any]]:
+            nonlocal count
+            for row in table.rows:
+                count += 1
+                yield row
+
+        with self._loading(database) as connection:
+            try:
+                connection.execute("BEGIN")
+                connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(definitions)})")
+                places = ", ".join("?" * len(columns))
+                connection.executemany(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({places})", rows())
+                connection.execute("COMMIT")
+            except _REFUSED as error:
+                where = f"row {count}: " if count else ""
+                raise EngineFailed(f"{where}{error}") from None
+
+    def adopt(self, path: str, database: str) -> bool:
+        """Takes over a SQLite file as a database that is empty as yet.
+
+        What it holds stays as it is but for a write-ahead log, which becomes SQLite's ordinary journal: with a log,
+        reading writes.
+
+        Raises:
+            EngineFailed: it is not a sound database, or this one is not empty.
+        """
+        with self._loading(database) as connection:
+            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise EngineFailed(f'the database "{database}" holds tables already: list the SQLite file first')
+        if database in self._connections:
+            self._connections.pop(database).close()
+        shutil.copyfile(path, self._path(database))
+        with contextlib.closing(open_database(self._path(database))) as connection:
+            try:
+                connection.execute("PRAGMA journal_mode = DELETE")
+                found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            except sqlite3.Error as error:
+                found = str(error)
+        if found != "ok":
+            raise EngineFailed(f"it is not a sound SQLite database: {found}")
+        return True
+
+    @contextlib.contextmanager
+    def _loading(self, name: str, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+        """A connection for what is no statement of the session's."""
+        try:
+            connection = open_database(self._path(name), mode)
+            connection.execute("PRAGMA synchronous = OFF")
+        except sqlite3.Error as error:
+            raise EngineFailed(f"cannot open {self._path(name)}: {error}") from None
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    # -- connections --------------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name + SUFFIX)
+
+    def _configured(self) -> str:
+        """Returns the database that the image says is in use; empty if it says none."""
+        try:
+            with open(self._configuration, encoding="utf-8") as stream:
+                return json.load(stream)["database"] or ""
+        except FileNotFoundError:
+            return ""
+
+    def _named(self, database: str) -> str:
+        """Returns the database that a request means; empty if there is none."""
+        there = self.databases()
+        return database or self._in_use or (there[0] if there else "")
+
+    def _connection(self, database: str, answer: Answer) -> Connection:
+        """Returns the connection to a database, opened if need be.
+
+        Args:
+            database: empty for the one in use.
+            answer: which is told if what an earlier connection held is lost.
+
+        Raises:
+            LookupError: there is no such database; with those that there are.
+            sqlite3.Error: it cannot be opened.
+        """
+        there = self.databases()
+        name = self._named(database)
+        connection = self._connections.get(name)
+        if connection is not None and not connection.in_transaction and connection.replaced:
+            connection.close()
+            del self._connections[name]
+            connection = None
+            answer.lost = True
+            answer.messages.append(f"{self._path(name)} is another file than before: its connection was closed")
+        if connection is not None:
+            return connection
+        if name not in there:
+            wanted = f'no such database: "{name}"' if name else "there is no database"
+            way_out = f"; {_there_are(there)}" if there else f"; a file {self._path(name or 'NAME')} would be one"
+            raise LookupError(wanted + way_out)
+        self._connections[name] = connection = Connection(self._path(name))
+        return connection
+
+
+def _code(error: BaseException) -> str:
+    """Returns SQLite's name for an error; Python knows it from 3.11 on, before only its class."""
+    named: Optional[str] = getattr(error, "sqlite_errorname", None)
+    if named:
+        return named
+    if isinstance(error, sqlite3.IntegrityError):
+        return "SQLITE_CONSTRAINT"
+    return _CODES.get(str(error), "SQLITE_ERROR" if isinstance(error, sqlite3.Error) else "")
+
+
+def _there_are(names: Sequence[str]) -> str:
+    return "there are: " + ", ".join(names) if names else "there are none"

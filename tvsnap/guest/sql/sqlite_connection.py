@@ -1,0 +1,287 @@
+"""One connection to a SQLite database: runs statements, and takes SQLite's own word on what they did."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sqlite3
+import time
+from typing import Any, Iterator, List, Optional, Set, Tuple, Union
+from urllib.parse import quote as quote_url
+
+from .engine import Result
+from .results import binary
+
+PATIENCE = 5.0
+"""Seconds that a statement waits for a lock of another process, unless `PRAGMA busy_timeout` says otherwise."""
+LARGEST = 64 * 1024 * 1024
+"""Bytes that are kept of one result, about."""
+CHECKED_EVERY = 1000
+"""Steps of SQLite's virtual machine between two looks at the clock: some 20 microseconds."""
+BLOB_LIMIT = 1_000_000_000
+
+Action = Tuple[int, Optional[str], Optional[str], Optional[str]]
+"""What the authorizer is asked to allow: its kind, two names, and the database that it is in."""
+
+_READING = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE))
+_ROWS = frozenset((sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE))
+_COUNTED = frozenset((sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE))
+_RELATIONS = frozenset((sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_VIEW))
+_SCHEMA_TABLES = ("sqlite_master", "sqlite_temp_master")
+_ASKING = frozenset(
+    (
+        "collation_list",
+        "compile_options",
+        "database_list",
+        "foreign_key_check",
+        "foreign_key_list",
+        "function_list",
+        "index_info",
+        "index_list",
+        "index_xinfo",
+        "integrity_check",
+        "module_list",
+        "pragma_list",
+        "quick_check",
+        "table_info",
+        "table_list",
+        "table_xinfo",
+    )
+)
+"""Pragmas that only tell something, with an argument too."""
+_ACTING = frozenset(("incremental_vacuum", "optimize", "shrink_memory", "wal_checkpoint"))
+"""Pragmas that do something without an argument."""
+
+
+def open_database(path: str, mode: str = "rw") -> sqlite3.Connection:
+    """Opens a database; `mode` is that of SQLite's URIs: `rw`, `ro`, or `rwc` to make one.
+
+    Raises:
+        sqlite3.Error: it cannot be opened.
+    """
+    return sqlite3.connect(
+        f"file:{quote_url(path)}?mode={mode}", uri=True, isolation_level=None, timeout=PATIENCE, cached_statements=0
+    )
+
+
+class Connection:
+    """An open connection, and the statements' traces on it.
+
+    Args:
+        path: of the database, which exists.
+
+    Raises:
+        sqlite3.Error: it cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._base = open_database(path)
+        try:
+            self._prepare()
+        except sqlite3.Error:
+            self._base.close()
+            raise
+        self._actions: Set[Action] = set()
+        self._acts = 0
+        self._touched: Set[str] = set()
+
+    def _prepare(self) -> None:
+        self._base.text_factory = _text
+        self.ask("PRAGMA synchronous = OFF")  # a sandbox does not outlive the machine
+        # SQLite draws its seed once a process: forks of one would all draw the same numbers.
+        self._base.create_function("random", 0, _random)
+        self._base.create_function("randomblob", 1, _randomblob)
+
+    def close(self) -> None:
+        """Closes it; an open transaction is rolled back."""
+        self._base.close()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._base.in_transaction
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the database's file was deleted, or another one put into its place."""
+        path = os.path.realpath(self._path)
+        for descriptor in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # that of the listing itself
+                if os.readlink(f"/proc/self/fd/{descriptor}") == path:
+                    return False
+        return True
+
+    def condition(self) -> Optional[Tuple[Any, ...]]:
+        """Returns what tells whether anything changed on this connection; None if it is as a fresh one is.
+
+        That is the counters that statements can ask for, whether a transaction is open and which databases it has read
+        (from the first read on it keeps others from writing, or sees none of what they write), and how many statements
+        did what shows in neither.
+        """
+        counters = self.ask("SELECT total_changes(), changes(), last_insert_rowid()")[0]
+        found = (*counters, self.in_transaction, tuple(sorted(self._touched)), self._acts)
+        return None if found == (0, 0, 0, False, (), 0) else found
+
+    @contextlib.contextmanager
+    def limited(self, seconds: float, query: str) -> Iterator[None]:
+        """Within, the statements of a query are interrupted when the time is over.
+
+        So is waiting for a lock, unless the query itself asks or says how long that may take.
+        """
+        deadline = time.monotonic() + seconds
+        patience: int = self.ask("PRAGMA busy_timeout")[0][0]
+        hurried = patience > seconds * 1000 and "busy_timeout" not in query.lower()
+        if hurried:
+            self.ask(f"PRAGMA busy_timeout = {math.ceil(seconds * 1000)}")
+        self._base.set_progress_handler(lambda: time.monotonic() > deadline, CHECKED_EVERY)
+        try:
+            yield
+        finally:
+            self._base.set_progress_handler(None, 0)
+            if hurried:
+                self.ask(f"PRAGMA busy_timeout = {patience}")
+
+    def run(self, statement: str, max_rows: int) -> Result:
+        """Runs one statement.
+
+        Raises:
+            sqlite3.Error: SQLite refused it.
+        """
+        settled = not self.in_transaction
+        # To be asked anew expires the statements that older Pythons keep in spite of the setting above.
+        self._actions.clear()
+        self._base.set_authorizer(self._allow)
+        failed = True
+        try:
+            result = self._fetch(statement, max_rows)
+            failed = False
+        finally:
+            self._note(settled and not self.in_transaction, failed)
+        return result
+
+    def ask(self, query: str) -> List[Tuple[Any, ...]]:
+        """Returns all rows of a query of our own, which is not taken note of."""
+        cursor = self._base.execute(query)
+        try:
+            return cursor.fetchall()
+        finally:
+            cursor.close()
+
+    def look(self) -> None:
+        """Takes note that queries of our own have read the database."""
+        if self.in_transaction:
+            self._touched.add("main")
+
+    def _allow(
+        self, kind: int, one: Optional[str], two: Optional[str], database: Optional[str], _within: Optional[str]
+    ) -> int:
+        self._actions.add((kind, one, two, database))
+        return sqlite3.SQLITE_OK
+
+    def _fetch(self, statement: str, max_rows: int) -> Result:
+        cursor = self._base.execute(statement)
+        try:
+            if cursor.description is None:
+                return Result(affected=self._affected())
+            result = Result(columns=[column[0] for column in cursor.description])
+            room = LARGEST
+            for row in cursor:
+                if len(result.rows) == max_rows or room <= 0:
+                    result.more = True
+                    break
+                result.rows.append([_value(value) for value in row])
+                room -= sum(len(value) if isinstance(value, (str, bytes)) else 32 for value in row)
+            if result.more and any(map(_changes, self._actions)):
+                for _ in cursor:  # what changes something is to come to its end
+                    pass
+            return result
+        finally:
+            cursor.close()
+
+    def _affected(self) -> Optional[int]:
+        """Returns how many rows the last statement changed; None if it was of another kind."""
+        kinds = {action[0] for action in self._actions if _changes(action)}
+        if not kinds or not kinds <= _ROWS:
+            return None
+        affected: int = self.ask("SELECT changes()")[0][0]
+        return affected
+
+    def _note(self, settled: bool, failed: bool) -> None:
+        """Takes note of what the last statement did.
+
+        Args:
+            settled: no transaction was open, neither before nor after.
+            failed: it was undone, so far as it can be.
+        """
+        changes = {action for action in self._actions if _changes(action)}
+        if changes and not (settled and (_undone(changes) if failed else _elsewhere(changes, self._actions))):
+            self._acts += 1
+        if not self.in_transaction:
+            self._touched.clear()
+            return
+        for kind, _, _, database in self._actions:
+            if database or kind == sqlite3.SQLITE_PRAGMA:
+                self._touched.add(database or "main")
+        self._touched.discard("temp")  # nobody else's
+
+
+def _changes(action: Action) -> bool:
+    """Whether an action is other than reading."""
+    kind, one, two, _ = action
+    if kind == sqlite3.SQLITE_PRAGMA:
+        name = (one or "").lower()
+        return name in _ACTING if two is None else name not in _ASKING
+    # A table-valued function, as json_each, is declared by something that looks like an update of the schema.
+    return kind not in _READING and not (kind == sqlite3.SQLITE_UPDATE and one in _SCHEMA_TABLES)
+
+
+def _undone(changes: Set[Action]) -> bool:
+    """Whether a statement that failed, outside of a transaction, has left nothing that the counters do not show."""
+    return all(action[0] != sqlite3.SQLITE_PRAGMA for action in changes)
+
+
+def _elsewhere(changes: Set[Action], actions: Set[Action]) -> bool:
+    """Whether the counters show what a statement did outside of a transaction, if it did anything.
+
+    They show an update or a delete. They do not show an insert of no rows, which may yet have used up a key. Tables and
+    views that are there already are not made.
+    """
+    if any(database != "main" for _, _, _, database in changes):
+        return False
+    if {action[0] for action in changes} <= _COUNTED:
+        return True
+    made = {action for action in changes if action[:2] != (sqlite3.SQLITE_INSERT, "sqlite_master")}
+    written = any(kind == sqlite3.SQLITE_UPDATE and one == "sqlite_master" for kind, one, _, _ in actions)
+    return not written and {action[0] for action in made} <= _RELATIONS
+
+
+def _text(data: bytes) -> Any:
+    """Returns a text, or what stands for binary data where it is not one."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return binary(data)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return binary(value)
+    if isinstance(value, float) and math.isinf(value):
+        return "Inf" if value > 0 else "-Inf"
+    return value
+
+
+def _random() -> int:
+    return max(int.from_bytes(os.urandom(8), "big", signed=True), 1 - 2**63)  # abs() of it is a number too
+
+
+def _randomblob(size: Union[int, float, str, bytes, None]) -> bytes:
+    try:
+        wanted = int(size or 0)
+    except (ValueError, OverflowError):
+        wanted = 1
+    if wanted > BLOB_LIMIT:
+        raise ValueError("string or blob too big")
+    return os.urandom(max(wanted, 1))

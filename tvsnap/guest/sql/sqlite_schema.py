@@ -1,0 +1,107 @@
+"""Describes the tables of a SQLite database, from its own pragmas."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List
+
+Ask = Callable[[str], List[Any]]
+"""Returns all rows of a query."""
+
+_RELATIONS = """
+SELECT 'main', name, type, sql FROM sqlite_master
+UNION ALL SELECT 'temp', name, type, sql FROM sqlite_temp_master
+ORDER BY 2, 1
+"""
+_HIDDEN = 1
+"""What `PRAGMA table_xinfo` says of a virtual table's own columns; 2 and 3 are generated ones."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table or a view; `place` is `main` or `temp`."""
+
+    place: str
+    name: str
+    kind: str
+
+
+def quoted(name: str) -> str:
+    """Returns a name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def relations(ask: Ask) -> List[Relation]:
+    """Returns the tables and views in the order of their names, without SQLite's own and those of virtual tables.
+
+    Raises:
+        sqlite3.Error: SQLite refused.
+    """
+    inner = {row[1] for row in ask("PRAGMA table_list") if row[2] == "shadow"}
+    found = []
+    for place, name, kind, text in ask(_RELATIONS):
+        if kind not in ("table", "view") or name.startswith("sqlite_") or name in inner:
+            continue
+        if (text or "").upper().startswith("CREATE VIRTUAL"):
+            kind = "virtual table"
+        found.append(Relation(place, name, f"temporary {kind}" if place == "temp" else kind))
+    return found
+
+
+def describe(ask: Ask, relation: Relation) -> Dict[str, Any]:
+    """Returns a table as `Engine.schema` has it.
+
+    Raises:
+        sqlite3.Error: SQLite refused.
+    """
+    said: Dict[str, Any] = {"name": relation.name, "kind": relation.kind}
+    rows = []
+    # A view of what is not there has no columns, and no others are the worse for it.
+    with contextlib.suppress(sqlite3.OperationalError) if "view" in relation.kind else contextlib.nullcontext():
+        rows = [row for row in _pragma(ask, relation, "table_xinfo") if row[6] != _HIDDEN]
+    key = [row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5]]
+    said["columns"] = [_column(row, key) for row in rows]
+    if key:
+        said["primary_key"] = key
+    more = {"foreign_keys": _foreign_keys(ask, relation), "indexes": _indexes(ask, relation)}
+    said.update((name, value) for name, value in more.items() if value)
+    return said
+
+
+def _pragma(ask: Ask, relation: Relation, pragma: str) -> List[Any]:
+    return ask(f"PRAGMA {relation.place}.{pragma}({quoted(relation.name)})")
+
+
+def _column(row: Any, key: List[str]) -> Dict[str, Any]:
+    _, name, kind, not_null, default, _, _ = row
+    number = key == [name] and kind.upper() == "INTEGER"  # another name for the rowid
+    said = {"name": name, "type": kind, "nullable": not not_null and not number}
+    if default is not None:
+        said["default"] = default
+    return said
+
+
+def _foreign_keys(ask: Ask, relation: Relation) -> List[Dict[str, Any]]:
+    keys: Dict[int, Dict[str, Any]] = {}
+    for number, _, table, column, other, *_ in _pragma(ask, relation, "foreign_key_list"):
+        said = keys.setdefault(number, {"columns": [], "table": table, "references": []})
+        said["columns"].append(column)
+        if other is not None:
+            said["references"].append(other)
+    for said in keys.values():
+        if not said["references"]:  # it means the other's primary key
+            rows = _pragma(ask, Relation(relation.place, said["table"], "table"), "table_info")
+            said["references"] = [row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5]]
+    return [keys[number] for number in sorted(keys, reverse=True)]  # SQLite lists the last one first
+
+
+def _indexes(ask: Ask, relation: Relation) -> List[Dict[str, Any]]:
+    found = []
+    for _, name, unique, origin, *_ in _pragma(ask, relation, "index_list"):
+        if origin != "pk":
+            columns = ask(f"PRAGMA {relation.place}.index_info({quoted(name)})")
+            names = ["(expression)" if row[2] is None else row[2] for row in columns]
+            found.append({"name": name, "columns": names, "unique": bool(unique)})
+    return sorted(found, key=lambda one: str(one["name"]))

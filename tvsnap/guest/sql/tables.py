@@ -1,0 +1,361 @@
+"""Reads CSV and SQLite files as tables that any engine can load: what kinds of values each column holds, then the rows.
+
+Files are read twice, row by row. Kinds are those of `engine.Column`; a value that fits none of the narrower ones makes
+its column text. Errors name the line or the table, not the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import re
+import sqlite3
+from datetime import date, datetime
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Callable, Dict, Generator, Iterator, List, Optional, Sequence, Tuple
+from urllib.parse import quote as quote_url
+
+from .engine import Column, EngineFailed, Table
+from .sqlite_schema import Relation, quoted, relations
+
+# -- CSV --------------------------------------------------------------------------------------------------------------
+
+DELIMITERS = ",;\t|"
+SAMPLE = 200
+"""Lines that tell the delimiter."""
+LONGEST_FIELD = 1 << 30
+REMEMBERED = 4096
+"""Dates and times of which it is known if they exist: they come again and again."""
+EXACT_DIGITS = 15
+"""Decimal digits that a double holds whatever they are."""
+
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_REAL = re.compile(r"-?(?:(0|[1-9][0-9]*)?\.([0-9]+)|(0|[1-9][0-9]*))(?:[eE][+-]?[0-9]{1,2})?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIMESTAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?)(\.[0-9]{1,6})?")
+_UNDECODED = re.compile("[\udc80-\udcff]")
+_ENCODINGS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_BOOLEANS = {"true": 1, "false": 0}
+
+
+def read_csv(path: str, name: str) -> Table:
+    """Reads a CSV file with a header line.
+
+    The delimiter is found out: a comma, semicolon, tab or vertical bar. Text is UTF-8, or UTF-16 with a byte order
+    mark. An empty field is NULL, quoted or not; a blank line is nothing. Columns without a name are called `column_N`,
+    and later ones of the same name get a number. Kinds are integer (of 64 bits, without leading zeros), real (of up to
+    15 digits), boolean (`true` and `false`, given as 1 and 0), date and timestamp (as ISO 8601, without a zone), and
+    text.
+
+    Args:
+        path: of the file.
+        name: of the table.
+
+    Raises:
+        EngineFailed: with the line and the reason.
+    """
+    source = _CSV(path)
+    columns = [_Guess() for _ in source.names]
+    count = 0
+    for record in source.records():
+        count += 1
+        for guess, field in zip(columns, record):  # noqa: B905 (no strict before Python 3.10; lengths are checked)
+            if field:
+                guess.see(field)
+    kinds = [guess.kind for guess in columns]
+    named = tuple(map(Column, source.names, kinds))
+    return Table(name, named, _Rows(lambda: _csv_rows(source, kinds), count))
+
+
+class _Rows:
+    """Rows that can be read more than once, and how many they are."""
+
+    def __init__(self, read: Callable[[], Iterator[Sequence[Any]]], count: int) -> None:
+        self._read = read
+        self._count = count
+
+    def __iter__(self) -> Iterator[Sequence[Any]]:
+        return self._read()
+
+    def __len__(self) -> int:
+        return self._count
+
+
+def _csv_rows(source: _CSV, kinds: List[str]) -> Iterator[Sequence[Any]]:
+    booleans = [index for index, kind in enumerate(kinds) if kind == "boolean"]
+    for record in source.records():
+        row: List[Any] = [field or None for field in record]
+        for index in booleans:
+            if row[index] is not None:
+                row[index] = _BOOLEANS[row[index].lower()]
+        yield row
+
+
+class _CSV:
+    """A CSV file: how it is written, the names of its columns, and its records."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        with open(path, "rb") as stream:
+            start = stream.read(4)
+        self._encoding = next((name for mark, name in _ENCODINGS if start.startswith(mark)), "utf-8")
+        csv.field_size_limit(LONGEST_FIELD)
+        self._delimiter = self._sniff()
+        with contextlib.closing(self._read()) as records:
+            header = next(records, None)
+        if header is None:
+            raise EngineFailed("it is empty; its first line is to name the columns")
+        self.names = _names(header[1])
+
+    def records(self) -> Iterator[List[str]]:
+        """Yields the records after the header."""
+        for line, record in islice(self._read(), 1, None):
+            if len(record) != len(self.names):
+                raise EngineFailed(f"line {line}: {_fields(record)} where the header has {len(self.names)}")
+            yield record
+
+    def _read(self) -> Generator[Tuple[int, List[str]], None, None]:
+        """Yields all records, the header too, with the line that each ends in."""
+        with contextlib.closing(self._lines()) as lines:
+            reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
+            try:
+                for record in reader:
+                    if record:
+                        yield reader.line_num, record
+            except csv.Error as error:
+                raise EngineFailed(f"line {reader.line_num}: {error}") from None
+
+    def _lines(self) -> Generator[str, None, None]:
+        errors = "strict" if self._encoding == "utf-16" else "surrogateescape"
+        with open(self._path, encoding=self._encoding, errors=errors, newline="") as stream:
+            try:
+                for number, line in enumerate(stream, 1):
+                    if "\0" in line:
+                        raise EngineFailed(f"line {number}: it holds a NUL character, which is no text")
+                    wrong = None if line.isascii() else _UNDECODED.search(line)
+                    if wrong:
+                        byte = ord(wrong.group()) - 0xDC00
+                        raise EngineFailed(
+                            f"line {number}: byte 0x{byte:02x} is not UTF-8; convert it, as with `iconv -t UTF-8`"
+                        )
+                    yield line
+            except UnicodeDecodeError as error:
+                raise EngineFailed(f"it is not {error.encoding}: {error.reason}") from None
+
+    def _sniff(self) -> str:
+        """Returns the delimiter that splits the first lines alike, or else the header best."""
+        with contextlib.closing(self._lines()) as lines:
+            sample = list(islice(lines, SAMPLE))
+        best = (False, 1, ",")
+        for delimiter in DELIMITERS:
+            widths = [len(record) for record in csv.reader(sample, delimiter=delimiter) if record]
+            if len(sample) == SAMPLE:  # the last record may be cut
+                widths = widths[:1] + widths[1:-1]
+            if widths and widths[0] > 1:
+                best = max(best, (len(set(widths)) == 1, widths[0], delimiter), key=lambda found: found[:2])
+        return best[2]
+
+
+def _fields(record: List[str]) -> str:
+    return f"{len(record)} field{'' if len(record) == 1 else 's'}"
+
+
+def _names(header: List[str]) -> List[str]:
+    """Returns the names of columns, each its own in whatever case."""
+    names: List[str] = []
+    taken = set()
+    for number, field in enumerate(header, 1):
+        wanted = name = field.strip() or f"column_{number}"
+        count = 1
+        while name.lower() in taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        taken.add(name.lower())
+        names.append(name)
+    return names
+
+
+def _is_integer(field: str) -> bool:
+    return (
+        _INTEGER.fullmatch(field) is not None and field != "-0" and (len(field) < 19 or -(2**63) <= int(field) < 2**63)
+    )
+
+
+def _is_real(field: str) -> bool:
+    found = _REAL.fullmatch(field)
+    return found is not None and sum(map(len, filter(None, found.groups()))) <= EXACT_DIGITS
+
+
+def _is_boolean(field: str) -> bool:
+    return field.lower() in _BOOLEANS
+
+
+@lru_cache(REMEMBERED)
+def _is_date(field: str) -> bool:
+    return _DATE.fullmatch(field) is not None and _exists(date.fromisoformat, field)
+
+
+@lru_cache(REMEMBERED)
+def _is_timestamp(field: str) -> bool:
+    found = _TIMESTAMP.fullmatch(field)
+    return _exists(datetime.fromisoformat, found.group(1)) if found else _is_date(field)
+
+
+def _exists(read: Callable[[str], Any], field: str) -> bool:
+    try:
+        read(field)
+    except ValueError:
+        return False
+    return True
+
+
+_KINDS: Dict[str, Callable[[str], bool]] = {
+    "integer": _is_integer,
+    "real": _is_real,
+    "boolean": _is_boolean,
+    "date": _is_date,
+    "timestamp": _is_timestamp,
+}
+"""From narrow to wide; what is none of them is text."""
+
+
+class _Guess:
+    """The kind of a column, by the values seen."""
+
+    def __init__(self) -> None:
+        self._seen = False
+        self._fitting = list(_KINDS)
+
+    def see(self, field: str) -> None:
+        self._seen = True
+        if self._fitting:
+            self._fitting = [kind for kind in self._fitting if _KINDS[kind](field)]
+
+    @property
+    def kind(self) -> str:
+        return self._fitting[0] if self._seen and self._fitting else "text"
+
+
+# -- SQLite -----------------------------------------------------------------------------------------------------------
+
+_FAMILIES = (
+    ("BOOL", "boolean"),
+    ("INT", "integer"),
+    ("CHAR", "text"),
+    ("CLOB", "text"),
+    ("TEXT", "text"),
+    ("BLOB", "binary"),
+    ("REAL", "real"),
+    ("FLOA", "real"),
+    ("DOUB", "real"),
+    ("NUMERIC", "real"),
+    ("DECIMAL", "real"),
+    ("DATETIME", "timestamp"),
+    ("TIMESTAMP", "timestamp"),
+    ("DATE", "date"),
+)
+"""Kinds by what is in a declared type, the first that is found: SQLite's own rule, and names that people use."""
+_FITS = {
+    "boolean": "{0} IN (0, 1)",
+    "real": f"typeof({{0}}) = 'real' OR {{0}} BETWEEN {-(2**53)} AND {2**53}",
+    "date": "is_date({0})",
+    "timestamp": "is_timestamp({0})",
+}
+"""What is true of values that fit a kind."""
+
+
+def read_sqlite(path: str) -> List[Table]:
+    """Reads the tables of a SQLite file, in the order of their names.
+
+    The kind of a column is that of its declared type if all of its values fit that, else what they are, else text. A
+    primary key that has NULLs is none. Foreign keys, indexes, views and virtual tables are left out.
+
+    Raises:
+        EngineFailed: it is not a sound database, with the reason.
+    """
+    try:
+        with contextlib.closing(_open(path)) as connection:
+            found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if found != "ok":
+                raise EngineFailed(f"it is not a sound SQLite database: {found}")
+            named = relations(lambda query: connection.execute(query).fetchall())
+            return [_table(path, connection, relation) for relation in named if relation.kind == "table"]
+    except sqlite3.Error as error:
+        raise EngineFailed(f"it is not a sound SQLite database: {error}") from None
+
+
+def _open(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"file:{quote_url(path)}?mode=ro&immutable=1", uri=True)
+    connection.create_function("is_date", 1, _is_date)
+    connection.create_function("is_timestamp", 1, _is_timestamp)
+    return connection
+
+
+def _table(path: str, connection: sqlite3.Connection, relation: Relation) -> Table:
+    name = quoted(relation.name)
+    columns: List[Column] = []
+    key: List[Tuple[int, str]] = []
+    for _, column, declared, not_null, _, place, _ in connection.execute(f"PRAGMA table_xinfo({name})").fetchall():
+        kind = _kind(connection, name, quoted(column), declared)
+        columns.append(Column(column, kind, nullable=not not_null and not place))
+        if place:
+            key.append((place, column))
+    primary = tuple(column for _, column in sorted(key))
+    if any(_count(connection, name, f"{quoted(column)} IS NULL") for column in primary):
+        columns = [Column(column.name, column.kind, column.nullable or column.name in primary) for column in columns]
+        primary = ()
+    conversions = [_CONVERSIONS.get(column.kind) for column in columns]
+    query = f"SELECT {', '.join(quoted(column.name) for column in columns)} FROM {name}"
+    rows = _Rows(lambda: _sqlite_rows(path, relation.name, query, conversions), _count(connection, name, "1"))
+    return Table(relation.name, tuple(columns), rows, primary)
+
+
+def _sqlite_rows(
+    path: str, name: str, query: str, conversions: Sequence[Optional[Callable[[Any], Any]]]
+) -> Iterator[Sequence[Any]]:
+    with contextlib.closing(_open(path)) as connection:
+        try:
+            for row in connection.execute(query):
+                yield [
+                    value if value is None or conversion is None else conversion(value)
+                    for value, conversion in zip(row, conversions)  # noqa: B905 (as above)
+                ]
+        except sqlite3.Error as error:
+            raise EngineFailed(f"table {name}: {error}") from None
+
+
+def _kind(connection: sqlite3.Connection, table: str, column: str, declared: str) -> str:
+    """Returns the kind of a column; names are quoted."""
+    family = next((kind for part, kind in _FAMILIES if part in declared.upper()), "text")
+    stored = {row[0] for row in connection.execute(f"SELECT DISTINCT typeof({column}) FROM {table}")} - {"null"}
+    if not stored:
+        return family
+    if stored == {"blob"}:
+        return "binary"
+    if stored == {"integer"}:
+        wanted = family if family in ("boolean", "real") else "integer"
+    elif stored == {"text"}:
+        wanted = family if family in ("date", "timestamp") else "text"
+    else:
+        wanted = "real" if stored <= {"integer", "real"} else "text"
+    if wanted in _FITS and _count(connection, table, f"{column} IS NOT NULL AND NOT ({_FITS[wanted].format(column)})"):
+        return "integer" if stored == {"integer"} else "text"
+    return wanted
+
+
+def _count(connection: sqlite3.Connection, table: str, condition: str) -> int:
+    number: int = connection.execute(f"SELECT count(*) FROM {table} WHERE {condition}").fetchone()[0]
+    return number
+
+
+def _as_text(value: Any) -> str:
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value.hex().upper()
+
+
+_CONVERSIONS: Dict[str, Callable[[Any], Any]] = {"real": float, "text": _as_text}
