@@ -1,0 +1,253 @@
+"""PostgreSQL: the server of a sandbox, and the session that the agent has in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from typing import Any, Dict, List, Optional
+
+from .engine import CONFIGURATION, Answer, Engine, EngineFailed, Facts, StatementFailed, Table
+from .postgres_connection import Connection, Refused
+from .postgres_facts import Watch
+from .postgres_schema import describe
+from .postgres_server import DIRECTORY, HOME, START_SECONDS, Server
+from .postgres_values import copy_text, identifier, literal
+
+OWN = (HOME, "template0", "template1")
+DRAWS = 1000
+"""Forks begin at one of so many places of the row of secure random numbers, which cannot be set."""
+
+TYPES = {
+    "integer": "bigint",
+    "real": "double precision",
+    "decimal": "numeric",
+    "boolean": "boolean",
+    "date": "date",
+    "timestamp": "timestamp",
+    "binary": "bytea",
+    "text": "text",
+}
+
+_WARM = (
+    "SELECT relname, count(*) FROM pg_class c JOIN pg_attribute ON attrelid = c.oid GROUP BY 1 ORDER BY 2 LIMIT 1",
+    "SELECT table_name FROM information_schema.tables LIMIT 1",
+    "SELECT 1.5::numeric + 1, lower('A') LIKE 'a%', now()::date::text, to_char(now(), 'YYYY'), '{}'::jsonb",
+)
+
+
+class Postgres(Engine):
+    """PostgreSQL 15 or newer.
+
+    The session has one connection to the database in use. Another database is connected to for a request that names it;
+    that connection is kept only while it holds something that a new one does not.
+    """
+
+    name = "postgres"
+    directories = (DIRECTORY,)
+
+    def __init__(self) -> None:
+        self._server = Server()
+        self._default = HOME
+        self._watch = Watch()
+        self._connections: Dict[str, Connection] = {}
+
+    def initialise(self) -> None:
+        self._server.initialise()
+
+    def start(self) -> None:
+        self._default = _configured()
+        if self._server.pid is None:
+            self._server.touch_files()
+        self._ready()
+        try:
+            session = self._session("")
+        except Refused as refused:
+            raise EngineFailed(self._refusal(self._default, refused).error) from None
+        for query in _WARM:
+            session.ask(query)
+        self.schema("", "")
+        self.facts()
+
+    def stop(self) -> None:
+        """Also freezes and analyses all databases first: nothing is left to clean up, and plans have statistics."""
+        if self._server.pid is None:
+            return
+        self._ready()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        self._watch.close()
+        cleaned = self._server.run(
+            [self._server.program("vacuumdb"), "--all", "--freeze", "--analyze", "--quiet", "--maintenance-db", HOME]
+        )
+        if cleaned.returncode:
+            raise EngineFailed(f"vacuumdb failed: {cleaned.stdout.decode('utf-8', 'backslashreplace').strip()}")
+        self._server.stop()
+
+    @property
+    def processes(self) -> List[int]:
+        pid = self._server.pid
+        return [] if pid is None else [pid]
+
+    def databases(self) -> List[str]:
+        self._ready()
+        rows = self._watch.ask("SELECT datname FROM pg_database WHERE NOT datistemplate")
+        return sorted(name for (name,) in rows if name and name not in OWN)
+
+    def run(self, query: str, database: str, timeout: float, max_rows: int) -> Answer:
+        try:
+            connection = self._session(database)
+        except Refused as refused:
+            return self._refusal(database or self._default, refused)
+        except (EngineFailed, StatementFailed) as failed:
+            return Answer(error=str(failed), lost=True)
+        answer = connection.run(query, timeout, max_rows)
+        self._after(connection)
+        if answer.lost:
+            with contextlib.suppress(EngineFailed):  # the next request says so
+                self._ready()
+        return answer
+
+    def reseed(self, database: str) -> None:
+        with contextlib.suppress(Refused, EngineFailed, StatementFailed):
+            connection = self._session(database)
+            if connection.settled and not connection.ledger.seeded:
+                number = int.from_bytes(os.urandom(6), "big") / (1 << 47) - 1
+                draws = int.from_bytes(os.urandom(2), "big") % DRAWS
+                connection.ask(
+                    f"SELECT pg_catalog.setseed({number!r}), pg_catalog.count(pg_catalog.gen_random_uuid()) "
+                    f"FROM pg_catalog.generate_series(1, {draws})"
+                )
+
+    def facts(self) -> Optional[Facts]:
+        if self._server.pid is None:
+            return None
+        try:
+            self._ready()
+            self._session("")
+            return self._watch.facts(self._connections.values(), self._server.configuration())
+        except (Refused, EngineFailed, StatementFailed):
+            return None
+
+    def schema(self, database: str, table: str) -> Dict[str, Any]:
+        try:
+            connection = self._session(database)
+        except Refused as refused:
+            raise LookupError(self._refusal(database or self._default, refused).error) from None
+        except EngineFailed as failed:
+            raise StatementFailed(str(failed)) from None
+        try:
+            connection.look()
+            return describe(connection, table)
+        finally:
+            self._after(connection)
+
+    def create_database(self, name: str) -> None:
+        self._ready()
+        if not self._watch.ask(f"SELECT FROM pg_database WHERE datname = {literal(name)}"):
+            self._watch.ask(f"CREATE DATABASE {identifier(name)}", START_SECONDS)
+
+    def load_script(self, path: str, database: str) -> None:
+        psql = [self._server.program("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", os.devnull]
+        said = self._server.run([*psql, "-d", database or HOME, "-f", path])
+        if said.returncode:
+            raise EngineFailed(said.stdout.decode("utf-8", "backslashreplace").strip())
+
+    def load_table(self, database: str, table: Table) -> None:
+        columns = [
+            f"{identifier(one.name)} {TYPES[one.kind]}{'' if one.nullable else ' NOT NULL'}" for one in table.columns
+        ]
+        if table.primary_key:
+            columns.append(f"PRIMARY KEY ({', '.join(map(identifier, table.primary_key))})")
+        name = identifier(table.name)
+        names = ", ".join(identifier(one.name) for one in table.columns)
+        try:
+            connection = self._watch.connect(database or HOME, "tvsnap load")
+        except Refused as refused:
+            raise EngineFailed(str(refused)) from None
+        try:
+            connection.ask("BEGIN")
+            connection.ask(f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(columns)})")
+            connection.copy(f"COPY {name} ({names}) FROM STDIN", copy_text(table.rows))
+            connection.ask("COMMIT")
+        except StatementFailed as failed:
+            raise EngineFailed(f'table "{table.name}": {failed}') from None
+        finally:
+            connection.close()
+
+    def _session(self, database: str) -> Connection:
+        """Returns the session's connection to a database; empty for the one in use.
+
+        Raises:
+            Refused: by the server, as where there is no such database.
+            StatementFailed: it does not answer.
+            EngineFailed: there is no server, and none can be started.
+        """
+        name = database or self._default
+        until = time.monotonic() + START_SECONDS
+        while name not in self._connections:
+            self._ready()
+            if not self._connect(name, time.monotonic() < until):
+                time.sleep(0.02)
+        return self._connections[name]
+
+    def _connect(self, name: str, patient: bool) -> bool:
+        """Connects the session to a database; False if it is to be tried again, for one who is patient."""
+        try:
+            self._connections[name] = self._watch.connect_session(name)
+        except Refused as refused:
+            if not (patient and refused.for_now):
+                raise
+            return False
+        return True
+
+    def _after(self, connection: Connection) -> None:
+        """Closes a connection that is lost, or to a database that is not in use and holds nothing."""
+        name = connection.database
+        if connection.alive and (name == self._default or not connection.idle):
+            return
+        with contextlib.suppress(StatementFailed):
+            if not connection.alive or not self._watch.holds_something(connection):
+                connection.close()
+                del self._connections[name]
+
+    def _ready(self) -> None:
+        """Starts the server and connects to it, where need be.
+
+        Raises:
+            EngineFailed: with the reason, and the end of the server's log.
+        """
+        if self._watch.alive:
+            return
+        self._server.start()
+        until = time.monotonic() + START_SECONDS
+        while not self._connected():
+            if not self._server.alive or time.monotonic() > until:
+                raise EngineFailed(f"PostgreSQL does not start: {self._server.complaint()}")
+            time.sleep(0.02)  # it is still starting, or recovering
+
+    def _connected(self) -> bool:
+        try:
+            self._watch.open()
+        except Refused:
+            return False
+        return True
+
+    def _refusal(self, name: str, refused: Refused) -> Answer:
+        """Returns the answer where the server refuses a connection to a database."""
+        with contextlib.suppress(EngineFailed, StatementFailed):
+            names = self.databases()
+            if name not in names and name not in OWN:
+                return Answer(error=f"{refused}\nThere are: {', '.join(names) or HOME}", code="3D000")
+        return Answer(error=str(refused))
+
+
+def _configured() -> str:
+    """Returns the database that is in use from the start."""
+    try:
+        with open(CONFIGURATION, encoding="utf-8") as stream:
+            return str(json.load(stream)["database"])
+    except FileNotFoundError:
+        return HOME

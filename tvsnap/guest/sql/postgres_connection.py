@@ -1,0 +1,405 @@
+"""One connection to PostgreSQL by libpq: statements within a time, in bounded memory, and values as rows have them.
+
+Statements go by the simple protocol: a text may hold several, and values come in the engine's own text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import time
+from typing import Any, Callable, List, Optional
+
+from psycopg import OperationalError, pq
+
+from .engine import Answer, Result, StatementFailed
+from .postgres_ledger import Ledger
+from .postgres_server import PORT, SOCKETS, USER
+from .postgres_values import codec, conninfo, plain, refusal, value
+from .results import binary
+
+CONNECT_SECONDS = 20.0
+ASK_SECONDS = 30.0
+CANCEL_SECONDS = 5.0
+"""For a statement to end that has been told to."""
+END_SECONDS = 2.0
+KEPT_BYTES = 64 * 1024 * 1024
+"""Of the rows of one request."""
+KEPT_MESSAGES = 100
+
+LOST = "The connection was lost. A new one takes its place; what was open in the old one is gone."
+
+
+class Refused(Exception):
+    """The server does not accept a connection; the message is its own."""
+
+    @property
+    def for_now(self) -> bool:
+        """Whether it is only starting, recovering or shutting down."""
+        return "the database system is " in str(self)
+
+
+class Connection:
+    """A connection to one database.
+
+    Attributes:
+        database: its name.
+        ledger: what the agent's requests may have left in it that does not show.
+        arrived: how many notifications have come in so far.
+    """
+
+    def __init__(self, database: str, name: str) -> None:
+        """Connects.
+
+        Args:
+            database: its name.
+            name: of the client, for the server's list of those.
+
+        Raises:
+            Refused: with the server's reason.
+        """
+        self.database = database
+        self.ledger = Ledger()
+        self.arrived = 0
+        self._cancelled = False
+        self._deadline = 0.0
+        self._messages: List[str] = []
+        self._unsaid = 0
+        self._libpq = self._connect(
+            conninfo(
+                host=SOCKETS,
+                port=PORT,
+                user=USER,
+                dbname=database,
+                application_name=name,
+                client_encoding="UTF8",
+                sslmode="disable",
+                gssencmode="disable",
+                options="",
+            )
+        )
+        self._libpq.nonblocking = 1
+        self._libpq.notice_handler = self._heard
+
+    def _connect(self, where: str) -> Any:
+        libpq = pq.PGconn.connect_start(where.encode("utf-8", "backslashreplace"))
+        until = time.monotonic() + CONNECT_SECONDS
+        while True:
+            state = libpq.connect_poll()
+            if state == pq.PollingStatus.OK:
+                return libpq
+            if state == pq.PollingStatus.FAILED:
+                raise Refused(refusal(libpq.error_message.decode("utf-8", "backslashreplace")))
+            events = select.POLLIN if state == pq.PollingStatus.READING else select.POLLOUT
+            if not _poll(libpq.socket, events, until - time.monotonic()):
+                libpq.finish()
+                raise Refused(f"the server has not answered within {CONNECT_SECONDS:.0f} s")
+
+    @property
+    def pid(self) -> int:
+        """The process that serves this connection."""
+        return int(self._libpq.backend_pid)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been lost, as far as is known."""
+        return bool(self._libpq.status == pq.ConnStatus.OK)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transaction is open."""
+        return bool(self._libpq.transaction_status == pq.TransactionStatus.IDLE)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a transaction is open in which a statement has failed."""
+        return bool(self._libpq.transaction_status == pq.TransactionStatus.INERROR)
+
+    @property
+    def settled(self) -> bool:
+        """Whether a statement more changes nothing for those after it."""
+        return self.idle or (self.ledger.settled and not self.failed)
+
+    @property
+    def superuser(self) -> bool:
+        """Whether the session has not taken a lesser role."""
+        return bool(self._libpq.parameter_status(b"is_superuser") == b"on")
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._libpq.finish()
+
+    def listen(self) -> None:
+        """Takes in what the server has sent by itself: notifications, or that it ended."""
+        with contextlib.suppress(OperationalError):
+            while self.alive and _poll(self._libpq.socket, select.POLLIN, 0):
+                self._libpq.consume_input()
+        self._take_notifications()
+
+    def run(self, query: str, timeout: float, max_rows: int) -> Answer:
+        """Runs statements for the agent; as `Engine.run`, which see. After a loss the connection must be closed."""
+        tags: List[str] = []
+        answer = self._execute(query, timeout, max_rows, tags, value)
+        if self.alive:
+            self.ledger.note(query, tags, self.idle)
+        else:
+            answer.lost = True
+            answer.error = f"{answer.error}\n{LOST}".lstrip()
+        self._take_notifications()
+        answer.messages, self._messages = self._messages, []
+        if self._unsaid:
+            answer.messages.append(f"({self._unsaid} more messages)")
+            self._unsaid = 0
+        return answer
+
+    def look(self) -> None:
+        """Notes that statements of our own follow which do what reads of the agent's do."""
+        self.ledger.note("", ["SELECT"], self.idle)
+
+    def ask(self, query: str, seconds: float = ASK_SECONDS) -> List[List[Optional[str]]]:
+        """Returns the rows of one statement of our own, values as the engine's text.
+
+        Raises:
+            StatementFailed: with the engine's reason.
+        """
+        kept, self._messages = self._messages, []
+        unsaid = self._unsaid
+        answer = self._execute(query, seconds, 1 << 60, [], plain)
+        self._messages, self._unsaid = kept, unsaid
+        if not self.alive:
+            raise StatementFailed(f"{answer.error}\n{LOST}".lstrip())
+        if answer.error:
+            raise StatementFailed(answer.error)
+        return answer.results[-1].rows if answer.results else []
+
+    def copy(self, command: str, data: Any) -> int:
+        """Runs a COPY ... FROM STDIN with data.
+
+        Args:
+            data: iterable of bytes.
+
+        Returns:
+            how many rows were copied.
+
+        Raises:
+            StatementFailed: with the engine's reason.
+        """
+        self._begin(math.inf)
+        self._libpq.send_query(command.encode())
+        answer = Answer()
+        copied = 0
+        while True:
+            result = self._next()
+            if result is None:
+                break
+            if result.status == pq.ExecStatus.COPY_IN:
+                for part in data:
+                    while not self._libpq.put_copy_data(part):
+                        self._wait()
+                self._libpq.put_copy_end()
+            elif result.status == pq.ExecStatus.COMMAND_OK:
+                copied = result.command_tuples or 0
+            else:
+                self._failed(result, answer, [])
+        if answer.error:
+            raise StatementFailed(answer.error)
+        return copied
+
+    def _begin(self, timeout: float) -> None:
+        self._cancelled = False
+        self._deadline = time.monotonic() + timeout
+
+    def _execute(
+        self, query: str, timeout: float, max_rows: int, tags: List[str], read: Callable[[bytes, int, str], Any]
+    ) -> Answer:
+        answer = Answer()
+        encoding = self._encoding()
+        if "\0" in query:
+            answer.error = 'ERROR:  invalid byte sequence for encoding "UTF8": 0x00'
+            answer.code, answer.unparsed = "22021", True
+            return answer
+        self._begin(timeout)
+        try:
+            self._libpq.send_query(query.encode(encoding, "surrogatepass" if encoding == "utf-8" else "replace"))
+            self._libpq.set_single_row_mode()
+            self._collect(answer, max_rows, tags, read, encoding)
+        except OperationalError as error:
+            answer.error = answer.error or str(error)
+        except _Stuck:
+            self._abandon()
+            answer.error = "the statement went on after it was cancelled; the process that ran it was ended"
+            answer.timed_out = True
+        return answer
+
+    def _collect(
+        self,
+        answer: Answer,
+        max_rows: int,
+        tags: List[str],
+        read: Callable[[bytes, int, str], Any],
+        encoding: str,
+    ) -> None:
+        room = KEPT_BYTES
+        current = Result()
+        types: List[int] = []
+        while True:
+            result = self._next()
+            if result is None:
+                return
+            status = result.status
+            if status == pq.ExecStatus.SINGLE_TUPLE:
+                if current.more:
+                    continue
+                if current.columns is None:
+                    current.columns = _names(result, encoding)
+                    types = [result.ftype(column) for column in range(len(current.columns))]
+                if len(current.rows) >= max_rows or room <= 0:
+                    current.more = True
+                    continue
+                values = [result.get_value(0, column) for column in range(len(types))]
+                room -= sum(len(one or b"") + 50 for one in values)
+                row = [None if one is None else read(one, types[at], encoding) for at, one in enumerate(values)]
+                current.rows.append(row)
+            elif status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+                if status == pq.ExecStatus.TUPLES_OK and current.columns is None:
+                    current.columns = _names(result, encoding)
+                tags.append(_tag(result, current))
+                answer.results.append(current)
+                current = Result()
+            elif status == pq.ExecStatus.COPY_OUT:
+                current.columns = ["copy"]
+                self._copy_out(current, max_rows, room, result.binary_tuples, encoding)
+            elif status == pq.ExecStatus.COPY_IN:
+                self._libpq.put_copy_end(b"there is nothing to read: use INSERT, or COPY from a file or a program")
+            elif status != pq.ExecStatus.EMPTY_QUERY:
+                current = Result()
+                self._failed(result, answer, tags)
+
+    def _copy_out(self, into: Result, max_rows: int, room: int, raw: bool, encoding: str) -> None:
+        while True:
+            size, data = self._libpq.get_copy_data(1)
+            if size < 0:
+                return
+            if not size:
+                self._wait()
+            elif len(into.rows) >= max_rows or room <= 0:
+                into.more = True
+            else:
+                room -= size + 50
+                line = bytes(data)
+                into.rows.append([binary(line) if raw else line.decode(encoding, "backslashreplace").rstrip("\n")])
+
+    def _failed(self, result: Any, answer: Answer, tags: List[str]) -> None:
+        field = pq.DiagnosticField
+        code = (result.error_field(field.SQLSTATE) or b"").decode()
+        text = result.error_message.decode(self._encoding(), "backslashreplace").rstrip()
+        answer.error = f"{answer.error}\n{text}".lstrip()
+        answer.code = answer.code or code
+        answer.timed_out = self._cancelled and code == "57014"
+        # What the parser says of the text as it came: not of one that a function has put together.
+        answer.unparsed = (
+            code == "42601"
+            and not tags
+            and not answer.results
+            and result.error_field(field.STATEMENT_POSITION) is not None
+            and result.error_field(field.CONTEXT) is None
+            and result.error_field(field.INTERNAL_QUERY) is None
+        )
+
+    def _next(self) -> Any:
+        """Returns the next result; None after the last."""
+        while self._libpq.is_busy():
+            self._wait()
+        return self._libpq.get_result()
+
+    def _wait(self) -> None:
+        """Waits for the server to say more; cancels the statement at the deadline."""
+        events = select.POLLIN | (select.POLLOUT if self._libpq.flush() else 0)
+        heard = _poll(self._libpq.socket, events, self._deadline - time.monotonic())
+        if time.monotonic() >= self._deadline:
+            if self._cancelled:
+                raise _Stuck
+            self._cancelled = True
+            self._deadline = time.monotonic() + CANCEL_SECONDS
+            # What a cancel request comes to in the end, without a way over a server that may be stuck.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGINT)
+        if heard:
+            self._libpq.consume_input()
+
+    def _abandon(self) -> None:
+        """Ends a connection whose process does not listen, and the process with it: it must not go on unseen."""
+        pid = self.pid
+        self._libpq.finish()
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, sign)
+            if _ended(pid, END_SECONDS):
+                return
+
+    def _encoding(self) -> str:
+        """Returns the codec of what is sent and received."""
+        return codec((self._libpq.parameter_status(b"client_encoding") or b"UTF8").decode())
+
+    def _heard(self, notice: Any) -> None:
+        self._say(notice.error_message.decode(self._encoding(), "backslashreplace").rstrip())
+
+    def _take_notifications(self) -> None:
+        while True:
+            said = self._libpq.notifies() if self.alive else None
+            if said is None:
+                return
+            self.arrived += 1
+            payload = f" with payload {_quoted(said.extra)}" if said.extra else ""
+            self._say(
+                f"Asynchronous notification {_quoted(said.relname)}{payload} received from server process with PID "
+                f"{said.be_pid}."
+            )
+
+    def _say(self, message: str) -> None:
+        if len(self._messages) < KEPT_MESSAGES:
+            self._messages.append(message)
+        else:
+            self._unsaid += 1
+
+
+class _Stuck(Exception):
+    """A statement goes on though it was cancelled."""
+
+
+def _names(result: Any, encoding: str) -> List[str]:
+    return [(result.fname(number) or b"").decode(encoding, "backslashreplace") for number in range(result.nfields)]
+
+
+def _tag(result: Any, current: Result) -> str:
+    """Returns what kind of statement a result is of, and notes how many rows it changed."""
+    words = (result.command_status or b"").decode().split()
+    verb = words[0] if words else ""
+    if current.columns is None or verb in ("INSERT", "UPDATE", "DELETE", "MERGE"):
+        current.affected = result.command_tuples
+    if verb == "SELECT" and current.columns is None:
+        return "SELECT INTO"
+    return " ".join(words) if verb == "DISCARD" else verb
+
+
+def _quoted(name: bytes) -> str:
+    return '"' + name.decode("utf-8", "backslashreplace") + '"'
+
+
+def _ended(pid: int, seconds: float) -> bool:
+    """Whether a process has ended within a time."""
+    until = time.monotonic() + seconds
+    while pid and os.path.exists(f"/proc/{pid}"):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _poll(descriptor: int, events: int, seconds: float) -> bool:
+    poller = select.poll()
+    poller.register(descriptor, events)
+    return bool(poller.poll(max(0.0, min(seconds, 3600.0)) * 1000))

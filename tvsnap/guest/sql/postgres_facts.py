@@ -1,0 +1,214 @@
+"""What a PostgreSQL server knows that tells whether anything changed, asked so that the asking changes nothing.
+
+Transaction ids tell of data, schema, databases and roles; the write-ahead position of any writing at all. Neither tells
+of what a session holds, nor of sequences, which count on outside of transactions:
+
+- Outside of a transaction the session itself is asked. In one it is not asked anything: a statement could fail and take
+  the transaction with it, and the first of one ends the time for SET TRANSACTION. There its locks tell, which a second
+  connection sees, and `Ledger.turns`, the number of requests that were more than mere reads.
+- A sequence is looked at by the session if that is idle and may, else by a connection that is made for it and closed at
+  once: one that stayed would be in the way of `CREATE DATABASE ... TEMPLATE`. Those of other databases are looked at
+  when somebody has been in there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+
+from .engine import Facts, StatementFailed
+from .postgres_connection import Connection
+from .postgres_server import HOME
+
+FACTS_SECONDS = 5.0
+
+# The functions below the views are called: planning a view takes longer than answering it.
+
+_SEQUENCES = """(
+    SELECT string_agg(seqrelid || ' ' || coalesce(pg_sequence_last_value(seqrelid)::text, '-'), ',' ORDER BY seqrelid)
+    FROM pg_sequence JOIN pg_class c ON c.oid = seqrelid WHERE {which})"""
+_LASTING = _SEQUENCES.format(which="c.relpersistence <> 't'")
+_TEMPORARY = _SEQUENCES.format(which="c.relnamespace = pg_my_temp_schema()")
+_UNLOCKED = _SEQUENCES.format(
+    which="""c.relpersistence <> 't' AND NOT EXISTS (SELECT FROM pg_lock_status() l WHERE l.relation = c.oid AND l.mode
+    IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'))"""
+)
+
+_SESSION = f"""SELECT ROW(current_user, session_user, pg_my_temp_schema(),
+    (SELECT string_agg(name || '=' || setting, ',' ORDER BY name) FROM pg_show_all_settings() WHERE source = 'session'),
+    (SELECT md5(string_agg(name || '=' || statement, ',' ORDER BY name)) FROM pg_prepared_statement()),
+    (SELECT md5(string_agg(name || '=' || statement || creation_time, ',' ORDER BY name)) FROM pg_cursor()
+     WHERE name <> ''),
+    (SELECT md5(string_agg(channel, ',' ORDER BY channel)) FROM pg_listening_channels() channel),
+    (SELECT md5(string_agg(lock::text, ',' ORDER BY lock::text)) FROM (
+        SELECT classid, objid, objsubid, mode FROM pg_lock_status()
+        WHERE pid = pg_backend_pid() AND locktype = 'advisory') lock),
+    CASE WHEN current_setting('is_superuser') = 'on' THEN {_TEMPORARY} END)::text,
+    CASE WHEN current_setting('is_superuser') = 'on' THEN {_LASTING} END,
+    (SELECT bool_or(seqcache > 1) FROM pg_sequence)"""
+
+_SERVER = """SELECT ROW(pg_postmaster_start_time(), pg_conf_load_time(), pg_current_snapshot(),
+    (SELECT string_agg(transactionid::text, ',' ORDER BY transactionid::text) FROM pg_lock_status()
+     WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock'))::text, pg_current_wal_insert_lsn()"""
+
+_VISITS = "SELECT datname, pg_stat_get_db_sessions(oid), pg_postmaster_start_time() FROM pg_database"
+
+_LOCKS = """SELECT md5(string_agg(lock::text, ',' ORDER BY lock::text)),
+    bool_or(mode <> 'AccessShareLock' AND locktype = 'relation')
+    FROM (SELECT locktype, database, relation, page, tuple, transactionid, classid, objid, objsubid, mode, granted
+          FROM pg_lock_status() WHERE pid = {pid} AND locktype <> 'virtualxid') lock"""
+
+
+class Watch:
+    """Gathers facts, over a connection of its own, on which no statement of the agent's ever runs."""
+
+    def __init__(self) -> None:
+        self._monitor: Optional[Connection] = None
+        self._opened: Counter[str] = Counter()
+        self._visits: Dict[str, int] = {}
+        self._started: Optional[str] = None
+        self._sequences: Dict[str, str] = {}
+        self._moves = 0
+        self._nothing = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server answers."""
+        if self._monitor is not None:
+            self._monitor.listen()
+        return self._monitor is not None and self._monitor.alive
+
+    def open(self) -> None:
+        """Connects.
+
+        Raises:
+            Refused: with the server's reason.
+        """
+        self.close()
+        self._monitor = self.connect(HOME, "tvsnap monitor")
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._monitor is not None:
+            self._monitor.close()
+        self._monitor = None
+
+    def ask(self, query: str, seconds: float = FACTS_SECONDS) -> List[List[Optional[str]]]:
+        """Returns the rows of a statement of our own; as `Connection.ask`, which see."""
+        if self._monitor is None:
+            raise StatementFailed("there is no connection to PostgreSQL")
+        return self._monitor.ask(query, seconds)
+
+    def connect(self, database: str, name: str) -> Connection:
+        """Returns a new connection, which is not taken for a visitor's.
+
+        Raises:
+            Refused: with the server's reason.
+        """
+        connection = Connection(database, name)
+        self._opened[database] += 1
+        return connection
+
+    def connect_session(self, database: str) -> Connection:
+        """Returns a new connection for the agent's statements, having seen what it is like before them.
+
+        Raises:
+            Refused: with the server's reason.
+            StatementFailed: it cannot be asked.
+        """
+        connection = self.connect(database, "tvsnap")
+        if database not in self._sequences or not self._nothing:
+            try:
+                self._nothing, sequences = self._held(connection)
+            except StatementFailed:
+                connection.close()
+                raise
+            self._sequences.setdefault(database, sequences or "")
+        return connection
+
+    def holds_something(self, connection: Connection) -> bool:
+        """Whether an idle connection, or a sequence of its database, is not as it was before the agent came to it.
+
+        Raises:
+            StatementFailed: it cannot be asked.
+        """
+        holds, sequences = self._held(connection)
+        if sequences != self._sequences.get(connection.database):
+            connection.ledger.kept = True  # for what it says of currval() and lastval()
+        return connection.ledger.kept or holds != self._nothing
+
+    def facts(self, connections: Iterable[Connection], files: Tuple[Any, ...]) -> Facts:
+        """Returns what is known now.
+
+        Args:
+            connections: those of the session.
+            files: facts of what is not in the database.
+
+        Raises:
+            StatementFailed: something could not be asked.
+            Refused: a database could not be looked into.
+        """
+        visited = self._visited()
+        held: List[Any] = []
+        for connection in sorted(connections, key=lambda one: one.database):
+            connection.listen()
+            said, sequences = self._of(connection)
+            held.append((connection.database, connection.arrived, *said))
+            if sequences is not None:
+                self._seen(connection.database, sequences)
+                visited.discard(connection.database)
+            elif self._sequences.get(connection.database) and (connection.idle or said[-1]):
+                visited.add(connection.database)
+        for database in sorted(visited):
+            self._seen(database, self._look_at_sequences(database))
+        server, written = self.ask(_SERVER)[0]
+        return Facts((server, tuple(held), self._moves, files), (written,))
+
+    def _seen(self, database: str, sequences: str) -> None:
+        """Takes note of a database's sequences; where they were not known before, any that there are may have moved."""
+        if self._sequences.get(database, "") != sequences:
+            self._moves += 1
+        self._sequences[database] = sequences
+
+    def _of(self, connection: Connection) -> Tuple[Tuple[Any, ...], Optional[str]]:
+        """Returns what a connection holds, and its database's sequences if it could tell."""
+        if not connection.idle:
+            state = "failed" if connection.failed else "open"
+            locks, written = self.ask(_LOCKS.format(pid=connection.pid))[0]
+            return (state, connection.ledger.turns, locks, written == "t"), None
+        holds, sequences = self._held(connection)
+        return ("idle", holds), sequences
+
+    def _held(self, connection: Connection) -> Tuple[str, Optional[str]]:
+        """Returns what an idle connection holds, and the sequences of its database; None if it may not see them."""
+        holds, sequences, cached = connection.ask(_SESSION, FACTS_SECONDS)[0]
+        if cached == "t":
+            holds = f"{holds}{self._last_of_cached(connection)}"
+        return holds or "", (sequences or "") if connection.superuser else None
+
+    def _last_of_cached(self, connection: Connection) -> str:
+        """Returns lastval(): a session draws from a sequence with a cache without the sequence being any different."""
+        try:
+            return " " + str(connection.ask("SELECT lastval()", FACTS_SECONDS)[0])
+        except StatementFailed:
+            return ""  # not yet defined in this session
+
+    def _visited(self) -> Set[str]:
+        """Returns the databases that somebody else has been in since this was asked last."""
+        rows = self.ask(_VISITS)
+        visits = {name or "": int(sessions or 0) - self._opened[name or ""] for name, sessions, _ in rows}
+        known, self._visits = self._visits, visits
+        for gone in self._sequences.keys() - visits.keys():
+            del self._sequences[gone]
+        started = rows[0][2]
+        if self._started != started:  # it counts from nought again, and that it began anew is a fact by itself
+            self._started = started
+            return set()
+        return {name for name, count in visits.items() if count != known.get(name, 0)}
+
+    def _look_at_sequences(self, database: str) -> str:
+        connection = self.connect(database, "tvsnap look")
+        try:
+            return connection.ask(f"SELECT {_UNLOCKED}", FACTS_SECONDS)[0][0] or ""
+        finally:
+            connection.close()

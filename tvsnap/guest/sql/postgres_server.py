@@ -1,0 +1,277 @@
+"""The PostgreSQL server of a sandbox as a process: its settings, its data directory, starting and stopping it."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from .engine import EngineFailed
+
+USER = "postgres"
+"""The server's system user, and the superuser inside it."""
+HOME = "postgres"
+"""The database that is always there."""
+DIRECTORY = "/var/lib/tvsnap/postgres"
+SOCKETS = "/run/postgresql"
+PORT = 5432
+
+START_SECONDS = 120.0
+"""For a start; recovery after a crash is part of it."""
+STOP_SECONDS = 120.0
+LOG_LINES = 12
+
+SETTINGS = """
+# What a server needs that is checkpointed and forked while it runs: little memory, nothing that moves by itself, plans
+# that stay the same, nobody to talk to but those in the sandbox. A killed server recovers (its log is written at each
+# commit); a power failure is not survived, and need not be.
+listen_addresses = ''
+unix_socket_directories = '/run/postgresql'
+max_connections = 20
+shared_buffers = 16MB
+huge_pages = off
+dynamic_shared_memory_type = mmap
+min_dynamic_shared_memory = 1MB
+jit = off
+max_worker_processes = 0
+max_parallel_workers = 0
+max_parallel_workers_per_gather = 0
+max_parallel_maintenance_workers = 0
+effective_io_concurrency = 0
+maintenance_io_concurrency = 0
+fsync = off
+wal_level = minimal
+max_wal_senders = 0
+max_logical_replication_workers = 0
+wal_compression = on
+wal_init_zero = off
+wal_recycle = off
+min_wal_size = 2MB
+max_wal_size = 1GB
+wal_writer_delay = 10s
+checkpoint_timeout = 1d
+bgwriter_delay = 10s
+bgwriter_lru_maxpages = 0
+autovacuum = off
+update_process_title = off
+log_checkpoints = off
+log_min_messages = log
+timezone = 'UTC'
+log_timezone = 'UTC'
+"""
+
+
+def environment() -> Dict[str, str]:
+    """Returns what the server's programs and clients find in their environment."""
+    return {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "PGHOST": SOCKETS,
+        "PGPORT": str(PORT),
+        "PGUSER": USER,
+    }
+
+
+class Server:
+    """One installation of PostgreSQL and its data directory."""
+
+    def __init__(self) -> None:
+        self._child: Optional[subprocess.Popen[bytes]] = None
+
+    @property
+    def pid(self) -> Optional[int]:
+        """The server's first process, whoever started it; None if none runs."""
+        if self._child is not None and self._child.poll() is not None:
+            self._child = None
+        try:
+            with open(os.path.join(DIRECTORY, "postmaster.pid")) as stream:
+                pid = int(stream.readline())
+        except (OSError, ValueError):
+            return None
+        return pid if _serves(pid) else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, or is about to."""
+        return self.pid is not None or self._child is not None
+
+    def initialise(self) -> None:
+        """Makes an empty data directory with `SETTINGS`, unless there is one.
+
+        Raises:
+            EngineFailed: with what initdb said.
+        """
+        if os.path.exists(os.path.join(DIRECTORY, "PG_VERSION")):
+            return
+        initdb = self.program("initdb")
+        _make_directory(DIRECTORY, 0o700)
+        arguments = ["-D", DIRECTORY, "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", "--wal-segsize=1"]
+        made = self.run([initdb, *arguments, "--no-sync", "--no-instructions"], USER)
+        if made.returncode:
+            raise EngineFailed(f"initdb made no data directory in {DIRECTORY}: {_tail(made.stdout)}")
+        with open(os.path.join(DIRECTORY, "postgresql.conf"), "a") as stream:
+            stream.write(SETTINGS)
+
+    def start(self) -> None:
+        """Starts the server unless it runs; it may not accept connections yet.
+
+        Raises:
+            EngineFailed: there is no data directory, or no PostgreSQL.
+        """
+        if self.pid is not None:
+            return
+        if not os.path.exists(os.path.join(DIRECTORY, "PG_VERSION")):
+            raise EngineFailed(f"there is no PostgreSQL data directory in {DIRECTORY}: the image was not loaded")
+        program = self.program("postgres")
+        _make_directory(SOCKETS, 0o2775)
+        _end_remains()
+        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            shutil.chown(self.log, USER, USER)
+            self._child = subprocess.Popen(
+                [program, "-D", DIRECTORY],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=DIRECTORY,
+                env=environment(),
+                start_new_session=True,
+                user=USER,
+                group=USER,
+                extra_groups=[],
+            )
+        finally:
+            os.close(log)
+
+    def touch_files(self) -> None:
+        """Opens every file of the data directory for writing once."""
+        for folder, _, names in os.walk(DIRECTORY):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    os.close(os.open(os.path.join(folder, name), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK))
+
+    def stop(self) -> None:
+        """Shuts the server down, cleanly, without waiting for its clients.
+
+        Raises:
+            EngineFailed: it does not end.
+        """
+        pid = self.pid
+        if pid is None:
+            return
+        os.kill(pid, signal.SIGINT)
+        until = time.monotonic() + STOP_SECONDS
+        while self.pid is not None:
+            if time.monotonic() > until:
+                raise EngineFailed(f"PostgreSQL has not shut down within {STOP_SECONDS:.0f} s: {self.complaint()}")
+            time.sleep(0.02)
+
+    @property
+    def log(self) -> str:
+        """Where the server's log is."""
+        return os.path.join(DIRECTORY, "server.log")
+
+    def complaint(self) -> str:
+        """Returns the end of the server's log."""
+        try:
+            with open(self.log, "rb") as stream:
+                stream.seek(max(0, os.stat(self.log).st_size - 8192))
+                return _tail(stream.read())
+        except OSError as error:
+            return f"its log cannot be read: {error}"
+
+    def configuration(self) -> Tuple[Tuple[int, int], ...]:
+        """Returns what changes whenever one of the server's configuration files does."""
+        names = ("postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf")
+        return tuple(_version(os.path.join(DIRECTORY, name)) for name in names)
+
+    @staticmethod
+    def program(name: str) -> str:
+        """Returns the path of one of PostgreSQL's programs, of the newest version that is installed.
+
+        Raises:
+            EngineFailed: there is none.
+        """
+        found = glob.glob(f"/usr/lib/postgresql/*/bin/{name}")
+        if not found:
+            raise EngineFailed(f"there is no /usr/lib/postgresql/*/bin/{name}: install PostgreSQL in the image")
+        return max(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path)])
+
+    @staticmethod
+    def run(command: List[str], user: Optional[str] = None) -> subprocess.CompletedProcess[bytes]:
+        """Runs one of PostgreSQL's programs, as a user (None: this one); both of its outputs come in one."""
+        return subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            env=environment(),
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
+        )
+
+
+def _version(path: str) -> Tuple[int, int]:
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return 0, 0
+    return seen.st_mtime_ns, seen.st_size
+
+
+def _make_directory(path: str, mode: int) -> None:
+    os.makedirs(path, exist_ok=True)
+    shutil.chown(path, USER, USER)
+    os.chmod(path, mode)
+
+
+def _serves(pid: int) -> bool:
+    """Whether a process lives and is PostgreSQL's; where it works, which would tell more, is not for us to see."""
+    try:
+        with open(f"/proc/{pid}/comm") as stream, open(f"/proc/{pid}/cmdline", "rb") as arguments:
+            return stream.read() == "postgres\n" and bool(arguments.read())
+    except OSError:
+        return False
+
+
+def _remains() -> Iterator[int]:
+    """Processes of a server whose first one is gone."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as arguments:
+            if arguments.read(10) == b"postgres: " and not _serves(_parent(int(name))):
+                yield int(name)
+
+
+def _parent(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as stream:
+        return int(stream.read().rpartition(b")")[2].split()[1])
+
+
+def _end_remains() -> None:
+    """Ends what a killed server left behind: while it holds the shared memory, no other starts."""
+    until = time.monotonic() + 5
+    while True:
+        left = list(_remains())
+        if not left:
+            return
+        if time.monotonic() > until - 4:  # idle ones end by themselves
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            raise EngineFailed(f"processes of the old server do not end: {', '.join(map(str, left))}")
+        time.sleep(0.01)
+
+
+def _tail(text: bytes) -> str:
+    return "\n".join(text.decode("utf-8", "backslashreplace").strip().splitlines()[-LOG_LINES:])

@@ -1,0 +1,115 @@
+"""PostgreSQL's text for values, and back: as rows have them, as COPY reads them, as libpq is told where to connect."""
+
+from __future__ import annotations
+
+import codecs
+import math
+import re
+from typing import Any, Iterable, Iterator, List
+
+from .engine import EngineFailed
+from .results import binary
+
+PART = 64 * 1024
+"""Characters of rows that are sent at once when a table is filled."""
+
+_BOOLEAN, _BYTEA = 16, 17
+_INTEGERS = frozenset((20, 21, 23, 26))
+_FLOATS = frozenset((700, 701))
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+def value(text: bytes, kind: int, encoding: str) -> Any:
+    """Returns a value as a row has it.
+
+    Args:
+        text: the engine's.
+        kind: the type's OID.
+        encoding: the codec of `text`.
+    """
+    if kind in _INTEGERS:
+        return int(text)
+    if kind == _BOOLEAN:
+        return text == b"t"
+    if kind in _FLOATS:
+        number = float(text)
+        return number if math.isfinite(number) else text.decode("ascii")
+    if kind == _BYTEA:
+        return binary(bytea(text))
+    return text.decode(encoding, "backslashreplace")
+
+
+def plain(text: bytes, _: int, encoding: str) -> str:
+    """Returns a value as the engine's text, whatever its type."""
+    return text.decode(encoding, "backslashreplace")
+
+
+def bytea(text: bytes) -> bytes:
+    """Returns the bytes that the engine's text stands for, in either of its two notations."""
+    if text.startswith(b"\\x"):
+        return bytes.fromhex(text[2:].decode("ascii"))
+
+    def one(match: re.Match[bytes]) -> bytes:
+        return b"\\" if match[0] == b"\\\\" else bytes((int(match[1], 8),))
+
+    return re.sub(rb"\\(?:\\|([0-7]{3}))", one, text)
+
+
+def codec(encoding: str) -> str:
+    """Returns the codec for an encoding by the engine's name; UTF-8 for those that Python has not."""
+    if encoding in ("UTF8", "SQL_ASCII"):
+        return "utf-8"
+    try:
+        return codecs.lookup(encoding.replace("WIN", "cp")).name
+    except LookupError:
+        return "utf-8"
+
+
+def conninfo(**settings: object) -> str:
+    """Returns settings of a connection as libpq reads them."""
+    quoted = {name: str(said).replace("\\", "\\\\").replace("'", "\\'") for name, said in settings.items()}
+    return " ".join(f"{name}='{said}'" for name, said in quoted.items())
+
+
+def refusal(message: str) -> str:
+    """Returns what the server said, out of libpq's account of a connection that failed."""
+    return re.sub(r"^connection to server .*? failed: ", "", message.strip(), flags=re.DOTALL)
+
+
+def identifier(name: str) -> str:
+    """Returns a name as it stands in a statement."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Returns a text as it stands in a statement."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def copy_text(rows: Iterable[Iterable[Any]]) -> Iterator[bytes]:
+    """Returns rows in the text format of COPY, in parts of about `PART`.
+
+    Raises:
+        EngineFailed: a row holds what PostgreSQL cannot.
+    """
+    lines: List[str] = []
+    size = 0
+    for number, row in enumerate(rows, 1):
+        line = "\t".join(map(_field, row)) + "\n"
+        if "\0" in line:
+            raise EngineFailed(f"row {number} holds a NUL character, which PostgreSQL cannot store in a text")
+        lines.append(line)
+        size += len(line)
+        if size >= PART:
+            yield "".join(lines).encode("utf-8", "surrogatepass")
+            lines, size = [], 0
+    if lines:
+        yield "".join(lines).encode("utf-8", "surrogatepass")
+
+
+def _field(said: Any) -> str:
+    if said is None:
+        return "\\N"
+    if isinstance(said, bytes):
+        return "\\\\x" + said.hex()
+    return str(said).translate(_ESCAPES)
