@@ -88,7 +88,7 @@ class Engine(ABC):
     def start(self) -> None:
         """Starts the server if it does not run, opens the session, and warms both up.
 
-        Every file of the data directory is opened for writing once: what is copied up from the image then need not be
+        The large files of the data directory are opened for writing once: what is copied up from the image need not be
         in each fork.
 
         Raises:

@@ -8,6 +8,7 @@ import os
 import time
 from typing import Any, Dict, List, Optional
 
+from .copying import copy_up
 from .engine import CONFIGURATION, Answer, Engine, EngineFailed, Facts, StatementFailed, Table
 from .postgres_connection import Connection, Refused
 from .postgres_facts import Watch
@@ -59,7 +60,7 @@ class Postgres(Engine):
     def start(self) -> None:
         self._default = _configured()
         if self._server.pid is None:
-            self._server.touch_files()
+            copy_up(DIRECTORY)
         self._ready()
         try:
             session = self._session("")

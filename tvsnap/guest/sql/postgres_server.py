@@ -150,13 +150,6 @@ class Server:
         finally:
             os.close(log)
 
-    def touch_files(self) -> None:
-        """Opens every file of the data directory for writing once."""
-        for folder, _, names in os.walk(DIRECTORY):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    os.close(os.open(os.path.join(folder, name), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK))
-
     def stop(self) -> None:
         """Shuts the server down, cleanly, without waiting for its clients.
 

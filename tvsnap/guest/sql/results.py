@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from .engine import Answer, Result
+
+_CUT = " [... cut here ...] "
+_FRAME = 40
+"""Bytes of JSON for the names and brackets around what is counted."""
 
 
 def binary(data: bytes) -> Dict[str, str]:
@@ -20,32 +24,61 @@ def binary(data: bytes) -> Dict[str, str]:
 
 
 def render(answer: Answer, limit: int) -> Tuple[str, bool]:
-    """Returns an answer as one line of JSON, and whether rows were left out to keep it within `limit` bytes.
+    """Returns an answer as one line of JSON of at most `limit` bytes, and whether anything was left out for that.
 
     One result is `{"columns": [...], "rows": [[...], ...]}` or `{"affected": n}`; several are `{"results": [...]}`; an
     error is `{"error": text, "code": text}`, after the results of earlier statements if there are any. `more` says that
-    there were more rows, `messages` holds notices and warnings.
+    there were more rows, or more results; `messages` holds notices and warnings.
     """
-    room = limit
+    error, cut = shorten(answer.error, limit // 2)
+    messages, left_out = fitting(answer.messages, limit // 4)
+    after: Dict[str, Any] = {}
+    if error:
+        after["error"] = error
+        if answer.code:
+            after["code"] = answer.code
+    if messages:
+        after["messages"] = messages
+    room = limit - _size(after) - _FRAME
     parts: List[Dict[str, Any]] = []
-    cut = False
+    more = False
     for result in answer.results:
-        part, used, short = _part(result, room)
-        room -= used
+        part, short = _part(result, room)
+        if part is None:
+            more = True
+            break
         cut = cut or short
+        room -= _size(part) + 1
         parts.append(part)
     said: Dict[str, Any] = {}
-    if len(parts) == 1 and not answer.error:
+    if len(answer.results) == 1 and parts and not error:
         said.update(parts[0])
     elif parts:
         said["results"] = parts
-    if answer.error:
-        said["error"] = answer.error
-        if answer.code:
-            said["code"] = answer.code
-    if answer.messages:
-        said["messages"] = answer.messages
-    return dump(said), cut
+    if more:
+        said["more"] = True
+    return dump({**said, **after}), cut or more or left_out
+
+
+def shorten(text: str, limit: int) -> Tuple[str, bool]:
+    """Returns a text without its middle, if it takes more than `limit` bytes of JSON, and whether it did."""
+    kept = len(text)
+    shown = text
+    while kept and _size(shown) > limit:
+        kept = min(kept - 1, kept * limit // _size(shown))
+        shown = f"{text[: kept // 2]}{_CUT}{text[len(text) - kept // 2 :]}"
+    return shown, shown != text
+
+
+def fitting(values: List[Any], limit: int) -> Tuple[List[Any], bool]:
+    """Returns the first of `values`, as many as take at most `limit` bytes of JSON, and whether there were more."""
+    kept: List[Any] = []
+    for value in values:
+        limit -= _size(value) + 1
+        if limit < 0:
+            return kept, True
+        kept.append(value)
+    return kept, False
 
 
 def dump(value: Any) -> str:
@@ -53,20 +86,20 @@ def dump(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=str)
 
 
-def _part(result: Result, room: int) -> Tuple[Dict[str, Any], int, bool]:
-    if result.columns is None:
-        return ({} if result.affected is None else {"affected": result.affected}), 20, False
-    used = len(dump(result.columns)) + 40
-    kept: List[List[Any]] = []
+def _size(value: Any) -> int:
+    """Returns how many bytes of JSON a value takes."""
+    return len(dump(value).encode("utf-8", "surrogatepass"))
+
+
+def _part(result: Result, room: int) -> Tuple[Optional[Dict[str, Any]], bool]:
+    """Returns a result as JSON, None if it does not fit at all, and whether rows were left out."""
+    part: Dict[str, Any] = {}
     cut = False
-    for row in result.rows:
-        size = len(dump(row).encode("utf-8", "replace")) + 1
-        if used + size > room:
-            cut = True
-            break
-        used += size
-        kept.append(row)
-    part: Dict[str, Any] = {"columns": result.columns, "rows": kept}
-    if result.more or cut:
-        part["more"] = True
-    return part, used, cut
+    if result.columns is not None:
+        part["columns"] = result.columns
+        part["rows"], cut = fitting(result.rows, room - _size(part) - _FRAME)
+        if result.more or cut:
+            part["more"] = True
+    elif result.affected is not None:
+        part["affected"] = result.affected
+    return (None, True) if _size(part) > room else (part, cut)

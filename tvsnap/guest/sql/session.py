@@ -21,7 +21,7 @@ import time
 from typing import Any, Callable, Dict, Optional
 
 from .engine import Answer, Engine, Facts, StatementFailed
-from .results import dump, render
+from .results import dump, fitting, render, shorten
 
 LONGEST_REQUEST = 64 * 1024 * 1024
 KINDS = ("none", "read", "write", "other")
@@ -98,18 +98,23 @@ class Session:
 
     def _schema(self, request: Dict[str, Any]) -> Dict[str, Any]:
         began = time.perf_counter()
+        limit = request["limit"]
         try:
             said = self._engine.schema(request["database"], request["table"])
             failed = False
+            rest = len(dump({**said, "tables": [], "more": True}).encode())
+            said["tables"], cut = fitting(said["tables"], limit - rest)
+            if cut:
+                said["more"] = True
         except (LookupError, StatementFailed) as error:
-            said, failed = {"error": str(error.args[0])}, True
+            text, cut = shorten(str(error.args[0]), limit - 20)
+            said, failed = {"error": text}, True
         self._since = max(self._since, "read", key=KINDS.index)
-        output = dump(said)
         return {
-            "output": output,
+            "output": dump(said),
             "failed": failed,
             "timed_out": False,
-            "truncated": False,
+            "truncated": cut,
             "duration": time.perf_counter() - began,
         }
 

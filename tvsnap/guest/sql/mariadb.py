@@ -1,0 +1,319 @@
+"""MariaDB: a server in the sandbox, one connection that is the rollout's session, and one of ours that watches it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from typing import Any, Dict, List, Optional
+
+from . import mariadb_schema, mariadb_server, mariadb_tables
+from .engine import CONFIGURATION, Answer, Engine, EngineFailed, Facts, Result, StatementFailed, Table
+from .mariadb_facts import Witness
+from .mariadb_protocol import Connection, Lost, Refused, Reply
+from .mariadb_values import quoted, text, unparsed, value, warning
+
+_MOST_BYTES = 16 * 1024 * 1024
+"""That are kept of the rows of one request."""
+
+_MOST_WARNINGS = 20
+_MOST_NAMES = 100
+_WARMED_TABLES = 100
+_WARM_WITHIN = 10.0
+_WARMING = (
+    "SELECT a.x, COUNT(*) FROM (SELECT 1 AS x UNION SELECT 2) AS a JOIN (SELECT 2 AS y) AS b ON a.x <= b.y "
+    "GROUP BY a.x ORDER BY 2, 1",
+    "SHOW TABLES",
+    "SELECT nothing",
+)
+_CANCELLED_WITHIN = 5.0
+_CANCEL_AGAIN = 0.1
+_LOCKS_WITHIN = 3
+"""Seconds that our own connection waits for what a session may have locked."""
+
+_FORGETTING = "SELECT 1 FROM (SELECT 1) AS t LIMIT 1"
+"""One row found, none changed, no warnings: a statement that reads no table would keep the warnings."""
+
+_NO_DATABASE, _UNKNOWN_DATABASE = 1046, 1049
+_LOST = (
+    "ERROR 2013 (HY000): Lost connection to server during query. What the lost connection held is gone: its "
+    "transaction, temporary tables, variables and locks; a new one has taken its place"
+)
+_NO_OTHER = "ERROR 2013 (HY000): Lost connection to server during query. There is no new one in place of the lost one: "
+_SEEDS = re.compile("rand_seed", re.IGNORECASE)
+
+
+class MariaDB(Engine):
+    """MariaDB 10.6 or newer."""
+
+    name = "mariadb"
+    directories = (mariadb_server.DATA, mariadb_server.SCRATCH)
+
+    def __init__(self) -> None:
+        self._session: Optional[Connection] = None
+        self._monitor: Optional[Connection] = None
+        self._witness: Optional[Witness] = None
+        self._database = ""
+        self._seeded = False
+        """The session has seeded its random numbers itself."""
+
+    def initialise(self) -> None:
+        mariadb_server.initialise()
+
+    def start(self) -> None:
+        mariadb_server.start()
+        self._connect()
+        self._warm()
+
+    def stop(self) -> None:
+        monitor = self._watching()
+        tables = monitor.rows(
+            "SELECT CONCAT_WS('.', CONCAT('`', REPLACE(table_schema, '`', '``'), '`'), "
+            "CONCAT('`', REPLACE(table_name, '`', '``'), '`')) FROM information_schema.TABLES "
+            f"WHERE table_type = 'BASE TABLE' AND table_schema NOT IN {mariadb_schema.SYSTEM}"
+        )
+        for (table,) in tables:  # without statistics, plans would hang on what the server happened to sample
+            monitor.rows(f"ANALYZE TABLE {text(table)}", mariadb_tables.PATIENCE)
+        if self._session:
+            self._session.close()
+        mariadb_server.stop(monitor)
+        monitor.close()
+        self._session = self._monitor = self._witness = None
+
+    @property
+    def processes(self) -> List[int]:
+        return mariadb_server.running()
+
+    def databases(self) -> List[str]:
+        return mariadb_schema.databases(self._watching())
+
+    def run(self, query: str, database: str, timeout: float, max_rows: int) -> Answer:
+        deadline = _Deadline(self, timeout)
+        try:
+            if self._session is None:
+                mariadb_server.start()
+                self._connect()
+            return self._run(query, database, deadline, max_rows)
+        except Lost:
+            return self._replace(deadline)
+        except EngineFailed as error:
+            return Answer(error=_NO_OTHER + str(error), lost=True)
+
+    def _run(self, query: str, database: str, deadline: _Deadline, max_rows: int) -> Answer:
+        session = self._connected()
+        elsewhere = bool(database) and database.lower() != self._database.lower()
+        if elsewhere:
+            try:
+                session.use(database)
+            except Refused as error:
+                return Answer(error=self._worded(error), code=error.state)
+        self._forget()
+        self._seeded = self._seeded or bool(_SEEDS.search(query))
+        answer = Answer()
+        replies: List[Reply] = []
+        try:
+            for reply in session.run(query, deadline, max_rows, _MOST_BYTES):
+                if reply.fields is None and self._witness:
+                    self._witness.saw(reply.affected)
+                if not deadline.passed:
+                    replies.append(reply)
+                    answer.results.append(_result(reply))
+                if reply.database or (reply.database is not None and not elsewhere):
+                    self._database, elsewhere = reply.database, False
+        except Refused as error:
+            answer.error, answer.code = self._worded(error), error.state
+            answer.unparsed = not replies and unparsed(error, query)
+        if deadline.passed:
+            self._forget()
+            answer.error = (
+                "ERROR 1317 (70100): Query execution was interrupted; it had not ended after "
+                f"{deadline.timeout:g} seconds"
+            )
+            answer.code, answer.timed_out, answer.unparsed = "70100", True, False
+        else:
+            answer.messages = self._messages(answer, replies)
+        if elsewhere:
+            self._return()
+        return answer
+
+    def _return(self) -> None:
+        """Goes back to the database in use, after a request in another."""
+        try:
+            self._connected().use(self._database)
+        except Refused:  # there is none, or it is gone; a session cannot be brought back to that
+            self._database = text(self._connected().rows("SELECT DATABASE() LIMIT 1")[0][0])
+
+    def _forget(self) -> None:
+        """Brings what the session knows of its last statement (FOUND_ROWS() and the like) to what it always is."""
+        for _ in range(2):  # the first may be hit by a cancellation that came too late for what it was meant for
+            try:
+                self._connected().rows(_FORGETTING)
+            except Refused:
+                continue
+            return
+
+    def _messages(self, answer: Answer, replies: List[Reply]) -> List[str]:
+        """Returns the warnings of the last statement, and how many there were of those before."""
+        said = [
+            f"Statement {number}: {reply.warnings} warning(s); run it alone to see them"
+            for number, reply in enumerate(replies, 1)
+            if reply.warnings and (answer.error or reply is not replies[-1])
+        ]
+        if answer.error or (replies and replies[-1].warnings):
+            try:
+                rows = self._connected().rows(f"SHOW WARNINGS LIMIT {_MOST_WARNINGS}")
+            except Refused:
+                rows = []
+            said += [warning(*map(text, row)) for row in rows if row[0] != b"Error"]
+        return said[:_MOST_WARNINGS]
+
+    def _worded(self, error: Refused) -> str:
+        """Returns an error as the client words it; one about databases also says which there are."""
+        if error.number not in (_NO_DATABASE, _UNKNOWN_DATABASE):
+            return str(error)
+        try:
+            there = self.databases()
+        except (Refused, Lost, EngineFailed):
+            return str(error)
+        names = ", ".join(there[:_MOST_NAMES]) + (", ..." if len(there) > _MOST_NAMES else "")
+        return f"{error}; there are: {names or 'none'}"
+
+    def _replace(self, deadline: _Deadline) -> Answer:
+        """Takes a new connection, and starts the server again if it is dead."""
+        answer = Answer(error=_LOST, code="HY000", lost=True, timed_out=deadline.passed)
+        lost, self._session = self._session, None
+        if lost:
+            lost.close()
+            if deadline.passed:
+                self._kill("CONNECTION", lost.id)
+        try:
+            mariadb_server.start()
+            self._connect()
+        except EngineFailed as error:
+            answer.error = _NO_OTHER + str(error)
+        return answer
+
+    def cancel(self) -> None:
+        """Interrupts what the session runs."""
+        self._kill("QUERY", self._connected().id)
+
+    def _kill(self, what: str, identity: int) -> None:
+        with contextlib.suppress(Refused, Lost, EngineFailed):  # it has ended already, or the server has
+            self._watching().rows(f"KILL {what} {identity}")
+
+    def reseed(self, database: str) -> None:
+        if self._session is None or self._seeded:
+            return
+        first, second = (int.from_bytes(os.urandom(4), "little") & 0x3FFFFFFF for _ in range(2))
+        with contextlib.suppress(Refused, Lost):  # the statement that comes next will meet with it
+            self._session.rows(f"SET rand_seed1 = {first}, rand_seed2 = {second}")
+
+    def facts(self) -> Optional[Facts]:
+        try:
+            if self._witness is None or self._session is None:
+                return None
+            return self._witness.facts(self._watching())
+        except (Refused, Lost, EngineFailed):
+            return None
+
+    def schema(self, database: str, table: str) -> Dict[str, Any]:
+        try:
+            return mariadb_schema.describe(self._watching(), database or self._database, table)
+        except (Refused, Lost, EngineFailed) as error:
+            raise StatementFailed(str(error)) from error
+
+    def create_database(self, name: str) -> None:
+        self._set_up(f"CREATE DATABASE IF NOT EXISTS {quoted(name)} CHARACTER SET utf8mb4")
+
+    def load_script(self, path: str, database: str) -> None:
+        self._make_room()
+        mariadb_tables.load_script(path, database)
+
+    def load_table(self, database: str, table: Table) -> None:
+        self._make_room()
+        mariadb_tables.load_table(self._watching(), database, table)
+
+    def _make_room(self) -> None:
+        """Gives the server more memory, until it is stopped."""
+        self._set_up(f"SET GLOBAL innodb_buffer_pool_size = {mariadb_server.POOL_FOR_LOADING}")
+
+    def _set_up(self, statement: str) -> None:
+        try:
+            self._watching().rows(statement)
+        except (Refused, Lost) as error:
+            raise EngineFailed(str(error)) from error
+
+    def _connect(self) -> None:
+        """Opens the session, with the database that is in use from the start."""
+        session = mariadb_server.connect()
+        try:
+            there = self.databases()
+            wanted = _configured().lower()
+            self._database = wanted if wanted in there else next(iter(there), "mysql")
+            session.use(self._database)
+        except (Refused, Lost) as error:
+            raise EngineFailed(str(error)) from error
+        self._session, self._witness, self._seeded = session, Witness(session), False
+
+    def _connected(self) -> Connection:
+        if self._session is None:
+            raise Lost("there is no connection")
+        return self._session
+
+    def _watching(self) -> Connection:
+        """Returns our own connection; a new one if that is gone."""
+        if self._monitor:
+            with contextlib.suppress(Refused, Lost):
+                self._monitor.rows("DO 0")
+                return self._monitor
+        self._monitor = monitor = mariadb_server.connect()
+        monitor.rows(f"SET lock_wait_timeout = {_LOCKS_WITHIN}, innodb_lock_wait_timeout = {_LOCKS_WITHIN}")
+        return monitor
+
+    def _warm(self) -> None:
+        """Lets the server and this process come to know what the first statements will need."""
+        if self._database not in mariadb_schema.SYSTEM:
+            tables = self.schema("", "")["tables"]
+            for table in [one for one in tables if one["kind"] == "table"][:_WARMED_TABLES]:
+                self.run(f"SELECT * FROM {quoted(table['name'])} LIMIT 1", "", _WARM_WITHIN, 1)
+        for query in _WARMING:
+            self.run(query, "", _WARM_WITHIN, 1)
+        self.facts()
+
+
+class _Deadline:
+    """Waits for the session's answer, cancels the statement when its time is over, and gives up if that is no use."""
+
+    def __init__(self, engine: MariaDB, timeout: float) -> None:
+        self.timeout = timeout
+        self.passed = False
+        self._engine = engine
+        self._end = time.monotonic() + timeout
+
+    def __call__(self) -> float:
+        left = self._end - time.monotonic()
+        if left > 0:
+            return left
+        if left < -_CANCELLED_WITHIN:
+            raise Lost("the server did not answer")
+        self.passed = True
+        self._engine.cancel()
+        return _CANCEL_AGAIN
+
+
+def _result(reply: Reply) -> Result:
+    if reply.fields is None:
+        return Result(affected=reply.affected)
+    rows = [list(map(value, reply.fields, row)) for row in reply.rows]
+    return Result([field.name for field in reply.fields], rows, reply.more)
+
+
+def _configured() -> str:
+    """Returns the database that the image wants in use from the start; empty if it names none."""
+    try:
+        with open(CONFIGURATION) as stream:
+            return json.load(stream).get("database") or ""
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,178 @@
+"""What MariaDB knows that tells whether anything changed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Optional, Tuple
+
+from .engine import Facts
+from .mariadb_protocol import Connection, Row
+
+_ALL = 1 << 62
+
+# They move by themselves, or with reads.
+_RESTLESS = ("TIMESTAMP", "RAND_SEED1", "RAND_SEED2", "WARNING_COUNT", "ERROR_COUNT", "LAST_GTID")
+
+# How often the session did what leaves no other trace.
+_TRACELESS = (
+    *("COM_PREPARE_SQL", "COM_DEALLOC_SQL", "COM_HA_OPEN", "COM_HA_READ", "COM_HA_CLOSE"),
+    *("COM_SAVEPOINT", "COM_RELEASE_SAVEPOINT", "COM_ROLLBACK_TO_SAVEPOINT"),
+)
+_OWN = ("COM_SELECT", "OPENED_VIEWS")
+
+_ROWS = ("HANDLER_WRITE", "HANDLER_DELETE")
+"""Rows written by statements, in tables of all kinds but those that the engine makes for itself."""
+
+_UPDATED = "HANDLER_UPDATE"
+"""Rows updated; window functions count here too, for the engine's own tables."""
+
+_UPDATES = re.compile("COM_(INSERT|REPLACE|UPDATE|LOAD).*")
+"""What else updates rows."""
+
+# Statements that change nothing but rows, or what only their own session holds, or nothing at all. All others count,
+# those that failed too.
+_HARMLESS = re.compile(
+    "COM_(SELECT|SHOW_.*|SET_OPTION|CHANGE_DB|DO|HELP|KILL|CHECK|CHECKSUM|ADMIN_COMMANDS|EMPTY_QUERY"
+    "|INSERT|INSERT_SELECT|UPDATE|UPDATE_MULTI|DELETE|DELETE_MULTI|REPLACE|REPLACE_SELECT|LOAD"
+    "|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE_SAVEPOINT|ROLLBACK_TO_SAVEPOINT|LOCK_TABLES|UNLOCK_TABLES|HA_.*"
+    "|CALL_PROCEDURE|COMPOUND_SQL|SIGNAL|RESIGNAL|GET_DIAGNOSTICS"
+    "|PREPARE_SQL|EXECUTE_SQL|EXECUTE_IMMEDIATE|DEALLOC_SQL|STMT_.*)"
+)
+
+_SESSION = f"""
+SELECT DATABASE(), CURRENT_USER(), CURRENT_ROLE(), @@in_transaction LIMIT 1;
+SELECT variable_name, variable_value FROM information_schema.SESSION_STATUS
+WHERE variable_name IN {_TRACELESS + _OWN} LIMIT {_ALL};
+SELECT * FROM information_schema.USER_VARIABLES LIMIT {_ALL};
+SELECT variable_name, session_value, global_value FROM information_schema.SYSTEM_VARIABLES
+WHERE variable_name NOT IN {_RESTLESS} AND NOT (
+    COALESCE(session_value, global_value) <=> default_value AND COALESCE(global_value, session_value) <=> default_value
+) LIMIT {_ALL}
+"""  # the limit is for a session that has set sql_select_limit
+
+_SERVER = """
+SELECT variable_name, variable_value FROM information_schema.GLOBAL_STATUS
+WHERE variable_name LIKE 'COM\\_%' OR variable_name LIKE 'HANDLER%';
+SELECT variable_value FROM information_schema.SESSION_STATUS WHERE variable_name = 'COM_SELECT';
+SELECT thread_id, lock_mode, lock_type, table_schema, table_name FROM information_schema.METADATA_LOCK_INFO
+"""
+
+_SEQUENCES = """
+SELECT EXISTS (SELECT 1 FROM information_schema.TABLES WHERE table_type = 'SEQUENCE'
+AND table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys'))
+"""
+
+
+class Witness:
+    """Looks at a session and its server.
+
+    Rows are told by the server's count of those written, all else by its count of statements: whatever a function,
+    a trigger or another client does is counted in the same place. What a session holds is in its variables and its
+    locks, and in InnoDB's account of its transaction.
+    """
+
+    def __init__(self, session: Connection) -> None:
+        self._session = session
+        self._sequences: Tuple[Any, bool] = (None, False)
+        self._updates: Tuple[int, int] = (0, 0)
+        self._own_updates = 0
+        self._deletes = 0
+        self._emptied = 0
+        self._idle = 0
+
+    def saw(self, affected: int) -> None:
+        """Takes note of what a statement of the session said to have changed."""
+        self._idle += not affected
+
+    def facts(self, monitor: Connection) -> Facts:
+        """Returns what is known now, and leaves all of it as it is but for the session's diagnostics.
+
+        Args:
+            monitor: a connection of our own.
+
+        Raises:
+            Refused, Lost.
+        """
+        (place,), counts, variables, settings = _asked(self._session, _SESSION)
+        own = _numbers(counts)
+        statements, selects, locks = _asked(monitor, _SERVER)
+        everyone = _numbers(statements)
+        definitions = tuple(
+            (name, count)
+            for name, count in everyone.items()
+            if name.startswith("COM_") and not _HARMLESS.fullmatch(name)
+        )
+        rows = (*(everyone[name] for name in _ROWS), self._updated(everyone), self._emptyings(everyone))
+        hidden: Tuple[int, ...] = ()
+        if self._has_sequences(definitions, monitor):
+            # A value drawn from a sequence leaves no trace until the next batch of them is set aside. In the session
+            # the statement says it, unless a view does; of other clients nobody has seen the statements.
+            others = everyone["COM_SELECT"] - own["COM_SELECT"] - int(selects[0][0] or 0)
+            hidden = (others, own["OPENED_VIEWS"])
+        return Facts(
+            sure=(
+                tuple(place),
+                tuple(own[name] for name in _TRACELESS),
+                tuple(sorted(map(repr, variables))),
+                b"\0".join(b"\1" if value is None else value for row in settings for value in row),
+                definitions,
+                rows,
+                tuple(sorted(map(repr, locks))),
+                hidden,
+                self._transaction(monitor) if _plain(place[3]) == b"1" else (),
+            )
+        )
+
+    def _updated(self, counts: Dict[str, int]) -> int:
+        """Returns how many rows have been updated by statements that update rows."""
+        statements = sum(count for name, count in counts.items() if _UPDATES.fullmatch(name))
+        known, updated = self._updates
+        if statements == known:
+            self._own_updates += counts[_UPDATED] - updated
+        self._updates = (statements, counts[_UPDATED])
+        return counts[_UPDATED] - self._own_updates
+
+    def _emptyings(self, counts: Dict[str, int]) -> int:
+        """Returns how often rows may have been deleted without being counted.
+
+        Some kinds of tables are emptied at one go by a DELETE without a condition. It tells how many rows there were,
+        so that only the session's own statements are known to have deleted none.
+        """
+        if counts["COM_DELETE"] - self._deletes > self._idle:
+            self._emptied += 1
+        self._deletes, self._idle = counts["COM_DELETE"], 0
+        return self._emptied
+
+    def _has_sequences(self, definitions: Tuple[Tuple[str, int], ...], monitor: Connection) -> bool:
+        """Whether there are any; looked up again after statements that may have made or dropped one."""
+        if self._sequences[0] != definitions:
+            self._sequences = (definitions, monitor.rows(_SEQUENCES) == [[b"1"]])
+        return self._sequences[1]
+
+    def _transaction(self, monitor: Connection) -> Tuple[str, ...]:
+        """Returns which rows InnoDB shows to the session's transaction, what that has written, and locked."""
+        report = (monitor.rows("SHOW ENGINE INNODB STATUS")[0][2] or b"").decode("utf-8", "replace")
+        return transaction(report, self._session.id)
+
+
+def transaction(report: str, session: int) -> Tuple[str, ...]:
+    """Returns what InnoDB's report says of a session's transaction, without what moves by itself."""
+    for block in report.split("\n---TRANSACTION ")[1:]:
+        if f"\nMariaDB thread id {session}," in block:
+            lines = block.split("\n")
+            kept = [line for line in lines if " lock struct(s), " in line or line.startswith("Trx read view")]
+            return (lines[0].split(",")[0], *kept)
+    return ()
+
+
+def _asked(connection: Connection, query: str) -> List[List[Row]]:
+    return [reply.rows for reply in connection.run(query)]
+
+
+def _numbers(rows: List[Row]) -> Dict[str, int]:
+    return {_plain(name).decode(): int(_plain(count)) for name, count in rows}
+
+
+def _plain(value: Optional[bytes]) -> bytes:
+    """Returns a number or a name, also of a session that wants its results in UTF-16."""
+    return (value or b"").replace(b"\0", b"")

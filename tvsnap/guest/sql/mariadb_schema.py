@@ -1,0 +1,98 @@
+"""What MariaDB's information_schema says of a database and its tables."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+from .mariadb_protocol import Connection
+from .mariadb_values import literal, text
+
+SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
+
+_TABLES = """
+SELECT table_name, table_type FROM information_schema.TABLES WHERE table_schema = {} ORDER BY table_name
+"""
+_COLUMNS = """
+SELECT table_name, column_name, column_type, is_nullable, column_default FROM information_schema.COLUMNS
+WHERE table_schema = {} ORDER BY table_name, ordinal_position
+"""
+_INDEXES = """
+SELECT table_name, index_name, non_unique, column_name FROM information_schema.STATISTICS
+WHERE table_schema = {} ORDER BY table_name, index_name, seq_in_index
+"""
+_FOREIGN_KEYS = """
+SELECT table_name, constraint_name, column_name, referenced_table_schema, referenced_table_name, referenced_column_name
+FROM information_schema.KEY_COLUMN_USAGE WHERE table_schema = {} AND referenced_table_name IS NOT NULL
+ORDER BY table_name, constraint_name, ordinal_position
+"""
+
+
+def databases(connection: Connection) -> List[str]:
+    """Returns the databases' names, sorted, without the engine's own."""
+    return sorted(name for (name,) in _texts(connection, "SHOW DATABASES") if name not in SYSTEM)
+
+
+def describe(connection: Connection, database: str, table: str) -> Dict[str, Any]:
+    """Describes a database, or one of its tables: see `Engine.schema`.
+
+    Raises:
+        LookupError: no such database or table.
+        Refused, Lost.
+    """
+    there = databases(connection)
+    found = next((name for name in (*there, *SYSTEM) if name == database.lower()), "")
+    if not found:
+        wanted = f'no database "{database}"' if database else "no database is in use"
+        raise LookupError(f"{wanted}; there are: {', '.join(there) or 'none'}")
+    which = literal(found)
+    tables: Dict[str, Dict[str, Any]] = {
+        name: {"name": name, "kind": "table" if kind == "BASE TABLE" else kind.lower(), "columns": []}
+        for name, kind in _texts(connection, _TABLES.format(which))
+    }
+    if table:
+        names = [name for name in tables if name.lower() == table.lower()]
+        if not names:
+            raise LookupError(f'no table "{table}" in {found}; there are: {", ".join(tables) or "none"}')
+        tables = {names[0]: tables[names[0]]}
+    for name, column, kind, nullable, default in _texts(connection, _COLUMNS.format(which)):
+        if name in tables:
+            tables[name]["columns"].append(_column(column, kind, nullable == "YES", default))
+    for name, index, non_unique, column in _texts(connection, _INDEXES.format(which)):
+        if name in tables:
+            _add_index(tables[name], index, non_unique == "0", column)
+    for name, key, column, schema, target, referenced in _texts(connection, _FOREIGN_KEYS.format(which)):
+        if name in tables:
+            _add_foreign_key(tables[name], key, column, target if schema == found else f"{schema}.{target}", referenced)
+    for one in tables.values():
+        for key in one.get("foreign_keys", []):
+            del key["name"]
+    return {"database": found, "tables": list(tables.values())}
+
+
+def _column(name: str, kind: str, nullable: bool, default: str) -> Dict[str, Any]:
+    column: Dict[str, Any] = {"name": name, "type": kind, "nullable": nullable}
+    if default and not (nullable and default == "NULL"):
+        column["default"] = default
+    return column
+
+
+def _add_index(table: Dict[str, Any], name: str, unique: bool, column: str) -> None:
+    if name == "PRIMARY":
+        table.setdefault("primary_key", []).append(column)
+        return
+    indexes = table.setdefault("indexes", [])
+    if not indexes or indexes[-1]["name"] != name:
+        indexes.append({"name": name, "columns": [], "unique": unique})
+    indexes[-1]["columns"].append(column)
+
+
+def _add_foreign_key(table: Dict[str, Any], name: str, column: str, target: str, referenced: str) -> None:
+    keys = table.setdefault("foreign_keys", [])
+    if not keys or keys[-1]["name"] != name:
+        keys.append({"name": name, "columns": [], "table": target, "references": []})
+    keys[-1]["columns"].append(column)
+    keys[-1]["references"].append(referenced)
+
+
+def _texts(connection: Connection, query: str) -> List[List[str]]:
+    return [[text(value) for value in row] for row in connection.rows(query)]

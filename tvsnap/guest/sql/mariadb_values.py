@@ -1,0 +1,70 @@
+"""What MariaDB's raw values are as JSON.
+
+Integers (also YEAR and BIT) are numbers, as are FLOAT and DOUBLE; decimals, dates and times are the engine's own text.
+A string is binary if its character set is `binary`: that of BINARY, VARBINARY, BLOB and geometry columns, of 0x41 and
+of functions such as UNHEX(). All other strings are text, but for bytes that are not UTF-8, which stay what they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from .mariadb_protocol import Field, Refused
+from .results import binary
+
+_INTEGERS = frozenset({1, 2, 3, 8, 9, 13})  # TINY, SHORT, LONG, LONGLONG, INT24, YEAR
+_FLOATS = frozenset({4, 5})
+_BIT = 16
+_STRINGS = frozenset({15, *range(249, 256)})  # VARCHAR, blobs of all sizes, VAR_STRING, STRING, GEOMETRY
+_BINARY_CHARSET = 63
+_BINARY_FLAG = 0x80
+
+
+def value(field: Field, raw: Optional[bytes]) -> Any:
+    """Returns what stands in a row for a raw value."""
+    if raw is None:
+        return None
+    try:
+        if field.kind in _INTEGERS:
+            return int(raw)
+        if field.kind in _FLOATS:
+            return float(raw)
+        if field.kind == _BIT:  # a column's comes as it is stored, an expression's in digits
+            return int(raw) if field.flags & _BINARY_FLAG else int.from_bytes(raw, "big")
+        if field.kind in _STRINGS and field.charset == _BINARY_CHARSET:
+            return binary(raw)
+        return raw.decode("utf-8")
+    except ValueError:  # the session asked for results in another character set
+        return binary(raw)
+
+
+def text(raw: Optional[bytes]) -> str:
+    """Returns a raw value that is a name or a message."""
+    return (raw or b"").decode("utf-8", "replace")
+
+
+def warning(level: str, number: str, message: str) -> str:
+    """Returns a message: `Warning 1265: Data truncated for column 'a' at row 1`."""
+    return f"{level} {number}: {message}"
+
+
+def unparsed(error: Refused, query: str) -> bool:
+    """Whether the error says that nothing was executed, if it is that of the first statement.
+
+    What is put together while a procedure runs may be unreadable too, so that a query with such words does not count.
+    """
+    words = query.lower()
+    return error.number in _UNREADABLE and not any(word in words for word in ("call", "execute", "prepare"))
+
+
+_UNREADABLE = frozenset({1064, 1065})  # a syntax error, an empty query
+
+
+def quoted(name: str) -> str:
+    """Returns a name as an identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(value: str) -> str:
+    """Returns text as a literal, for a session that reads backslashes as usual."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0") + "'"
