@@ -46,7 +46,7 @@ _SEEDS = re.compile("rand_seed", re.IGNORECASE)
 
 
 class MariaDB(Engine):
-    """MariaDB 10.6 or newer."""
+    """MariaDB, 10.11."""
 
     name = "mariadb"
     directories = (mariadb_server.DATA, mariadb_server.SCRATCH)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Dict, List, Optional, Tuple
 
 from .engine import Facts
@@ -26,18 +25,26 @@ _ROWS = ("HANDLER_WRITE", "HANDLER_DELETE")
 _UPDATED = "HANDLER_UPDATE"
 """Rows updated; window functions count here too, for the engine's own tables."""
 
-_UPDATES = re.compile("COM_(INSERT|REPLACE|UPDATE|LOAD).*")
-"""What else updates rows."""
+_UPDATES = (
+    *("COM_INSERT", "COM_INSERT_SELECT", "COM_REPLACE", "COM_REPLACE_SELECT"),
+    *("COM_UPDATE", "COM_UPDATE_MULTI", "COM_LOAD"),
+)
+"""Statements that update rows without changing anything else."""
 
-# Statements that change nothing but rows, or what only their own session holds, or nothing at all. All others count,
-# those that failed too.
-_HARMLESS = re.compile(
-    "COM_(SELECT|SHOW_.*|SET_OPTION|CHANGE_DB|DO|HELP|KILL|CHECK|CHECKSUM|ADMIN_COMMANDS|EMPTY_QUERY"
+_DELETES = "COM_DELETE"
+_SELECTS = "COM_SELECT"
+
+_HARMLESS = (
+    "^COM_(SELECT|SHOW_.*|SET_OPTION|CHANGE_DB|DO|HELP|KILL|CHECK|CHECKSUM|ADMIN_COMMANDS|EMPTY_QUERY"
     "|INSERT|INSERT_SELECT|UPDATE|UPDATE_MULTI|DELETE|DELETE_MULTI|REPLACE|REPLACE_SELECT|LOAD"
     "|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE_SAVEPOINT|ROLLBACK_TO_SAVEPOINT|LOCK_TABLES|UNLOCK_TABLES|HA_.*"
     "|CALL_PROCEDURE|COMPOUND_SQL|SIGNAL|RESIGNAL|GET_DIAGNOSTICS"
-    "|PREPARE_SQL|EXECUTE_SQL|EXECUTE_IMMEDIATE|DEALLOC_SQL|STMT_.*)"
+    "|PREPARE_SQL|EXECUTE_SQL|EXECUTE_IMMEDIATE|DEALLOC_SQL|STMT_.*)$"
 )
+"""Statements that change nothing but rows, or what only their own session holds, or nothing at all.
+
+All others count, those that failed too.
+"""
 
 _SESSION = f"""
 SELECT DATABASE(), CURRENT_USER(), CURRENT_ROLE(), @@in_transaction LIMIT 1;
@@ -50,10 +57,12 @@ WHERE variable_name NOT IN {_RESTLESS} AND NOT (
 ) LIMIT {_ALL}
 """  # the limit is for a session that has set sql_select_limit
 
-_SERVER = """
+_SERVER = f"""
 SELECT variable_name, variable_value FROM information_schema.GLOBAL_STATUS
-WHERE variable_name LIKE 'COM\\_%' OR variable_name LIKE 'HANDLER%';
-SELECT variable_value FROM information_schema.SESSION_STATUS WHERE variable_name = 'COM_SELECT';
+WHERE variable_name LIKE 'COM\\_%' AND variable_name NOT REGEXP '{_HARMLESS}';
+SELECT variable_name, variable_value FROM information_schema.GLOBAL_STATUS
+WHERE variable_name IN {(*_ROWS, _UPDATED, *_UPDATES, _DELETES, _SELECTS)};
+SELECT variable_value FROM information_schema.SESSION_STATUS WHERE variable_name = '{_SELECTS}';
 SELECT thread_id, lock_mode, lock_type, table_schema, table_name FROM information_schema.METADATA_LOCK_INFO
 """
 
@@ -95,19 +104,14 @@ class Witness:
         """
         (place,), counts, variables, settings = _asked(self._session, _SESSION)
         own = _numbers(counts)
-        statements, selects, locks = _asked(monitor, _SERVER)
-        everyone = _numbers(statements)
-        definitions = tuple(
-            (name, count)
-            for name, count in everyone.items()
-            if name.startswith("COM_") and not _HARMLESS.fullmatch(name)
-        )
+        definitions, counts, selects, locks = _asked(monitor, _SERVER)
+        everyone = _numbers(counts)
         rows = (*(everyone[name] for name in _ROWS), self._updated(everyone), self._emptyings(everyone))
         hidden: Tuple[int, ...] = ()
         if self._has_sequences(definitions, monitor):
             # A value drawn from a sequence leaves no trace until the next batch of them is set aside. In the session
             # the statement says it, unless a view does; of other clients nobody has seen the statements.
-            others = everyone["COM_SELECT"] - own["COM_SELECT"] - int(selects[0][0] or 0)
+            others = everyone[_SELECTS] - own[_SELECTS] - int(selects[0][0] or 0)
             hidden = (others, own["OPENED_VIEWS"])
         return Facts(
             sure=(
@@ -115,7 +119,7 @@ class Witness:
                 tuple(own[name] for name in _TRACELESS),
                 tuple(sorted(map(repr, variables))),
                 b"\0".join(b"\1" if value is None else value for row in settings for value in row),
-                definitions,
+                repr(definitions),
                 rows,
                 tuple(sorted(map(repr, locks))),
                 hidden,
@@ -125,7 +129,7 @@ class Witness:
 
     def _updated(self, counts: Dict[str, int]) -> int:
         """Returns how many rows have been updated by statements that update rows."""
-        statements = sum(count for name, count in counts.items() if _UPDATES.fullmatch(name))
+        statements = sum(counts[name] for name in _UPDATES)
         known, updated = self._updates
         if statements == known:
             self._own_updates += counts[_UPDATED] - updated
@@ -138,12 +142,12 @@ class Witness:
         Some kinds of tables are emptied at one go by a DELETE without a condition. It tells how many rows there were,
         so that only the session's own statements are known to have deleted none.
         """
-        if counts["COM_DELETE"] - self._deletes > self._idle:
+        if counts[_DELETES] - self._deletes > self._idle:
             self._emptied += 1
-        self._deletes, self._idle = counts["COM_DELETE"], 0
+        self._deletes, self._idle = counts[_DELETES], 0
         return self._emptied
 
-    def _has_sequences(self, definitions: Tuple[Tuple[str, int], ...], monitor: Connection) -> bool:
+    def _has_sequences(self, definitions: List[Row], monitor: Connection) -> bool:
         """Whether there are any; looked up again after statements that may have made or dropped one."""
         if self._sequences[0] != definitions:
             self._sequences = (definitions, monitor.rows(_SEQUENCES) == [[b"1"]])
