@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from tvsnap.errors import MachineLacks, NotCheckpointable, UsageError
 from tvsnap.home import resolve_home
-from tvsnap.images import ImageBuildError, ImageStore, find_source
+from tvsnap.images import Image, ImageBuildError, ImageStore, find_source
+from tvsnap.images.databases import DIALECTS, engine_of
 
+from . import context, options
 from . import image_options as shown
-from . import options
 from .build_progress import watcher
+from .image_databases import with_databases
+from .text import visible
 
 HELP = """Build an image, unless it is there already and nothing changed.
 
@@ -30,6 +36,7 @@ An image.yaml, of whose keys only the first is a must:
                                   dockerfile: {context: ., path: Dockerfile, args: {A: "1"}, target: run}
                                   docker_image: python:3.12-slim
                                   directory: DIR, tar: FILE, oci: LAYOUT (or a tar of docker save)
+                                  image: mariadb      another image, and what is not said here
   packages: [git, python3]
   files: [{source: tools, dest: /opt/tools/}, {content: "hi", dest: /etc/motd}]
   run: [make -C /opt/tools]
@@ -38,9 +45,20 @@ An image.yaml, of whose keys only the first is a must:
   user: root
   limits: {memory: 4G, cpus: 2, processes: 1024}      of its sandboxes, where the caller gives none
   timeouts: {agent: 900, verifier: 300}               seconds; for who runs the task
+  environment: mariadb                                or sqlite, postgres: what `databases` go with; else terminal
+  databases:                                          loaded when all else is done; a list where names do not matter
+    shop: shop.sql                                    in the engine's own dialect
+    stock: [schema.sql, items.csv.gz]                 in this order; the CSV becomes the table items
+    legacy: old.sqlite                                its tables, for any engine
+    world: {from: world.sql, dialect: mysql}          what looks like MySQL's is converted without being told
+  database: shop                                      in use from the start; by default the first
 
 Dockerfiles and Docker images come through a Docker Engine (DOCKER_HOST), or buildah where there is none. Environment,
 WORKDIR and USER are taken over. What a sandbox does not do (ENTRYPOINT, ports, ...) is named in a line each.
+
+--database makes an image NAME out of another with databases in it, without an image.yaml. A file without a name fills
+the databases that it names itself, or else one of the file's name. After the build, the server of such an image is
+started once and snapshotted, so that no rollout waits for its start.
 
 \b
 Examples:
@@ -48,6 +66,8 @@ Examples:
   tvsnap image build ./my-image --name mine
   tvsnap image build tasks/fix-git                    a task's folder
   tvsnap image build terminal --force                 with the newest packages
+  tvsnap image build mariadb --name spider --database spider_mysql.sql
+  tvsnap image build sqlite --name shop --database shop=schema.sql --database shop=items.csv
 
 \b
 Exit status:
@@ -72,18 +92,37 @@ def build(
         bool,
         typer.Option("--keep-layers", help="Leave a Dockerfile's layers in the engine: its next build is quicker."),
     ] = False,
+    databases: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--database",
+            metavar="[NAME=]FILE",
+            help="A .sql, .csv or .sqlite file (or .gz of it) to load; may be repeated. Needs --name.",
+        ),
+    ] = None,
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            "--dialect", metavar="|".join(DIALECTS), help="Of --database's .sql files; default: told by their looks."
+        ),
+    ] = None,
+    warm: Annotated[
+        bool, typer.Option("--warm/--no-warm", help="Start the image's server once and snapshot it.")
+    ] = True,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all output of the steps.")] = False,
     as_json: options.AsJson = False,
     home: shown.Home = None,
 ) -> None:
     """Builds, showing progress on standard error."""
-    folder = find_source(source)
     store = ImageStore(resolve_home(home))
+    if dialect is not None and not databases:
+        raise UsageError("--dialect is for the files of --database; image.yaml says it of each of its files")
+    found = with_databases(store, source, name, databases, dialect) if databases else find_source(source)
     console = Console(stderr=True, highlight=False)
     started = time.time()
     try:
         with watcher(console, verbose) as progress:
-            image = store.build(folder, name=name, progress=progress, force=force, keep_layers=keep_layers)
+            image = store.build(found, name=name, progress=progress, force=force, keep_layers=keep_layers)
     except ImageBuildError as error:
         if error.output and not verbose:
             console.print(Text(error.output, "dim"), soft_wrap=True)
@@ -91,8 +130,30 @@ def build(
     # An image that was built anew and came out the same keeps its date, and is not built for the user either.
     built = image.created >= started
     seconds = time.time() - started
+    warmed = _warm(image, home, console) if warm else None
     if as_json:
-        typer.echo(json.dumps({**shown.as_json(image), "built": built, "seconds": round(seconds, 3)}))
+        typer.echo(json.dumps({**shown.as_json(image), "built": built, "seconds": round(seconds, 3), "warmed": warmed}))
     else:
         came_to = f"built in {seconds:.1f} s" if built else "unchanged"
         typer.echo(f"{image.name}  {image.digest[:12]}  {shown.size_text(image.size)}  {came_to}")
+
+
+def _warm(image: Image, home: Path | None, console: Console) -> float | None:
+    """Starts an image's server and snapshots it; returns how long that took, in seconds.
+
+    Nothing happens for an image without a server. Where a running server cannot be snapshotted, a line says so.
+    """
+    if engine_of(image.environment) is None:
+        return None
+    backend = os.environ.get(options.BACKEND_VARIABLE) or options.DEFAULT_BACKEND
+    started = time.monotonic()
+    try:
+        with context.open_cache(None if home is None else str(home), backend) as cache:
+            cache.warm(image)
+    except (MachineLacks, NotCheckpointable) as error:
+        reason = f"not warmed up: {visible(str(error))}; each rollout starts the server itself"
+        console.print(Text.assemble(("note: ", "yellow"), reason), soft_wrap=True)
+        return None
+    seconds = round(time.monotonic() - started, 3)
+    console.print(f"warming up: server started and snapshotted in {seconds:.1f} s", soft_wrap=True)
+    return seconds

@@ -15,6 +15,7 @@ from tvsnap.images.image import BUILD_LOG
 
 from . import image_options as shown
 from . import options
+from .text import visible
 
 HELP = """Show what is known about an image.
 
@@ -46,6 +47,7 @@ def show(name: shown.ImageName, as_json: options.AsJson = False, home: shown.Hom
     log = image.rootfs.with_name(BUILD_LOG)
     more: dict[str, object] = {
         "notes": manifest.notes,
+        "databases": manifest.databases,
         "source": manifest.source,
         "recipe": manifest.recipe,
         "build_seconds": manifest.build_seconds,
@@ -66,6 +68,7 @@ def show(name: shown.ImageName, as_json: options.AsJson = False, home: shown.Hom
         "user": image.user,
         "workdir": image.workdir,
         "hostname": image.hostname,
+        "databases": visible(", ".join(manifest.databases)),
         "env": "\n".join(f"{key}={value}" for key, value in sorted(image.env.items())),
         "limits": ", ".join(f"{name} {value}" for name, value in limits.items()),
         "timeouts": ", ".join(f"{name} {value:g} s" for name, value in image.timeouts.said().items()),

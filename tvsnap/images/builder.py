@@ -1,4 +1,4 @@
-"""Builds the tree of an image, step by step: base, packages, files, commands, finish."""
+"""Builds the tree of an image, step by step: base, packages, files, commands, databases, finish."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from typing import TextIO
 from tvsnap.images.bootstrap import PATH, bootstrap, bootstrap_installs_packages, install_script
 from tvsnap.images.config import BaseConfig
 from tvsnap.images.container_base import ContainerBase
+from tvsnap.images.databases import engine_of
+from tvsnap.images.derived import COPY, BuiltBase
 from tvsnap.images.errors import BuildStepFailed, ImageBuildError, ImageSpecError
 from tvsnap.images.extract import extract_tar
 from tvsnap.images.image import ImageLimits, Timeouts
+from tvsnap.images.loading import Loaded, load_databases, load_signature
 from tvsnap.images.oci import this_architecture, unpack_oci
 from tvsnap.images.progress import BuildProgress
 from tvsnap.images.rootfs import (
@@ -41,6 +44,7 @@ from tvsnap.images.spec import (
     DockerfileBase,
     DockerImageBase,
     FileCopy,
+    ImageBase,
     ImageSpec,
     OciBase,
     TarBase,
@@ -48,6 +52,9 @@ from tvsnap.images.spec import (
 
 BUILDER_VERSION = 1
 """Goes up when the same spec is built into something else."""
+
+Origin = ContainerBase | BuiltBase
+"""A base that others made, where that is what a spec starts from."""
 
 _TAIL = 40
 """Lines of a failed step's output that are shown."""
@@ -66,34 +73,37 @@ class BuiltTree:
     workdir: str
     user: str
     notes: tuple[str, ...]
+    databases: tuple[str, ...]
 
 
-def recipe_of(spec: ImageSpec, containers: ContainerBase | None = None) -> str:
+def recipe_of(spec: ImageSpec, origin: Origin | None = None) -> str:
     """Hash of all that a build depends on: what the spec says, what the files hold that it names, this machine's kind.
 
     Files of `files` count by content and mode; the bases and the contexts of Dockerfiles, which may be large, by name,
     size and times (as `make` does it, and with the time of change, which no program can set back). So a touched base
-    is built anew, and comes out with the same digest. Container images count by their ids.
+    is built anew, and comes out with the same digest. Container images count by their ids, other images of tvsnap's by
+    their digests, databases by the contents of their files and by what loads them.
 
     Args:
         spec: what is to be built.
-        containers: its base, if that is a container image.
+        origin: its base, if others made that.
 
     Raises:
         ImageSpecError: one of the files cannot be read.
     """
     try:
-        return _recipe_of(spec, containers)
+        return _recipe_of(spec, origin)
     except OSError as error:
         raise ImageSpecError(f"{spec.folder}: cannot read what the image is made of: {error}") from error
 
 
-def _recipe_of(spec: ImageSpec, containers: ContainerBase | None) -> str:
+def _recipe_of(spec: ImageSpec, origin: Origin | None) -> str:
+    engine = engine_of(spec.environment)
     said = {
         "builder": BUILDER_VERSION,
         "architecture": this_architecture(),
         "base": [type(spec.base).__name__, {key: str(value) for key, value in asdict(spec.base).items()}],
-        "inputs": containers.signature() if containers else _base_signature(spec),
+        "inputs": origin.signature() if origin else _base_signature(spec),
         "packages": sorted(spec.packages),
         "files": [[_file_signature(entry), entry.dest, entry.mode, entry.owner] for entry in spec.files],
         "run": spec.run,
@@ -103,6 +113,7 @@ def _recipe_of(spec: ImageSpec, containers: ContainerBase | None) -> str:
         "user": spec.user,
         "hostname": spec.hostname,
         **({"directories": spec.directories} if spec.directories else {}),
+        **({"databases": load_signature(engine, spec.databases, spec.database)} if engine else {}),
         **_asked_for(spec.limits, spec.timeouts),
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
@@ -144,7 +155,7 @@ def _file_signature(entry: FileCopy) -> object:
 
 def build_tree(
     spec: ImageSpec,
-    containers: ContainerBase | None,
+    origin: Origin | None,
     work: Path,
     root: Path,
     log: Path,
@@ -155,7 +166,7 @@ def build_tree(
 
     Args:
         spec: what.
-        containers: its base, if that is a container image.
+        origin: its base, if others made that.
         work: an empty directory for what is needed meanwhile.
         root: where the tree is to be; does not exist yet.
         log: a file that gets all output.
@@ -167,7 +178,7 @@ def build_tree(
         MachineLacks: this machine lacks what a step needs.
     """
     with log.open("w", encoding="utf-8", errors="backslashreplace") as stream:
-        return _Build(spec, containers, work, root, stream, cache, progress).run()
+        return _Build(spec, origin, work, root, stream, cache, progress).run()
 
 
 class _Build:
@@ -176,7 +187,7 @@ class _Build:
     def __init__(
         self,
         spec: ImageSpec,
-        containers: ContainerBase | None,
+        origin: Origin | None,
         work: Path,
         root: Path,
         log: TextIO,
@@ -184,29 +195,31 @@ class _Build:
         progress: BuildProgress,
     ) -> None:
         self._spec = spec
-        self._containers = containers
+        self._origin = origin
         self._work = work
         self._root = root
         self._log = log
         self._cache = cache
         self._progress = progress
         self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL)
+        self._notes: list[str] = []
         self._step = 0
         installs = bool(spec.packages) and not (isinstance(spec.base, DebianBase) and bootstrap_installs_packages())
-        self._steps = 2 + installs + bool(spec.files) + len(spec.run)
+        self._engine = None if _is_loaded(spec, origin) else engine_of(spec.environment)
+        self._steps = 2 + installs + bool(spec.files) + len(spec.run) + (self._engine is not None)
 
     def run(self) -> BuiltTree:
         spec = self._spec
         with self._doing(_base_title(spec)):
             config, remaining = self._make_base()
-            shift_owners(self._root)
+            if not isinstance(self._origin, BuiltBase):
+                shift_owners(self._root)
             env = {"PATH": PATH, **config.env, **spec.env}
             workdir = spec.workdir or config.workdir or "/"
             for directory in (workdir, *config.volumes, *spec.directories):
                 make_directories(self._root, directory, UID_BASE)
-        for note in (notes := (*spec.notes, *config.notes)):
-            self._log.write(f"note: {note}\n")
-            self._progress.note(note)
+        for note in (*spec.notes, *config.notes):
+            self._note(note)
         self._lend_network()
         if remaining:
             with self._doing(f"packages: {', '.join(remaining)}"):
@@ -218,11 +231,14 @@ class _Build:
         for command in spec.run:
             with self._doing(f'run "{_one_line(command)}"'):
                 self._shell(command, env, workdir)
+        loaded = self._load(env)
+        env = {**env, **loaded.env, **spec.env}
         with self._doing("finish"):
             user = spec.user or config.user or "root"
             account_ids(self._root, user)
             tree = finish_tree(self._root, spec.hostname, self._progress.fraction)
-        return BuiltTree(_image_digest(tree, spec, env, workdir, user), tree.size, env, workdir, user, notes)
+        digest = _image_digest(tree, spec, env, workdir, user)
+        return BuiltTree(digest, tree.size, env, workdir, user, tuple(self._notes), loaded.databases)
 
     @contextlib.contextmanager
     def _doing(self, title: str) -> Iterator[None]:
@@ -243,6 +259,27 @@ class _Build:
         self._log.write(line + "\n")
         self._progress.output(line)
 
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
+        self._log.write(f"note: {text}\n")
+        self._progress.note(text)
+
+    def _load(self, env: Mapping[str, str]) -> Loaded:
+        """Loads the databases."""
+        spec = self._spec
+        if self._engine is None:
+            return Loaded(self._origin.databases if isinstance(self._origin, BuiltBase) else ())
+        with self._doing(f"databases: {', '.join(entry.title for entry in spec.databases) or 'none'}"):
+            return load_databases(
+                self._root,
+                self._engine,
+                spec.databases,
+                spec.database,
+                self._work,
+                lambda script: self._shell(script, env, "/"),
+                self._note,
+            )
+
     def _make_base(self) -> tuple[BaseConfig, tuple[str, ...]]:
         """Makes the tree; returns what it brings along, and the packages that are not in it yet."""
         spec = self._spec
@@ -252,8 +289,7 @@ class _Build:
                 cache = self._cache / "apt" / suite
                 return config, bootstrap(spec.base, spec.packages, self._root, self._work, cache, self._output)
             case DirectoryBase(path=path):
-                copy = ["cp", "--archive", "--reflink=auto", "--one-file-system", "--no-target-directory"]
-                run_beside([*copy, str(path.resolve()), str(self._root)], os.environ, self._output)
+                run_beside([*COPY, str(path.resolve()), str(self._root)], os.environ, self._output)
             case TarBase(path=path):
                 self._new_root()
                 extract_tar(path, self._root, self._progress.fraction)
@@ -262,10 +298,10 @@ class _Build:
                 scratch = self._work / "layout"
                 scratch.mkdir()
                 config = unpack_oci(path, tag, self._root, scratch, self._progress.fraction)
-            case DockerfileBase() | DockerImageBase():
-                assert self._containers is not None
+            case DockerfileBase() | DockerImageBase() | ImageBase():
+                assert self._origin is not None
                 self._new_root()
-                config = self._containers.unpack(self._root, self._output, self._progress.fraction)
+                config = self._origin.unpack(self._root, self._output, self._progress.fraction)
         return config, spec.packages
 
     def _new_root(self) -> None:
@@ -333,6 +369,14 @@ def _base_title(spec: ImageSpec) -> str:
             return f"build of {os.path.relpath(path, spec.folder)}"
         case DockerImageBase(image=image):
             return f"files of {image}"
+        case ImageBase(name=name):
+            return f"copy of the image {name}"
+
+
+def _is_loaded(spec: ImageSpec, origin: Origin | None) -> bool:
+    """Whether the base has the databases already that the image is to have."""
+    same = isinstance(origin, BuiltBase) and origin.image.environment == spec.environment
+    return same and not spec.databases and spec.database is None
 
 
 def _one_line(command: str) -> str:

@@ -98,6 +98,7 @@ class Manifest:
         source: the folder that it was described in.
         build_seconds: how long the build took.
         notes: what of its description a sandbox does not do, a line each.
+        databases: that it has, if it has an engine for them.
     """
 
     format: int
@@ -116,6 +117,7 @@ class Manifest:
     limits: ImageLimits = field(default_factory=ImageLimits)
     timeouts: Timeouts = field(default_factory=Timeouts)
     notes: tuple[str, ...] = ()
+    databases: tuple[str, ...] = ()
 
     def write(self, directory: Path) -> None:
         """Writes it into the image's directory."""
@@ -136,11 +138,12 @@ class Manifest:
                     f"remove it (tvsnap image rm {directory.name[:12]}) and build it again"
                 )
             # Manifests of earlier versions lack what has come since.
-            missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": ()}
+            missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": (), "databases": ()}
             known = {field.name: (missing | values)[field.name] for field in fields(cls)}
             known["limits"] = ImageLimits(**known["limits"])
             known["timeouts"] = Timeouts(**known["timeouts"])
             known["notes"] = tuple(known["notes"])
+            known["databases"] = tuple(known["databases"])
             return cls(**known)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise TvsnapError(

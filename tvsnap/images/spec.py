@@ -12,7 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast
 
 from tvsnap.errors import UsageError
+from tvsnap.images.databases import Database, check_databases, read_database_name, read_databases
 from tvsnap.images.document import Node, kind, listed, load_yaml
+from tvsnap.images.errors import ImageSpecError
 from tvsnap.images.image import ImageLimits, Timeouts
 
 SPEC_FILE = "image.yaml"
@@ -104,7 +106,18 @@ class DockerImageBase:
     pull: Pull = "missing"
 
 
-Base = DebianBase | DirectoryBase | TarBase | OciBase | DockerfileBase | DockerImageBase
+@dataclass(frozen=True, slots=True)
+class ImageBase:
+    """Another image of tvsnap's: its files, and what the new one does not say itself.
+
+    Attributes:
+        name: of one that is built, or that comes with tvsnap.
+    """
+
+    name: str
+
+
+Base = DebianBase | DirectoryBase | TarBase | OciBase | DockerfileBase | DockerImageBase | ImageBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +146,7 @@ class ImageSpec:
     Attributes:
         folder: the folder that says it; relative paths count from there.
         name: of the image; the folder's by default.
-        environment: what kind of tools it is for.
+        environment: what kind of tools it is for; "" for the base's, if that is an image of tvsnap's.
         base: what it starts from.
         packages: Debian packages to install.
         files: to put into it, in this order, after the packages.
@@ -141,9 +154,11 @@ class ImageSpec:
         env: environment variables, beyond those that the base brings.
         workdir: None for the base's, or /.
         user: None for the base's, or root.
-        hostname: of its sandboxes.
+        hostname: of its sandboxes; "" for the base's, if that is an image of tvsnap's.
         directories: that are to be there, empty if they are not yet; absolute paths inside.
         limits, timeouts: see `Image`.
+        databases: to be loaded, in this order, after the commands.
+        database: the one of them in use from the start; None for the first.
         notes: what of the description a sandbox does not do, a line each, for people.
     """
 
@@ -161,6 +176,8 @@ class ImageSpec:
     directories: tuple[str, ...] = ()
     limits: ImageLimits = field(default_factory=ImageLimits)
     timeouts: Timeouts = field(default_factory=Timeouts)
+    databases: tuple[Database, ...] = ()
+    database: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -176,6 +193,19 @@ def load_spec(folder: Path) -> ImageSpec:
     folder = folder.absolute()
     path = folder if folder.name == SPEC_FILE else folder / SPEC_FILE
     return _read_spec(load_yaml(path), path.parent)
+
+
+def check_complete(spec: ImageSpec) -> ImageSpec:
+    """Returns a spec that leaves nothing to its base, if its parts go together.
+
+    Raises:
+        ImageSpecError: they do not.
+    """
+    try:
+        check_databases(spec.environment, spec.databases, spec.database)
+    except UsageError as error:
+        raise ImageSpecError(f"image {spec.name}: {error}") from None
+    return spec
 
 
 def check_name(name: str) -> str:
@@ -197,14 +227,18 @@ def _read_spec(node: Node, folder: Path) -> ImageSpec:
     base = _BASES[given[0]](keys[given[0]], folder)
     options = {key: read(keys[key], folder) for key, read in _OPTIONAL.items() if key in keys}
     name = keys.get("name") or Node(node.path, "name (by default the folder's)", folder.name)
-    environment = keys.get("environment") or node.child("environment", "terminal")
-    return ImageSpec(
-        folder=folder,
-        name=name.text(_NAME, _NAME_RULE),
-        environment=environment.text(_NAME, _NAME_RULE),
-        base=base,
-        **options,
-    )
+    environment = keys["environment"].text(_NAME, _NAME_RULE) if "environment" in keys else ""
+    if isinstance(base, ImageBase):
+        options = {"hostname": "", **options}
+    else:
+        environment = environment or "terminal"
+    spec = ImageSpec(folder, name.text(_NAME, _NAME_RULE), environment, base, **options)
+    if environment:
+        try:
+            check_databases(environment, spec.databases, spec.database)
+        except UsageError as error:
+            node.fail(str(error))
+    return spec
 
 
 def _read_debian(node: Node, folder: Path) -> DebianBase:
@@ -291,6 +325,10 @@ def _read_docker_image(node: Node, folder: Path) -> DockerImageBase:
         node.fail(f"the key image must be {expected}")
     pull = keys["pull"].text(_PULL, "missing, always or never") if "pull" in keys else "missing"
     return DockerImageBase(keys["image"].text(IMAGE_REFERENCE, expected), cast(Pull, pull))
+
+
+def _read_image(node: Node, folder: Path) -> ImageBase:
+    return ImageBase(node.text(_NAME, "the name of an image of tvsnap's, as terminal"))
 
 
 def _read_limits(node: Node, folder: Path) -> ImageLimits:
@@ -395,6 +433,7 @@ _BASES: dict[str, Callable[[Node, Path], Base]] = {
     "oci": _read_oci,
     "dockerfile": _read_dockerfile,
     "docker_image": _read_docker_image,
+    "image": _read_image,
 }
 
 _OPTIONAL: dict[str, Callable[[Node, Path], Any]] = {
@@ -407,4 +446,6 @@ _OPTIONAL: dict[str, Callable[[Node, Path], Any]] = {
     "hostname": _read_hostname,
     "limits": _read_limits,
     "timeouts": _read_timeouts,
+    "databases": read_databases,
+    "database": read_database_name,
 }

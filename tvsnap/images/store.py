@@ -28,15 +28,17 @@ from pathlib import Path
 
 from tvsnap.errors import MachineLacks, UsageError
 from tvsnap.images.base_image import full_reference, make_base
-from tvsnap.images.builder import build_tree, recipe_of
+from tvsnap.images.builder import Origin, build_tree, recipe_of
 from tvsnap.images.container_base import ContainerBase
 from tvsnap.images.containers import container_tool
+from tvsnap.images.derived import BuiltBase
 from tvsnap.images.detect import load_source
-from tvsnap.images.errors import ImageNotFound
+from tvsnap.images.errors import ImageNotFound, ImageSpecError
 from tvsnap.images.image import BUILD_LOG, FORMAT, ROOTFS, Image, Manifest
 from tvsnap.images.progress import BuildProgress, Silent
 from tvsnap.images.rootfs import remove_entry, remove_tree
-from tvsnap.images.spec import DockerfileBase, DockerImageBase, ImageSpec, check_name
+from tvsnap.images.shipped import shipped_images
+from tvsnap.images.spec import DockerfileBase, DockerImageBase, ImageBase, ImageSpec, check_complete, check_name
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{4,64}")
@@ -112,7 +114,7 @@ class ImageStore:
 
     def build(
         self,
-        source: Path | str,
+        source: Path | str | ImageSpec,
         *,
         name: str | None = None,
         progress: BuildProgress | None = None,
@@ -121,10 +123,11 @@ class ImageStore:
     ) -> Image:
         """Builds the image that a folder describes, unless it is there already.
 
+        An image that it starts from is built first, if that comes with tvsnap and is not there or has changed.
         If another process builds the same, waits for it and returns what that made.
 
         Args:
-            source: the folder: with an image.yaml, a task's, or with a Dockerfile; see `load_source`.
+            source: the folder: with an image.yaml, a task's, or with a Dockerfile; see `load_source`. Or what one says.
             name: for the image; by default the one that image.yaml says, or the folder's.
             progress: told what happens.
             force: build even if nothing changed, as to get newer packages. If they differ, the name moves on to the
@@ -137,17 +140,29 @@ class ImageStore:
             ImageBuildError: a step failed; nothing of the build is left.
             MachineLacks: this machine lacks what is needed.
         """
-        progress = progress or Silent()
-        spec = load_source(Path(source))
+        spec = source if isinstance(source, ImageSpec) else load_source(Path(source))
         name = spec.name if name is None else check_name(name)
         self.sweep()
-        with self._containers(spec, keep_layers) as containers:
-            if containers is not None:
-                containers.fetch(name, progress)
-            recipe = recipe_of(spec, containers)
+        return self._get_built(spec, (name,), progress or Silent(), force, keep_layers)
+
+    def _get_built(
+        self,
+        spec: ImageSpec,
+        names: tuple[str, ...],
+        progress: BuildProgress,
+        force: bool = False,
+        layers: bool = False,
+    ) -> Image:
+        """Builds an image, unless it is there; `names` are those that wait for it as their base, and its own last."""
+        name = names[-1]
+        with self._origin(spec, names, progress, layers) as origin:
+            if isinstance(origin, BuiltBase):
+                spec = origin.completed(spec)
+            check_complete(spec)
+            recipe = recipe_of(spec, origin)
             digest = None if force else self._built(recipe)
             if digest is None:
-                digest = self._build(spec, containers, name, recipe, progress, force)
+                digest = self._build(spec, origin, name, recipe, progress, force)
             else:
                 for note in Manifest.read(self._images / digest).notes:
                     progress.note(note)
@@ -155,13 +170,35 @@ class ImageStore:
         return self.get(name)
 
     @contextlib.contextmanager
-    def _containers(self, spec: ImageSpec, keep_layers: bool) -> Iterator[ContainerBase | None]:
-        """A block with what the base is had from, if it is a container image."""
-        if not isinstance(spec.base, (DockerfileBase, DockerImageBase)):
+    def _origin(
+        self, spec: ImageSpec, names: tuple[str, ...], progress: BuildProgress, layers: bool
+    ) -> Iterator[Origin | None]:
+        """A block with what the base is had from, if others make that."""
+        if isinstance(spec.base, ImageBase):
+            image = self._base_image(spec.base.name, names, progress)
+            yield BuiltBase(image, self.manifest(image).databases)
+        elif isinstance(spec.base, (DockerfileBase, DockerImageBase)):
+            with container_tool(self._home) as tool:
+                base = ContainerBase(spec.base, tool, layers)
+                base.fetch(names[-1], progress)
+                yield base
+        else:
             yield None
-            return
-        with container_tool(self._home) as tool:
-            yield ContainerBase(spec.base, tool, keep_layers)
+
+    def _base_image(self, base: str, names: tuple[str, ...], progress: BuildProgress) -> Image:
+        """Finds the image that another starts from; one that comes with tvsnap is built if need be."""
+        if base in names:
+            way = " <- ".join((base, *reversed(names[names.index(base) :])))
+            raise ImageSpecError(f"image {names[-1]} cannot start from itself ({way}): give it another name")
+        shipped = shipped_images().get(base)
+        there = self._read_reference(self._names / base)
+        # A user's own image of that name is what is meant, and stays as it is.
+        if shipped and (there is None or Manifest.read(self._images / there).source == str(shipped)):
+            return self._get_built(load_source(shipped), (*names, base), progress)
+        try:
+            return self.get(base)
+        except ImageNotFound as error:
+            raise ImageSpecError(f"image {names[-1]}: what it starts from is not there: {error}") from None
 
     def make_base(
         self,
@@ -227,7 +264,7 @@ class ImageStore:
     def _build(
         self,
         spec: ImageSpec,
-        containers: ContainerBase | None,
+        origin: Origin | None,
         name: str,
         recipe: str,
         progress: BuildProgress,
@@ -243,13 +280,13 @@ class ImageStore:
         with _locked(directory, wait=True):
             # Whoever had the lock before may have built it.
             there = None if force else self._built(recipe)
-            return there or self._build_in(directory, spec, containers, name, recipe, progress)
+            return there or self._build_in(directory, spec, origin, name, recipe, progress)
 
     def _build_in(
         self,
         directory: Path,
         spec: ImageSpec,
-        containers: ContainerBase | None,
+        origin: Origin | None,
         name: str,
         recipe: str,
         progress: BuildProgress,
@@ -260,7 +297,7 @@ class ImageStore:
             _empty(directory)
             work.mkdir()
             result.mkdir()
-            tree = build_tree(spec, containers, work, result / ROOTFS, result / BUILD_LOG, self._cache, progress)
+            tree = build_tree(spec, origin, work, result / ROOTFS, result / BUILD_LOG, self._cache, progress)
             Manifest(
                 format=FORMAT,
                 name=name,
@@ -278,6 +315,7 @@ class ImageStore:
                 limits=spec.limits,
                 timeouts=spec.timeouts,
                 notes=tree.notes,
+                databases=tree.databases,
             ).write(result)
             # A power cut after the rename must not find an image with files half-written.
             os.sync()

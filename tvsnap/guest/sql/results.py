@@ -26,9 +26,10 @@ def binary(data: bytes) -> Dict[str, str]:
 def render(answer: Answer, limit: int) -> Tuple[str, bool]:
     """Returns an answer as one line of JSON of at most `limit` bytes, and whether anything was left out for that.
 
-    One result is `{"columns": [...], "rows": [[...], ...]}` or `{"affected": n}`; several are `{"results": [...]}`; an
-    error is `{"error": text, "code": text}`, after the results of earlier statements if there are any. `more` says that
-    there were more rows, or more results; `messages` holds notices and warnings.
+    One result is `{"columns": [...], "rows": [[...], ...]}`, `{"affected": n}`, or `{"ok": true}` where the engine says
+    no more; several are `{"results": [...]}`; an error is `{"error": text, "code": text}`, after the results of earlier
+    statements if there are any. `more` says that there were more rows, or more results; `messages` holds notices and
+    warnings.
     """
     error, cut = shorten(answer.error, limit // 2)
     messages, left_out = fitting(answer.messages, limit // 4)
@@ -57,7 +58,7 @@ def render(answer: Answer, limit: int) -> Tuple[str, bool]:
         said["results"] = parts
     if more:
         said["more"] = True
-    return dump({**said, **after}), cut or more or left_out
+    return dump({**said, **after} or {"ok": True}), cut or more or left_out
 
 
 def shorten(text: str, limit: int) -> Tuple[str, bool]:
@@ -102,4 +103,6 @@ def _part(result: Result, room: int) -> Tuple[Optional[Dict[str, Any]], bool]:
             part["more"] = True
     elif result.affected is not None:
         part["affected"] = result.affected
+    else:
+        part["ok"] = True
     return (None, True) if _size(part) > room else (part, cut)

@@ -7,13 +7,11 @@ observed as any file is; the facts here tell what no file shows.
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 import re
 import shutil
 import sqlite3
-import stat
 import subprocess
 import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -75,8 +73,8 @@ class SQLite(Engine):
         self._in_use = self._configured()
         there = self.databases()
         for name in there:
-            with contextlib.suppress(OSError):
-                _put_afresh(self._path(name))
+            with contextlib.suppress(OSError), open(self._path(name), "r+b"):
+                pass
         if not self._in_use and there:
             self._in_use = there[0]
         if self._in_use in there:
@@ -314,26 +312,3 @@ def _code(error: BaseException) -> str:
 
 def _there_are(names: Sequence[str]) -> str:
     return "there are: " + ", ".join(names) if names else "there are none"
-
-
-def _put_afresh(path: str) -> None:
-    """Puts a copy in a file's place, so that forks find it under the inode number that it has now.
-
-    What is merely copied up from an image may have another in each mount, and SQLite writes to no file that has moved.
-    """
-    found = os.lstat(path)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or _is_open(found):
-        return
-    copy = f"{path}.tvsnap"
-    shutil.copy2(path, copy)
-    os.chown(copy, found.st_uid, found.st_gid)
-    os.replace(copy, path)
-
-
-def _is_open(file: os.stat_result) -> bool:
-    """Whether a process has the file open."""
-    for descriptor in glob.iglob("/proc/[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.stat(descriptor), file):
-                return True
-    return False

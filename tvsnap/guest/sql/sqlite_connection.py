@@ -12,6 +12,7 @@ from urllib.parse import quote as quote_url
 
 from .engine import Result
 from .results import binary
+from .sqlite_files import remember
 
 PATIENCE = 5.0
 """Seconds that a statement waits for a lock of another process, unless `PRAGMA busy_timeout` says otherwise."""
@@ -60,9 +61,12 @@ def open_database(path: str, mode: str = "rw") -> sqlite3.Connection:
     Raises:
         sqlite3.Error: it cannot be opened.
     """
-    return sqlite3.connect(
+    opened = sqlite3.connect(
         f"file:{quote_url(path)}?mode={mode}", uri=True, isolation_level=None, timeout=PATIENCE, cached_statements=0
     )
+    with contextlib.suppress(OSError):
+        remember(path)
+    return opened
 
 
 class Connection:
@@ -80,6 +84,7 @@ class Connection:
         self._base = open_database(path)
         try:
             self._prepare()
+            self._files = self._open_files()
         except sqlite3.Error:
             self._base.close()
             raise
@@ -159,7 +164,19 @@ class Connection:
             failed = False
         finally:
             self._note(settled and not self.in_transaction, failed)
+        if any(kind in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH) for kind, *_ in self._actions):
+            self._remember_attached()
         return result
+
+    def _remember_attached(self) -> None:
+        files = self._open_files()
+        for path in files - self._files:
+            with contextlib.suppress(OSError):
+                remember(path)
+        self._files = files
+
+    def _open_files(self) -> Set[str]:
+        return {path for _, _, path in self.ask("PRAGMA database_list") if path}
 
     def ask(self, query: str) -> List[Tuple[Any, ...]]:
         """Returns all rows of a query of our own, which is not taken note of."""

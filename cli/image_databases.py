@@ -1,0 +1,79 @@
+"""`--database` of `tvsnap image build`: an image that is another one with databases in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tvsnap.errors import UsageError
+from tvsnap.images import ImageSpec, ImageStore, find_source, shipped_images
+from tvsnap.images.databases import DIALECTS, Database, DataFile, check_database_name, data_file
+from tvsnap.images.detect import load_source
+from tvsnap.images.spec import ImageBase
+
+
+def with_databases(
+    store: ImageStore, source: str, name: str | None, given: Sequence[str], dialect: str | None
+) -> ImageSpec:
+    """What is to be built.
+
+    Args:
+        store: where images are.
+        source: an image's name, or a folder that describes one.
+        name: for the image.
+        given: as `[NAME=]FILE`, in the order of loading.
+        dialect: of the scripts; None to tell by their looks.
+
+    Raises:
+        UsageError: something of it is wrong.
+        ImageNotFound: there is no such image or folder.
+    """
+    if dialect is not None and dialect not in DIALECTS:
+        raise UsageError(f'--dialect: must be {", ".join(DIALECTS)}, not "{dialect}"')
+    databases = read_given(given, dialect)
+    shipped = source in shipped_images()
+    if not shipped and _is_folder(source):
+        spec = load_source(find_source(source))
+        return replace(spec, databases=(*spec.databases, *databases))
+    if not shipped:
+        store.get(source)
+    if name is None:
+        raise UsageError(f"an image with these databases needs a name other than {source}: add --name NAME")
+    return ImageSpec(databases[0].files[0].path, name, "", ImageBase(source), hostname="", databases=databases)
+
+
+def _is_folder(source: str) -> bool:
+    """Whether a source is one by its looks: then what is wrong with it as a folder is what to complain of."""
+    return "/" in source or Path(source).exists()
+
+
+def read_given(given: Sequence[str], dialect: str | None) -> tuple[Database, ...]:
+    """Reads `[NAME=]FILE`s; those of one name go into one database.
+
+    Raises:
+        UsageError: naming what is wrong with which.
+    """
+    found: list[Database] = []
+    for text in given:
+        try:
+            name, file = _read_one(text, dialect)
+        except UsageError as error:
+            raise UsageError(f"--database: {error}") from None
+        if name and found and found[-1].name == name:
+            found[-1] = Database(name, (*found[-1].files, file))
+        else:
+            found.append(Database(name, (file,)))
+    return tuple(found)
+
+
+def _read_one(text: str, dialect: str | None) -> tuple[str, DataFile]:
+    path, name = Path(text).expanduser(), ""
+    if "=" in text and not path.exists():
+        name, _, rest = text.partition("=")
+        path = Path(rest).expanduser()
+        check_database_name(name)
+    if not path.is_file():
+        raise UsageError(f"{path} is no file" if path.exists() else f"{path} does not exist")
+    file = data_file(path.absolute())
+    return name, replace(file, dialect=dialect) if file.format == "sql" else file

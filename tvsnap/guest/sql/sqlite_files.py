@@ -1,0 +1,80 @@
+"""Lets SQLite go on in a fork with the files that it has open: it writes to none whose inode number has changed.
+
+That is how it notices a file that was moved or replaced. But a fork's files lie in another mount, and may all have
+other numbers there. So SQLite is shown the number that a file had when it was opened, if what is found under its path
+is still the very file that this process has open.
+"""
+
+from __future__ import annotations
+
+import _sqlite3
+import contextlib
+import ctypes
+import os
+from typing import Dict
+
+_POINTER = ctypes.c_void_p
+_STAT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, _POINTER)
+_GET = ctypes.CFUNCTYPE(_POINTER, _POINTER, ctypes.c_char_p)
+_SET = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, ctypes.c_char_p, _POINTER)
+_INODE = 8
+"""Where the number stands in a `struct stat`, on Linux with 64 bits."""
+
+
+class _Vfs(ctypes.Structure):
+    """SQLite's `sqlite3_vfs`, version 3."""
+
+    _fields_ = (
+        ("version", ctypes.c_int),
+        ("sizes", ctypes.c_int * 2),
+        ("names", _POINTER * 3),
+        ("methods", _POINTER * 13),
+        ("set_system_call", _SET),
+        ("get_system_call", _GET),
+    )
+
+
+_numbers: Dict[bytes, int] = {}
+_kept: Dict[str, object] = {}
+"""What SQLite calls must not be collected."""
+
+
+def remember(path: str) -> None:
+    """Takes note of the number of a file that was just opened by SQLite."""
+    if not _kept:
+        _replace_stat()
+    _numbers[os.fsencode(path)] = os.stat(path).st_ino
+
+
+def _replace_stat() -> None:
+    library = ctypes.CDLL(_sqlite3.__file__)  # finds what the module was linked with
+    library.sqlite3_vfs_find.restype = ctypes.POINTER(_Vfs)
+    found = library.sqlite3_vfs_find(None)
+    vfs = found.contents
+    real = _STAT(vfs.get_system_call(ctypes.addressof(vfs), b"stat"))
+
+    def show(path: bytes, buffer: int) -> int:
+        code: int = real(path, buffer)
+        known = _numbers.get(path)
+        if code == 0 and known is not None:
+            number = ctypes.c_uint64.from_address(buffer + _INODE)
+            if number.value != known and _has_open(path):
+                number.value = known
+        return code
+
+    stat = _STAT(show)
+    _kept.update(library=library, stat=stat)
+    vfs.set_system_call(ctypes.addressof(vfs), b"stat", ctypes.cast(stat, _POINTER))
+
+
+def _has_open(path: bytes) -> bool:
+    """Whether this process has the file open that is found under a path."""
+    try:
+        file = os.stat(path)
+    except OSError:
+        return False
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # of the descriptor with which the directory was read
+            if os.path.samestat(os.fstat(int(name)), file):
+                return True
+    return False

@@ -1,0 +1,51 @@
+"""An image that starts from another: what it takes over, and how the other's files come into its tree."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from tvsnap.images.config import BaseConfig
+from tvsnap.images.containers import Fraction, Output
+from tvsnap.images.image import Image, ImageLimits, Timeouts
+from tvsnap.images.runner import run_beside
+from tvsnap.images.spec import ImageSpec
+
+COPY = ("cp", "--archive", "--reflink=auto", "--one-file-system", "--no-target-directory")
+
+
+class BuiltBase:
+    """An `ImageBase` that is built."""
+
+    def __init__(self, image: Image, databases: tuple[str, ...]) -> None:
+        """
+        Args:
+            image: what the other image starts from.
+            databases: that it has.
+        """
+        self.image = image
+        self.databases = databases
+
+    def signature(self) -> str:
+        """Hash of all that the base's files depend on."""
+        return self.image.digest
+
+    def unpack(self, root: Path, output: Output, fraction: Fraction) -> BaseConfig:
+        """Copies the files into the empty directory `root`; their owners are shifted already.
+
+        Raises:
+            BuildStepFailed: the copy failed.
+        """
+        run_beside([*COPY, str(self.image.rootfs), str(root)], os.environ, output)
+        return BaseConfig(dict(self.image.env), self.image.workdir, self.image.user)
+
+    def completed(self, spec: ImageSpec) -> ImageSpec:
+        """A spec with what it leaves to its base."""
+        return replace(
+            spec,
+            environment=spec.environment or self.image.environment,
+            hostname=spec.hostname or self.image.hostname,
+            limits=ImageLimits(**{**self.image.limits.said(), **spec.limits.said()}),
+            timeouts=Timeouts(**{**self.image.timeouts.said(), **spec.timeouts.said()}),
+        )
