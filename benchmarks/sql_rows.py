@@ -3,7 +3,8 @@
     python -m benchmarks.sql_rows sql_rollouts.jsonl --image spider --dump spider_mysql.sql
 
 Results are compared as multisets of rows, errors by the engine's own number. The plain server is the host's `mariadbd`
-(Debian's mariadb-server-core and mariadb-client-core), in a directory of its own, loaded from the same dump.
+(Debian's mariadb-server-core and mariadb-client-core) with the image's settings, in a directory of its own, loaded from
+the same dump.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ TIMEOUT = 120.0
 OUTPUT = 64 * MIB
 DIGITS = 6
 """Significant digits to which floating-point numbers that were recorded as text are compared."""
-SETTINGS = ("--no-defaults", "--skip-networking", "--lower-case-table-names=1", "--character-set-server=utf8mb4")
+SETTINGS = Path("etc/mysql/mariadb.conf.d/99-tvsnap.cnf")
+"""In an image: the server's. Where several answers are right, its buffers' sizes decide which one comes first."""
+PLACES = ("user", "datadir", "tmpdir", "socket", "pid-file", "log-error")
+"""Settings that are the sandbox's own."""
 
 Rows = Counter[tuple[Any, ...]]
 
@@ -105,7 +109,10 @@ def main() -> int:
 
 
 def _run(rollouts: Sequence[PlannedRollout], image: str, dump: Path, home: Path | None) -> Iterator[Statement]:
-    with _plain_server(dump) as plain, Cache(home, limits=Limits(output=OUTPUT)) as cache:
+    with (
+        Cache(home, limits=Limits(output=OUTPUT)) as cache,
+        _plain_server(dump, cache.images.get(image).rootfs / SETTINGS) as plain,
+    ):
         for planned in track(rollouts, "comparing", console=Console(stderr=True)):
             database = str(planned.extra.get("database", ""))
             queries = [str(step.call.arguments["query"]) for step in planned.calls]
@@ -126,8 +133,17 @@ def _run(rollouts: Sequence[PlannedRollout], image: str, dump: Path, home: Path 
 class PlainServer:
     """A MariaDB server of the host, put back to what was loaded after whoever writes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Path) -> None:
+        """
+        Args:
+            directory: a new one, for all of it.
+            settings: the server's in the image.
+        """
         self._directory = directory
+        self._defaults = f"--defaults-file={directory / 'cnf'}"
+        lines = settings.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines[lines.index("[mariadbd]") :] if line.partition("=")[0].strip() not in PLACES]
+        (directory / "cnf").write_text("\n".join(kept) + "\n", encoding="utf-8")
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -137,8 +153,8 @@ class PlainServer:
 
     def initialise(self, scripts: Sequence[Path]) -> None:
         """Makes the data directory and loads dumps."""
-        install = ["mariadb-install-db", "--no-defaults", f"--datadir={self._directory / 'data'}", "--user=root"]
-        install += ["--auth-root-authentication-method=normal", "--skip-test-db", *SETTINGS[2:3]]
+        install = ["mariadb-install-db", self._defaults, f"--datadir={self._directory / 'data'}", "--user=root"]
+        install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
         subprocess.run(install, check=True, capture_output=True)
         self.start()
         for script in scripts:
@@ -153,7 +169,7 @@ class PlainServer:
 
     def start(self) -> None:
         """Starts the server and waits for it."""
-        command = ["mariadbd", *SETTINGS, f"--datadir={self._directory / 'data'}", f"--socket={self.socket}"]
+        command = ["mariadbd", self._defaults, f"--datadir={self._directory / 'data'}", f"--socket={self.socket}"]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--user=root", f"--pid-file={self._directory / 'pid'}"], stdout=log, stderr=log
@@ -208,12 +224,12 @@ class PlainServer:
 
 
 @contextlib.contextmanager
-def _plain_server(dump: Path) -> Iterator[PlainServer]:
+def _plain_server(dump: Path, settings: Path) -> Iterator[PlainServer]:
     for program in ("mariadbd", "mariadb-install-db", "mariadb"):
         if shutil.which(program) is None:
             raise MachineLacks(f"{program} is missing on this host (mariadb-server-core, mariadb-client-core)")
     directory = Path(tempfile.mkdtemp(prefix="tvsnap-rows-"))
-    server = PlainServer(directory)
+    server = PlainServer(directory, settings)
     try:
         scripts = directory / "scripts"
         scripts.mkdir()
