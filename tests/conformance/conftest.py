@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.helpers import Lab
+from tests.conformance.sql_lab import client, sql_backend, sql_cache, sql_lab, sql_warm
 from tests.conformance.targets import TARGETS, Target
 from tvsnap.backends.base import Backend, Sandbox
 from tvsnap.errors import MachineLacks
 from tvsnap.images import Image
+
+__all__ = ["client", "sql_backend", "sql_cache", "sql_lab", "sql_warm"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

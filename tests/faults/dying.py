@@ -45,13 +45,20 @@ def wrap(owner, name, nth, first):
 {fault}
 with Cache({home!r}, policy="eager", backend={backend!r}) as cache, cache.rollout({image!r}) as rollout:
     for command in {calls!r}:
-        rollout.call("bash", {{"command": command}})
+        rollout.call({tool!r}, {{{argument!r}: command}})
 print("survived")
 """
 
 
 def program(
-    home: Path, image: Image, fault: str = "", *, backend: str, imports: str, calls: tuple[str, ...] = CALLS
+    home: Path,
+    image: Image,
+    fault: str = "",
+    *,
+    backend: str,
+    imports: str,
+    calls: tuple[str, ...] = CALLS,
+    tool: tuple[str, str] = ("bash", "command"),
 ) -> str:
     """Returns the program's text.
 
@@ -62,8 +69,18 @@ def program(
         backend: the backend's name.
         imports: what `fault` speaks of.
         calls: commands that it runs.
+        tool: what runs them: the tool's name, and that of the argument that takes a command.
     """
-    return WORK.format(fault=fault, home=str(home), image=image.name, calls=calls, backend=backend, imports=imports)
+    return WORK.format(
+        fault=fault,
+        home=str(home),
+        image=image.name,
+        calls=calls,
+        backend=backend,
+        imports=imports,
+        tool=tool[0],
+        argument=tool[1],
+    )
 
 
 def run_program(text: str) -> subprocess.CompletedProcess[str]:

@@ -64,7 +64,9 @@ SELECT variable_name, variable_value FROM information_schema.GLOBAL_STATUS
 WHERE variable_name IN {(*_ROWS, _UPDATED, *_UPDATES, _DELETES, _SELECTS)};
 SELECT variable_value FROM information_schema.SESSION_STATUS WHERE variable_name = '{_SELECTS}';
 SELECT thread_id, lock_mode, lock_type, table_schema, table_name FROM information_schema.METADATA_LOCK_INFO
+WHERE thread_id <> 0
 """
+"""Locks of thread 0 are the server's own, which cleans up after earlier statements."""
 
 _SEQUENCES = """
 SELECT EXISTS (SELECT 1 FROM information_schema.TABLES WHERE table_type = 'SEQUENCE'

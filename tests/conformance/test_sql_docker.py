@@ -1,0 +1,38 @@
+"""A database on the Docker backend: seen as with the local one, whether its server can be captured there or not."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import pytest
+
+from tests.sql_images import SqlImages, ask, seen
+from tvsnap import Cache
+
+CALLS = (
+    "CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (1)",
+    "BEGIN; INSERT INTO t SELECT COUNT(*) + 1 FROM t",
+    "CREATE TEMPORARY TABLE w (n INTEGER); INSERT INTO w VALUES (7); SELECT COUNT(*) FROM items, t, w",
+)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+@pytest.mark.usefixtures("docker_engine")
+def test_rollouts_see_the_same(tvsnap_home: Any, sql_images: SqlImages, engine: str) -> None:
+    image = sql_images.get(engine)
+    salt = secrets.token_hex(4)
+    looks = ("SELECT t.n, w.n FROM t, w ORDER BY t.n", "SELECT COUNT(*) FROM items")
+    with Cache(tvsnap_home, images=sql_images.store, backend="docker", policy="eager") as cache:
+        for number, look in enumerate(looks):
+            with cache.rollout(image, salt=salt) as rollout:
+                sources = [ask(rollout, query, 60).source for query in CALLS]
+                assert sources == (["executed"] * 3 if number == 0 else ["hit"] * 3)
+                before = rollout.state
+                rows = seen(rollout, look)
+                assert rows == ([[1, 7], [2, 7]] if number == 0 else [[3]])
+                assert rollout.state == before, "a read changed the state"
+                change = ask(rollout, f"ROLLBACK; INSERT INTO t VALUES ({number + 10})")
+                assert change.exit_code == 0, (change, rollout.private)
+                assert seen(rollout, "SELECT n FROM t ORDER BY n") == [[1], [number + 10]]
+                assert not rollout.private

@@ -1,0 +1,235 @@
+"""Which calls lead to another state and which do not; what is left to chance is shared as a state, not as a value."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.conformance.sql_cases import SERIES
+from tests.conformance.sql_steps import READS, STEPS
+from tests.sql_images import ENGINES, ask, seen
+from tvsnap import Cache, ToolResult
+from tvsnap.cache import Rollout
+from tvsnap.images import Image
+
+GROUPS = [(engine, group) for engine in ENGINES for group in STEPS[engine]]
+_NUMBERS = itertools.count()
+
+CHANCE: dict[str, list[str]] = {
+    "sqlite": [
+        "SELECT random()",
+        "SELECT hex(randomblob(8))",
+        "SELECT strftime('%f', 'now'), random()",
+        "SELECT name FROM items ORDER BY random()",
+    ],
+    "postgres": [
+        "SELECT random()",
+        "SELECT gen_random_uuid()",
+        "SELECT now()",
+        "SELECT clock_timestamp()",
+        "SELECT name FROM items WHERE now() > '2020-01-01' ORDER BY random()",
+    ],
+    "mariadb": [
+        "SELECT RAND()",
+        "SELECT UUID()",
+        "SELECT NOW(6)",
+        "SELECT SYSDATE(6)",
+        "SELECT name FROM items WHERE CURRENT_TIMESTAMP > '2020-01-01' ORDER BY RAND()",
+    ],
+}
+RANDOM = {"sqlite": "SELECT random()", "postgres": "SELECT random()", "mariadb": "SELECT RAND()"}
+RETURNED = {
+    "sqlite": "INSERT INTO items VALUES (50, 'x', 1) RETURNING random()",
+    "postgres": "EXPLAIN ANALYZE INSERT INTO items VALUES (50, 'x', 1)",
+    "mariadb": "ANALYZE INSERT INTO items VALUES (50, 'x', 1)",
+}
+STAMP = {
+    "sqlite": "INSERT INTO stamps VALUES (strftime('%Y-%m-%d %H:%M:%f', 'now') || random())",
+    "postgres": "INSERT INTO stamps VALUES (clock_timestamp()::text)",
+    "mariadb": "INSERT INTO stamps VALUES (SYSDATE(6))",
+}
+
+
+def begin(cache: Cache, image: Image) -> Rollout:
+    """Begins a rollout, and takes it to a state that no other test comes to."""
+    rollout = cache.rollout(image)
+    rollout.call("bash", {"command": f": {secrets.token_hex()}; mark={secrets.token_hex()}"})
+    return rollout
+
+
+def make(rollout: Rollout, what: str) -> ToolResult:
+    """Makes the call that a step stands for."""
+    if what.startswith("$ "):
+        result = rollout.call("bash", {"command": what[2:]})
+        assert result.exit_code == 0, (what, result)
+        return result
+    if what == "schema":
+        return rollout.call("schema", {})
+    return ask(rollout, what)
+
+
+@pytest.mark.parametrize(("sql_engine", "group"), GROUPS, indirect=["sql_engine"], scope="session")
+def test_what_changes_the_state(sql_cache: Cache, sql_image: Image, sql_engine: str, group: str) -> None:
+    wrong = []
+    with begin(sql_cache, sql_image) as rollout:
+        for step in STEPS[sql_engine][group]:
+            before = rollout.state
+            result = make(rollout, step.query)
+            failed = "error" in json.loads(result.output) if not step.query.startswith("$ ") else False
+            assert failed == step.fails, (step, result.output)
+            if step.changed is not None and (rollout.state != before) != step.changed:
+                wrong.append(step)
+        assert not rollout.private
+    assert not wrong
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_reads_lead_back_in_any_order(sql_cache: Cache, sql_image: Image, sql_engine: str, seed: int) -> None:
+    """In a state with versions of rows to be cleaned up, which reads do."""
+    queries = READS[sql_engine]
+    order = random.Random(seed).sample(queries * 2, len(queries) * 2)
+    with begin(sql_cache, sql_image) as rollout:
+        ask(rollout, f"CREATE TABLE big AS {SERIES[sql_engine].format(2000)}")
+        for number in range(5):
+            ask(rollout, f"UPDATE big SET n = n + {number}")
+        ask(rollout, "UPDATE items SET price = 9 WHERE id = 2")
+        state = rollout.state
+        said: dict[str, str] = {}
+        for query in ["SELECT SUM(n), COUNT(*) FROM big", *order, "SELECT MAX(n) FROM big WHERE n % 3 = 0"]:
+            output = make(rollout, query).output
+            assert rollout.state == state, (query, output)
+            assert said.setdefault(query, output) == output, query
+        assert seen(rollout, "SELECT id FROM items WHERE price = 9") == [[2]]
+
+
+def test_rollouts_meet_after_reads_in_another_order(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+    queries = READS[sql_engine]
+    marked = {"command": f"mark={secrets.token_hex()}"}
+    added = "INSERT INTO items VALUES (40, 'fig', 1)"
+    found: list[tuple[str, dict[str, str]]] = []
+    for order in (queries, queries[::-1], queries[::2] + queries[1::2]):
+        with sql_cache.rollout(sql_image) as rollout:
+            rollout.call("bash", marked)
+            said = {query: make(rollout, query).output for query in order}
+            ask(rollout, added)
+            said |= {query: make(rollout, query).output for query in order[::-1]}
+            found.append((rollout.state, said))
+    assert found[0] == found[1] == found[2]
+
+
+def test_reads_in_an_open_transaction_lead_back(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+    with begin(sql_cache, sql_image) as rollout:
+        ask(rollout, "BEGIN")
+        ask(rollout, "INSERT INTO items VALUES (40, 'fig', 1)")
+        seen(rollout, "SELECT COUNT(*) FROM items, orders")  # which may lock the tables against being altered
+        state = rollout.state
+        for query in ("SELECT COUNT(*) FROM items", "SELECT * FROM orders", "SELECT name FROM items WHERE id = 40"):
+            assert seen(rollout, query)
+            assert rollout.state == state, query
+
+
+def test_what_the_terminal_writes_is_seen_in_the_session(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+    step = STEPS[sql_engine]["terminal"][-2]
+    with begin(sql_cache, sql_image) as rollout:
+        assert seen(rollout, "SELECT COUNT(*) FROM items WHERE id = 20") == [[0]]
+        make(rollout, step.query)
+        assert seen(rollout, "SELECT COUNT(*) FROM items WHERE id = 20") == [[1]]
+
+
+def test_chance_is_drawn_anew_and_leads_back(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+    with begin(sql_cache, sql_image) as rollout:
+        state = rollout.state
+        for query in CHANCE[sql_engine]:
+            results = [ask(rollout, query) for _ in range(3)]
+            assert [result.source for result in results] == ["executed"] * 3, query
+            assert rollout.state == state, query
+            assert not rollout.private
+            if "ORDER BY" not in query:
+                assert len({result.output for result in results}) == 3, query
+        assert ask(rollout, "SELECT 'now()' AS random").source == "executed"
+        assert ask(rollout, "SELECT 'now()' AS random").source == "hit"
+
+
+def test_forks_of_one_state_do_not_draw_the_same(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+    marked = {"command": f"mark={secrets.token_hex()}"}
+    rollouts = [sql_cache.rollout(sql_image) for _ in range(3)]
+    drawn = []
+    for rollout in rollouts:  # each keeps its sandbox, so that the next one needs another
+        rollout.call("bash", marked)
+        drawn += [seen(rollout, RANDOM[sql_engine])[0][0] for _ in range(2)]
+    for rollout in rollouts:
+        rollout.close()
+    assert len(set(drawn)) == 6
+
+
+def test_what_chance_wrote_is_kept(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+    """A replay would write something else, so the state is snapshotted at once, and all rollouts see the same."""
+    unique = f"CREATE TABLE stamps (at VARCHAR(60) DEFAULT '{secrets.token_hex(4)}')"
+    found: list[Any] = []
+    with sql_cache.rollout(sql_image) as first:
+        ask(first, unique)
+        assert ask(first, STAMP[sql_engine]).source == "executed"
+        state = first.state
+        found.append(seen(first, "SELECT at FROM stamps"))
+        first.sandbox()  # its own from now on: others cannot have it
+        for number in range(2):
+            with sql_cache.rollout(sql_image) as other:
+                ask(other, unique)
+                assert ask(other, STAMP[sql_engine]).source == "hit"
+                assert other.state == state
+                found.append(seen(other, f"SELECT at FROM stamps WHERE 1 < {number + 2}"))
+                assert not other.private
+    assert found[0] == found[1] == found[2]
+    assert state in {snapshot.state for snapshot in sql_cache.graph.snapshots()}
+
+
+def test_a_change_whose_value_is_left_to_chance_is_the_rollouts_own(
+    sql_cache: Cache, sql_image: Image, sql_engine: str
+) -> None:
+    marked = {"command": f"mark={secrets.token_hex()}"}
+    for _ in range(2):
+        with sql_cache.rollout(sql_image) as rollout:
+            rollout.call("bash", marked)
+            before = rollout.state
+            assert ask(rollout, RETURNED[sql_engine]).source == "executed"
+            assert rollout.state != before
+            assert rollout.private
+            assert seen(rollout, "SELECT COUNT(*) FROM items WHERE id = 50") == [[1]]
+
+
+@pytest.mark.parametrize("seconds", ["of the query", "of the call"])
+def test_a_timeout_is_nobodys_value(sql_cache: Cache, sql_image: Image, sql_engine: str, seconds: str) -> None:
+    marked = {"command": f"mark={secrets.token_hex()}"}
+    slow = f"SELECT COUNT(*) FROM ({SERIES[sql_engine].format(1_000_000)}) a, ({SERIES[sql_engine].format(999_999)}) b"
+    for _ in range(2):
+        with sql_cache.rollout(sql_image) as rollout:
+            rollout.call("bash", marked)
+            ask(rollout, "CREATE TEMPORARY TABLE w (n INTEGER)")
+            own = {"timeout": 0.3} if seconds == "of the query" else {}
+            result = rollout.call("sql", {"query": slow, **own}, timeout=30.0 if own else 0.3)
+            assert result.timed_out
+            assert result.source == "executed"
+            assert rollout.unshared
+            assert seen(rollout, "SELECT COUNT(*) FROM w") == [[0]]
+
+
+def test_rollouts_side_by_side_see_their_own(sql_cache: Cache, sql_image: Image) -> None:
+    marked = {"command": f"mark={secrets.token_hex()}"}
+
+    def work(number: int) -> list[list[Any]]:
+        with sql_cache.rollout(sql_image) as rollout:
+            rollout.call("bash", marked)
+            ask(rollout, "CREATE TABLE t (n INTEGER)")
+            ask(rollout, "BEGIN")
+            ask(rollout, f"INSERT INTO t VALUES ({number % 4})")
+            ask(rollout, "COMMIT")
+            return seen(rollout, "SELECT n FROM t")
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(work, range(8))) == [[[number % 4]] for number in range(8)]
