@@ -37,7 +37,7 @@ lint: setup ## ruff and mypy
 
 test: lint engines ## lint, type-check and run the test suite
 	@images=$$(mktemp -d) && trap 'rm -rf "$$images"' EXIT && export TVSNAP_TEST_IMAGES=$$images && \
-	$(PY) -m pytest -rs -n 3 tests/conformance && $(PY) -m pytest -rs --ignore=tests/conformance
+	$(PY) -m pytest -rs -n 3
 
 bench: setup engines ## run the benchmarks
 	@$(PY) -m benchmarks

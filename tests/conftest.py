@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests import engine
 from tests.fakes.backend import FakeBackend, fake_image
+from tests.sql_images import sql_engine, sql_image, sql_images
 from tvsnap.errors import MachineLacks
 from tvsnap.images import Image
 
+__all__ = ["sql_engine", "sql_image", "sql_images"]
+
+TESTS = Path(__file__).parent
+ORDER = ("property", "e2e", "faults", "fakes", "unit", "conformance")
 MARKERS = (
     "needs_programs: runs real programs of the terminal image; not generated for backends without (the fake)",
     "needs_processes: needs snapshots that capture live processes; skipped where the machine has no such",
@@ -28,6 +34,31 @@ def pytest_configure(config: pytest.Config) -> None:
     # Where the suite was started in the background, interrupts are ignored, and would be in all that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Names bytes by their argument: what gzip made holds the time of day, and all workers must find the same tests."""
+    return argname if isinstance(val, bytes) else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: ORDER.index(item.path.relative_to(TESTS).parts[0]))
+
+
+class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Where tests run side by side (`-n 3`), a file is one worker's, for which it makes things once.
+
+    Tests of the conformance suite go one by one to whoever is free, and come last: all workers end at the same time.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if nodeid.startswith("tests/conformance/") else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesWhole:
+    config.option.loadscopereorder = False
+    return FilesWhole(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -56,10 +87,9 @@ def terminal_image(tvsnap_home: Path) -> Image:
     shared = os.environ.get("TVSNAP_TEST_IMAGES")
     try:
         if shared and not (tvsnap_home / "images").exists():
-            built = ImageStore(Path(shared)).build(source).rootfs.parent
-            (tvsnap_home / "images").mkdir()
-            for path in (built, built.parent / "recipes"):  # and nothing that another session is just making
-                subprocess.run(["cp", "--archive", "--reflink=auto", str(path), f"{tvsnap_home}/images"], check=True)
+            images = Path(shared).absolute() / "images"
+            images.mkdir(parents=True, exist_ok=True)
+            (tvsnap_home / "images").symlink_to(images)
         return ImageStore(tvsnap_home).build(source)
     except MachineLacks as lack:
         pytest.skip(str(lack))

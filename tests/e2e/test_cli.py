@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.control_groups import control_groups
 from tvsnap.images import Image
 
 TVSNAP = Path(sys.executable).with_name("tvsnap")
@@ -73,10 +74,24 @@ def tvsnap(environment: dict[str, str], request: pytest.FixtureRequest) -> Line:
     return Line(environment, f"{request.node.name}-{time.time_ns()}")
 
 
+def tag(home: Path) -> str:
+    """Returns what the control groups of a data directory are known by."""
+    return hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
+
+
+def running(home: Path, *command: str) -> bool:
+    """Whether a process with this command line runs in a sandbox of a data directory."""
+    line = b"".join(os.fsencode(word) + b"\0" for word in command)
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if (process / "cmdline").read_bytes() == line and tag(home) in (process / "cgroup").read_text():
+                return True
+    return False
+
+
 def leftovers(home: Path) -> list[str]:
     """Returns what is there of sandboxes of a data directory: control groups, mounts, loop devices, live layers."""
-    tag = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
-    found = [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/tvsnap/{tag}/*") if path.is_dir()]
+    found = control_groups(f"*/tvsnap/{tag(home)}/*")
     found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(home) in line]
     for device in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
@@ -92,6 +107,11 @@ def eventually(probe: Callable[[], bool], seconds: float = 10.0) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def assert_nothing_left(home: Path) -> None:
+    eventually(lambda: leftovers(home) == [], 3.0)  # the kernel clears a loop device a moment after its last user
+    assert leftovers(home) == []
 
 
 def rollout_file(path: Path, *rollouts: tuple[str, ...]) -> Path:
@@ -164,7 +184,7 @@ def test_looking_at_states(tvsnap: Line) -> None:
 
 def test_nothing_is_left_behind(tvsnap: Line) -> None:
     tvsnap.rollout(*COMMON)
-    assert leftovers(Path(tvsnap.environment["TVSNAP_HOME"])) == []
+    assert_nothing_left(Path(tvsnap.environment["TVSNAP_HOME"]))
 
 
 @contextlib.contextmanager
@@ -172,6 +192,7 @@ def long_replay(tvsnap: Line, tmp_path: Path) -> Iterator[subprocess.Popen[str]]
     """A replay that is busy with a long call, with a background process beside it."""
     file = rollout_file(tmp_path / "r.jsonl", ("sleep 2000 & echo a", "touch /tmp/here; sleep 100"), ("sleep 101",))
     outputs = str(tmp_path / "outputs.jsonl")
+    home = Path(tvsnap.environment["TVSNAP_HOME"])
     child = subprocess.Popen(
         [
             TVSNAP,
@@ -184,8 +205,8 @@ def long_replay(tvsnap: Line, tmp_path: Path) -> Iterator[subprocess.Popen[str]]
         text=True,
     )
     try:
-        assert eventually(lambda: len(leftovers(Path(tvsnap.environment["TVSNAP_HOME"]))) >= 3)
-        time.sleep(1.5)
+        assert eventually(lambda: running(home, "sleep", "100") and running(home, "sleep", "101"), 30)
+        assert len(leftovers(home)) >= 3
         yield child
     finally:
         if child.poll() is None:
@@ -202,7 +223,7 @@ def test_a_signal_ends_a_replay_at_once(tvsnap: Line, tmp_path: Path, number: si
         assert time.monotonic() - began < 8
     assert child.returncode == status, stderr
     assert "Traceback" not in stderr
-    assert leftovers(Path(tvsnap.environment["TVSNAP_HOME"])) == []
+    assert_nothing_left(Path(tvsnap.environment["TVSNAP_HOME"]))
     if number == signal.SIGINT:
         assert "interrupted" in stdout
         lines = (tmp_path / "outputs.jsonl").read_text().splitlines()
@@ -216,7 +237,7 @@ def test_what_a_killed_replay_leaves_goes_with_the_next_command(tvsnap: Line, tm
         child.wait()
     assert leftovers(home) != []
     tvsnap("gc")
-    assert leftovers(home) == []
+    assert_nothing_left(home)
     first = tvsnap.rollout("sleep 2000 & echo a")[0]
     assert first["source"] == "hit"
 
@@ -288,7 +309,7 @@ def test_a_shell_in_a_state(tvsnap: Line) -> None:
         kept = terminal.shown.split()[-1]
     assert tvsnap("exec", kept, "echo $B; ls; jobs -r | wc -l").stdout == "78\nf\nkept\n1\n"
     assert tvsnap("exec", state, "echo ${B-unset}; ls").stdout == "unset\nf\n"
-    assert leftovers(Path(tvsnap.environment["TVSNAP_HOME"])) == []
+    assert_nothing_left(Path(tvsnap.environment["TVSNAP_HOME"]))
 
 
 def test_leaving_a_shell_by_its_end(tvsnap: Line) -> None:
@@ -310,7 +331,7 @@ def test_a_rollout_typed_at_a_prompt(tvsnap: Line) -> None:
         assert now["processes"] == now["sandboxes"] == 1
         assert 1e6 < now["sandbox_memory_bytes"] < 1e8
         terminal.type("sleep 100\n")
-        time.sleep(1.0)
+        assert eventually(lambda: running(Path(tvsnap.environment["TVSNAP_HOME"]), "sleep", "100"))
         terminal.type("\x03")
         terminal.wait_for("the call was given up")
         terminal.type(":bsh\n")
@@ -321,7 +342,7 @@ def test_a_rollout_typed_at_a_prompt(tvsnap: Line) -> None:
         terminal.wait_for("> ")
         terminal.type("\x04")
         assert terminal.end() == 0
-    assert leftovers(Path(tvsnap.environment["TVSNAP_HOME"])) == []
+    assert_nothing_left(Path(tvsnap.environment["TVSNAP_HOME"]))
 
 
 def test_a_machine_without_criu(tvsnap: Line) -> None:
@@ -344,10 +365,10 @@ def test_a_machine_without_btrfs(tvsnap: Line, tmp_path: Path) -> None:
     message = tvsnap("run", "terminal", "-c", "ls", status=5, without=lacking).stderr
     assert message.count("\n") == 1
     assert "btrfs" in message
-    assert leftovers(home) == []
+    assert_nothing_left(home)
     lacking["TVSNAP_STORAGE"] = "copy"
     calls = tvsnap.json(
         "run", "terminal", "--policy", "eager", "-c", "echo x > f", "-c", "sleep 9 & cat f", without=lacking
     )
     assert tvsnap("exec", calls["state"], "cat f; jobs -r | wc -l", without=lacking).stdout == "x\n1\n"
-    assert leftovers(home) == []
+    assert_nothing_left(home)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from docker.models.containers import Container
 
 from scripts import room
+from tests.control_groups import control_groups
 from tests.engine import TestEngine
 
 PAUSE = b"#include <unistd.h>\nint main(void) { pause(); }"
@@ -51,7 +53,7 @@ def run_container(address: str, rootfs: bytes) -> Container:
 
 def traces(name: str) -> list[str]:
     """Returns what there is on the machine of the engine whose directory has this name."""
-    found = [str(path) for path in Path("/sys/fs/cgroup").rglob(name)]
+    found = control_groups(f"*/{name}")
     found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if name in line]
     found += [str(path) for parent in room._parents() for path in parent.glob(name)]
     for process in Path("/proc").glob("[0-9]*"):
@@ -112,16 +114,17 @@ def test_engines_live_side_by_side(engine: TestEngine, rootfs: bytes) -> None:
     assert container.status == "running"
 
 
-def test_the_engine_of_a_dead_owner_is_swept(rootfs: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_of_a_dead_owner_is_swept(rootfs: bytes) -> None:
     command = [sys.executable, "-m", "scripts.docker_engine"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         address = owner.stdout.readline().strip().partition("=")[2]
         run_container(address, rootfs)
         owner.kill()
-    name = Path(address.removeprefix("unix://")).parent.name
+    directory = Path(address.removeprefix("unix://")).parent
+    name = directory.name
     assert len(traces(name)) > 3
-    monkeypatch.setattr(room, "YOUNG", 0)
+    os.utime(directory, (0, 0))
     room.sweep()
     assert traces(name) == []
 

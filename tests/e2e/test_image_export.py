@@ -65,7 +65,10 @@ def tvsnap(home: Path, *arguments: str, status: int = 0) -> subprocess.Completed
     return done
 
 
-SMALLER = "rm -rf /usr/share /usr/include /usr/lib/gcc /usr/lib/git-core /usr/libexec /usr/lib/x86_64-linux-gnu/perl*"
+SMALLER = (
+    "rm -rf /usr/share /usr/include /usr/libexec /usr/lib/{gcc,git-core,python3} /usr/bin/*-linux-gnu-* "
+    "/usr/lib/*-linux-gnu/{perl*,gconv,lib*san*,*.a}"
+)
 """A command that spares the engine what no test looks at."""
 
 

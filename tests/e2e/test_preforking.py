@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.control_groups import control_groups
 from tests.unit.cache_helpers import eventually
 from tvsnap import Cache, ParkLimits
 from tvsnap.images import Image
@@ -60,7 +61,7 @@ def test_those_that_come_together_find_sandboxes_ready_and_see_what_others_see(
             eventually(lambda: cache.pool.ready == TOGETHER, 30)
     alive = [path for path in Path("/proc").glob("[0-9]*/cgroup") if owner in _read(path)]
     assert not alive
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/*{owner}*"))
+    assert control_groups(f"*{owner}*") == []
 
 
 def _read(path: Path) -> str:

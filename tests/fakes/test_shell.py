@@ -67,7 +67,8 @@ COMMANDS = [
 def test_fake_shell_does_as_bash(tmp_path: Path, command: str) -> None:
     (tmp_path / "home").mkdir()
     real = subprocess.run(
-        ["bash", "-c", PREAMBLE + command],
+        # Where the suite was started to outlive its terminal, hangups are ignored, and `trap -p` would show that.
+        ["env", "--default-signal=HUP", "bash", "-c", PREAMBLE + command],
         cwd=tmp_path / "home",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -133,6 +133,7 @@ def test_a_commit_whose_answer_comes_after_all_is_removed(
     assert bench.snapshot_images() == []
 
 
+@pytest.mark.timeout(900)
 def test_three_hundred_commits_deep(bench: Bench, small: Image) -> None:
     """Each a fork of the one before: no engine takes so many layers, so they must have been joined on the way."""
     sandbox = bench.backend.start(small, LIMITS)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.helpers import LIMITS, sh, usable
+from tests.conformance.helpers import LIMITS, eventually, sh, usable
 from tvsnap.backends.local import LocalBackend
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.errors import InfrastructureError, SandboxDied
@@ -72,6 +72,13 @@ def tar_below(pid: int) -> int:
     raise AssertionError("no tar runs")
 
 
+def has_ended(pid: int) -> bool:
+    try:
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 def read_with_tar_killed(sandbox: LocalSandbox) -> None:
     with sandbox.archive() as stream:
         stream.read(1 << 20)
@@ -87,7 +94,7 @@ def test_a_killed_tar(sandbox: LocalSandbox) -> None:
 
 def test_a_sandbox_that_has_died(sandbox: LocalSandbox) -> None:
     os.kill(sandbox.init, signal.SIGKILL)
-    time.sleep(0.2)
+    eventually(lambda: has_ended(sandbox.init))
     with pytest.raises(SandboxDied), sandbox.archive() as stream:
         stream.read()
 

@@ -14,6 +14,7 @@ from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import FakeImages, Gate, open_cache, run
 from tvsnap import AsyncCache, AsyncRollout, ToolResult
 from tvsnap.errors import InfrastructureError, NotFound, UsageError
+from tvsnap.flights import Flight
 
 T = TypeVar("T")
 
@@ -128,8 +129,16 @@ def test_the_loop_goes_on_while_a_call_is_executed(tmp_path: Path) -> None:
     in_loop(work())
 
 
-def test_cancelling_a_call_is_clean(tmp_path: Path) -> None:
+def test_cancelling_a_call_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate("make")
+    waits = threading.Event()
+    wait = Flight.wait
+
+    def noticed(flight: Flight, timeout: float) -> bool:
+        waits.set()
+        return wait(flight, timeout)
+
+    monkeypatch.setattr(Flight, "wait", noticed)
 
     async def work() -> None:
         async with open_async(tmp_path, FakeBackend(hooks={"run": gate})) as cache:
@@ -138,7 +147,8 @@ def test_cancelling_a_call_is_clean(tmp_path: Path) -> None:
                 while not gate.arrived.is_set():
                     await asyncio.sleep(0.001)
                 waiting = asyncio.create_task(bash(two, "make"))
-                await asyncio.sleep(0.02)
+                while not waits.is_set():
+                    await asyncio.sleep(0.001)
                 call.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await call

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from typer.testing import CliRunner
 
 from cli import completion, main
 from cli.main import VERBS, make_app
-from tests.unit.cache_helpers import BUSY
+from tests.unit.cache_helpers import BUSY, eventually
 from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
 from tvsnap.errors import InfrastructureError, MachineLacks
 
@@ -222,6 +221,7 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals, status
     file.write_text(rollout_line("echo x > f", "hang"))
     script = f"""
 import sys, time
+from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 import tvsnap.backends
 from cli import context
@@ -231,6 +231,8 @@ from tests.unit.cache_helpers import FakeImages
 from tvsnap.errors import SandboxDied
 
 def hang(sandbox, command):
+    if command == "hang":
+        Path({str(tmp_path)!r}, "hangs").touch()
     while command == "hang" and sandbox.id in sandbox.backend.live:
         time.sleep(0.01)
     if command == "hang":
@@ -248,10 +250,7 @@ main()
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 20
-    while not outputs.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    time.sleep(1.0)
+    eventually((tmp_path / "hangs").exists, 30)
     child.send_signal(number)
     stdout, stderr = child.communicate(timeout=30)
     assert child.returncode == status, stderr

@@ -214,7 +214,7 @@ def test_processes_are_told_as_proc_has_them(shell: subprocess.Popen[bytes]) -> 
     found = {process.pid: process for process in table.processes}
     assert found[child].command == "sleep 1000"
     assert found[child].parent == shell.pid
-    assert found[child].state == "S"
+    assert found[child].state in "SDR"  # it may not have come to its sleep yet
     assert 0 < found[child].memory < 1 << 24
     assert 1 not in found
     assert shell.pid not in {process.pid for process in table.others}

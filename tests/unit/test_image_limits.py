@@ -15,7 +15,7 @@ from tvsnap.errors import TvsnapError
 from tvsnap.images import Image
 from tvsnap.images.image import FORMAT, MANIFEST, ImageLimits, Manifest, Timeouts
 
-BIG = replace(IMAGE, limits=ImageLimits(memory=4096 * MIB, cpus=1.5))
+BIG = replace(IMAGE, digest="b" * 64, limits=ImageLimits(memory=4096 * MIB, cpus=1.5))
 
 
 def limits_of_a_sandbox(home: Path, image: Image, limits: Limits | None = None) -> Limits:

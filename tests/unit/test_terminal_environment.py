@@ -35,8 +35,8 @@ def test_environments_by_name() -> None:
     assert isinstance(TERMINAL, TerminalEnvironment)
     assert environment("terminal") is TERMINAL
     assert list(TERMINAL.tools) == ["bash", "exec", "read_file", "write_file", "keys", "screen"]
-    with pytest.raises(UsageError, match='environment "sqlite" not found; have: terminal'):
-        environment("sqlite")
+    with pytest.raises(UsageError, match='environment "oracle" not found; have: mariadb, postgres, sqlite, terminal'):
+        environment("oracle")
 
 
 def test_behaviour_names_what_outputs_depend_on() -> None:
@@ -61,7 +61,7 @@ def test_behaviour_names_what_outputs_depend_on() -> None:
         ("bash", {"command": "\ud800"}, 'bash: argument "command" holds half of a surrogate pair, which is no text'),
         ("exec", {"command": "ls", "env": {"A": 1}}, "must be a string, not number"),
         ("exec", {"command": "ls", "env": {"A\0": "1"}}, "must not hold a NUL character"),
-        ("exec", {"command": "ls", "env": "A=1"}, 'exec: argument "env" must be a object, not string'),
+        ("exec", {"command": "ls", "env": "A=1"}, 'exec: argument "env" must be an object, not string'),
         ("keys", {"keys": "x", "wait": -1}, 'keys: argument "wait" must be at least 0, not -1'),
         ("keys", {"keys": "x", "wait": True}, 'keys: argument "wait" must be a number, not boolean'),
         ("write_file", {"path": "f"}, 'write_file: argument "content" is missing; write_file takes path, content'),
