@@ -199,7 +199,10 @@ class Postgres(Engine):
         try:
             self._connections[name] = self._watch.connect_session(name)
         except Refused as refused:
-            if not (patient and refused.for_now):
+            gone = self._server.pid is None
+            if gone:  # our own connection may outlive a killed server for a moment
+                self._watch.close()
+            if not (patient and (gone or refused.for_now)):
                 raise
             return False
         return True
