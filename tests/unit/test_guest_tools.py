@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.cache_helpers import eventually
 from tvsnap import guest
 from tvsnap.backends import observing
 from tvsnap.backends.observing import Entry, ProcessTable
@@ -208,13 +209,20 @@ def tell(bash: subprocess.Popen[bytes], line: str) -> str:
     return said.removesuffix("done\n")
 
 
+def asleep(pid: int) -> bool:
+    """Whether a process, at first a copy of the shell, has become `sleep` and come to its sleep."""
+    name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    return name.endswith("(sleep") and rest.split()[0] == "S"
+
+
 def test_processes_are_told_as_proc_has_them(shell: subprocess.Popen[bytes]) -> None:
     child = int(tell(shell, "sleep 1000 >/dev/null & echo $!"))
+    eventually(lambda: asleep(child))
     table = processes(shell.pid)
     found = {process.pid: process for process in table.processes}
     assert found[child].command == "sleep 1000"
     assert found[child].parent == shell.pid
-    assert found[child].state in "SDR"  # it may not have come to its sleep yet
+    assert found[child].state == "S"
     assert 0 < found[child].memory < 1 << 24
     assert 1 not in found
     assert shell.pid not in {process.pid for process in table.others}
