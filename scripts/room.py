@@ -103,7 +103,7 @@ def _remove(directory: Path) -> None:
     while pids := _processes(groups):
         if time.monotonic() > deadline:
             raise InfrastructureError(f"processes of the container engine in {directory} do not end: {sorted(pids)}")
-        for freezer in (path for group in groups for path in group.rglob("freezer.state")):
+        for freezer in (below / "freezer.state" for group in groups for below in _below(group)):
             with contextlib.suppress(OSError):  # a frozen process would not die, in v1
                 freezer.write_text("THAWED")
         for pid in pids:
@@ -115,10 +115,15 @@ def _remove(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
+def _below(group: Path) -> list[Path]:
+    """Returns a control group and all those below it, the deepest first; some may go at any moment."""
+    return [Path(path) for path, _, _ in os.walk(group, topdown=False)]
+
+
 def _processes(groups: list[Path]) -> set[int]:
     """Returns the ids of all processes below control groups."""
     found: set[int] = set()
-    for path in (path for group in groups for path in group.rglob("cgroup.procs")):
+    for path in (below / "cgroup.procs" for group in groups for below in _below(group)):
         with contextlib.suppress(OSError):  # the group has just gone
             found.update(map(int, path.read_text().split()))
     return found - {0}  # stands for those of other pid namespaces
@@ -127,10 +132,9 @@ def _processes(groups: list[Path]) -> set[int]:
 def _remove_group(group: Path, deadline: float) -> None:
     """Removes a control group and those below; what has just ended in them may keep them busy for a moment."""
     while group.is_dir():
-        for path in [*sorted(group.rglob("*"), reverse=True), group]:
-            if path.is_dir():
-                with contextlib.suppress(OSError):
-                    path.rmdir()
+        for path in _below(group):
+            with contextlib.suppress(OSError):
+                path.rmdir()
         if time.monotonic() > deadline:
             raise InfrastructureError(f"the control group {group} cannot be removed")
 
