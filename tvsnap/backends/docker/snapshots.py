@@ -200,10 +200,18 @@ class SnapshotStore:
 
     def bury(self) -> None:
         """Tries again to remove the images of deleted snapshots that were still needed."""
-        for entry in sorted(os.scandir(self._doomed), key=lambda entry: entry.stat().st_mtime_ns, reverse=True):
-            removed = self._remove_image(reference_of(entry.name))
-            if removed or (removed is None and time.time() - entry.stat().st_mtime > _GRACE):
-                Path(entry.path).unlink(missing_ok=True)
+        for since, grave in self._graves():
+            removed = self._remove_image(reference_of(grave.name))
+            if removed or (removed is None and time.time() - since > _GRACE):
+                grave.unlink(missing_ok=True)
+
+    def _graves(self) -> list[tuple[float, Path]]:
+        """Returns what stands for images that are still to be removed, and since when (s), the youngest first."""
+        found = []
+        for grave in self._doomed.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another thread or process has just buried it
+                found.append((grave.stat().st_mtime, grave))
+        return sorted(found, reverse=True)
 
     def sweep(self, is_alive: Callable[[str], bool]) -> tuple[int, int]:
         """Removes what dead owners did not finish.
