@@ -239,14 +239,14 @@ class Rebuilder:
         return live, "started", edges
 
     def _replay(self, live: LiveSandbox, edges: list[Edge], place: Place) -> tuple[tuple[Edge, ToolResult], ...]:
-        """Replays calls; returns those from the first on that did not return what was recorded."""
+        """Replays calls; returns those from the first on that did not return what was recorded, or leave it behind."""
         live.observation = None
         departed: list[tuple[Edge, ToolResult]] = []
         for edge in edges:
             began = time.perf_counter()
             result = make_again(live.sandbox, edge, place)
             self._meter.add(replayed=1, replay_time_s=time.perf_counter() - began)
-            if departed or not result.same_value(edge.result):
+            if departed or not result.same_value(edge.result) or place.environment.tool(edge.call).volatile:
                 if not departed and edge.shared:
                     self._graph.mark_nondeterministic(edge, f"a replay {difference(edge.result, result)}")
                 departed.append((edge, result))
@@ -270,7 +270,12 @@ def make_again(sandbox: Sandbox, edge: Edge, place: Place) -> ToolResult:
 
 
 def difference(recorded: ToolResult, seen: ToolResult) -> str:
-    """Returns in words how two results differ: `printed "b" where "a" was recorded (line 3)`."""
+    """Returns in words how two results differ: `printed "b" where "a" was recorded (line 3)`.
+
+    Where they do not, the call is known to leave behind what is left to chance or the clock.
+    """
+    if recorded.same_value(seen):
+        return "leaves behind what is left to chance or the clock"
     if recorded.timed_out != seen.timed_out:
         return "timed out" if seen.timed_out else "did not time out"
     if recorded.exit_code != seen.exit_code:

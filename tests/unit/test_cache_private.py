@@ -102,6 +102,23 @@ def test_a_replay_that_differs_goes_on_in_a_private_branch(tmp_path: Path) -> No
         assert sources(results) == ["executed", "executed"]
 
 
+@pytest.mark.usefixtures("odd_tools")
+def test_a_replay_of_what_depends_on_the_clock_goes_on_in_a_private_branch(tmp_path: Path) -> None:
+    """Its output is the same and what it left behind is not: nobody is to see parts of both."""
+    with open_cache(tmp_path, policy="never", park=ParkLimits(count=0)) as cache:
+        stamp = {"command": "echo $RANDOM > f"}
+        with cache.rollout("terminal") as rollout:
+            rollout.call("stamp", stamp)
+            bash(rollout, "cat f")
+        with cache.rollout("terminal") as rollout:
+            assert rollout.call("stamp", stamp).source == "hit"
+            assert bash(rollout, "cat f").source == "hit"
+            bash(rollout, "y=2")
+            assert "leaves behind what is left to chance or the clock" in rollout.private
+        (edge,) = [edge for edge in cache.graph.out_edges(rollout.root) if edge.shared]
+        assert not edge.deterministic
+
+
 def test_a_nondeterministic_call_is_made_by_all_at_once(tmp_path: Path) -> None:
     """Nobody waits for a result that will not be shared."""
     with open_cache(tmp_path) as cache:

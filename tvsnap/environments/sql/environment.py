@@ -19,7 +19,7 @@ from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.environments.base import Tool, validate_call
 from tvsnap.environments.sql.statements import effects
 from tvsnap.environments.terminal import TerminalEnvironment
-from tvsnap.errors import InfrastructureError
+from tvsnap.errors import InfrastructureError, SandboxDied
 from tvsnap.guest.sql_program import sql_program
 
 Engine = Literal["sqlite", "postgres", "mariadb"]
@@ -33,6 +33,8 @@ _GRACE = 15.0
 """Seconds beyond a statement's timeout after which the session is taken for dead; cancelling takes a moment."""
 _LOOK_TIMEOUT = 60.0
 _GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT})
+_WAS_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ETIMEDOUT})
+"""Of these, the errors by which a session turns out to have been ended by an earlier call, or not to answer in time."""
 _LOST = "the process that held the connection is gone; a new connection has taken its place, and what was open is lost"
 
 _TEXT = {"type": "string"}
@@ -148,6 +150,8 @@ class SqlEnvironment(TerminalEnvironment):
         try:
             said = _ask(sandbox, request, seconds + _GRACE)
         except OSError as error:
+            if error.errno not in _WAS_GONE:
+                raise SandboxDied(f"the SQL session of sandbox {sandbox.id} ended amid a call ({error})") from None
             self._start(sandbox)
             return ToolResult(
                 json.dumps({"error": _LOST}, separators=(",", ":")),
@@ -181,6 +185,7 @@ def _ask(sandbox: Sandbox, request: Mapping[str, Any], timeout: float) -> dict[s
         said = json.loads(answer)
     except ValueError:
         raise OSError(errno.ECONNRESET, "the session ended amid its answer") from None
-    if not isinstance(said, dict):
-        raise InfrastructureError("the SQL session of a sandbox answered no JSON object")
+    if not isinstance(said, dict) or "broken" in said:
+        reason = said["broken"] if isinstance(said, dict) else "it answered no JSON object"
+        raise InfrastructureError(f"the SQL session of a sandbox failed: {reason}")
     return said

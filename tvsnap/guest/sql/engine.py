@@ -37,7 +37,8 @@ class Answer:
         error: of the statement that failed, as the engine words it; empty if none did.
         code: the engine's name for the error: an SQLSTATE, or SQLite's as SQLITE_CONSTRAINT.
         unparsed: the engine could not even read the text, so that nothing of it was executed.
-        timed_out: the statement was cancelled at its deadline.
+        timed_out: the statement was cancelled at its deadline; or no server could be had, for which another machine may
+            be quick enough.
         lost: the connection is gone, with all that it held; a fresh one has taken its place.
     """
 

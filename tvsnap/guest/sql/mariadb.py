@@ -99,7 +99,7 @@ class MariaDB(Engine):
         except Lost:
             return self._replace(deadline)
         except EngineFailed as error:
-            return Answer(error=_NO_OTHER + str(error), lost=True)
+            return Answer(error=_NO_OTHER + str(error), lost=True, timed_out=True)
 
     def _run(self, query: str, database: str, deadline: _Deadline, max_rows: int) -> Answer:
         session = self._connected()
@@ -192,7 +192,7 @@ class MariaDB(Engine):
             mariadb_server.start()
             self._connect()
         except EngineFailed as error:
-            answer.error = _NO_OTHER + str(error)
+            answer.error, answer.timed_out = _NO_OTHER + str(error), True
         return answer
 
     def cancel(self) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import time
 from typing import List
 
+from .copying import copy_up
 from .engine import EngineFailed
 from .mariadb_protocol import Connection, Lost, Refused
 
@@ -202,18 +203,10 @@ def _make_directories() -> None:
         os.chmod(path, 0o755 if path == _RUN else 0o750)
 
 
-def _copy_up() -> None:
-    """Opens every file for writing: an overlay then copies it once, now, and not in each fork."""
-    for folder, _, names in os.walk(DATA):
-        for name in names:
-            with open(os.path.join(folder, name), "r+b"):
-                pass
-
-
 def _spawn() -> int:
     """Starts the server detached from this process, and returns its id."""
     _make_directories()
-    _copy_up()
+    copy_up(DATA)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(_PID)
     nothing = [

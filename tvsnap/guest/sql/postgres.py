@@ -103,7 +103,7 @@ class Postgres(Engine):
         except Refused as refused:
             return self._refusal(database or self._default, refused)
         except (EngineFailed, StatementFailed) as failed:
-            return Answer(error=str(failed), lost=True)
+            return Answer(error=str(failed), lost=True, timed_out=True)
         answer = connection.run(query, timeout, max_rows)
         self._after(connection)
         if answer.lost:
@@ -245,7 +245,7 @@ class Postgres(Engine):
             names = self.databases()
             if name not in names and name not in OWN:
                 return Answer(error=f"{refused}\nThere are: {', '.join(names) or HOME}", code="3D000")
-        return Answer(error=str(refused))
+        return Answer(error=str(refused), timed_out=refused.for_now)
 
 
 def _configured() -> str:

@@ -6,6 +6,8 @@ A request is a line of JSON with `op`, and so is the answer:
     schema   database, table, limit                                   -> output, failed, truncated, duration
     observe                                                           -> token, processes, directories
 
+Where the session itself fails, the answer is `broken`, with what it met.
+
 `kind` says what the statements do by their words: `read` (nothing), `write` (what the engine's facts tell) or `other`
 (anything). The token is the same as before if nothing changed since the last `observe`, and new if anything may have.
 """
@@ -19,6 +21,7 @@ import os
 import secrets
 import socket
 import time
+import traceback
 from typing import Any, Callable, Dict, Optional
 
 from .engine import Answer, Engine, Facts, StatementFailed
@@ -73,7 +76,11 @@ class Session:
             if sum(map(len, parts)) > LONGEST_REQUEST:
                 return
         request = json.loads(b"".join(parts))
-        connection.sendall(dump(self._operations[request["op"]](request)).encode("utf-8", "surrogatepass"))
+        try:
+            said = self._operations[request["op"]](request)
+        except Exception:  # a mistake of ours must not pass for a result, nor end what the session holds
+            said, self._since = {"broken": traceback.format_exc(limit=-3)}, "other"
+        connection.sendall(dump(said).encode("utf-8", "surrogatepass"))
 
     def _sql(self, request: Dict[str, Any]) -> Dict[str, Any]:
         if request["reseed"]:
