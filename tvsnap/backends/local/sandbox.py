@@ -98,7 +98,7 @@ class LocalSandbox(GuestActions):
         return observing.shell_items(self.guest().shell_state() or b"")
 
     def processes(self) -> list[Process]:
-        self.guest()
+        self.guest().info()  # answered once the shell has been started
         return observe.list_processes(self.cgroup.pids(), self.init)
 
     def other_processes(self) -> list[str]:
