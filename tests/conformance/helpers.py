@@ -84,7 +84,7 @@ def changed(sandbox: Sandbox, command: str) -> set[str]:
     return {part for part in ("files", "processes", "shell") if getattr(before, part) != getattr(after, part)}
 
 
-def eventually(probe: Callable[[], T], *, timeout: float = 5.0) -> T:
+def eventually(probe: Callable[[], T], *, timeout: float = 20.0) -> T:
     """Calls `probe` until what it returns is true; returns that. Fails with the last value after `timeout` seconds."""
     end = time.monotonic() + timeout
     while True:

