@@ -42,7 +42,7 @@ CONSOLES = {
 }
 """How a statement is given to an engine in the terminal."""
 
-KILL_SESSION = "pkill -9 -f '[s]ql.pyz'"
+KILL_SESSION = "pkill -9 -f '[s]ql.pyz'; while pgrep -f '[s]ql.pyz' > /dev/null; do sleep 0.02; done"
 KILL_SERVER = {"postgres": "pkill -9 -x postgres", "mariadb": "pkill -9 -x mariadbd", "sqlite": KILL_SESSION}
 
 ROOT = Path(__file__).parents[1]

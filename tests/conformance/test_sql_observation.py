@@ -17,6 +17,7 @@ from tests.sql_images import ENGINES, ask, seen
 from tvsnap import Cache, ToolResult
 from tvsnap.cache import Rollout
 from tvsnap.images import Image
+from tvsnap.policy import snapshotting
 
 GROUPS = [(engine, group) for engine in ENGINES for group in STEPS[engine]]
 _NUMBERS = itertools.count()
@@ -168,8 +169,11 @@ def test_forks_of_one_state_do_not_draw_the_same(sql_cache: Cache, sql_image: Im
     assert len(set(drawn)) == 6
 
 
-def test_what_chance_wrote_is_kept(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+def test_what_chance_wrote_is_kept(
+    sql_cache: Cache, sql_image: Image, sql_engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A replay would write something else, so the state is snapshotted at once, and all rollouts see the same."""
+    monkeypatch.setattr(snapshotting, "VOLATILE_WORTH", 60.0)  # however long a checkpoint takes just now
     unique = f"CREATE TABLE stamps (at VARCHAR(60) DEFAULT '{secrets.token_hex(4)}')"
     found: list[Any] = []
     with sql_cache.rollout(sql_image) as first:

@@ -180,6 +180,7 @@ void forget_action(void);
 size_t list_processes(pid_t **out);
 ssize_t read_proc(pid_t pid, const char *name, char *out, size_t room);
 void remember_processes(void);
+bool group_lives(pid_t group);
 size_t signal_new(int signal);
 void kill_new(void);
 uint64_t sleeping_time(void);

@@ -42,6 +42,21 @@ ssize_t read_proc(pid_t pid, const char *name, char *out, size_t room) {
     return n;
 }
 
+/* Whether a process group has a member that has not ended. */
+bool group_lives(pid_t group) {
+    pid_t *pids;
+    size_t n = list_processes(&pids);
+    for (size_t i = 0; i < n; i++) {
+        char stat[512], state;
+        int its_group;
+        char *end = read_proc(pids[i], "stat", stat, sizeof stat) > 0 ? strrchr(stat, ')') : NULL;
+        if (end && sscanf(end + 1, " %c %*d %d", &state, &its_group) == 2 && its_group == group && state != 'Z' &&
+            state != 'X')
+            return true;
+    }
+    return false;
+}
+
 void remember_processes(void) {
     pid_t *pids;
     size_t n = list_processes(&pids);

@@ -337,9 +337,10 @@ void restart_shell(void) {
     if (!start_shell()) guest.restart_at = now_us() + RESTART_US;
 }
 
+/* Whether the shell reads its terminal, or is about to: a program that has ended holds it until the shell takes note. */
 bool shell_has_terminal(void) {
     pid_t group = 0;
-    return ioctl(guest.master, TIOCGPGRP, &group) == 0 && group == guest.shell;
+    return ioctl(guest.master, TIOCGPGRP, &group) == 0 && (group == guest.shell || !group_lives(group));
 }
 
 /* The command line of what holds the terminal. */
