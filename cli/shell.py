@@ -26,6 +26,8 @@ It is as it was then: files, processes, variables, cwd. Ctrl-] leaves. The state
 done in the fork becomes a new branch below it, of which no rollout knows. Without a terminal, commands are read from
 standard input, a line each.
 
+Your terminal is joined to the sandbox's: what runs there may send it any control sequence, as over ssh.
+
 \b
 Examples:
   tvsnap shell 3fa9c1

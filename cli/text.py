@@ -18,9 +18,10 @@ _MAIN_ARGUMENTS = ("command", "query", "what", "path", "keys", "query", "sql")
 """The argument that says what a call does, for the tools that have one."""
 
 # What a terminal would act upon, and what makes text look other than it is: controls but for tab and line feed, marks
-# of writing direction, invisible separators, surrogates.
+# of writing direction, invisible separators and tags, surrogates. Joiners stay: scripts and emoji need them.
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 
 

@@ -41,7 +41,7 @@ def test_environments_by_name() -> None:
 
 def test_behaviour_names_what_outputs_depend_on() -> None:
     text = TERMINAL.behaviour(Limits())
-    for change in ({"memory": 1}, {"processes": 1}, {"output": 1}):
+    for change in ({"memory": 1}, {"processes": 1}, {"output": 1}, {"disk": 1}):
         assert TERMINAL.behaviour(dataclasses.replace(Limits(), **change)) != text
     assert TERMINAL.behaviour(Limits(cpus=2.0)) == text
 

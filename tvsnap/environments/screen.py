@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import unicodedata
 from typing import Any
 
 import pyte
@@ -41,7 +42,7 @@ _NAMED_KEYS = {
     "f11": "\x1b[23~",
     "f12": "\x1b[24~",
 }
-_KEY = re.compile(rf"<(?:({'|'.join(_NAMED_KEYS)})|C-([@-_a-z])|M-([!-~]))>", re.IGNORECASE)
+_KEY = re.compile(rf"<(?:({'|'.join(_NAMED_KEYS)})|C-([@-_a-z])|M-([!-~]))>", re.IGNORECASE | re.ASCII)
 
 KEYS_HELP = (
     "Plain text is typed as it is; a line feed is the Enter key. Named keys are written in angle brackets: <Enter> "
@@ -50,6 +51,17 @@ KEYS_HELP = (
 )
 
 _ALTERNATE_SCREENS = (47, 1047, 1049)
+_REVERSE_VIDEO = 5
+
+# Commands write what they like to their terminal, and give it the size they like.
+RENDERED = 256 * 1024
+"""Bytes that are rendered at most, the last ones: a sandbox keeps so many at least."""
+LARGEST, UNKNOWN = (300, 100), (80, 24)
+"""Columns and rows that are rendered at most, and those of a terminal that says it has none."""
+_MOVES = 2_400_000
+"""Rows and cells that may move. Of what moves more, a quarter is rendered, the last one, and so forth."""
+_COMBINING = 8
+"""Combining characters in a cell."""
 
 
 def encode_keys(text: str) -> bytes:
@@ -72,26 +84,117 @@ def encode_keys(text: str) -> bytes:
 
 def render(terminal: TerminalBytes) -> str:
     """Returns the visible screen as text: a line a row, without the space at their ends and the empty rows below."""
-    screen = _Screen(terminal.columns, terminal.rows)
-    pyte.ByteStream(screen).feed(terminal.data)
-    text = "\n".join(line.rstrip() for line in screen.display).rstrip("\n")
+    data = terminal.data[-RENDERED:]
+    columns = min(terminal.columns or UNKNOWN[0], LARGEST[0])
+    rows = min(terminal.rows or UNKNOWN[1], LARGEST[1])
+    while True:
+        screen = _Screen(columns, rows)
+        try:
+            _Stream(screen).feed(data)
+            break
+        except _TooMuch:
+            data = data[-len(data) // 4 :]
+    text = "\n".join(screen.rows()).rstrip("\n")
     return f"{text}\n" if text else ""
 
 
+class _TooMuch(BaseException):
+    """What was sent to a terminal moves its rows too often to be rendered in good time."""
+
+
+class _Stream(pyte.ByteStream):
+    """pyte's parser of what a terminal is sent; a sequence that pyte cannot take is dropped, as a terminal does."""
+
+    def _send_to_parser(self, data: str) -> bool | None:
+        try:
+            return super()._send_to_parser(data)
+        except Exception:  # its methods take the arguments that they expect, and no others; the parser starts anew
+            return self._taking_plain_text
+
+
 class _Screen(pyte.Screen):
-    """pyte's screen, with the alternate screen that full-screen programs switch to and, at their end, back from."""
+    """pyte's screen, with the alternate screen that full-screen programs switch to and, at their end, back from.
+
+    Only the text counts, not its colours. What costs time for each of a few bytes is bounded.
+    """
 
     _main: tuple[Any, Any] | None = None
+    _moved = 0
+
+    def rows(self) -> list[str]:
+        """Returns the text of each row; the second cell of a wide character is empty."""
+        lines = (self.buffer[y] for y in range(self.lines))
+        return ["".join(line[x].data for x in range(self.columns)).rstrip() for line in lines]
 
     def set_mode(self, *modes: int, **kwargs: Any) -> None:
-        super().set_mode(*modes, **kwargs)
+        self._move(self.lines)
+        super().set_mode(*self._of_text(modes), **kwargs)
         if kwargs.get("private") and self._main is None and any(mode in _ALTERNATE_SCREENS for mode in modes):
-            self._main = copy.deepcopy(self.buffer), copy.copy(self.cursor)
-            self.erase_in_display(2)
+            self._main = self.buffer, copy.copy(self.cursor)
+            self.buffer = copy.copy(self.buffer)
+            self.buffer.clear()
 
     def reset_mode(self, *modes: int, **kwargs: Any) -> None:
-        super().reset_mode(*modes, **kwargs)
+        super().reset_mode(*self._of_text(modes), **kwargs)
         if kwargs.get("private") and self._main is not None and any(mode in _ALTERNATE_SCREENS for mode in modes):
             self.buffer, self.cursor = self._main
             self._main = None
             self.dirty.update(range(self.lines))
+
+    def draw(self, data: str) -> None:
+        if not data.isascii():
+            data = self._without_heaps(data)
+        super().draw(data)
+
+    def erase_in_display(self, how: int = 0, *args: Any, **kwargs: Any) -> None:
+        self._move(self.lines)
+        if how in (2, 3):
+            self.buffer.clear()
+        else:
+            super().erase_in_display(how)
+
+    def alignment_display(self) -> None:
+        """A picture for whoever adjusts a tube."""
+
+    def index(self) -> None:
+        self._move(self.lines)
+        super().index()
+
+    def reverse_index(self) -> None:
+        self._move(self.lines)
+        super().reverse_index()
+
+    def insert_lines(self, count: int | None = None) -> None:
+        self._move(self.lines)
+        super().insert_lines(count)
+
+    def delete_lines(self, count: int | None = None) -> None:
+        self._move(self.lines)
+        super().delete_lines(count)
+
+    def insert_characters(self, count: int | None = None) -> None:
+        self._move(self.columns)
+        super().insert_characters(count)
+
+    def delete_characters(self, count: int | None = None) -> None:
+        self._move(self.columns)
+        super().delete_characters(count)
+
+    @staticmethod
+    def _of_text(modes: tuple[int, ...]) -> list[int]:
+        return [mode for mode in modes if mode != _REVERSE_VIDEO]
+
+    def _move(self, cells: int) -> None:
+        self._moved += cells
+        if self._moved > _MOVES:
+            raise _TooMuch
+
+    def _without_heaps(self, data: str) -> str:
+        """Returns text without those combining characters that a cell has no room for."""
+        kept = []
+        heap = len(self.buffer[self.cursor.y][self.cursor.x - 1].data) - 1 if self.cursor.x else _COMBINING
+        for char in data:
+            heap = heap + 1 if unicodedata.combining(char) else 0
+            if heap <= _COMBINING:
+                kept.append(char)
+        return "".join(kept)

@@ -15,6 +15,8 @@ from tvsnap.environments.screen import KEYS_HELP, encode_keys, render
 
 DEFAULT_WAIT = 1.0
 CUT = "\n[... output cut here ...]\n"
+LOST = "[the shell ended, and its variables and working directory with it; a fresh one takes its place]\n"
+"""The last line of the output of a call of `bash` that ended the shell, or that found it ended."""
 
 _TEXT = {"type": "string"}
 _BASH = Tool(
@@ -68,7 +70,7 @@ _SCREEN = Tool(
 )
 
 # What can change an output. Processor time is not among them: it changes how long a call takes.
-_BEHAVIOUR = ("memory", "processes", "output")
+_BEHAVIOUR = ("memory", "processes", "output", "disk")
 
 
 class TerminalEnvironment:
@@ -76,7 +78,7 @@ class TerminalEnvironment:
 
     name = "terminal"
     serves = False
-    version = "1"
+    version = "2"
     tools: ClassVar[Mapping[str, Tool]] = {
         tool.name: tool for tool in (_BASH, _EXEC, _READ_FILE, _WRITE_FILE, _KEYS, _SCREEN)
     }
@@ -184,8 +186,11 @@ def _file_action(tool: str, path: str, action: Callable[[], ToolResult]) -> Tool
 
 def _result(outcome: Outcome) -> ToolResult:
     """Returns what the caller sees of an outcome."""
+    output = clean(outcome.output, truncated=outcome.truncated)
+    if outcome.shell_lost:
+        output += ("" if not output or output.endswith("\n") else "\n") + LOST
     return ToolResult(
-        clean(outcome.output, truncated=outcome.truncated),
+        output,
         outcome.exit_code,
         outcome.duration,
         timed_out=outcome.timed_out,

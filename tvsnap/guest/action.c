@@ -70,6 +70,7 @@ void finish_action(void) {
         if (action.kind == RUN) guest.out_shared = true;
         else leave_to_drain(action.output);
     }
+    keep_listening(); /* before the client may look at what the command left */
     if (action.kind == RUN) {
         action.shell_lost |= guest.loss_untold;
         guest.loss_untold = false;

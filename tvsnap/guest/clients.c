@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -25,14 +26,49 @@ enum { REST_US = 100000 }; /* between two looks at a standard input that is at i
 /* Where clients connect. */
 static struct sockaddr_un control = {.sun_family = AF_UNIX, .sun_path = CONTROL_PATH};
 
-void listen_here(void) {
-    mkdir("/run", 0755);
-    mkdir(HOME_DIR, 0755);
-    unlink(CONTROL_PATH);
-    guest.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (guest.listener < 0 || bind(guest.listener, (struct sockaddr *)&control, sizeof control) ||
-        chmod(CONTROL_PATH, 0600) || listen(guest.listener, 16))
-        die(CONTROL_PATH);
+static ino_t control_inode; /* of the socket there that is ours */
+
+/* Makes our directory, whatever commands have put in its place. */
+void make_home(void) {
+    static const char *const parts[] = {"/run", HOME_DIR};
+    for (int i = 0; i < 2; i++) {
+        struct stat st;
+        if (stat(parts[i], &st) == 0 && S_ISDIR(st.st_mode)) continue;
+        unlink(parts[i]);
+        mkdir(parts[i], 0755);
+    }
+}
+
+/* Makes room for a file of ours; a directory is moved aside, as it may be anything's. */
+bool clear_path(const char *path) {
+    char aside[] = HOME_DIR "/aside-XXXXXX";
+    if (unlink(path) == 0 || errno == ENOENT) return true;
+    return errno == EISDIR && mkdtemp(aside) && rename(path, aside) == 0;
+}
+
+/* Listens at CONTROL_PATH, instead of where we did; false, with errno, if that cannot be. */
+bool listen_here(void) {
+    struct stat st;
+    make_home();
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return false;
+    if (!clear_path(CONTROL_PATH) || bind(fd, (struct sockaddr *)&control, sizeof control) ||
+        chmod(CONTROL_PATH, 0600) || listen(fd, 16) || lstat(CONTROL_PATH, &st)) {
+        close(fd);
+        return false;
+    }
+    if (guest.listener >= 0) close(guest.listener);
+    guest.listener = fd;
+    control_inode = st.st_ino;
+    return true;
+}
+
+/* Sees to it that clients find us: commands may have removed the socket, or put another in its place. */
+void keep_listening(void) {
+    struct stat st;
+    if (lstat(CONTROL_PATH, &st) == 0 && st.st_ino == control_inode && S_ISSOCK(st.st_mode)) return;
+    while (accept_client()) continue; /* those that found us before */
+    listen_here();
 }
 
 /* Makes descriptors 0 and 1 a client, before any other. */
@@ -42,15 +78,20 @@ void serve_stdio(void) {
     for (int fd = 0; fd < 3; fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-void accept_client(void) {
+/* False if nobody waits to be. */
+bool accept_client(void) {
     int fd = accept4(guest.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
+    if (fd < 0) return false;
+    /* It found us by this file, which in a fork is another than it was. Where the disk is full, no new one can be made. */
+    struct stat st;
+    if (lstat(CONTROL_PATH, &st) == 0) control_inode = st.st_ino;
     for (int i = 0; i < MAX_CLIENTS; i++)
         if (guest.clients[i].input < 0) {
             guest.clients[i].input = guest.clients[i].output = fd;
-            return;
+            return true;
         }
     close(fd);
+    return true;
 }
 
 /* Ends a connection; of the one that lasts, only what it has not taken goes. */

@@ -21,6 +21,7 @@
 #define CONTROL_PATH HOME_DIR "/control" /* the socket that clients connect to */
 #define OUTPUT_PATH HOME_DIR "/out"      /* the FIFO that the shell opens for a command's output */
 #define RC_PATH HOME_DIR "/rc"           /* the shell's startup file */
+#define INIT_PATH HOME_DIR "/init"       /* this program */
 
 enum { MAX_CLIENTS = 8, MAX_DRAINS = 64, TYPING_LIMIT = 65536 };
 
@@ -97,6 +98,7 @@ struct guest {
     char **environment;
     uint64_t fresh_inner; /* inner_state() before anything ran */
     bool bare; /* shells read no startup file of the user's: one is to be made like another, see put_terminal_back */
+    struct buffer rc; /* the shell's startup file: commands may have removed or changed it */
 
     /* the shell, and our ends of what joins us to it */
     pid_t shell;        /* 0: it ended, and another is started at */
@@ -108,7 +110,9 @@ struct guest {
     int report;        /* what it says of itself */
     int command;       /* a memory file: the command's text */
     unsigned sequence; /* of the command that it was given last: its reports name it */
-    bool loss_untold;    /* we ended it between two calls: the next one is told that its state is lost */
+    bool loss_untold;    /* it ended between two calls: the next one is told that its state is lost */
+    bool proven;         /* a shell was ready once: the image has one */
+    bool unready;        /* the last one ended before it was */
     struct buffer incoming; /* the report that is arriving */
     struct buffer dump;     /* the shell's state after its last call, */
     bool dump_ready;        /* unless it has done something since */
@@ -151,11 +155,13 @@ struct action {
     bool reported;       /* RUN: the shell has said that it is done with it */
     bool shell_lost;     /* RUN: the shell ended, and its state with it */
     int64_t quiet_until; /* KEYS: over when the terminal has been silent until then */
+    uint64_t shown;      /* KEYS: bytes that the terminal had been sent before the shell was handed to it */
 
     int64_t half;        /* when to look whether all of it sleeps, */
     bool sampled;        /* which has been done */
     uint64_t sample;     /* and found this */
     bool blocked;        /* it slept from then to its timeout: it waits for something that does not come */
+    int64_t sampled_at;  /* when it was looked at for that; late where we ourselves got no processor */
     bool timed_out;
     int64_t interrupted; /* timed out: when it was first sent SIGINT */
     int64_t settled;     /* RUN, timed out: when the shell has taken its last SIGINT */
@@ -187,9 +193,12 @@ uint64_t sleeping_time(void);
 
 /* shell.c */
 
-void make_output_fifo(void);
+void read_rc(void);
+bool make_output_fifo(void);
 bool start_shell(void);
+void want_shell(void);
 void restart_shell(void);
+void await_dying_shell(void);
 void feed_command(void);
 void to_prompt(void);
 void read_report(void);
@@ -215,9 +224,12 @@ void feed_input(void);
 
 /* clients.c */
 
-void listen_here(void);
+void make_home(void);
+bool clear_path(const char *path);
+bool listen_here(void);
+void keep_listening(void);
 void serve_stdio(void);
-void accept_client(void);
+bool accept_client(void);
 void drop_client(int i);
 bool anyone_attached(void);
 int64_t rest_ends(void);
@@ -236,6 +248,7 @@ int64_t number_of(struct field f, int64_t most);
 
 /* confine.c */
 
+void protect_proc(void);
 void drop_capabilities(void);
 void filter_system_calls(void);
 

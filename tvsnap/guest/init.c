@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 enum {
+    PROMPT_MS = 100, /* within which a shell shows its prompt, if it has one */
     INTERRUPT_GRACE_MS = 150, /* between a timeout's first SIGINT and SIGKILL for what the action started */
     FIRST_SHELL = 16, /* the shell's process id; runtimes use up to ten */
     SHELL_GRACE_MS = 1500,    /* and SIGKILL for the shell, whose state is lost then */
@@ -47,6 +48,7 @@ static void reap(void) {
         else if (action.kind == EXEC && pid == action.child) {
             action.exit_code = action.timed_out ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
             drain_output();
+            await_dying_shell();
             finish_action();
         }
     }
@@ -58,8 +60,9 @@ static void check_time(void) {
     int64_t now = now_us();
     if (action.kind == NOTHING) return;
     if (action.kind == KEYS) {
-        if (action.pending.length && guest.mode == SHELL_PROMPT && now > action.started + 3000) {
-            /* the prompt, if there is to be one, is out or about to be: readline takes early keys as well */
+        bool prompted = guest.terminal_count != action.shown || now > action.started + PROMPT_MS * 1000;
+        if (action.pending.length && guest.mode == SHELL_PROMPT && prompted && now > action.started + 3000) {
+            /* the prompt, if there is to be one, is out: readline takes earlier keys as well, but they would show twice */
             struct buffer keys = action.pending;
             action.pending = (struct buffer){0};
             type_keys(keys.data, keys.length);
@@ -73,10 +76,14 @@ static void check_time(void) {
     if (!action.sampled && now >= action.half) {
         action.sampled = true;
         action.sample = sleeping_time();
+        action.sampled_at = now;
     }
     if (now < action.deadline) return;
     if (!action.timed_out) {
-        action.blocked = action.sample && sleeping_time() == action.sample;
+        /* On a starved machine the command may not have begun, or may just have been looked at for the first time. */
+        bool begun = action.kind != RUN || action.fed;
+        bool slept_long = now - action.sampled_at >= (action.deadline - action.half) / 2;
+        action.blocked = begun && slept_long && action.sample && sleeping_time() == action.sample;
         action.timed_out = true;
         action.interrupted = now;
         if (action.kind == RUN) { /* first as Ctrl-C would, so that the shell abandons the whole command */
@@ -119,7 +126,9 @@ static int next_wakeup_ms(void) {
     return wait < 3600000 ? (int)wait : 3600000; /* more would not fit */
 }
 
-static void on_child(int signal) { (void)signal; } /* its arrival ends ppoll, that is all */
+static volatile sig_atomic_t woken; /* by a child's end, or by whoever does not find our socket outside */
+
+static void on_child(int signal) { woken = signal; }
 
 /* Takes a variable out of the environment, without a trace: neither the shell's nor ours as /proc shows it has it. */
 static bool take_variable(const char *name, char *value, size_t room) {
@@ -167,6 +176,7 @@ static void prepare(char **argv) {
     snprintf(guest.cwd, sizeof guest.cwd, "%s", argv[3]);
     umask(022);
     skip_process_ids();
+    protect_proc();
     filter_system_calls();
     drop_capabilities();
     struct rlimit no_core = {0, 0};
@@ -176,7 +186,8 @@ static void prepare(char **argv) {
     signal(SIGPIPE, SIG_IGN);
     guest.command = memfd_create("command", MFD_CLOEXEC);
     if (guest.command < 0) die("memfd");
-    listen_here();
+    if (!listen_here()) die(CONTROL_PATH);
+    read_rc();
     make_output_fifo();
 }
 
@@ -240,6 +251,10 @@ _Noreturn static void serve(char **argv) {
     guest.fresh_inner = inner_state();
     for (;;) {
         turn(&open_mask);
+        if (woken) {
+            woken = 0;
+            keep_listening();
+        }
         reap(); /* always: a signal does not interrupt a ppoll that finds something ready */
         check_time();
     }

@@ -14,6 +14,9 @@ A frame is a 32-bit little-endian length and that many bytes. A request is an op
     a columns rows                               attach                A, then raw bytes both ways | E
     q                                            close                 end of file
 
+Commands may have root's rights inside, and so PID 1 may come to be theirs: nothing is kept of an answer beyond what was
+asked for, none is waited for beyond its time, and one that makes no sense ends the sandbox.
+
 Times are in microseconds. X carries exit status (-1 for none), duration, bytes of output, and the flags timed out,
 blocked and shell lost. On PID 1's standard input and output where those are pipes, `a` is refused and `q` does nothing.
 """
@@ -23,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import socket
 import struct
 import time
@@ -30,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tvsnap.backends.base import Outcome
+from tvsnap.backends.base import MIB, Outcome
 from tvsnap.errors import InfrastructureError, SandboxDied
 
 CONTROL = "run/tvsnap/control"
@@ -39,6 +43,14 @@ BARE = {"TVSNAP_BARE": "1"}
 """In PID 1's environment, the last of it: the shell reads no startup file, since it is to be made like another."""
 _GRACE = 20.0
 """Seconds beyond a call's timeout after which PID 1 is taken for dead; it ends a call within 2 s of its timeout."""
+_LARGEST_ANSWER = 16 * MIB
+"""Bytes of any answer but a call's output. The shell's state is the largest: PID 1 takes half of this."""
+_LONGEST_MESSAGE = 500
+_LONGEST_DURATION = 10 * 366 * 86400 * 10**6
+
+
+_NUMBER = re.compile(rb"-?[0-9]{1,20}")
+_INNER = re.compile(rb"[0-9]{1,20}-[0-9a-f]{1,16}")
 
 
 class TerminalBusy(Exception):
@@ -58,7 +70,8 @@ class GuestInfo:
         idle: it waits for a command.
         inner: changes with what is seen from inside only: bytes sent to the terminal, its modes, System V objects.
         commands: how many the shell was given.
-        plain: the terminal's modes are as at the start, and there are no System V objects.
+        plain: the terminal's modes are as at the start, there are no System V objects, and no call is yet to be told
+            that the shell ended.
     """
 
     shell: int
@@ -90,6 +103,7 @@ class Guest:
         self._socket = connection
         self._buffer = b""
         self._ahead = 65536  # bytes to ask for beyond those that are needed
+        self._deadline = 0.0  # for the answer awaited
         self._given_away = False
 
     def __del__(self) -> None:
@@ -104,7 +118,8 @@ class Guest:
         try:
             self._socket.settimeout(2.0)
             self._send("q")
-            while self._socket.recv(4096):
+            deadline = time.monotonic() + 2.0
+            while self._socket.recv(4096) and time.monotonic() < deadline:
                 pass
         except (OSError, SandboxDied):
             pass
@@ -149,7 +164,7 @@ class Guest:
             TerminalBusy: a program that was started by keys holds the terminal.
         """
         self._send("r", int(timeout * 1e6), limit, command)
-        return self._outcome(timeout)
+        return self._outcome(timeout, limit)
 
     def execute(
         self,
@@ -178,25 +193,25 @@ class Guest:
         """
         pairs = [text for pair in env for text in pair]
         self._send("e", int(timeout * 1e6), limit, user, cwd, stdin, len(argv), *argv, *pairs)
-        return self._outcome(timeout)
+        return self._outcome(timeout, limit)
 
     def keys(self, data: bytes, wait: float) -> None:
         """Types `data` and waits until the terminal has been quiet for 0.1 s, at most `wait` seconds."""
         self._send("k", int(wait * 1e6), int(wait * 1e6), data)
-        self._outcome(wait)
+        self._outcome(wait, 0)
 
     def terminal(self) -> tuple[bytes, int, int]:
         """Returns what the terminal was sent (the last part of it), its columns and its rows."""
         self._send("t")
-        columns, rows = self._expect("W").split()
-        return self._expect("T"), int(columns), int(rows)
+        columns, rows = _numbers(self._expect("W"), 2, 0xFFFF)
+        return self._expect("T"), columns, rows
 
     def shell_state(self, wait: float = 5.0) -> bytes | None:
         """Returns what the idle shell said of its state, or None if it is not idle (a prompt is open)."""
         deadline = time.monotonic() + wait
         while True:
             self._send("s")
-            kind, payload = self._receive()
+            kind, payload = self._receive(_LARGEST_ANSWER)
             if kind == "D":
                 return payload
             if kind != "L" or time.monotonic() > deadline:
@@ -206,8 +221,11 @@ class Guest:
     def info(self) -> GuestInfo:
         """Returns what goes on inside."""
         self._send("i")
-        shell, mode, _, inner, commands, plain = self._expect("I").split()
-        return GuestInfo(int(shell), mode == b"1", inner.decode(), int(commands), plain == b"1")
+        words = self._expect("I").split()
+        if len(words) != 6 or not _INNER.fullmatch(words[3]):
+            raise _nonsense(b" ".join(words))
+        shell, mode, commands, plain = _numbers(b" ".join((*words[:2], *words[4:])), 4, 0xFFFFFFFF)
+        return GuestInfo(shell, mode == 1, words[3].decode(), commands, plain == 1)
 
     def put_terminal_back(self, shown: bytes, count: int, commands: int) -> None:
         """Lets the terminal show what another sandbox's did, whose shell this one's has been made like.
@@ -220,28 +238,29 @@ class Guest:
         self._send("p", shown, count, commands)
         self._expect("P")
 
-    def _outcome(self, timeout: float) -> Outcome:
-        self._socket.settimeout(timeout + _GRACE)
-        try:
-            parts = []
-            while True:
-                kind, payload = self._receive()
-                if kind == "O":
-                    parts.append(payload)
-                elif kind == "X":
-                    break
-                elif kind == "B":
-                    raise TerminalBusy(payload.decode(errors="replace"))
-                elif kind == "U":
-                    raise NoSuchUser
-                else:
-                    raise InfrastructureError(f"the sandbox refused a request: {payload.decode(errors='replace')}")
-        finally:
-            self._socket.settimeout(_GRACE)
-        code, duration, total, timed_out, blocked, lost = (int(word) for word in payload.split())
-        output = b"".join(parts)
+    def _outcome(self, timeout: float, limit: int) -> Outcome:
+        """Returns what an action came to that may take `timeout` seconds and print `limit` bytes."""
+        self._deadline = time.monotonic() + timeout + _GRACE
+        output = bytearray()
+        while True:
+            kind, payload = self._receive(max(limit, _LARGEST_ANSWER))
+            if kind == "O":
+                output += payload
+                if len(output) > limit:
+                    raise SandboxDied(f"the sandbox sent more output than the {limit} bytes that were asked for")
+            elif kind == "X":
+                break
+            elif kind == "B":
+                raise TerminalBusy(_message(payload))
+            elif kind == "U":
+                raise NoSuchUser
+            else:
+                raise InfrastructureError(f"the sandbox refused a request: {_message(payload)}")
+        code, duration, total, timed_out, blocked, lost = _numbers(payload, 6, 2**64)
+        if code > 0xFF or duration > _LONGEST_DURATION:
+            raise _nonsense(payload)
         return Outcome(
-            output=output,
+            output=bytes(output),
             exit_code=None if code < 0 else code,
             duration=duration / 1e6,
             timed_out=bool(timed_out),
@@ -255,27 +274,36 @@ class Guest:
         for field in fields:
             data = field if isinstance(field, bytes) else str(field).encode("utf-8", "surrogateescape")
             body += struct.pack("<I", len(data)) + data
+        self._deadline = time.monotonic() + _GRACE
         try:
+            self._socket.settimeout(_GRACE)
             self._socket.sendall(struct.pack("<I", len(body)) + body)
         except OSError as error:
             raise SandboxDied(f"the sandbox is gone ({error.strerror})") from None
 
-    def _receive(self) -> tuple[str, bytes]:
+    def _receive(self, most: int) -> tuple[str, bytes]:
+        """Returns the next answer, of `most` bytes at most."""
         (length,) = struct.unpack("<I", self._take(4))
+        if not 0 < length <= most + 1:
+            raise SandboxDied(f"the sandbox announced an answer of {length} bytes, where {most} are the most")
         body = self._take(length)
         return chr(body[0]), body[1:]
 
     def _expect(self, kind: str) -> bytes:
-        got, payload = self._receive()
+        got, payload = self._receive(_LARGEST_ANSWER)
         if got == "E":
-            raise InfrastructureError(f"the sandbox refused a request: {payload.decode(errors='replace')}")
+            raise InfrastructureError(f"the sandbox refused a request: {_message(payload)}")
         if got != kind:
             raise InfrastructureError(f"the sandbox answered {got!r} where {kind!r} belongs")
         return payload
 
     def _take(self, length: int) -> bytes:
         while len(self._buffer) < length:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                raise SandboxDied("the sandbox does not answer")
             try:
+                self._socket.settimeout(left)
                 chunk = self._socket.recv(max(self._ahead, length - len(self._buffer)))
             except TimeoutError:
                 raise SandboxDied("the sandbox does not answer") from None
@@ -286,6 +314,25 @@ class Guest:
             self._buffer += chunk
         taken, self._buffer = self._buffer[:length], self._buffer[length:]
         return taken
+
+
+def _numbers(payload: bytes, count: int, most: int) -> list[int]:
+    """Returns the numbers that an answer consists of, each from -1 to `most`."""
+    words = payload.split()
+    if len(words) != count or not all(_NUMBER.fullmatch(word) for word in words):
+        raise _nonsense(payload)
+    numbers = [int(word) for word in words]
+    if not all(-1 <= number <= most for number in numbers):
+        raise _nonsense(payload)
+    return numbers
+
+
+def _message(payload: bytes) -> str:
+    return payload[:_LONGEST_MESSAGE].decode(errors="replace")
+
+
+def _nonsense(payload: bytes) -> SandboxDied:
+    return SandboxDied(f"the sandbox answers nonsense: {payload[:40]!r}")
 
 
 def file_error(outcome: Outcome, path: str) -> OSError | None:

@@ -42,6 +42,7 @@ static void start_run(int client, struct field *f) {
     begin_action(RUN, client, number_of(f[0], MAX_TIME_US), (size_t)number_of(f[1], MAX_OUTPUT));
     append(&action.pending, f[2].data, f[2].length);
     remember_processes();
+    want_shell();
     if (guest.mode == SHELL_IDLE) feed_command();
 }
 
@@ -67,10 +68,11 @@ static uint64_t mix(uint64_t hash, const void *data, size_t length) {
     return hash;
 }
 
-/* A hash of state that only we can see: the terminal's modes and size, and System V objects, which belong to no process. */
+/* A hash of state that only we can see: the terminal's modes and size, System V objects, which belong to no process, and
+ * whether the next call is to be told of a loss. */
 uint64_t inner_state(void) {
     static const char *const objects[] = {"/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm"};
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = mix(14695981039346656037u, &guest.loss_untold, sizeof guest.loss_untold);
     struct termios modes;
     if (tcgetattr(guest.master, &modes) == 0) {
         hash = mix(hash, &modes.c_iflag, sizeof modes.c_iflag);
@@ -110,7 +112,9 @@ void handle_request(int i, const char *body, size_t length) {
     } else if (op == 'k' && count == 3) {
         begin_action(KEYS, i, number_of(f[0], MAX_TIME_US), 0);
         action.quiet_until = action.started + number_of(f[1], MAX_TIME_US);
+        want_shell();
         append(&action.pending, f[2].data, f[2].length);
+        action.shown = guest.mode == SHELL_PROMPT ? UINT64_MAX : guest.terminal_count;
         to_prompt();
     } else if (op == 't') {
         char head[32];
@@ -120,8 +124,9 @@ void handle_request(int i, const char *body, size_t length) {
         answer(i, 'W', head, (size_t)n);
         answer(i, 'T', guest.terminal.data, guest.terminal.length);
     } else if (op == 's') {
+        bool later = guest.mode == SHELL_RUNNING || (guest.mode == SHELL_STARTING && !guest.unready);
         if (guest.dump_ready) answer(i, 'D', guest.dump.data, guest.dump.length);
-        else answer(i, guest.mode == SHELL_RUNNING || guest.mode == SHELL_STARTING ? 'L' : 'N', "", 0);
+        else answer(i, later ? 'L' : 'N', "", 0);
     } else if (op == 'i') {
         uint64_t inner = inner_state();
         answer_text(i, 'I', "%d %d %d %llu-%llx %u %d", guest.shell, guest.mode, action.kind,
@@ -142,10 +147,12 @@ void handle_request(int i, const char *body, size_t length) {
         answer(i, 'A', "", 0);
         if (guest.clients[i].input >= 0) {
             guest.clients[i].attached = true;
+            want_shell();
             if (guest.mode == SHELL_PROMPT) type_keys("\f", 1); /* redraw */
             to_prompt();
         }
     } else if (op == 'q') {
+        keep_listening();
         if (!guest.clients[i].lasting) drop_client(i);
     } else {
         answer_text(i, 'E', "unknown request");

@@ -26,16 +26,43 @@ enum {
 /* How long a terminal is silent that is taken to have answered its keys. */
 enum { QUIET_US = 100000 };
 
+enum { NOT_EXECUTED = 125, NO_SHELL = 127 }; /* exit statuses: of die, and of what could not be run */
+
 /* A SIGINT that is on its way when the shell reports must find it still ours. */
 enum { SETTLE_US = 3000 };
 
+/* Remembers the startup file. */
+void read_rc(void) {
+    int fd = open(RC_PATH, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || !read_all(fd, &guest.rc)) die(RC_PATH);
+    close(fd);
+}
+
+/* Makes the startup file what it was. */
+static void keep_rc(void) {
+    struct buffer now = {0};
+    int fd = open(RC_PATH, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    bool same = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size == guest.rc.length &&
+                read_all(fd, &now) && now.length == guest.rc.length &&
+                memcmp(now.data, guest.rc.data, now.length) == 0;
+    if (fd >= 0) close(fd);
+    release(&now);
+    if (same) return;
+    make_home();
+    clear_path(RC_PATH);
+    fd = open(RC_PATH, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
+    if (fd < 0) return;
+    write_all(fd, guest.rc.data, guest.rc.length);
+    close(fd);
+}
+
 /* A new FIFO at the place of the old one, which whoever has it open keeps. */
-void make_output_fifo(void) {
-    mkdir("/run", 0755);
-    mkdir(HOME_DIR, 0755);
-    unlink(OUTPUT_PATH);
-    if (mkfifo(OUTPUT_PATH, 0622) == 0 && chmod(OUTPUT_PATH, 0622) == 0)
-        if (chown(OUTPUT_PATH, guest.user.uid, guest.user.gid)) return;
+bool make_output_fifo(void) {
+    make_home();
+    clear_path(OUTPUT_PATH);
+    return mkfifo(OUTPUT_PATH, 0622) == 0 && chmod(OUTPUT_PATH, 0622) == 0 &&
+           chown(OUTPUT_PATH, guest.user.uid, guest.user.gid) == 0;
 }
 
 static void close_shell_ends(void) {
@@ -56,6 +83,7 @@ bool start_shell(void) {
     char name[64];
     int number = 0, unlock = 0;
     close_shell_ends();
+    keep_rc();
     guest.mode = SHELL_STARTING;
     guest.shell_started = now_us();
     guest.master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -146,7 +174,12 @@ void feed_command(void) {
         guest.out_shared = false;
     }
     struct stat st;
-    if (lstat(OUTPUT_PATH, &st) || !S_ISFIFO(st.st_mode)) make_output_fifo();
+    if ((lstat(OUTPUT_PATH, &st) || !S_ISFIFO(st.st_mode)) && !make_output_fifo() &&
+        (errno == ENOSPC || errno == EDQUOT)) {
+        answer_text(action.client, 'E', "nothing could take the command's output: %s", strerror(errno));
+        forget_action();
+        return;
+    }
     if (guest.out_reader >= 0) close(guest.out_reader);
     guest.out_reader = open(OUTPUT_PATH, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (guest.out_reader >= 0 && (fstat(guest.out_reader, &st) || !S_ISFIFO(st.st_mode))) {
@@ -199,15 +232,18 @@ static void take_header(const char *text, size_t length) {
 static void take_state(const char *text, size_t length) {
     release(&guest.dump);
     append(&guest.dump, text, length);
-    guest.dump_ready = true;
+    guest.dump_ready = guest.proven = true;
+    guest.unready = false;
     guest.mode = SHELL_IDLE;
     if (action.kind == RUN && action.timed_out) {
         action.settled = now_us() + SETTLE_US;
     } else if (action.kind == RUN && action.attempts < 3) { /* also when it was interrupted before it began */
         feed_command();
-    } else if (action.kind == RUN) {
-        answer_text(action.client, 'E', "the shell could not open its output");
-        forget_action();
+    } else if (action.kind == RUN && !guest.loss_untold) { /* as with too few file descriptors left to it: another can */
+        static const char why[] = "the shell could not open its output, and was ended\n";
+        capture_add(&action.capture, why, sizeof why - 1);
+        guest.mode = SHELL_RUNNING;
+        give_shell_up();
     }
     if (action.kind == KEYS || anyone_attached()) to_prompt();
 }
@@ -307,29 +343,79 @@ void put_terminal_back(const void *shown, size_t length, uint64_t count, unsigne
     guest.bare = false;
 }
 
+/* The command was not run, for there is no shell that could have. */
+static void tell_no_shell(int status) {
+    char text[128];
+    const char *how = WIFSIGNALED(status) ? "signal" : "exit status";
+    int n, number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+    if (access("/bin/bash", X_OK)) n = snprintf(text, sizeof text, "no shell: /bin/bash: %s\n", strerror(errno));
+    else if (WIFEXITED(status) && number == NOT_EXECUTED)
+        n = snprintf(text, sizeof text, "no shell: /bin/bash cannot be executed\n");
+    else n = snprintf(text, sizeof text, "no shell: /bin/bash ended before it was ready, %s %d (~/.bashrc?)\n", how, number);
+    capture_add(&action.capture, text, (size_t)n);
+    action.exit_code = NO_SHELL;
+}
+
 /* The shell is gone, with its state: whoever waits for it learns so. Another one is started once every process that
  * ended with it is reaped: until then they count against the sandbox's limit. */
 void shell_ended(int status) {
-    bool was_running = guest.mode == SHELL_RUNNING || guest.mode == SHELL_STARTING || action.timed_out;
     read_report();
     guest.shell = 0;
-    if (action.kind == RUN && was_running) {
+    guest.unready = guest.mode == SHELL_STARTING;
+    bool at_fault = guest.unready && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* else another killed it */
+    if (action.kind == RUN && (action.fed || at_fault || action.timed_out)) {
         action.exit_code = action.timed_out ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         action.shell_lost = true;
         if (action.timed_out) kill_new();
-        if (guest.mode == SHELL_STARTING && now_us() - guest.shell_started < 1000000 && action.exit_code >= 125) {
+        else if (!action.fed) tell_no_shell(status); /* the next would end alike */
+        if (!action.fed && !guest.proven && !action.timed_out) {
             answer_text(action.client, 'E', "the image has no usable /bin/bash");
             forget_action();
         } else {
             finish_action();
         }
+    } else {
+        guest.loss_untold = true;
     }
     for (int i = 0; i < MAX_CLIENTS; i++)
         if (guest.clients[i].attached) drop_client(i);
-    bool hasty = guest.mode == SHELL_STARTING && now_us() - guest.shell_started < 1000000;
-    guest.restart_at = now_us() + (hasty ? RESTART_US : 0); /* an image whose bash cannot start must not make us spin */
+    if (!guest.unready) guest.restart_at = now_us();
+    else if (WIFSIGNALED(status)) guest.restart_at = now_us() + RESTART_US;
+    else guest.restart_at = INT64_MAX; /* the next would end like this one, unless something is done about it: want_shell */
     close_shell_ends();
     guest.mode = SHELL_STARTING;
+}
+
+/* Somebody is about to use the shell. */
+void want_shell(void) {
+    if (!guest.shell && guest.restart_at == INT64_MAX) guest.restart_at = now_us();
+}
+
+/* Whether the shell was killed: it may not have come to notice. */
+static bool shell_is_dying(void) {
+    enum { EXITING = 4 }; /* PF_EXITING of the kernel */
+    static const char *const kinds[] = {"\nSigPnd:", "\nShdPnd:"};
+    char text[4096], state;
+    unsigned flags;
+    unsigned long long pending;
+    char *end = read_proc(guest.shell, "stat", text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    if (!end || sscanf(end + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2) return false;
+    if (state == 'Z' || state == 'X' || flags & EXITING) return true;
+    if (read_proc(guest.shell, "status", text, sizeof text) <= 0) return false;
+    for (int i = 0; i < 2; i++) {
+        const char *line = strstr(text, kinds[i]);
+        if (line && sscanf(line + 8, "%llx", &pending) == 1 && pending >> (SIGKILL - 1) & 1) return true;
+    }
+    return false;
+}
+
+/* A program may have killed the shell (`kill -9 -1`): once it has ended, the next call is not to find that shell. */
+void await_dying_shell(void) {
+    int status;
+    for (int i = 0; i < 1000 && guest.shell && shell_is_dying(); i++) {
+        if (waitpid(guest.shell, &status, WNOHANG) == guest.shell) shell_ended(status);
+        else usleep(100);
+    }
 }
 
 /* Starts the shell that is due; later, if it cannot be started now. */

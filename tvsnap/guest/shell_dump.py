@@ -20,8 +20,8 @@ DYNAMIC = frozenset({
 })  # fmt: skip
 """Variables that bash (or `rc`) sets: their values are no state, or are told elsewhere in the dump."""
 
-_PLAIN = r'"(?:[^"\\$`]|\\.)*"'
-_ANSI = r"\$'(?:[^'\\]|\\.)*'"
+_PLAIN = r'"[^"\\$`]*(?:\\.[^"\\$`]*)*"'
+_ANSI = r"\$'[^'\\]*(?:\\.[^'\\]*)*'"
 _STRING = rf"(?:{_PLAIN}|{_ANSI})"
 _KEY = rf"(?:[A-Za-z0-9_./:@%+,=-]+|{_STRING})"
 _ELEMENT = rf"\[{_KEY}\]={_STRING}"
@@ -35,6 +35,10 @@ _UNSET_TRAP = re.compile(r"^trap -- - \w+\n", re.MULTILINE)
 """In POSIX mode bash lists signals that have no trap, too."""
 _LIMIT = re.compile(r"^[^\n]*?-(?P<flag>\w)\) (?P<value>\w+)$", re.MULTILINE)
 _COMPLETION = re.compile(r"complete (?:\\.|[^\n'\\]|'[^'\n]*')*")
+
+
+_MOST = 1 << 20
+"""Bytes of a dump: commands decide what it holds, and taking it apart takes some hundred times as much memory."""
 
 
 class NotUnderstood(Exception):
@@ -107,6 +111,8 @@ def parse_dump(dump: bytes) -> ShellDump:
     Raises:
         NotUnderstood: there is something in it that this does not know.
     """
+    if len(dump) > _MOST:
+        raise NotUnderstood(f"variables and functions of {len(dump)} bytes")
     variables, *parts = dump.decode("latin-1").split("\1")
     pairs = [part.split("\n", 1) for part in parts]
     if tuple(pair[0] for pair in pairs) != _SECTIONS or any(len(pair) < 2 for pair in pairs):
@@ -147,9 +153,7 @@ def parse_dump(dump: bytes) -> ShellDump:
 def _variables(text: str) -> dict[str, Variable]:
     found: dict[str, Variable] = {}
     end = 0
-    for match in _DECLARATION.finditer(text):
-        if match.start() != end:
-            break
+    while match := _DECLARATION.match(text, end):
         end = match.end()
         if match["name"].startswith("__tvsnap_"):
             continue

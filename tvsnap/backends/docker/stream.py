@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import select
 import socket
 import struct
 import threading
+import time
 from typing import Any
 
 _HEADER = struct.Struct(">BxxxL")
@@ -40,7 +42,8 @@ class AttachedStream:
         self._socket.sendall(data)
 
     def recv(self, size: int) -> bytes:
-        """As `socket.recv`, of standard output only; waits as long as `settimeout` says."""
+        """As `socket.recv`, of standard output only; waits as long as `settimeout` says, whatever else comes."""
+        deadline = math.inf if (timeout := self._socket.gettimeout()) is None else time.monotonic() + timeout
         while True:
             if not self._left and not self._next_frame():
                 return b""
@@ -49,6 +52,8 @@ class AttachedStream:
             if self._kind != _STDERR or not chunk:
                 return chunk
             self.complaints = (self.complaints + chunk)[-_COMPLAINTS:]
+            if time.monotonic() > deadline:
+                raise TimeoutError
 
     def settimeout(self, seconds: float | None) -> None:
         """As `socket.settimeout`."""

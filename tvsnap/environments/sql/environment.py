@@ -69,7 +69,7 @@ _SCHEMA = Tool(
 class SqlEnvironment(TerminalEnvironment):
     """Fulfils `tvsnap.environments.base.Environment` for one engine."""
 
-    version = "1"
+    version = "2"
     serves = True
     tools = {**{tool.name: tool for tool in (_SQL, _SCHEMA)}, **TerminalEnvironment.tools}  # noqa: RUF012
 

@@ -1,0 +1,138 @@
+"""Rollouts of hostile calls, through the whole stack: each gets a clear result, and nobody else is harmed."""
+
+from __future__ import annotations
+
+import re
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.hostile_cases import HOSTILE, ON_DOCKER, Step
+from tvsnap import Cache
+from tvsnap.backends.base import MIB, Limits
+from tvsnap.calls import ToolResult
+from tvsnap.errors import MachineLacks
+from tvsnap.images import Image
+from tvsnap.pool import ParkLimits
+from tvsnap.rollout import Rollout
+
+LIMITS = Limits(memory=256 * MIB, processes=64)
+TIMEOUT = 60.0
+PROMPT = 15.0
+"""Seconds in which a sandbox answers that has nothing to do, on a machine where others are hostile."""
+GROWTH = 96 * MIB
+"""Bytes of memory that this process may need beyond what it had before the first hostile call."""
+LISTING = (
+    "ls -laR --time-style=full-iso /root /app /usr/bin | cksum; ls -laR --time-style=+ /etc /tmp /run | cksum; "
+    "ulimit -a | cksum; id; pwd; ls / | wc -l; ps -e | wc -l"
+)
+BRANCH = "echo branch; pwd"
+"""What nobody called before where the hostile calls led."""
+
+
+class Lair:
+    """A cache in which hostile rollouts are made, beside one that minds its own business.
+
+    No sandbox is parked: whoever comes to a state later gets a fork of it, or a replay.
+    """
+
+    def __init__(self, home: Path, image: Image, backend: str) -> None:
+        self.image = image
+        self.cached = Cache(home, backend=backend, policy="eager", limits=LIMITS, park=ParkLimits(count=0), prefork=0)
+        self.fresh = Cache(home, backend=backend, use_cache=False, limits=LIMITS)
+        self._salt = f"hostile-{time.time_ns()}"
+        self._bystander = self.cached.rollout(image, salt=f"{self._salt} bystander")
+        assert self._bash(self._bystander, "x=kept; sleep 1000 & echo began").output == "began\n"
+        self.root = self.look_at_root("reference")
+        self._memory = peak()
+
+    def roll(self, cache: Cache, name: str, steps: tuple[Step, ...], *more: str) -> list[ToolResult]:
+        """Makes a rollout of the steps and of more commands; returns what it saw."""
+        with cache.rollout(self.image, task="hostile", salt=f"{self._salt} {name}") as rollout:
+            seen = [rollout.call(step.tool, step.arguments, step.timeout) for step in steps]
+            return [*seen, *(self._bash(rollout, command) for command in more)]
+
+    def look_at_root(self, name: str) -> ToolResult:
+        """Returns what the first call of a new rollout of the same image sees."""
+        with self.cached.rollout(self.image, salt=f"{self._salt} after {name}") as rollout:
+            return self._bash(rollout, LISTING)
+
+    def ask_bystander(self, name: str) -> tuple[str, float]:
+        """Returns what the bystander sees of its own sandbox, and how many seconds it had to wait."""
+        began = time.monotonic()
+        result = self._bash(self._bystander, f": {name}; echo $x; jobs | wc -l")
+        return result.output, time.monotonic() - began
+
+    def growth(self) -> int:
+        """Returns by how many bytes this process has grown."""
+        return peak() - self._memory
+
+    def close(self) -> None:
+        self.cached.close()
+        self.fresh.close()
+
+    @staticmethod
+    def _bash(rollout: Rollout, command: str) -> ToolResult:
+        return rollout.call("bash", {"command": command}, TIMEOUT)
+
+
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@pytest.fixture(scope="module")
+def local(tvsnap_home: Path, terminal_image: Image) -> Iterator[Lair]:
+    yield from dug(tvsnap_home, terminal_image, "local")
+
+
+@pytest.fixture(scope="module")
+def docker(docker_engine: str, tvsnap_home: Path, terminal_image: Image) -> Iterator[Lair]:
+    yield from dug(tvsnap_home, terminal_image, "docker")
+
+
+def dug(home: Path, image: Image, backend: str) -> Iterator[Lair]:
+    try:
+        lair = Lair(home, image, backend)
+    except MachineLacks as lack:
+        pytest.skip(str(lack))
+    yield lair
+    lair.close()
+
+
+@pytest.mark.parametrize(
+    ("backend", "name"), [*(("local", name) for name in HOSTILE), *(("docker", name) for name in ON_DOCKER)]
+)
+def test_hostile_rollout(request: pytest.FixtureRequest, backend: str, name: str) -> None:
+    lair: Lair = request.getfixturevalue(backend)
+    steps = HOSTILE[name]
+    began = time.monotonic()
+    first = lair.roll(lair.cached, name, steps)
+    assert time.monotonic() - began < sum(step.timeout for step in steps) + TIMEOUT
+    for step, result in zip(steps, first, strict=False):
+        check(step, result)
+    assert lair.look_at_root(name).same_value(lair.root)
+    seen, waited = lair.ask_bystander(name)
+    assert seen == "kept\n1\n"
+    assert waited < PROMPT
+    assert lair.growth() < GROWTH, f"{lair.growth() >> 20} MiB"
+    if any(step.busy or step.varies for step in steps):
+        return
+    again = lair.roll(lair.cached, name, steps, BRANCH)
+    for index, (one, other) in enumerate(zip(again, first, strict=False)):
+        assert one.same_value(other), (index, one, other)
+    if any(step.timed_out for step in steps):
+        return  # its time is spent
+    fresh = lair.roll(lair.fresh, name, steps, BRANCH)
+    for index, (one, other) in enumerate(zip(again, fresh, strict=True)):
+        assert one.same_value(other), (index, one, other)
+
+
+def check(step: Step, result: ToolResult) -> None:
+    """Asserts that a call returned what it should."""
+    assert (result.exit_code, result.timed_out) == (step.exit_code, step.timed_out), (step, result)
+    assert step.truncated in (None, result.truncated), (step, result.output[:200])
+    assert re.fullmatch(step.output, result.output, re.DOTALL), (step, result.output[-2000:])
+    assert len(result.output) <= LIMITS.output + 1024
