@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -17,8 +16,10 @@ from pathlib import Path
 from typing import Literal
 
 from tvsnap import guest
+from tvsnap.backends import paths
 from tvsnap.backends.base import NO_SERVICE, FileChange, Process, Service
 from tvsnap.errors import InfrastructureError
+from tvsnap.guest.declarations import declarations
 
 _INIT = Path(guest.__file__).with_name("tvsnap-init")
 _SHELL_OWN_FILES = frozenset({0, 1, 2, 27, 28, 29, 255})
@@ -41,10 +42,6 @@ _VOLATILE = {
     "COMP_WORDBREAKS", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "RANDOM",
     "SECONDS", "SRANDOM",
 }  # fmt: skip
-_QUOTED = rb"""\"(?:[^\"\\]|\\.)*\"|\$'(?:[^'\\]|\\.)*'"""
-_DECLARATION = re.compile(
-    rb"declare -\S+ (\w+)(?:=(?:" + _QUOTED + rb"|\((?:[^()\"']|" + _QUOTED + rb")*\)|[^\n]*))?\n", re.DOTALL
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +129,16 @@ class ImageTree:
     def below(self, path: str) -> Iterator[str]:
         """Yields all paths below a directory of the image."""
         for layer in self._layers:
-            for parent, folders, files in os.walk(f"{layer}{path}"):
-                for name in (*folders, *files):
-                    yield f"{parent[len(str(layer)) :]}/{name}"
+            with paths.directory(layer) as root:
+                for found, _ in paths.scan(root, path):
+                    yield found
 
     def _find(self, path: str) -> tuple[int, int, int, int] | None:
-        for layer in self._layers:
-            with contextlib.suppress(OSError):
-                found = os.lstat(f"{layer}{path}")
-                if not stat.S_ISDIR(found.st_mode):
-                    return None
-                return (found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns)
-        return None
+        found = paths.topmost(self._layers, path)
+        if found is None or not stat.S_ISDIR(found[1].st_mode):
+            return None
+        about = found[1]
+        return about.st_mode, about.st_uid, about.st_gid, about.st_mtime_ns
 
 
 def differs(entry: Entry, image: ImageTree) -> bool:
@@ -226,12 +221,14 @@ class Activity:
         start: clock ticks after boot; with its id it names the process for good.
         state: as in ps.
         ran: nanoseconds of processor time that its tasks used.
+        attributes: what others can change of it while it sleeps, where that can be told.
     """
 
     pid: int
     start: int
     state: str
     ran: int
+    attributes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,10 +268,14 @@ class ShellHold:
     files: tuple[OpenFile, ...]
 
     @property
+    def further_files(self) -> list[OpenFile]:
+        """All but those by which PID 1 talks to the shell."""
+        return [file for file in self.files if file.number not in _SHELL_OWN_FILES]
+
+    @property
     def fingerprint(self) -> str:
-        """Changes with any of it, but for the files by which PID 1 talks to the shell."""
-        files = [file for file in self.files if file.number not in _SHELL_OWN_FILES]
-        return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {files}"
+        """Changes with any of it."""
+        return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {self.further_files}"
 
 
 def settled(look: Callable[[], tuple[OpenFile, ...]]) -> tuple[OpenFile, ...]:
@@ -317,7 +318,8 @@ def processes_fingerprint(others: Iterable[Activity], shell: ShellHold | None, s
     for one in sorted(serving, key=lambda one: one.pid):
         hasher.update(f"\nserving {one.pid} {one.start} {one.state in 'Tt'} {one.state == 'Z'}".encode())
     for one in sorted(others, key=lambda one: one.pid):
-        hasher.update(f"\n{one.pid} {one.start} {one.state in 'Tt'} {one.state == 'Z'} {one.ran}".encode())
+        stands = f"{one.state in 'Tt'} {one.state == 'Z'}"
+        hasher.update(f"\n{one.pid} {one.start} {stands} {one.ran} {one.attributes}".encode())
     return hasher.hexdigest()
 
 
@@ -385,13 +387,12 @@ def shell_fingerprint(dump: bytes) -> str:
     variables, _, rest = dump.partition(b"\1")
     hasher = hashlib.sha256(rest)
     end = 0
-    for match in _DECLARATION.finditer(variables):
-        name = match[1].decode()
-        if match.start() != end:
-            hasher.update(variables[end : match.start()])  # not understood: all of it counts
-        if name not in _VOLATILE and not name.startswith("__tvsnap_"):
-            hasher.update(match[0])
-        end = match.end()
+    for each in declarations(variables):
+        if each.start != end:
+            hasher.update(variables[end : each.start])  # not understood: all of it counts
+        if each.name not in _VOLATILE and not each.name.startswith("__tvsnap_"):
+            hasher.update(variables[each.start : each.end])
+        end = each.end
     hasher.update(variables[end:])
     return hasher.hexdigest()
 
@@ -400,16 +401,18 @@ def shell_items(dump: bytes) -> dict[str, str]:
     """Returns the shell's state by name, for people: `var X`, `function f`, `alias`, `option`, `cwd`, ..."""
     sections = dump.decode("utf-8", "replace").split("\1")
     items: dict[str, str] = {}
-    for match in _DECLARATION.finditer(sections[0].encode()):
-        name = match[1].decode()
-        if name not in _VOLATILE and not name.startswith("__tvsnap_") and name != "PROMPT_COMMAND":
-            items[f"var {name}"] = match[0].decode("utf-8", "replace").rstrip("\n").removeprefix("declare ")
+    variables = sections[0].encode()
+    for each in declarations(variables):
+        if each.name not in _VOLATILE and not each.name.startswith("__tvsnap_") and each.name != "PROMPT_COMMAND":
+            declared = variables[each.start : each.end].decode("utf-8", "replace")
+            items[f"var {each.name}"] = declared.rstrip("\n").removeprefix("declare ")
     for section in sections[1:]:
         title, _, text = section.partition("\n")
         if title == "functions":
-            for function in re.finditer(r"^(\S+) \(\) *\n\{.*?^\}", text, re.DOTALL | re.MULTILINE):
-                if not function[1].startswith("__tvsnap_"):
-                    items[f"function {function[1]}"] = function[0]
+            for function in text.split("\n}\n")[:-1]:
+                name, begins, _ = function.partition(" () ")
+                if begins and not name.startswith("__tvsnap_"):
+                    items[f"function {name}"] = f"{function}\n}}"
         elif title == "aliases":
             for line in text.splitlines():
                 name, _, value = line.removeprefix("alias ").partition("=")

@@ -31,7 +31,7 @@
 static enum { LIST, DIGEST, TIMES } task;
 static int64_t since = INT64_MIN;
 static dev_t device;     /* of the file system that is walked */
-static char path[65536]; /* of the present entry */
+static char path[PATH_MAX]; /* of the present entry; what is deeper can be used by no path, but would fill our memory */
 static bool incomplete;
 static uint64_t sum[2]; /* DIGEST */
 
@@ -41,7 +41,7 @@ static struct {
 } known; /* what --times names: an open hash table */
 
 static void not_seen(const char *why) {
-    if (!incomplete) dprintf(2, "%s: %s\n", path, why);
+    if (!incomplete) dprintf(2, "%.200s: %s\n", path, why);
     incomplete = true;
 }
 

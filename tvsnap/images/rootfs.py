@@ -132,7 +132,7 @@ def remove_entry(path: Path) -> None:
             remove_tree(path)
         else:
             path.unlink()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
 
 

@@ -19,7 +19,7 @@ from docker.types import LogConfig
 
 from tvsnap.backends.base import Limits
 from tvsnap.backends.docker.stream import AttachedStream
-from tvsnap.backends.local.criu import reasons
+from tvsnap.backends.local import refusals
 from tvsnap.backends.local.observe import LAUNCH
 from tvsnap.engine import LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, LABEL_PURPOSE, Engine, EngineTimeout
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied
@@ -85,7 +85,8 @@ class Containers:
         self._whose = whose
         self._root = Path(str(about.get("DockerRootDir", "")))
         self._layered = about.get("Driver") == "overlay2"
-        self._filters = any("seccomp" in each for each in about.get("SecurityOptions") or [])
+        options = [each for each in about.get("SecurityOptions") or [] if "name=seccomp" in each]
+        self._filters = bool(options) and "profile=unconfined" not in options[0]
         self._experimental = bool(about.get("ExperimentalBuild"))
 
     @property
@@ -194,6 +195,13 @@ class Containers:
     def root(self, container: str) -> Path:
         """Returns what a running container sees, by way of its PID 1: the engine may mount it where only it can see."""
         return Path(f"/proc/{self._look(container)['State']['Pid']}/root")
+
+    def processes(self, container: str) -> tuple[int, list[int]]:
+        """Returns the PID 1 of a running container, and all its processes, as the engine's machine sees them."""
+        init = int(self._look(container)["State"]["Pid"])
+        with _alive(container):
+            listed = self._engine.do("listing processes", self._api.top, container, ps_args="-eo pid")
+        return init, [int(row[0]) for row in listed["Processes"]]
 
     def created(self, container: str) -> int:
         """Returns when a container was made, in nanoseconds since the epoch by the engine's clock.
@@ -329,7 +337,7 @@ def _checkpoint_reason(complaint: str) -> str:
     named = re.search(r"(?:path=|log file:) *(\S+?criu-dump\.log)", complaint)
     if named:
         with contextlib.suppress(OSError):
-            told = reasons(Path(named[1]).read_text(errors="replace"))
+            told = refusals.reason(Path(named[1]).read_text(errors="replace"))
             if told:
                 return told
     return complaint

@@ -15,14 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from tvsnap.backends import observing
+from tvsnap.backends import observing, paths
 from tvsnap.backends.base import MIB, Service
 from tvsnap.backends.docker.containers import Layers
 from tvsnap.backends.docker.inside import TIMEOUT, list_inside, run_tool
 from tvsnap.backends.docker.layers import relink, repair, unmask
 from tvsnap.backends.docker.notes import amend, note_links, read_links, restore_lent, script_inside
 from tvsnap.backends.docker.snapshots import TIMES, Unfinished
-from tvsnap.backends.local import syscalls
+from tvsnap.backends.local.observe import files_fingerprints
 from tvsnap.engine import Engine
 from tvsnap.errors import NotCheckpointable, SandboxDied
 from tvsnap.guest.protocol import INIT, Guest
@@ -129,18 +129,12 @@ class OuterFiles:
         return states
 
     def fingerprints(self, service: Service) -> tuple[str, str]:
-        others, data = observing.apart(observing.walk(self._layers.upper), service.directories)
-        files = observing.files_fingerprint(others, self._tree) + str(self.lent_states())
-        return files, observing.files_fingerprint(data, self._tree) if data else ""
+        files, data = files_fingerprints(self._layers.upper, self._tree, service)
+        return files + str(self.lent_states()), data
 
     def identity(self, entry: observing.Entry) -> str:
-        with contextlib.suppress(OSError), _opened(self._root(), os.path.dirname(entry.path)) as directory:
-            here = f"/proc/self/fd/{directory}/{os.path.basename(entry.path)}"
-            if stat.S_ISLNK(entry.mode):
-                return os.readlink(here)
-            if stat.S_ISREG(entry.mode) and entry.size <= _DIGESTED:
-                with open(os.open(here, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-                    return hashlib.sha256(file.read(_DIGESTED + 1)).hexdigest()
+        with contextlib.suppress(OSError), paths.directory(self._root()) as root:
+            return paths.contents(root, entry.path, _DIGESTED) or _stamp(entry)
         return _stamp(entry)
 
     def all(self) -> Iterable[observing.Entry]:
@@ -220,14 +214,12 @@ class InnerFiles:
 @contextlib.contextmanager
 def _opened(root: Path, path: str) -> Iterator[int]:
     """A block with a directory of a container opened: whatever its links say, none leads out of it."""
-    try:
-        top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise SandboxDied(f"the sandbox is gone: its root cannot be opened ({error.strerror})") from None
-    try:
-        directory = syscalls.open_in_root(top, path)
-    finally:
-        os.close(top)
+    with contextlib.ExitStack() as stack:
+        try:
+            top = stack.enter_context(paths.directory(root))
+        except OSError as error:
+            raise SandboxDied(f"the sandbox is gone: its root cannot be opened ({error.strerror})") from None
+        directory = paths.open_in_root(top, path)
     try:
         yield directory
     finally:

@@ -19,8 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
-from tvsnap.backends import observing
-from tvsnap.backends.local import syscalls
+from tvsnap.backends import observing, paths
 from tvsnap.backends.observing import Entry
 from tvsnap.errors import InfrastructureError
 
@@ -51,7 +50,7 @@ def repair(entries: Iterable[Entry], upper: Path, layer: Path) -> None:
 
 def _repair_one(entry: Entry, upper: Path, root: int) -> None:
     parent, name = os.path.split(entry.path)
-    directory = syscalls.open_in_root(root, parent)
+    directory = paths.open_in_root(root, parent)
     try:
         here = f"/proc/self/fd/{directory}/{name}"
         if stat.S_ISSOCK(entry.mode):
@@ -133,12 +132,8 @@ def relink(groups: Iterable[Sequence[str]], upper: Path, lower: Sequence[Path]) 
 
 
 def _topmost(path: str, layers: Sequence[Path]) -> Path | None:
-    """Returns what a path is in the topmost layer that tells; None if it is nothing."""
-    for layer in layers:
-        with contextlib.suppress(OSError):
-            found = os.lstat(f"{layer}{path}")
-            return None if stat.S_ISCHR(found.st_mode) and found.st_rdev == 0 else Path(f"{layer}{path}")
-    return None
+    found = paths.topmost(layers, path)
+    return found[0] if found else None
 
 
 def _look_like(there: Path, here: Path) -> None:

@@ -5,7 +5,7 @@
  *
  *   tvsnap-launch start   OPTIONS... -- INIT ARG...   a new sandbox: prints its PID 1's process id, and ends
  *   tvsnap-launch restore OPTIONS... -- CRIU ARG...   becomes CRIU, in a fresh network namespace, the root mounted
- *   tvsnap-launch dump PID           -- CRIU ARG...   becomes CRIU, in that sandbox's network namespace
+ *   tvsnap-launch dump PID OPTIONS... -- CRIU ARG...  becomes CRIU, in that sandbox's network namespace
  *                                                     (standard input is its RPC socket, and becomes descriptor 3)
  *   tvsnap-launch network PID                         makes that sandbox's network namespace as start makes its own
  *
@@ -19,6 +19,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
@@ -88,6 +89,9 @@ static void set_network_up(void) {
     close(s);
     write_file("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
     write_file("/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
+    /* Servers that would rather speak Multipath TCP, which CRIU refuses (those in Go do), then speak TCP. */
+    const char *mptcp = "/proc/sys/net/mptcp/enabled";
+    if (access(mptcp, W_OK) == 0) write_file(mptcp, "0");
 }
 
 static void fresh_network(void) {
@@ -136,6 +140,7 @@ static void enter_sandbox(int go) {
     char byte;
     check(read(go, &byte, 1) == 1, "start signal");
     close(go);
+    check(setgroups(0, NULL) == 0, "the caller's groups");
     check(setresgid(0, 0, 0) == 0 && setresuid(0, 0, 0) == 0, "root of the user namespace");
     /* A mount made outside this user namespace is locked; a bind of it is not, and can become the root. */
     check(mount(ROOT, ROOT, NULL, MS_BIND, NULL) == 0 && chdir(ROOT) == 0, ROOT);
@@ -182,8 +187,10 @@ static int start(void) {
     return 0;
 }
 
-/* A low descriptor for CRIU's socket: those of the layers are fixed, and the caller may have any number of its own. */
+/* A low descriptor for CRIU's socket: those of the layers are fixed, and the caller may have any number of its own.
+ * It ends with the thread that waits for it: what a killed tvsnap leaves must not be written to any longer. */
 _Noreturn static void become_criu(void) {
+    check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "death signal");
     check(dup2(0, RPC_FD) >= 0, "RPC socket");
     int null = open("/dev/null", O_RDONLY);
     check(null >= 0 && dup2(null, 0) == 0, "/dev/null");
@@ -203,6 +210,7 @@ _Noreturn static void restore(void) {
 
 _Noreturn static void dump(const char *pid) {
     char path[64];
+    join_cgroups();
     snprintf(path, sizeof path, "/proc/%s/ns/net", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     check(fd >= 0 && setns(fd, CLONE_NEWNET) == 0, "the sandbox's network namespace");
@@ -219,8 +227,8 @@ static int network(const char *pid) {
     return 0;
 }
 
-static void parse(int argc, char **argv) {
-    for (int i = 2; i < argc; i++) {
+static void parse(int argc, char **argv, int first) {
+    for (int i = first; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(name, "--") == 0) {
             O.command = argv + i + 1;
@@ -247,12 +255,12 @@ static void parse(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     if (argc > 4 && strcmp(argv[1], "dump") == 0) {
-        O.command = argv + 4;
+        parse(argc, argv, 3);
         dump(argv[2]);
     }
     if (argc == 3 && strcmp(argv[1], "network") == 0) return network(argv[2]);
     if (argc < 3) return 2;
-    parse(argc, argv);
+    parse(argc, argv, 2);
     if (strcmp(argv[1], "start") == 0) return start();
     if (strcmp(argv[1], "restore") == 0) restore();
     return 2;

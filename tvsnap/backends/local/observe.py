@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import secrets
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from tvsnap.backends import observing
+from tvsnap.backends import observing, paths
 from tvsnap.backends.base import FileChange, Process, Service
-from tvsnap.backends.observing import Activity, Entry, OpenFile, ShellHold
+from tvsnap.backends.local import unseen
+from tvsnap.backends.observing import Activity, OpenFile, ShellHold
 from tvsnap.errors import InfrastructureError
 from tvsnap.images.rootfs import UID_BASE
 
@@ -36,38 +35,26 @@ def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileCh
     found: dict[str, FileChange] = {}
     hidden: list[str] = []
     present: set[str] = set()
-    for entry in observing.walk(upper):
-        present.add(entry.path)
-        if not observing.differs(entry, image):
-            continue
-        if entry.deleted:
-            found[entry.path] = FileChange("deleted")
-        if entry.deleted or entry.opaque:
-            hidden.append(entry.path)
-        if entry.deleted:
-            continue
-        change = observing.change_of(entry, _identity(upper, entry), id_base=UID_BASE)
-        if change is not None:
-            found[entry.path] = change
+    with paths.directory(upper) as root:
+        for entry in observing.walk(upper):
+            present.add(entry.path)
+            if not observing.differs(entry, image):
+                continue
+            if entry.deleted:
+                found[entry.path] = FileChange("deleted")
+            if entry.deleted or entry.opaque:
+                hidden.append(entry.path)
+            if entry.deleted:
+                continue
+            identity = paths.contents(root, entry.path, observing.SMALL_FILE) or entry.stamp
+            change = observing.change_of(entry, identity, id_base=UID_BASE)
+            if change is not None:
+                found[entry.path] = change
     for directory in hidden:
         for path in image.below(directory):
             if path not in present:
                 found[path] = FileChange("deleted")
     return found
-
-
-def _identity(upper: Path, entry: Entry) -> str:
-    """Names a file's contents: a digest where that is cheap, else what changes with them."""
-    path = f"{upper}{entry.path}"
-    with contextlib.suppress(OSError):
-        if stat.S_ISLNK(entry.mode):
-            return os.readlink(path)
-        if stat.S_ISREG(entry.mode) and entry.size <= observing.SMALL_FILE:
-            # The last component is not followed; those before it are directories of the upper layer, seen by the walk.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with open(descriptor, "rb") as file:
-                return hashlib.sha256(file.read(observing.SMALL_FILE + 1)).hexdigest()
-    return entry.stamp
 
 
 def _stat_fields(pid: int) -> list[str]:
@@ -98,6 +85,8 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
         serving = observing.descendants({pid: int(_stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
         others = [_activity(pid) for pid in pids if pid not in (init, shell) and pid not in serving]
         hold = shell_hold(shell) if shell in pids else None
+        if hold is not None and _in_doubt(hold, others):
+            hold = None
         return observing.processes_fingerprint(others, hold, [_activity(pid) for pid in roots]), len(serving)
     except OSError:
         return secrets.token_hex(), 0  # it ended under our eyes
@@ -106,7 +95,14 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
 def _activity(pid: int) -> Activity:
     fields = _stat_fields(pid)
     ran = sum(int(Path(task.path, "schedstat").read_text().split()[0]) for task in os.scandir(f"/proc/{pid}/task"))
-    return Activity(pid, int(fields[19]), fields[0], ran)
+    return Activity(pid, int(fields[19]), fields[0], ran, unseen.attributes(pid, fields))
+
+
+def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
+    """Whether calls could change something that does not show: what waits for someone to come and take it."""
+    if unseen.data_waits(shell.pid, [file.number for file in shell.further_files]):
+        return True
+    return any(unseen.data_waits(one.pid, map(int, os.listdir(f"/proc/{one.pid}/fd"))) for one in others)
 
 
 def shell_hold(pid: int) -> ShellHold:

@@ -1,4 +1,4 @@
-"""The few system calls that Python does not offer: detached mounts, `openat2`, and btrfs subvolumes.
+"""The few system calls that Python does not offer: detached mounts and btrfs subvolumes.
 
 All go through ctypes, which lets other threads run meanwhile.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_OPENAT2, _FSOPEN, _FSCONFIG, _FSMOUNT = 437, 430, 431, 432
-_RESOLVE_NO_MAGICLINKS, _RESOLVE_IN_ROOT = 0x02, 0x10
+_FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CREATE = 0, 1, 6
 _MOUNT_ATTR_NOATIME = 0x10
 _SUBVOL_CREATE, _SNAP_CREATE_V2, _SNAP_DESTROY = 0x5000940E, 0x50009417, 0x5000940F
+_SUBVOL_RDONLY, _SUBVOL_QGROUP_INHERIT, _SET_LIMITS, _MAX_REFERENCED = 2, 4, 1, 1
 _AT_FDCWD = -100
 
 
@@ -26,29 +27,13 @@ def _check(result: int, what: str) -> int:
     return result
 
 
-def open_in_root(root: int, path: str) -> int:
-    """Opens `path` (O_PATH) as a process would whose root directory is `root`: no link leads out of it.
-
-    Args:
-        root: descriptor of a directory.
-        path: a path below it.
-
-    Returns:
-        A descriptor, close-on-exec.
-
-    Raises:
-        OSError: as open does.
-    """
-    how = struct.pack("QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
-    return _check(_libc.syscall(_OPENAT2, root, path.encode(), how, len(how)), path)
-
-
-def mount_detached(device: str, kind: str) -> int:
+def mount_detached(device: str, kind: str, options: Mapping[str, str] = {}) -> int:
     """Mounts a block device without attaching it anywhere: it shows in no mount table and ends with its descriptor.
 
     Args:
         device: path of the block device.
         kind: the file system's type.
+        options: of the file system, with their values.
 
     Returns:
         A descriptor of the root directory, close-on-exec.
@@ -58,6 +43,7 @@ def mount_detached(device: str, kind: str) -> int:
         for command, key, value in (
             (_FSCONFIG_SET_STRING, b"source", device.encode()),
             (_FSCONFIG_SET_FLAG, b"user_subvol_rm_allowed", None),
+            *((_FSCONFIG_SET_STRING, name.encode(), value.encode()) for name, value in options.items()),
             (_FSCONFIG_CREATE, None, None),
         ):
             _check(_libc.syscall(_FSCONFIG, context, command, key, value, 0), f"mount {device}")
@@ -80,11 +66,26 @@ def create_subvolume(path: Path) -> None:
     _ioctl(path.parent, _SUBVOL_CREATE, struct.pack("q", 0) + os.fsencode(path.name))
 
 
-def snapshot_subvolume(source: Path, target: Path) -> None:
-    """Makes `target` a writable snapshot of the subvolume `source`; what was written to it before is in it."""
+def snapshot_subvolume(source: Path, target: Path, *, read_only: bool = False, limit: int | None = None) -> None:
+    """Makes `target` a snapshot of the subvolume `source`; what was written to it before is in it.
+
+    Args:
+        source, target: paths on one btrfs.
+        read_only: nobody can change it.
+        limit: bytes that its quota allows it to write; by default there is no limit.
+    """
+    flags = _SUBVOL_RDONLY if read_only else 0
+    # struct btrfs_qgroup_inherit
+    inherit = struct.pack("9Q", _SET_LIMITS, 0, 0, 0, _MAX_REFERENCED, limit or 0, 0, 0, 0)
+    buffer = ctypes.create_string_buffer(inherit, len(inherit))
+    quota = (0, 0)
+    if limit is not None:
+        flags |= _SUBVOL_QGROUP_INHERIT
+        quota = (len(inherit), ctypes.addressof(buffer))
     descriptor = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _ioctl(target.parent, _SNAP_CREATE_V2, struct.pack("qQQQQQQ", descriptor, *[0] * 6) + os.fsencode(target.name))
+        arguments = struct.pack("qQQQQ2Q", descriptor, 0, flags, *quota, 0, 0)
+        _ioctl(target.parent, _SNAP_CREATE_V2, arguments + os.fsencode(target.name))
     finally:
         os.close(descriptor)
 

@@ -1,0 +1,77 @@
+"""Archives put together at random from hostile parts: whatever they say, nothing outside their tree is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+import tarfile
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.extract import extract_tar
+
+NAMES = ["a", "b", "a/b", "a/b/c", "./a", "/a", "/", ".", "a//b/", "a/./c", "../a", "a/../../a", "..", "a/..", ".wh.a",
+         "a/.wh.b", ".wh..wh..opq", "a/.wh..wh..opq", ".wh...", "a/.wh."]  # fmt: skip
+TARGETS = ["a", "b", "a/b", ".", "..", "../outside", "../../outside/kept", "{outside}", "{outside}/kept", "/", "/a",
+           "/proc/self/root", "/proc/self/cwd", "a/../../outside"]  # fmt: skip
+TYPES = [
+    tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE,
+    tarfile.BLKTYPE, tarfile.CONTTYPE,
+]  # fmt: skip
+
+Member = tuple[bytes, str, str, int]
+members = st.tuples(st.sampled_from(TYPES), st.sampled_from(NAMES), st.sampled_from(TARGETS), st.integers(0, 0o7777))
+
+
+def packed(parts: list[Member], outside: Path) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for kind, name, target, mode in parts:
+            member = tarfile.TarInfo(name)
+            member.type, member.mode, member.uid, member.mtime = kind, mode, 7, 1
+            member.linkname = target.format(outside=outside)
+            member.devmajor, member.devminor = 1, 5
+            content = b"new" if member.isreg() else b""
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def everything(directory: Path) -> list[tuple[object, ...]]:
+    """Returns all that can be told of a tree, its own directory and links' numbers included."""
+    found: list[tuple[object, ...]] = []
+    for path in (directory, *sorted(directory.rglob("*"))):
+        about = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(about.st_mode) else b""
+        found.append((str(path), about.st_mode, about.st_uid, about.st_gid, about.st_mtime_ns, about.st_nlink, content))
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="images are built by root, whose rights an escape would have")
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(layers=st.lists(st.lists(members, min_size=1, max_size=8), min_size=1, max_size=3), layer=st.booleans())
+def test_nothing_outside_is_touched(layers: list[list[Member]], layer: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        outside, root, archive = Path(name, "outside"), Path(name, "tree"), Path(name, "archive")
+        (outside / "kept").mkdir(parents=True)
+        (outside / "kept/a").write_text("old")
+        (outside / "b").write_text("old")
+        root.mkdir()
+        before = everything(outside)
+        for parts in layers:
+            archive.write_bytes(packed(parts, outside))
+            with contextlib.suppress(BuildStepFailed):
+                extract_tar(archive, root, lambda done: None, layer=layer)
+            assert everything(outside) == before
+            assert sorted(os.listdir(name)) == ["archive", "outside", "tree"]
+        for path in root.rglob("*"):
+            mode = path.lstat().st_mode
+            assert not stat.S_ISCHR(mode)
+            assert not stat.S_ISBLK(mode)
