@@ -43,7 +43,7 @@ An image.yaml, of whose keys only the first is a must:
   env: {LANG: C.UTF-8}
   workdir: /app
   user: root
-  limits: {memory: 4G, cpus: 2, processes: 1024}      of its sandboxes, where the caller gives none
+  limits: {memory: 4G, cpus: 2, processes: 99, disk: 20G}  of its sandboxes, where the caller gives none
   timeouts: {agent: 900, verifier: 300}               seconds; for who runs the task
   environment: mariadb                                or sqlite, postgres: what `databases` go with; else terminal
   databases:                                          loaded when all else is done; a list where names do not matter

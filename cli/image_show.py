@@ -55,9 +55,8 @@ def show(name: shown.ImageName, as_json: options.AsJson = False, home: shown.Hom
     if as_json:
         typer.echo(json.dumps({**shown.as_json(image), **more, "log": str(log)}, indent=2))
         return
-    limits = {**image.limits.said()}
-    if "memory" in limits:
-        limits["memory"] = shown.size_text(limits["memory"])
+    said = image.limits.said()
+    limits = {name: shown.size_text(value) if name in ("memory", "disk") else value for name, value in said.items()}
     rows = {
         "name": image.name or "(superseded)",
         "digest": image.digest,

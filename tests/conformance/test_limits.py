@@ -71,6 +71,48 @@ def test_processor_time(lab: Lab, cpus: float) -> None:
     assert float(sh(sandbox, "python3 burn.py")) < 0.6
 
 
+MEMORY_FILLERS = {
+    "a file in memory": b"""
+import os
+file = os.memfd_create("filler")
+for _ in range(512): os.write(file, bytes(1 << 20))
+""",
+    "shared memory, which stays when its makers end": b"""
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+for _ in range(64):
+    at = libc.shmat(libc.shmget(0, 16 << 20, 0o1600), None, 0)
+    if at == 2**64 - 1: raise MemoryError
+    ctypes.memset(at, 1, 16 << 20)
+""",
+    "what sockets hold": b"""
+import socket
+pairs = []
+while True:
+    pairs.append(socket.socketpair())
+    pairs[-1][0].setblocking(False)
+    try:
+        while True: pairs[-1][0].send(bytes(60_000))
+    except BlockingIOError: pass
+""",
+}
+
+
+def test_places_in_memory(lab: Lab) -> None:
+    """All that is kept in memory counts, and no file system in memory can be mounted."""
+    sandbox = lab.start(Limits(memory=128 * MIB))
+    assert run(sandbox, "mount -t tmpfs none /mnt").exit_code != 0
+    for name, program in MEMORY_FILLERS.items():
+        sandbox.write_file("/tmp/fill.py", program)
+        outcome = run(sandbox, "python3 /tmp/fill.py 2>/dev/null")
+        assert outcome.exit_code not in (0, None), name
+        assert not outcome.timed_out, name
+        usable(sandbox)
+        sh(sandbox, "ipcrm --all")
+    assert sh(sandbox, "python3 -c 'print(len(bytearray(64 << 20)))'") == f"{64 << 20}\n"
+
+
 def test_marker_is_seen_on_the_host(lab: Lab) -> None:
     """Guards the tests below: a sandbox's processes can be seen from here at all."""
     sandbox = lab.start()

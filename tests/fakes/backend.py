@@ -118,6 +118,7 @@ class FakeBackend:
         counts: how often each operation was called.
         commands: the commands that were run, in order.
         live: the sandboxes that are not closed, by id.
+        trouble: what all sandboxes say of the machine.
     """
 
     name = "fake"
@@ -143,6 +144,7 @@ class FakeBackend:
         self.checkpoint_duration = checkpoint_duration
         self.command_duration = command_duration
         self.chance = random.Random(seed)
+        self.trouble = ""
         self.counts: Counter[str] = Counter()
         self.commands: list[str] = []
         self.live: dict[str, FakeSandbox] = {}
@@ -264,6 +266,10 @@ class FakeSandbox:
         if self._id not in self.backend.live:
             raise SandboxDied(f"sandbox {self._id} has ended")
         self.backend.enter(operation, self, subject)
+
+    def trouble(self, said: str) -> str:
+        self.backend.enter("trouble", self)
+        return self.backend.trouble
 
     def run(self, command: str, *, timeout: float) -> Outcome:
         self.enter("run", command)

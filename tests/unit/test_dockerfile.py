@@ -228,9 +228,10 @@ class TestSpec:
         assert load_spec(self.spec(tmp_path, text)).base == DockerImageBase("a@sha256:0", "never")
 
     def test_limits_and_timeouts(self, tmp_path: Path) -> None:
-        text = "debian:\nlimits: {memory: 1.5G, cpus: 2, processes: 256}\ntimeouts: {agent: 900, verifier: 0.5}\n"
+        text = "debian:\nlimits: {memory: 1.5G, cpus: 2, processes: 256, disk: 3G}\n"
+        text += "timeouts: {agent: 900, verifier: 0.5}\n"
         spec = load_spec(self.spec(tmp_path, text))
-        assert spec.limits == ImageLimits(memory=1536 * 1024 * 1024, processes=256, cpus=2.0)
+        assert spec.limits == ImageLimits(memory=1536 * 1024 * 1024, processes=256, cpus=2.0, disk=3 << 30)
         assert spec.timeouts == Timeouts(agent=900.0, verifier=0.5)
 
     @pytest.mark.parametrize(

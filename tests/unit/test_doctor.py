@@ -110,6 +110,17 @@ def test_simulated_lack_of_btrfs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "TVSNAP_NO_BTRFS" in check.detail
 
 
+def test_disk_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tvsnap.doctor._on_btrfs", lambda _home: False)
+    monkeypatch.setattr("platform.release", lambda: "6.7.0-1-amd64")
+    assert doctor.check_disk_limits(tmp_path).ok
+    monkeypatch.setattr("platform.release", lambda: "6.1.0-28-amd64")
+    check = doctor.check_disk_limits(tmp_path)
+    assert (check.ok, check.required, check.remedy) == (False, False, "Linux 6.7 or newer")
+    monkeypatch.setenv("TVSNAP_STORAGE", "copy")
+    assert doctor.check_disk_limits(tmp_path).detail == "copies have no quotas"
+
+
 def test_data_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert doctor.check_home(tmp_path).ok

@@ -98,6 +98,7 @@ class TestTerminalBench:
                 mem_limit: 2g
                 cpus: "1.5"
                 pids_limit: 300
+                storage_opt: {size: 20G}
                 restart: "no"
                 tty: true
                 network_mode: none
@@ -109,7 +110,7 @@ class TestTerminalBench:
         )
         assert spec.env == {"A": "1", "N": "2", "EMPTY": "", "YES": "yes", "B": "two words", "C": "3"}
         assert (spec.user, spec.workdir, spec.hostname) == ("agent", "/app/src", "box")
-        assert spec.limits == ImageLimits(memory=2048 * MIB, processes=300, cpus=1.5)
+        assert spec.limits == ImageLimits(memory=2048 * MIB, processes=300, cpus=1.5, disk=20480 * MIB)
         assert spec.notes == ()
 
     def test_limits_of_deploy(self, tmp_path: Path) -> None:
@@ -233,17 +234,18 @@ class TestHarbor:
         )
         assert spec.name == "hello-world"
         assert spec.base == DockerfileBase(folder / "environment/Dockerfile", folder / "environment")
-        assert spec.limits == ImageLimits(memory=4096 * MIB, cpus=2.0)
+        assert spec.limits == ImageLimits(memory=4096 * MIB, cpus=2.0, disk=10240 * MIB)
         assert spec.timeouts == Timeouts(agent=600.0, verifier=120.0)
         assert spec.env == {"MODE": "test", "LEVEL": "3"}
         assert (spec.user, spec.workdir) == ("agent", "/srv")
         assert spec.directories == ("/logs/verifier", "/logs/agent")
-        assert spec.notes == ("environment.storage_mb 10240: not limited",)
+        assert spec.notes == ()
 
     def test_older_spellings_and_a_prebuilt_image(self, tmp_path: Path) -> None:
-        spec = self.task(tmp_path, '[environment]\ndocker_image = "org/task:1"\nmemory = "2G"\n')
+        text = '[environment]\ndocker_image = "org/task:1"\nmemory = "2G"\nstorage = "10G"\n'
+        spec = self.task(tmp_path, text)
         assert spec.base == DockerImageBase("org/task:1")
-        assert spec.limits == ImageLimits(memory=2048 * MIB)
+        assert spec.limits == ImageLimits(memory=2048 * MIB, disk=10240 * MIB)
         assert spec.notes == ()
 
     def test_what_a_sandbox_does_not_do_is_named(self, tmp_path: Path) -> None:

@@ -26,12 +26,15 @@ class Limits:
         processes: how many processes and threads at once.
         cpus: processors' worth of time; 0 for no limit.
         output: bytes of one call's output; beyond that it is cut in the middle.
+        disk: bytes that its files may take beyond the image; 0 for no limit. Where a backend cannot see to it, as
+            `tvsnap doctor` tells, there is none.
     """
 
     memory: int = 2048 * MIB
     processes: int = 512
     cpus: float = 0.0
     output: int = 256 * 1024
+    disk: int = 10240 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +277,26 @@ class Sandbox(Protocol):
         """
         ...
 
+    def trouble(self, said: str) -> str:
+        """Returns why what was just seen in it may be this machine's doing, such as a full disk; empty if it is not.
+
+        Asked after each call, and so quick.
+
+        Args:
+            said: what the call returned.
+
+        Raises:
+            SandboxDied: what it stands on is damaged; nothing that was seen in it can be trusted.
+            InfrastructureError: it is this machine's doing, such as a full disk.
+        """
+        ...
+
     def checkpoint(self) -> SnapshotInfo:
         """Takes a snapshot of files and processes at one moment; the sandbox goes on undisturbed.
 
         Raises:
             NotCheckpointable: with the reason in words; the sandbox goes on.
+            SandboxDied: it was ended over it.
         """
         ...
 

@@ -238,10 +238,12 @@ class _Reader:
         memory = limits.get("memory") or keys.get("mem_limit")
         cpus = limits.get("cpus") or keys.get("cpus")
         processes = limits.get("pids") or keys.get("pids_limit")
+        storage = keys["storage_opt"].entries() if "storage_opt" in keys else {}
         return ImageLimits(
             memory=memory.size() if memory else None,
             processes=self._processes(processes),
             cpus=cpus.number("a number of processors") if cpus else None,
+            disk=storage["size"].size() if "size" in storage else None,
         )
 
     def _processes(self, node: Node | None) -> int | None:
@@ -333,6 +335,7 @@ _READ = frozenset(
         "mem_limit",
         "cpus",
         "pids_limit",
+        "storage_opt",
         "network_mode",
         "extends",
     }

@@ -27,8 +27,6 @@ _ENVIRONMENT = "environment"
 _UNSUPPORTED = {
     "gpus": "no GPU in a sandbox: what needs one fails",
     "tpu": "no TPU in a sandbox: what needs one fails",
-    "storage": "not limited",
-    "storage_mb": "not limited",
     "mcp_servers": "not started",
     "healthcheck": "not run",
 }
@@ -98,13 +96,14 @@ def _base(folder: Path, environment: dict[str, Node]) -> Base:
 
 def _limits(environment: dict[str, Node], limits: ImageLimits) -> ImageLimits:
     """What task.toml says, and where it says nothing what the Compose file does."""
-    memory = limits.memory
-    if "memory" in environment:
-        memory = environment["memory"].size()
-    if "memory_mb" in environment:
-        memory = int(environment["memory_mb"].number("a number of megabytes") * _MIB)
+
+    def size(name: str, otherwise: int | None) -> int | None:
+        if f"{name}_mb" in environment:
+            return int(environment[f"{name}_mb"].number("a number of megabytes") * _MIB)
+        return environment[name].size() if name in environment else otherwise
+
     cpus = environment["cpus"].number("a number of processors") if "cpus" in environment else limits.cpus
-    return replace(limits, memory=memory, cpus=cpus)
+    return replace(limits, memory=size("memory", limits.memory), cpus=cpus, disk=size("storage", limits.disk))
 
 
 def _network_notes(environment: dict[str, Node]) -> list[str]:

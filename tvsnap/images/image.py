@@ -24,11 +24,13 @@ class ImageLimits:
         memory: bytes.
         processes: how many processes and threads at once.
         cpus: processors' worth of time.
+        disk: bytes that files may take beyond the image.
     """
 
     memory: int | None = None
     processes: int | None = None
     cpus: float | None = None
+    disk: int | None = None
 
     def said(self) -> dict[str, Any]:
         """Those that are said, by name: fields of `tvsnap.backends.base.Limits`."""

@@ -332,11 +332,12 @@ def _read_image(node: Node, folder: Path) -> ImageBase:
 
 
 def _read_limits(node: Node, folder: Path) -> ImageLimits:
-    keys = node.mapping(("memory", "processes", "cpus"))
+    keys = node.mapping(("memory", "processes", "cpus", "disk"))
     return ImageLimits(
         memory=keys["memory"].size() if "memory" in keys else None,
         processes=int(keys["processes"].number("how many processes there may be", 1)) if "processes" in keys else None,
         cpus=keys["cpus"].number("how many processors' time, as 1.5") if "cpus" in keys else None,
+        disk=keys["disk"].size() if "disk" in keys else None,
     )
 
 

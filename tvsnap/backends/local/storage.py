@@ -1,8 +1,7 @@
 """Where the writable layers of sandboxes and snapshots live, and how one is copied to the next.
 
 `BtrfsStorage` is the usual one: a copy is a subvolume snapshot, 1.5 to 3 ms whatever its size. Where the data
-directory lies on another file system, btrfs is kept in a sparse file, mounted detached: it shows in no mount table
-and is gone with the last process that uses it. `CopyStorage` serves where there is no btrfs.
+directory lies on another file system, btrfs is kept in a sparse file. `CopyStorage` serves where there is no btrfs.
 """
 
 from __future__ import annotations
@@ -10,23 +9,27 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
+import itertools
 import os
-import shutil
-import struct
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from tvsnap.backends.local import syscalls
-from tvsnap.errors import InfrastructureError, MachineLacks
+from tvsnap.backends.local import btrfs, quota, syscalls
+from tvsnap.backends.local.pool_file import PoolFile
+from tvsnap.backends.local.room import Room
+from tvsnap.errors import MachineLacks
 
 _BTRFS_MAGIC = 0x9123683E
-_LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64, _LOOP_GET_STATUS64 = 0x4C00, 0x4C01, 0x4C04, 0x4C05
-_LOOP_CTL_GET_FREE, _LOOP_SET_DIRECT_IO = 0x4C82, 0x4C08
-_LOOP_AUTOCLEAR = 4
-_POOL_BYTES = 256 << 30
+_COUNTED = 1000
+"""Snapshots of which a process keeps in mind how much they refer to."""
+_PLENTY = 0.75
+"""Part of a limit that is left: where it is more, what a copy may write need not be counted anew."""
+_SWEEP_EVERY = 100
+"""Subvolumes deleted by a process."""
+_TRIES = 4
+_TO_START = 64 << 20
+"""Bytes that may be written whatever the limit, until `keep_limit` is called: starting and restoring take some."""
 
 
 class Storage(Protocol):
@@ -35,17 +38,45 @@ class Storage(Protocol):
     name: str
     path: Path  # where this process sees them
     device: str | None  # the block device that others must mount to see them, if there is one
+    limiting: bool  # whether `copy` can set a limit that holds
 
     def create(self, path: Path) -> None:
         """Makes an empty directory that `copy` can copy."""
         ...
 
-    def copy(self, source: Path, target: Path) -> None:
-        """Makes `target` an independent copy of `source` at this moment."""
+    def copy(self, source: Path, target: Path, *, read_only: bool = False, limit: int = 0) -> None:
+        """Makes `target` an independent copy of `source` at this moment.
+
+        Args:
+            source, target: paths in here.
+            read_only: nobody is to change it, where that costs nothing to see to.
+            limit: bytes that it may hold, what it has of `source` included; 0 for no limit.
+        """
+        ...
+
+    def keep_limit(self, path: Path, limit: int) -> None:
+        """Sees to it that a copy may write what its limit leaves: once it is in use, and after it was changed.
+
+        Args:
+            path: what `copy` made.
+            limit: as it was given then.
+        """
+        ...
+
+    def room(self) -> Room:
+        """Returns what is left for all that is in here."""
+        ...
+
+    def lack(self, wanted: int) -> str:
+        """Returns why writing `wanted` bytes, or a few, may fail at present; empty if it does not. A matter of µs."""
+        ...
+
+    def errors(self) -> int:
+        """Returns how often the disk is known to have failed to give back, or to take, what is in here."""
         ...
 
     def delete(self, path: Path) -> None:
-        """Deletes what `create` or `copy` made; nothing happens if it is gone."""
+        """Deletes what `create` or `copy` made, or leaves it to the next sweep where that fails; it may be gone."""
         ...
 
     def close(self) -> None: ...
@@ -65,43 +96,91 @@ class BtrfsStorage:
 
         Raises:
             MachineLacks: no btrfs, no loop devices, no rights.
+            InfrastructureError: no room for a pool.
         """
-        self._mount: int | None = None
-        self.device: str | None = None
-        if _on_btrfs(directory):
-            self.path = directory
-            return
-        if not os.access("/dev/loop-control", os.W_OK):
-            raise MachineLacks("no loop device for the pool: /dev/loop-control cannot be opened (tvsnap doctor)")
-        with _locked(image.with_suffix(".lock")):
-            if not image.exists():
-                _make_filesystem(image)
-            loop, self.device = _attach(image)
-            try:
-                self._mount = syscalls.mount_detached(self.device, "btrfs")
-            except OSError as error:
-                raise MachineLacks(
-                    f"the pool {image} cannot be mounted: {error.strerror}; it holds only what can be replayed: "
-                    f"move it away to start a new one (tvsnap doctor)"
-                ) from None
-            finally:
-                os.close(loop)
-        self.path = Path(f"/proc/self/fd/{self._mount}")
+        self._directory = directory
+        self._pool = None if _on_btrfs(directory) else PoolFile(image)
+        self.path = self._pool.path if self._pool else directory
+        self.device = self._pool.device if self._pool else None
+        self._quotas = quota.Quotas(self.path)
+        if self._pool and not self._quotas.enabled:
+            with contextlib.suppress(OSError):  # an older kernel
+                self._quotas.enable()
+        self.limiting = self._quotas.enabled
+        self._counted: dict[Path, int] = {}
+        self._groups: dict[Path, quota.Group] = {}
+        self._generous: set[Path] = set()
+        self._deleted = itertools.count(1)
+        if self._pool and self.limiting:
+            self._quotas.sweep()
 
     def create(self, path: Path) -> None:
         syscalls.create_subvolume(path)
 
-    def copy(self, source: Path, target: Path) -> None:
-        syscalls.snapshot_subvolume(source, target)
+    def copy(self, source: Path, target: Path, *, read_only: bool = False, limit: int = 0) -> None:
+        allowed = None
+        if limit and self.limiting:
+            allowed = limit - self._count(source)
+            if allowed < _TO_START:
+                allowed = _TO_START
+                self._generous.add(target)
+        syscalls.snapshot_subvolume(source, target, read_only=read_only, limit=allowed)
+
+    def keep_limit(self, path: Path, limit: int) -> None:
+        if not limit or not self.limiting:
+            return
+        group = self._groups.get(path) or self._groups.setdefault(path, self._quotas.group(path))
+        charge = group.charge()
+        if path in self._generous or charge.allowed - charge.used < limit * _PLENTY:
+            group.allow(sum(self._balance(path, group, limit)))
+            self._generous.discard(path)
+
+    def _balance(self, path: Path, group: quota.Group, limit: int) -> tuple[int, int]:
+        """Returns what a copy is charged for and what its limit leaves, both of one moment."""
+        btrfs.commit(self.path)
+        for _ in range(_TRIES):
+            used = group.charge().used
+            left = max(limit - quota.referenced(path), 0)
+            btrfs.commit(self.path)
+            if group.charge().used == used:
+                break  # else something was written out meanwhile: it may be in the one and not in the other
+        return group.charge().used, left
+
+    def room(self) -> Room:
+        return self._pool.room() if self._pool else Room.on(self.path, self._directory)
+
+    def lack(self, wanted: int) -> str:
+        return Room.on(self.path, self._directory.parent).lack(wanted)
+
+    def errors(self) -> int:
+        with contextlib.suppress(OSError):  # a file system of the host without a first device
+            return btrfs.errors(self.path)
+        return 0
 
     def delete(self, path: Path) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        self._counted.pop(path, None)
+        self._groups.pop(path, None)
+        self._generous.discard(path)
+        with contextlib.suppress(OSError):
             syscalls.delete_subvolume(path)
+        if self._pool and next(self._deleted) % _SWEEP_EVERY == 0:
+            if self.limiting:
+                self._quotas.sweep()
+            with contextlib.suppress(OSError):
+                btrfs.trim(self.path)
 
     def close(self) -> None:
-        if self._mount is not None:
-            os.close(self._mount)
-            self._mount = None
+        if self._pool:
+            self._pool.close()
+
+    def _count(self, snapshot: Path) -> int:
+        """Returns what a snapshot refers to; it is counted once, for nobody changes it."""
+        if snapshot not in self._counted:
+            with contextlib.suppress(StopIteration, KeyError):
+                while len(self._counted) >= _COUNTED:
+                    self._counted.pop(next(iter(self._counted)))
+            self._counted[snapshot] = quota.referenced(snapshot)
+        return self._counted[snapshot]
 
 
 class CopyStorage:
@@ -109,6 +188,7 @@ class CopyStorage:
 
     name = "copy"
     device: str | None = None
+    limiting = False
 
     def __init__(self, directory: Path) -> None:
         self.path = directory
@@ -116,7 +196,7 @@ class CopyStorage:
     def create(self, path: Path) -> None:
         path.mkdir()
 
-    def copy(self, source: Path, target: Path) -> None:
+    def copy(self, source: Path, target: Path, *, read_only: bool = False, limit: int = 0) -> None:
         run = subprocess.run(
             ["cp", "-a", "--reflink=auto", "--sparse=auto", "--", str(source), str(target)],
             capture_output=True,
@@ -126,8 +206,21 @@ class CopyStorage:
             self.delete(target)
             raise OSError(errno.EIO, run.stderr.strip() or "cp failed", str(source))
 
+    def keep_limit(self, path: Path, limit: int) -> None:
+        pass
+
+    def room(self) -> Room:
+        return Room.on(self.path, self.path)
+
+    def lack(self, wanted: int) -> str:
+        return Room.on(self.path, self.path.parent).lack(wanted)
+
+    def errors(self) -> int:
+        return 0
+
     def delete(self, path: Path) -> None:
-        shutil.rmtree(path, ignore_errors=True)
+        # Directories may be nested deeper than a recursion of Python's may go.
+        subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
 
     def close(self) -> None:
         pass
@@ -168,71 +261,3 @@ def _on_btrfs(directory: Path) -> bool:
     buffer = Statfs()
     result = ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(directory), ctypes.byref(buffer))
     return bool(result == 0 and buffer.type == _BTRFS_MAGIC)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _make_filesystem(image: Path) -> None:
-    maker = shutil.which("mkfs.btrfs", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
-    if maker is None:
-        raise MachineLacks("mkfs.btrfs is missing; apt-get install btrfs-progs (tvsnap doctor)")
-    unfinished = image.with_suffix(".new")
-    with open(unfinished, "wb") as file:
-        file.truncate(_POOL_BYTES)
-    run = subprocess.run([maker, "-q", "-m", "single", str(unfinished)], capture_output=True, text=True)
-    if run.returncode:
-        unfinished.unlink()
-        raise InfrastructureError(f"mkfs.btrfs {image} failed: {run.stderr.strip()}")
-    unfinished.rename(image)
-
-
-def _attach(image: Path) -> tuple[int, str]:
-    """Returns an open loop device that shows `image`, and its path: one in use by others where there is one.
-
-    The device clears itself when its last user is gone.
-    """
-    wanted = image.stat()
-    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-        device = f"/dev/{backing.parts[3]}"
-        with contextlib.suppress(OSError):
-            if backing.read_text().strip() != str(image.resolve()):
-                continue
-            descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
-            status = bytearray(232)
-            with contextlib.suppress(OSError):
-                fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, status)
-                # struct loop_info64 begins with the device and the inode of the file behind it.
-                if struct.unpack_from("QQ", status)[1] == wanted.st_ino:
-                    return descriptor, device
-            os.close(descriptor)
-    backing_file = os.open(image, os.O_RDWR | os.O_CLOEXEC)
-    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        for _ in range(50):
-            device = f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
-            descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.ioctl(descriptor, _LOOP_SET_FD, backing_file)
-            except OSError as error:
-                os.close(descriptor)
-                if error.errno == errno.EBUSY:
-                    continue
-                raise
-            status = bytearray(232)
-            struct.pack_into("I", status, 52, _LOOP_AUTOCLEAR)
-            fcntl.ioctl(descriptor, _LOOP_SET_STATUS64, status)
-            with contextlib.suppress(OSError):  # spares caching everything twice; not every file system can
-                fcntl.ioctl(descriptor, _LOOP_SET_DIRECT_IO, 1)
-            return descriptor, device
-    finally:
-        os.close(control)
-        os.close(backing_file)
-    raise MachineLacks(f"no free loop device for {image} (tvsnap doctor)")

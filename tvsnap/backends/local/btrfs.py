@@ -1,0 +1,108 @@
+"""What is asked of a mounted btrfs as a whole: the items of its trees, its size."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+_RESIZE, _DEVICE_INFO, _TREE_SEARCH_V2 = 0x50009403, 0xD000941E, 0xC0709411
+_DEVICE_STATS, _COUNTERS = 0xC4089434, 5
+_START_SYNC, _WAIT_SYNC, _TRIM = 0x80089418, 0x40089416, 0xC0185879
+_DEVICE_TREE, _DEVICE_EXTENT, _DEVICE = 4, 204, 1
+_EXTENT_LENGTH = 24  # in struct btrfs_dev_extent
+_KEY = struct.Struct("=7Q4I4QQ")  # struct btrfs_ioctl_search_key, and the size of the buffer behind it
+_COUNT_AT = 64
+_FOUND = struct.Struct("=QQQII")  # struct btrfs_ioctl_search_header: generation, object, offset, type, length
+_BUFFER = 1 << 18
+_ANY = 2**64 - 1
+
+
+def items(directory: Path, tree: int = 0) -> Iterator[tuple[int, int, memoryview]]:
+    """Yields type, offset and contents of all items of a tree, in order; the contents hold until the next one.
+
+    Args:
+        directory: any on the file system.
+        tree: its number; 0 for the tree of the subvolume that `directory` lies in.
+    """
+    start = (0, 0, 0)
+    buffer = bytearray(_KEY.size + _BUFFER)
+    view = memoryview(buffer)
+    while True:
+        object, type, offset = start
+        _KEY.pack_into(buffer, 0, tree, object, _ANY, offset, _ANY, 0, _ANY, type, 255, 2**32 - 1, 0, *[0] * 4, _BUFFER)
+        ioctl(directory, _TREE_SEARCH_V2, buffer)
+        count = struct.unpack_from("=I", buffer, _COUNT_AT)[0]
+        if not count:
+            return
+        at = _KEY.size
+        for _ in range(count):
+            _, object, offset, type, length = _FOUND.unpack_from(buffer, at)
+            at += _FOUND.size
+            yield type, offset, view[at : at + length]
+            at += length
+        start = (object, type, offset + 1) if offset < _ANY else (object, type + 1, 0)
+
+
+def commit(directory: Path) -> None:
+    """Ends the transaction under way: the counts of quotas are exact then. What is yet to be written out stays so."""
+    transaction = bytearray(8)
+    ioctl(directory, _START_SYNC, transaction)
+    ioctl(directory, _WAIT_SYNC, transaction)
+
+
+def size(directory: Path) -> int:
+    """Returns the bytes of the device that a file system of one device may use."""
+    about = bytearray(4096)
+    struct.pack_into("Q", about, 0, _DEVICE)
+    ioctl(directory, _DEVICE_INFO, about)
+    return int(struct.unpack_from("Q", about, 32)[0])
+
+
+def errors(directory: Path) -> int:
+    """Returns how often the device failed, or gave back something else than was written, since it was made."""
+    about = bytearray(1032)  # struct btrfs_ioctl_get_dev_stats: device, number of counters, flags, counters
+    struct.pack_into("QQ", about, 0, _DEVICE, _COUNTERS)
+    ioctl(directory, _DEVICE_STATS, about)
+    return sum(struct.unpack_from(f"{_COUNTERS}Q", about, 24))
+
+
+def allocated_end(directory: Path) -> int:
+    """Returns where on the device the last region lies that is set aside for files or trees, bytes."""
+    return max(
+        (
+            offset + int(struct.unpack_from("Q", data, _EXTENT_LENGTH)[0])
+            for type, offset, data in items(directory, _DEVICE_TREE)
+            if type == _DEVICE_EXTENT
+        ),
+        default=0,
+    )
+
+
+def resize(directory: Path, size: int) -> None:
+    """Sets how many bytes of its device a file system may use.
+
+    Raises:
+        OSError: what it holds does not fit, or it is being resized already.
+    """
+    ioctl(directory, _RESIZE, bytearray(struct.pack("q", 0) + str(size).encode().ljust(4088, b"\0")))
+
+
+def trim(directory: Path) -> None:
+    """Gives back to the device all that is free: by itself, the kernel leaves out what is in pieces below 32 KiB.
+
+    Raises:
+        OSError: the device cannot take it back.
+    """
+    ioctl(directory, _TRIM, bytearray(struct.pack("QQQ", 0, _ANY, 0)))
+
+
+def ioctl(directory: Path, request: int, argument: bytearray) -> None:
+    """Makes an ioctl on a directory; what the kernel answers is in `argument` then."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(descriptor, request, argument)
+    finally:
+        os.close(descriptor)
