@@ -43,6 +43,7 @@ class Executed:
         at: where it was called.
         before: how the sandbox looked before; None if nobody needed to know.
         flight: others wait for the result; None if nobody does.
+        trouble: why the result may be this machine's doing and not the call's; empty if it is not.
     """
 
     tool: Tool
@@ -52,6 +53,7 @@ class Executed:
     at: Position
     before: Observation | None
     flight: Flight | None
+    trouble: str = ""
 
 
 class Recorder:
@@ -175,6 +177,8 @@ def _unshareable(executed: Executed) -> str:
         return f"the tool {tool.name} acts on what is not in the sandbox"
     if tool.stochastic:
         return f"the value of the tool {tool.name} is left to chance"
+    if executed.trouble:
+        return f"may have failed by no fault of its own: {executed.trouble}"
     if result.timed_out and not result.blocked:
         return f"timed out after {executed.timeout:g} s while it was working"
     return ""

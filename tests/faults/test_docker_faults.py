@@ -18,7 +18,7 @@ from tests.small_image import build_small_image
 from tvsnap import Cache
 from tvsnap.backends.base import Limits
 from tvsnap.backends.docker import DockerBackend, taking
-from tvsnap.backends.docker.snapshots import REPOSITORY, SHELL
+from tvsnap.backends.docker.snapshots import MANIFEST, REPOSITORY, SHELL
 from tvsnap.engine import IN_FLIGHT, LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, LABEL_PURPOSE, Engine
 from tvsnap.errors import InfrastructureError, MachineLacks, SandboxDied, SnapshotUnusable
 from tvsnap.images import Image
@@ -231,14 +231,19 @@ def test_a_snapshot_that_others_stand_on_goes_with_the_last_of_them(bench: Bench
     assert bench.snapshot_images() == []
 
 
-@pytest.mark.parametrize("change", ["truncated", "deleted"])
-def test_a_damaged_snapshot_is_unusable(bench: Bench, small: Image, change: str) -> None:
+@pytest.mark.parametrize("name", [SHELL, MANIFEST])
+@pytest.mark.parametrize("change", ["truncated", "deleted", "flipped"])
+def test_a_damaged_snapshot_is_unusable(bench: Bench, small: Image, name: str, change: str) -> None:
     info = bench.backend.start(small, LIMITS).checkpoint()
-    shell = bench.backend._snapshots.directory(info.id) / SHELL
+    path = bench.backend._snapshots.directory(info.id) / name
+    data = path.read_bytes()
     if change == "truncated":
-        shell.write_bytes(shell.read_bytes()[:100])
+        path.write_bytes(data[:100])
+    elif change == "flipped":
+        middle = len(data) // 2
+        path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
     else:
-        shell.unlink()
+        path.unlink()
     with pytest.raises(SnapshotUnusable, match=info.id):
         bench.backend.fork(info.id, small, LIMITS)
     assert len(bench.containers()) == 1

@@ -8,6 +8,7 @@ from tvsnap.graph.model import (
     RolloutRecord,
     RootInfo,
     Snapshot,
+    SnapshotWay,
     State,
     TreeNode,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "RolloutRecord",
     "RootInfo",
     "Snapshot",
+    "SnapshotWay",
     "State",
     "TreeNode",
 ]

@@ -2,11 +2,13 @@
 
 Several processes may have it open. In WAL mode readers never wait for a writer, and a process killed at any moment
 leaves whole transactions only. A process that has it open must not open it by other means than SQLite: closing such a
-descriptor would drop SQLite's locks.
+descriptor would drop SQLite's locks. The file is not mapped into memory: a read error, or somebody who cuts it short,
+would then end the process instead of raising an error.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import threading
@@ -17,28 +19,45 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tvsnap.errors import InfrastructureError, MachineLacks, TvsnapError
+from tvsnap.graph.rows import checksum
 
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x74767370  # "tvsp": tells a graph from any other SQLite file
 BUSY_SECONDS = 30.0
-MMAP_BYTES = 4 << 30  # an upper bound: only what is read is mapped in
 SCHEMA = Path(__file__).with_name("schema.sql")
 
 
-def explain(path: Path, error: sqlite3.Error) -> TvsnapError:
+FAILURES = (sqlite3.Error, UnicodeDecodeError)
+"""What Python's SQLite raises; the latter where text was damaged, be it in the file's own schema."""
+
+
+def explain(path: Path, error: Exception) -> TvsnapError:
     """Returns what SQLite complained of as an error that names the file, the reason and the way out."""
     reason = str(error)
     if "locked" in reason or "busy" in reason:
         return InfrastructureError(
             f"{path}: another process has kept it locked for {BUSY_SECONDS:g} s; end that process and try again"
         )
-    if "not a database" in reason or "malformed" in reason or "corrupt" in reason:
-        return InfrastructureError(f"{path}: damaged ({reason}); move it away to start with an empty graph")
+    if "not a database" in reason or "malformed" in reason or "corrupt" in reason or is_undecodable(error):
+        return damaged(path, reason)
     if "readonly" in reason or "unable to open" in reason:
         return MachineLacks(f"{path}: cannot be written ({reason}); mend its rights or set TVSNAP_HOME elsewhere")
     if "full" in reason:
         return InfrastructureError(f"{path}: no room left on the disk; free some (tvsnap gc)")
     return InfrastructureError(f"{path}: {reason}")
+
+
+def damaged(path: Path, reason: str) -> InfrastructureError:
+    """Returns the error for a file that is no longer what was written."""
+    return InfrastructureError(
+        f"{path}: damaged ({reason}); move it away to start with an empty graph (what it held is executed anew), or "
+        "put a copy of it back"
+    )
+
+
+def is_undecodable(error: Exception) -> bool:
+    """Whether a text that was read is none: it was damaged."""
+    return isinstance(error, UnicodeDecodeError) or "Could not decode" in str(error)
 
 
 class Database:
@@ -64,6 +83,7 @@ class Database:
             raise InfrastructureError(f"{path}: {_FORKED}")
         self._check_rights()
         try:
+            _make_if_missing(path)
             self._writer = self._connect(cache_kib=32 * 1024)
             try:
                 self._prepare()
@@ -71,8 +91,12 @@ class Database:
             except BaseException:
                 self._writer.close()
                 raise
-        except sqlite3.Error as error:
+        except FAILURES as error:
             raise explain(path, error) from error
+        except OSError as error:
+            raise MachineLacks(
+                f"{path}: cannot be made ({error.strerror}); make room, or set TVSNAP_HOME elsewhere"
+            ) from error
         _open_databases.add(self)
 
     def reader(self) -> sqlite3.Connection:
@@ -84,7 +108,7 @@ class Database:
                 raise InfrastructureError(f"{self.path}: {self._closed}") from None
             try:
                 return self._open_reader()
-            except sqlite3.Error as error:
+            except FAILURES as error:
                 raise explain(self.path, error) from error
 
     @contextmanager
@@ -101,7 +125,7 @@ class Database:
                 yield reader
             finally:
                 reader.execute("COMMIT")
-        except sqlite3.Error as error:
+        except FAILURES as error:
             raise explain(self.path, error) from error
         finally:
             self.give_back(reader)
@@ -121,7 +145,7 @@ class Database:
                 cursor.execute("BEGIN IMMEDIATE")
                 yield cursor
                 cursor.execute("COMMIT")
-            except sqlite3.Error as error:
+            except FAILURES as error:
                 raise explain(self.path, error) from error
             finally:
                 if self._writer.in_transaction:
@@ -170,7 +194,8 @@ class Database:
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA mmap_size = {MMAP_BYTES}")
+        connection.execute("PRAGMA mmap_size = 0")
+        connection.execute("PRAGMA cell_size_check = ON")
         connection.execute(f"PRAGMA cache_size = -{cache_kib}")
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
@@ -187,15 +212,22 @@ class Database:
             return
         self._writer.execute("BEGIN IMMEDIATE")
         try:
-            if self._version() != VERSION:  # another process may have made the tables meanwhile
-                for statement in _statements(SCHEMA.read_text()):
-                    self._writer.execute(statement)
-                self._writer.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            if self._version() != VERSION:  # another process may have done it meanwhile
+                self._add_checksums()
                 self._writer.execute(f"PRAGMA user_version = {VERSION}")
             self._writer.execute("COMMIT")
         finally:
             if self._writer.in_transaction:
                 self._writer.rollback()
+
+    def _add_checksums(self) -> None:
+        """Brings a file of version 1, which had none, to version 2."""
+        self._writer.create_function("edge_checksum", -1, checksum, deterministic=True)
+        self._writer.execute("ALTER TABLE edges ADD COLUMN checksum INTEGER")
+        self._writer.execute(
+            "UPDATE edges SET checksum = edge_checksum(state, call_key, slot, next_state, timeout, exit_code, "
+            "duration, timed_out, blocked, truncated, output, call) WHERE deterministic AND slot IS NOT NULL"
+        )
 
     def _enter_wal_mode(self) -> None:
         deadline = time.monotonic() + BUSY_SECONDS
@@ -213,31 +245,48 @@ class Database:
         return True
 
     def _version(self) -> int:
-        """Returns the file's version, 0 for an empty file."""
-        # Tables first: where another process is just making the file, all that marks it ours comes with them.
-        tables = self._writer.execute("SELECT 1 FROM sqlite_master").fetchone()
+        """Returns the file's version."""
         version: int = self._writer.execute("PRAGMA user_version").fetchone()[0]
         application: int = self._writer.execute("PRAGMA application_id").fetchone()[0]
-        if application == APPLICATION_ID:
-            if version > VERSION:
-                raise TvsnapError(
-                    f"{self.path}: made by a newer tvsnap (format {version}, this one knows {VERSION}); "
-                    "upgrade tvsnap or set TVSNAP_HOME elsewhere"
-                )
-            return version
-        if tables:
+        if application != APPLICATION_ID:
             raise TvsnapError(f"{self.path}: not a tool-call graph but another program's file; move it away")
-        return 0
+        if version > VERSION:
+            raise TvsnapError(
+                f"{self.path}: made by a newer tvsnap (format {version}, this one knows {VERSION}); "
+                "upgrade tvsnap or set TVSNAP_HOME elsewhere"
+            )
+        return version
 
 
-def _statements(script: str) -> Iterator[str]:
-    """Yields the statements of an SQL script; `executescript` would commit the transaction around it."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+def _make_if_missing(path: Path) -> None:
+    """Makes an empty graph, whole or not at all: a file that is there and empty is one that has lost its contents.
+
+    Raises:
+        InfrastructureError: if it is such a file.
+        sqlite3.Error, OSError: if none can be made.
+    """
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        if path.exists():
+            if path.stat().st_size == 0:
+                raise damaged(path, "it is empty")
+            return
+        unfinished = path.with_name(f"{path.name}.new")
+        # What is left of another file of this name would be taken for changes to this one.
+        for rest in (unfinished, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal"))):
+            rest.unlink(missing_ok=True)
+        connection = sqlite3.connect(unfinished, isolation_level=None)
+        try:
+            connection.execute("PRAGMA journal_mode = OFF")  # unfinished, it is of no use to anyone
+            connection.executescript(SCHEMA.read_text())
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        finally:
+            connection.close()
+        unfinished.rename(path)
+    finally:
+        os.close(directory)
 
 
 _FORKED = "was opened before this process was forked off; open it in the child alone, or start it with spawn"

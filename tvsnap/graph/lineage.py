@@ -12,6 +12,7 @@ from tvsnap.graph.rows import (
     SNAPSHOT_COLUMNS,
     SNAPSHOT_WIDTH,
     STATE_COLUMNS,
+    DamagedRecord,
     to_edge,
     to_snapshot,
     to_state,
@@ -122,6 +123,7 @@ class Lineage(GraphPart):
             edges = [to_edge(row) for row in reader.execute(_LINEAGE, {"state": bytes.fromhex(state)})]
         if not edges:
             self.state(state)
+        self._check_way(None, edges, state)
         return edges
 
     def nearest_snapshot(self, state: str, backend: str) -> tuple[Snapshot | None, list[Edge]]:
@@ -145,7 +147,27 @@ class Lineage(GraphPart):
         # The first row is that of the snapshot, or of the root: neither has a call to replay.
         first = rows[0]
         snapshot = to_snapshot(first[:SNAPSHOT_WIDTH]) if first[0] is not None else None
-        return snapshot, [to_edge(row[SNAPSHOT_WIDTH:]) for row in rows[1:]]
+        edges = [to_edge(row[SNAPSHOT_WIDTH:]) for row in rows[1:]]
+        self._check_way(snapshot.state if snapshot else None, edges, state)
+        return snapshot, edges
+
+    def _check_way(self, start: str | None, edges: list[Edge], state: str) -> None:
+        """Makes sure that calls lead to a state, from `start` or else from a root: a damaged row may lead elsewhere.
+
+        Raises:
+            DamagedRecord: they do not.
+        """
+        at = start or (edges[0].state if edges else state)
+        sound = start is not None or self._is_root(at)
+        for edge in edges:
+            sound = sound and edge.state == at
+            at = edge.next_state
+        if not sound or at != state:
+            raise DamagedRecord(f"the graph's records of the way to state {state[:12]} are damaged (tvsnap forget)")
+
+    def _is_root(self, state: str) -> bool:
+        with self._database.read() as reader:
+            return reader.execute("SELECT 1 FROM roots WHERE state = ?", (bytes.fromhex(state),)).fetchone() is not None
 
     def resolve(self, name: str) -> State:
         """Returns the state that a person means.

@@ -134,6 +134,27 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotWay:
+    """A snapshot, and what it takes to do without it.
+
+    Attributes:
+        snapshot: the snapshot.
+        above: the nearest state above that has a snapshot too; None if there is none up to the root.
+        calls: how many calls lead from there, or from the root, to this state.
+        seconds: that they took when they were executed.
+        answered: whether all these calls are answered from the graph, so that rollouts come here.
+        private: why the state is not shared; empty if it is.
+    """
+
+    snapshot: Snapshot
+    above: str | None
+    calls: int
+    seconds: float
+    answered: bool
+    private: str
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """The right to execute one call in one state, which one rollout has at a time.
 
@@ -179,7 +200,11 @@ class RolloutRecord:
 
 @dataclass(frozen=True, slots=True)
 class CallSummary:
-    """An edge without its output, as long listings need it. The attributes are those of `Edge` and `ToolResult`."""
+    """An edge without its output, as long listings need it. The attributes are those of `Edge` and `ToolResult`.
+
+    Attributes:
+        refusals: why the state that it leads to could not be checkpointed, by backend; see `Edge.refusal`.
+    """
 
     id: int
     call: ToolCall
@@ -193,6 +218,7 @@ class CallSummary:
     reason: str
     hits: int
     created: float
+    refusals: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ CREATE TABLE edges (
     created       REAL NOT NULL,
     reason        TEXT NOT NULL,    -- why it is not shared or not deterministic
     extra         TEXT,             -- JSON; NULL for none
+    checksum      INTEGER,          -- of what an answer rests on (see rows.py); NULL where it answers nothing
     output        NOT NULL,         -- packed
     call          NOT NULL          -- packed; canonical JSON
 );

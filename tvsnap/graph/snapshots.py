@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from tvsnap.graph.base import GraphPart
-from tvsnap.graph.model import Snapshot
-from tvsnap.graph.rows import SNAPSHOT_COLUMNS, to_snapshot
+from tvsnap.graph.model import Snapshot, SnapshotWay
+from tvsnap.graph.rows import SNAPSHOT_COLUMNS, SNAPSHOT_WIDTH, to_snapshot
 
 _ONE = f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n WHERE n.state = ? AND n.backend = ?"
 _ALL = f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n WHERE ? IN ('', n.backend) ORDER BY n.created"
+_USAGE = "SELECT count(*), coalesce(sum(size), 0) FROM snapshots WHERE backend = ?"
+_DROP = "DELETE FROM snapshots WHERE state = ? AND backend = ? AND id = coalesce(?, id)"
+# Walks up from each snapshot's state until there is another snapshot, or the root; the longest walk is the whole way.
+_WAYS = f"""
+WITH RECURSIVE up (start, hash, calls, seconds, answered) AS (
+    SELECT state, state, 0, 0.0, 1 FROM snapshots WHERE backend = :backend
+    UNION ALL
+    SELECT up.start, s.parent, up.calls + 1, up.seconds + e.duration, up.answered AND e.deterministic
+    FROM up CROSS JOIN states s ON s.hash = up.hash CROSS JOIN edges e ON e.id = s.edge
+    WHERE up.calls = 0 OR NOT EXISTS (SELECT 1 FROM snapshots n WHERE n.state = up.hash AND n.backend = :backend)
+), way AS (
+    SELECT start, hash, max(calls) AS calls, seconds, answered FROM up GROUP BY start
+)
+SELECT {SNAPSHOT_COLUMNS.format("n")}, way.hash, way.calls, way.seconds, way.answered, s.private,
+       EXISTS (SELECT 1 FROM snapshots a WHERE a.state = way.hash AND a.backend = :backend AND a.state <> n.state)
+FROM way CROSS JOIN snapshots n ON n.state = way.start AND n.backend = :backend
+CROSS JOIN states s ON s.hash = n.state
+"""
 _INSERT = """
 INSERT INTO snapshots (state, backend, id, size, files, processes, shell, checkpoint_s, fork_s, commands, created,
                        last_used, forks)
@@ -21,15 +40,24 @@ ON CONFLICT DO NOTHING
 class Snapshots(GraphPart):
     """The part of `Graph` that keeps the rows of snapshots."""
 
-    def add_snapshot(self, snapshot: Snapshot) -> bool:
+    def add_snapshot(self, snapshot: Snapshot, *, size: int | None = None, count: int | None = None) -> bool:
         """Adds a snapshot whose files are complete and in place.
 
+        Args:
+            snapshot: the snapshot.
+            size: bytes that its backend's snapshots may take with it, in all processes; None for no limit.
+            count: how many there may be with it; None for no limit.
+
         Returns:
-            Whether it was added; False if the state has one of this backend already, or has been forgotten: the
-            caller's own is then of no use, and its files are to be deleted.
+            Whether it was added; False if the state has one of this backend already, or has been forgotten, or there
+            is no room: the caller's own is then of no use, and its files are to be deleted.
         """
         captures = snapshot.captures
         with self._database.write() as cursor:
+            if size is not None or count is not None:  # the transaction lets nobody else in between
+                there, taken = cursor.execute(_USAGE, (snapshot.backend,)).fetchone()
+                if (size is not None and taken + snapshot.size > size) or (count is not None and there >= count):
+                    return False
             cursor.execute(
                 _INSERT,
                 (
@@ -61,6 +89,26 @@ class Snapshots(GraphPart):
         with self._database.read() as reader:
             return [to_snapshot(row) for row in reader.execute(_ALL, (backend or "",))]
 
+    def snapshot_usage(self, backend: str) -> tuple[int, int]:
+        """Returns how many snapshots a backend has, and the bytes that they take."""
+        with self._database.read() as reader:
+            count, size = reader.execute(_USAGE, (backend,)).fetchone()
+        return count, size
+
+    def snapshot_ways(self, backend: str) -> list[SnapshotWay]:
+        """Returns all snapshots of a backend, each with the way to it from the nearest one above.
+
+        Forks that a process has not flushed yet are not counted.
+        """
+        with self._database.read() as reader:
+            rows = reader.execute(_WAYS, {"backend": backend}).fetchall()
+        ways = []
+        for row in rows:
+            top, calls, seconds, answered, private, is_snapshot = row[SNAPSHOT_WIDTH:]
+            above = top.hex() if is_snapshot else None
+            ways.append(SnapshotWay(to_snapshot(row[:SNAPSHOT_WIDTH]), above, calls, seconds, bool(answered), private))
+        return ways
+
     def drop_snapshot(self, state: str, backend: str, id: str | None = None) -> bool:
         """Deletes the row of a snapshot; the state is rebuilt by replay from then on.
 
@@ -74,11 +122,22 @@ class Snapshots(GraphPart):
             Whether there was one.
         """
         with self._database.write() as cursor:
-            cursor.execute(
-                "DELETE FROM snapshots WHERE state = ? AND backend = ? AND id = coalesce(?, id)",
-                (bytes.fromhex(state), backend, id),
-            )
+            cursor.execute(_DROP, (bytes.fromhex(state), backend, id))
             return cursor.rowcount == 1
+
+    def drop_snapshots(self, snapshots: Iterable[Snapshot]) -> list[Snapshot]:
+        """Deletes the rows of snapshots, all at once; see `drop_snapshot`.
+
+        Returns:
+            Those whose rows were there still: their files are the caller's to delete.
+        """
+        dropped = []
+        with self._database.write() as cursor:
+            for snapshot in snapshots:
+                cursor.execute(_DROP, (bytes.fromhex(snapshot.state), snapshot.backend, snapshot.id))
+                if cursor.rowcount == 1:
+                    dropped.append(snapshot)
+        return dropped
 
     def touch_snapshot(self, state: str, backend: str, fork_s: float | None = None) -> None:
         """Counts a fork of a snapshot; in memory, until `flush`.

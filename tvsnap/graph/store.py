@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -12,20 +11,31 @@ from typing import Any
 from tvsnap.calls import ToolCall, ToolResult, canonical_json
 from tvsnap.errors import UsageError
 from tvsnap.graph.base import unknown_state
-from tvsnap.graph.database import Database, explain
+from tvsnap.graph.database import FAILURES, Database, explain, is_undecodable
 from tvsnap.graph.forget import Forgetting
 from tvsnap.graph.leases import Leases
 from tvsnap.graph.lineage import Lineage
 from tvsnap.graph.model import REFUSALS, Edge, RootInfo
 from tvsnap.graph.pending import Pending, task_number
 from tvsnap.graph.rollouts import Rollouts
-from tvsnap.graph.rows import EDGE_COLUMNS, Row, pack, to_edge, unpack
+from tvsnap.graph.rows import (
+    EDGE_COLUMNS,
+    UNREADABLE,
+    DamagedRecord,
+    Row,
+    checksum,
+    pack,
+    to_edge,
+    to_extra,
+    unpack,
+)
 from tvsnap.graph.snapshots import Snapshots
 from tvsnap.graph.tree import Tree
 
 # One range of the index edges_by_call: what is not shared has no slot, and so lies outside of it.
 _LOOKUP = """
-SELECT id, timeout, output, exit_code, duration, timed_out, blocked, truncated, next_state, reason, hits, created, extra
+SELECT id, timeout, output, exit_code, duration, timed_out, blocked, truncated, next_state, reason, hits, created,
+       extra, slot, checksum, call
 FROM edges
 WHERE state = ? AND call_key = ? AND slot >= 0 AND deterministic AND (slot = ? OR slot = 0 AND duration <= ?)
 LIMIT 1
@@ -34,9 +44,14 @@ _RECORDED = f"SELECT {EDGE_COLUMNS.format('e')} FROM edges e WHERE e.state = ? A
 _EDGE_TO = f"SELECT {EDGE_COLUMNS.format('e')} FROM states s JOIN edges e ON e.id = s.edge WHERE s.hash = ?"
 _INSERT_EDGE = """
 INSERT INTO edges (state, call_key, slot, next_state, timeout, exit_code, duration, timed_out, blocked, truncated,
-                   deterministic, hits, created, reason, extra, output, call)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?)
+                   deterministic, hits, created, reason, extra, checksum, output, call)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
+"""
+_MEND = """
+UPDATE edges SET (next_state, timeout, exit_code, duration, timed_out, blocked, truncated, deterministic, created,
+                  reason, extra, checksum, output, call) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+WHERE state = ? AND call_key = ? AND slot = ?
 """
 _INSERT_STATE = """
 INSERT INTO states (hash, root, parent, edge, depth, private, created) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -98,7 +113,8 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         """Returns the recorded answer to a call, None if there is none that may be given.
 
         It may be given if it is shared, was never seen to differ, and either ended by itself within `timeout`, or was
-        blocked until just this timeout. Writes nothing; may be called from an event loop.
+        blocked until just this timeout. What is not what was recorded, because the file was damaged, is not given: the
+        call is then made again, and recorded anew. Writes nothing; may be called from an event loop.
 
         Args:
             state: where the call is made.
@@ -111,15 +127,24 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         database = self._database
         reader = database.reader()
         try:
-            row = reader.execute(_LOOKUP, (bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout)).fetchone()
-        except sqlite3.Error as error:
+            state_hash, call_key = bytes.fromhex(state), bytes.fromhex(call.key)
+            row = reader.execute(_LOOKUP, (state_hash, call_key, timeout, timeout)).fetchone()
+        except FAILURES as error:
+            if is_undecodable(error):
+                return None
             raise explain(self.path, error) from error
         finally:
             database.give_back(reader)
         if row is None:
             return None
         id, key_timeout, output, exit_code, duration, timed_out, blocked, truncated = row[:8]
-        next_state, reason, hits, created, extra = row[8:]
+        next_state, reason, hits, created, extra, slot, expected, packed_call = row[8:]
+        facts = (key_timeout, exit_code, duration, timed_out, blocked, truncated, output, packed_call)
+        try:
+            if checksum(state_hash, call_key, slot, next_state, *facts) != expected:
+                return None
+        except UNREADABLE:
+            return None
         result = ToolResult(unpack(output), exit_code, duration, timed_out == 1, blocked == 1, truncated == 1, "hit")
         return Edge(
             id,
@@ -133,7 +158,7 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             reason,
             hits,
             created,
-            json.loads(extra) if extra else {},
+            to_extra(extra),
         )
 
     def recorded(self, state: str, call: ToolCall, timeout: float | None = None) -> Edge | None:
@@ -145,10 +170,11 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             timeout: seconds, to find a call that was blocked until then; None to find one that ended by itself.
         """
         with self._database.read() as reader:
-            row = reader.execute(
-                _RECORDED, (bytes.fromhex(state), bytes.fromhex(call.key), _slot(timeout, shared=True))
-            ).fetchone()
-        return None if row is None else to_edge(row)
+            key = (bytes.fromhex(state), bytes.fromhex(call.key), _slot(timeout, shared=True))
+            try:
+                return _edge(reader.execute(_RECORDED, key))
+            except DamagedRecord:
+                return None
 
     def record(
         self,
@@ -194,23 +220,24 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             raise UsageError("a call that timed out can be shared only with its timeout")
         now = time.time()
         state_hash, call_key = bytes.fromhex(state), bytes.fromhex(call.key)
+        slot = _slot(timeout, shared=shared)
+        after = None if next_state == state else bytes.fromhex(next_state)
+        facts = (timeout, result.exit_code, result.duration, result.timed_out, result.blocked, result.truncated)
+        output, packed_call = pack(result.output), pack(call.canonical)
+        answers = shared and deterministic
         row = (
             state_hash,
             call_key,
-            _slot(timeout, shared=shared),
-            None if next_state == state else bytes.fromhex(next_state),
-            timeout,
-            result.exit_code,
-            result.duration,
-            result.timed_out,
-            result.blocked,
-            result.truncated,
+            slot,
+            after,
+            *facts,
             deterministic,
             now,
             reason,
             canonical_json(extra) if extra else None,
-            pack(result.output),
-            pack(call.canonical),
+            checksum(state_hash, call_key, slot, after, *facts, output, packed_call) if answers else None,
+            output,
+            packed_call,
         )
         with self._database.write() as cursor:
             id = _insert(cursor, row, private)
@@ -244,7 +271,9 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             reason: what differed, in words.
         """
         with self._database.write() as cursor:
-            cursor.execute("UPDATE edges SET deterministic = 0, reason = ? WHERE id = ?", (reason, edge.id))
+            cursor.execute(
+                "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?", (reason, edge.id)
+            )
 
     def note_refusal(self, state: str, backend: str, reason: str) -> None:
         """Keeps why a state could not be checkpointed, for people; see `Edge.refusal`.
@@ -293,19 +322,38 @@ def _insert(cursor: sqlite3.Cursor, row: Row, private: str) -> int | None:
 
 
 def _recorded_before(cursor: sqlite3.Cursor, row: Row, call: ToolCall) -> Edge:
-    """Returns the edge for which `_insert` added nothing.
+    """Returns the edge for which `_insert` added nothing; what was recorded first counts, unless it is damaged.
 
     Raises:
         UsageError: if the state that the call is said to lead to was made by another call.
+        DamagedRecord: if it is damaged and cannot be mended.
     """
     state, call_key, slot, next_state = row[:4]
-    found = cursor.execute(_RECORDED, (state, call_key, slot)).fetchone()
-    if found is None:
-        found = cursor.execute(_EDGE_TO, (next_state,)).fetchone()
-    edge = to_edge(found) if found is not None else None
+    try:
+        edge = _edge(cursor.execute(_RECORDED, (state, call_key, slot)))
+    except DamagedRecord:
+        cursor.execute(_MEND, (*row[3:], state, call_key, slot))
+        edge = _edge(cursor.execute(_RECORDED, (state, call_key, slot)))
+    if edge is None:
+        edge = _edge(cursor.execute(_EDGE_TO, (next_state,)))
     if edge is None or edge.state != state.hex() or edge.call.key != call.key:
         raise UsageError(f"state {next_state.hex()[:12]} has another origin than this call")
     return edge
+
+
+def _edge(cursor: sqlite3.Cursor) -> Edge | None:
+    """Returns the edge that a query found; None if there is none.
+
+    Raises:
+        DamagedRecord: it is not what was written.
+    """
+    try:
+        row = cursor.fetchone()
+    except FAILURES as error:
+        if is_undecodable(error):
+            raise DamagedRecord(f"the record of a call is damaged ({error}); make it again") from None
+        raise
+    return None if row is None else to_edge(row)
 
 
 def _slot(timeout: float | None, *, shared: bool) -> float | None:

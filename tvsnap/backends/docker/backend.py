@@ -20,7 +20,7 @@ from tvsnap.backends.docker.files import Files, InnerFiles, OuterFiles
 from tvsnap.backends.docker.images import EngineImages
 from tvsnap.backends.docker.inside import list_inside
 from tvsnap.backends.docker.sandbox import DockerSandbox
-from tvsnap.backends.docker.snapshots import CRIU, SHELL, SnapshotStore, reference_of
+from tvsnap.backends.docker.snapshots import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
 from tvsnap.backends.docker.taking import Taker
 from tvsnap.engine import Engine, home_tag
 from tvsnap.errors import InfrastructureError, SnapshotUnusable
@@ -84,7 +84,7 @@ class DockerBackend:
             raise InfrastructureError(f"a sandbox of {image.name} did not start: {error.explanation}") from None
 
     def fork(self, snapshot: str, image: Image, limits: Limits) -> DockerSandbox:
-        manifest = self._snapshots.read(snapshot)
+        manifest = self._snapshots.check(snapshot)
         directory = self._snapshots.directory(snapshot)
         if manifest.guest != self._images.guest_version:
             raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")
@@ -103,6 +103,8 @@ class DockerBackend:
                     sandbox.settle(fresh=True)
                     sandbox.files.bring_back(directory)
                     restore(sandbox.guest(), ShellImage.from_bytes((directory / SHELL).read_bytes()))
+                if not (directory / MANIFEST).exists():  # what was read of the rest may have been incomplete
+                    raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
                 return sandbox
         except docker.errors.NotFound:
             raise SnapshotUnusable(f"snapshot {snapshot}: the engine has its image no more") from None

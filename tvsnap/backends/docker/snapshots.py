@@ -2,9 +2,9 @@
 
 Layout, below `home/docker/<engine>`:
 
-    snapshots/<id>/      manifest.json; shell.json (an idle shell) or criu/ (live processes); times, links.json and
-                         lent.json (what commits lose)
-    unfinished/<owner>.<id>/   one that is being taken: names the engine's image before that is made
+    snapshots/<id>/      manifest.json, with a checksum of its own and of each other file; shell.json (an idle shell)
+                         or criu/ (live processes); times, links.json and lent.json (what commits lose)
+    unfinished/<id>/     one that is being taken: names the image before that is made; ids begin with their takers
     images/<digest>-<version>  an image that was brought into the engine, with that version of PID 1 (images.py)
     doomed/<id>          one whose image the engine would not give up yet: forks of it are alive, or later snapshots
 
@@ -15,7 +15,6 @@ are many.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -29,11 +28,12 @@ import docker.errors
 
 from tvsnap.backends.base import Captures, SnapshotInfo
 from tvsnap.backends.docker.containers import Whose
+from tvsnap.backends.sealing import checksum, from_sealed_json, open_regular, to_sealed_json
 from tvsnap.engine import Engine, EngineTimeout
 from tvsnap.errors import InfrastructureError, SnapshotUnusable
 
 REPOSITORY = "tvsnap/snapshot"
-FORMAT = 1
+FORMAT = 2
 """Version of the layout; others are unusable."""
 MANIFEST, SHELL, CRIU = "manifest.json", "shell.json", "criu"
 TIMES, LINKS, LENT = "times", "links.json", "lent.json"
@@ -54,13 +54,11 @@ class Manifest:
         info: for the graph.
         guest: version of the PID 1 in it.
         depth: layers of its image.
-        images: files of the checkpoint and their sizes, bytes.
     """
 
     info: SnapshotInfo
     guest: str
     depth: int
-    images: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,31 +105,47 @@ class SnapshotStore:
         return self._complete / snapshot
 
     def read(self, snapshot: str) -> Manifest:
-        """Returns what is known of a snapshot, once all that it needs here is seen to be there in full.
+        """Returns what is known of a snapshot; see `check` for whether the rest is as it was written.
 
         Raises:
             SnapshotUnusable: it is gone or damaged.
         """
+        return self._read(snapshot)[0]
+
+    def check(self, snapshot: str) -> Manifest:
+        """Returns what is known of a snapshot, once all its files here are seen to be those that were written.
+
+        Raises:
+            SnapshotUnusable: they are not.
+        """
+        manifest, checksums = self._read(snapshot)
         directory = self._complete / snapshot
         try:
-            values = json.loads((directory / MANIFEST).read_text())
-            if values.pop("format") != FORMAT:
-                raise SnapshotUnusable(f"snapshot {snapshot} has another format than {FORMAT}")
-            captures = Captures(**values["info"].pop("captures"))
-            info = SnapshotInfo(**{**values.pop("info"), "captures": captures})
-            manifest = Manifest(info, **values)
-            for name, size in manifest.images.items():
-                if (directory / CRIU / name).stat().st_size != size:
-                    raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not of {size} bytes")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            if _checksums(directory) != checksums:
+                raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its files are not those that were written")
+        except (OSError, ValueError) as error:
             raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
         return manifest
+
+    def _read(self, snapshot: str) -> tuple[Manifest, dict[str, list[int]]]:
+        try:
+            with open_regular(self._complete / snapshot / MANIFEST) as file:
+                values = from_sealed_json(file.read())
+            if values["format"] != FORMAT:
+                raise SnapshotUnusable(f"snapshot {snapshot} has another format than {FORMAT}")
+            captures = Captures(**values["info"].pop("captures"))
+            info = SnapshotInfo(**{**values["info"], "captures": captures})
+            if info.id != snapshot:
+                raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {info.id}")
+            return Manifest(info, values["guest"], values["depth"]), values["checksums"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[Unfinished]:
         """A block in which a snapshot is taken; what is not completed in it is gone after it."""
-        id = secrets.token_hex(8)
-        unfinished = Unfinished(id, self._unfinished / f"{self._whose.owner}.{id}")
+        id = f"{self._whose.owner}.{secrets.token_hex(8)}"
+        unfinished = Unfinished(id, self._unfinished / id)
         try:
             unfinished.directory.mkdir(mode=0o700)
             yield unfinished
@@ -181,8 +195,8 @@ class SnapshotStore:
     def complete(self, unfinished: Unfinished, manifest: Manifest) -> None:
         """Makes a snapshot that is whole known."""
         (unfinished.directory / _COMMITTING).unlink(missing_ok=True)
-        values = {"format": FORMAT, **asdict(manifest)}
-        (unfinished.directory / MANIFEST).write_text(json.dumps(values))
+        values = {"format": FORMAT, "checksums": _checksums(unfinished.directory), **asdict(manifest)}
+        (unfinished.directory / MANIFEST).write_text(to_sealed_json(values))
         unfinished.directory.rename(self._complete / unfinished.id)
 
     def all(self) -> Iterator[str]:
@@ -224,9 +238,8 @@ class SnapshotStore:
         """
         deleted = unfinished = 0
         for entry in os.scandir(self._unfinished):
-            owner, _, id = entry.name.partition(".")
-            if not is_alive(owner):
-                self._discard(Path(entry.path), id)
+            if not is_alive(entry.name.partition(".")[0]):
+                self._discard(Path(entry.path), entry.name)
                 unfinished += 1
         for entry in os.scandir(self._complete):
             if not os.path.exists(f"{entry.path}/{MANIFEST}"):
@@ -259,3 +272,9 @@ class SnapshotStore:
                 return True
             time.sleep(_POLL)
         return False
+
+
+def _checksums(directory: Path) -> dict[str, list[int]]:
+    """Returns the size and the checksum of each file of a snapshot but its manifest."""
+    paths = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {str(path.relative_to(directory)): [*checksum(path)] for path in paths if path != directory / MANIFEST}

@@ -12,6 +12,7 @@ from tvsnap.backends.docker.layers import flattened
 from tvsnap.backends.docker.notes import note_lent
 from tvsnap.backends.docker.sandbox import DockerSandbox
 from tvsnap.backends.docker.snapshots import CRIU, SHELL, Manifest, SnapshotStore, Unfinished
+from tvsnap.backends.local import fidelity
 from tvsnap.engine import Engine
 from tvsnap.errors import NotCheckpointable
 from tvsnap.guest import shell_image
@@ -72,7 +73,7 @@ class Taker:
             info = SnapshotInfo(
                 unfinished.id, Captures(shell=True), size, time.perf_counter() - began, frozen=0.0, processes=()
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, {}))
+            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth))
         return info
 
     def _take_live(self, sandbox: DockerSandbox, processes: tuple[str, ...], began: float) -> SnapshotInfo:
@@ -80,6 +81,8 @@ class Taker:
             self._note_lent(sandbox, unfinished)
             frozen = time.perf_counter()
             with self._containers.paused(sandbox.container):
+                init, pids = self._containers.processes(sandbox.container)
+                fidelity.refuse(fidelity.find_loss(pids, init))
                 self._containers.checkpoint(sandbox.container, unfinished.directory / CRIU)
                 depth, size = self._commit(sandbox, unfinished)
             now = time.perf_counter()
@@ -92,7 +95,7 @@ class Taker:
                 now - frozen,
                 processes,
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, images))
+            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth))
         return info
 
     @staticmethod

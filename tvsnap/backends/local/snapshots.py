@@ -2,41 +2,67 @@
 
 A snapshot is a directory: `files`, a copy of the sandbox's writable layer; `criu`, what CRIU dumped, or `shell.json`,
 an idle shell; and `manifest.json`, which is there only if all else is. It is written under another name, then renamed.
+
+The manifest holds a checksum of each file but those of `files`, a seal over the latter, and a checksum of its own. They
+are compared before the first fork in each process, and again where a file has another inode, size or time than then.
+What `files` holds is read-only on btrfs, which has checksums of its own for what the disk gives back.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
+import stat
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tvsnap.backends import paths
 from tvsnap.backends.base import Captures, SnapshotInfo
-from tvsnap.backends.local import observe
+from tvsnap.backends.local import fidelity, observe
 from tvsnap.backends.local.criu import LOG, Criu
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.backends.local.storage import Storage
+from tvsnap.backends.sealing import Stamp, checksum, from_sealed_json, open_regular, seal, stamp, to_sealed_json
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SnapshotUnusable
 from tvsnap.guest.shell_image import ShellImage, capture
 
-FORMAT = 2
+FORMAT = 3
 """Version of the snapshots' layout on disk; others are unusable."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 """Device nodes that a sandbox has from the host."""
+REMEMBERED = 1000
+"""Snapshots of which a process keeps in mind that they are as they should be."""
 _MANIFEST = "manifest.json"
 _SHELL = "shell.json"
+_ALWAYS = (_MANIFEST, "files", "files/upper")
+"""What every snapshot has."""
 _STARTUP_FILE = ("etc", "bash.bashrc")
 """Read by every interactive bash, a bare one too, where the distribution has it so."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    """A snapshot that was seen to be as it should be.
+
+    Attributes:
+        processes: it holds live processes.
+        stamps: of its files, by their paths in it.
+        seal: of its writable layer.
+    """
+
+    processes: bool
+    stamps: dict[str, Stamp]
+    seal: int
+
+
 class Snapshots:
-    """The snapshots of one data directory."""
+    """The snapshots of one data directory. Thread-safe."""
 
     def __init__(self, storage: Storage, owner: str, guest: str) -> None:
         """Opens their directory.
@@ -51,6 +77,8 @@ class Snapshots:
         self._guest = guest
         self.path = storage.path / "snapshots"
         self.temporary = storage.path / "tmp"
+        self._sound: OrderedDict[str, _Sound] = OrderedDict()
+        self._distrusted: set[str] = set()
         for directory in (self.path, self.temporary):
             directory.mkdir(exist_ok=True, mode=0o700)
 
@@ -63,21 +91,28 @@ class Snapshots:
     def take_processes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo:
         """Dumps the processes, and copies the files while they stand still."""
         sandbox.guest()  # raises SandboxDied
-        with self._unfinished() as (unfinished, finish):
+        with self._unfinished(sandbox.origin) as (unfinished, finish):
             (unfinished / "criu").mkdir()
             (unfinished / "criu").chmod(0o755)
             processes = tuple(sandbox.other_processes())
             images = os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+            def copy_files() -> None:
+                fidelity.refuse(fidelity.find_loss(sandbox.cgroup.pids(), sandbox.init))
+                self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
+
             try:
+                fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
                 sandbox.disconnect()
                 begin = time.perf_counter()
-                criu.dump(
-                    sandbox.init,
-                    images,
-                    [f"mnt[/dev/{name}]:{name}" for name in DEVICES],
-                    [str(observe.LAUNCH), "dump", str(sandbox.init), "--"],
-                    lambda: self._storage.copy(sandbox.layer, unfinished / "files"),
-                )
+                with sandbox.cgroup.beside() as group:
+                    criu.dump(
+                        sandbox.init,
+                        images,
+                        [f"mnt[/dev/{name}]:{name}" for name in DEVICES],
+                        [str(observe.LAUNCH), "dump", str(sandbox.init), "--cgroup", str(group.paths[0]), "--"],
+                        copy_files,
+                    )
                 frozen = time.perf_counter() - begin
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(LOG, dir_fd=images)
@@ -92,9 +127,9 @@ class Snapshots:
 
         Nothing else lives in the sandbox, before or after; so the files are those of one moment without freezing it.
         """
-        with self._unfinished() as (unfinished, finish):
+        with self._unfinished(sandbox.origin) as (unfinished, finish):
             image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
-            self._storage.copy(sandbox.layer, unfinished / "files")
+            self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
             info = sandbox.guest().info()
             if sandbox.other_processes() or (info.inner, info.idle) != (image.inner, True):
                 raise NotCheckpointable("the sandbox changed while its files were copied")
@@ -104,29 +139,44 @@ class Snapshots:
             return finish(Captures(shell=True), 0.0, ())
 
     @contextlib.contextmanager
-    def _unfinished(self) -> Iterator[tuple[Path, Callable[[Captures, float, tuple[str, ...]], SnapshotInfo]]]:
-        """A block with a directory to fill and what makes a snapshot of it; what is left unfinished is removed."""
+    def _unfinished(
+        self, above: str
+    ) -> Iterator[tuple[Path, Callable[[Captures, float, tuple[str, ...]], SnapshotInfo]]]:
+        """A block with a directory to fill and what makes a snapshot of it; what is left unfinished is removed.
+
+        Args:
+            above: the snapshot that the sandbox was forked from; empty if it was not.
+        """
         started = time.perf_counter()
-        id = secrets.token_hex(8)
-        unfinished = self.temporary / f"{self._owner}.{id}"
+        id = f"{self._owner}.{secrets.token_hex(8)}"
+        unfinished = self.temporary / id
 
         def finish(captures: Captures, frozen: float, processes: tuple[str, ...]) -> SnapshotInfo:
-            sizes = {
-                str(path.relative_to(unfinished)): path.stat().st_size
-                for path in (unfinished / _SHELL, *(unfinished / "criu").glob("*"))
-                if path.exists()
-            }
+            names = (
+                [f"criu/{path.name}" for path in (unfinished / "criu").iterdir()] if captures.processes else [_SHELL]
+            )
+            checksums = {name: checksum(unfinished / name) for name in names}
+            layer, sealed = seal(unfinished / "files" / "upper")
             info = SnapshotInfo(
                 id=id,
                 captures=captures,
-                size=sum(sizes.values()) + size_of(unfinished / "files" / "upper"),
+                size=sum(size for size, _ in checksums.values()) + layer,
                 duration=time.perf_counter() - started,
                 frozen=frozen,
                 processes=processes,
             )
-            manifest = {"format": FORMAT, "guest": self._guest, "sizes": sizes, **asdict(info)}
-            (unfinished / _MANIFEST).write_text(json.dumps(manifest))
+            manifest = {
+                "format": FORMAT,
+                "guest": self._guest,
+                "above": above,
+                "checksums": checksums,
+                "seal": sealed,
+                **asdict(info),
+            }
+            (unfinished / _MANIFEST).write_text(to_sealed_json(manifest))
+            stamps = {name: stamp(unfinished / name) for name in (*names, *_ALWAYS)}
             unfinished.rename(self.path / id)
+            self._remember(id, _Sound(captures.processes, stamps, sealed))
             return info
 
         try:
@@ -141,32 +191,80 @@ class Snapshots:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def manifest(self, snapshot: str) -> dict[str, Any]:
-        """Returns a snapshot's manifest once all that it names is there in full.
+        """Returns a snapshot's manifest; see `check` for whether the rest is as it says.
 
         Raises:
-            SnapshotUnusable: something is not, or was made by another version of tvsnap.
+            SnapshotUnusable: there is none that can be used, or it was made by another version of tvsnap.
         """
-        directory = self.path / snapshot
         try:
-            manifest = json.loads((directory / _MANIFEST).read_text())
+            with open_regular(self.path / snapshot / _MANIFEST) as file:
+                manifest = from_sealed_json(file.read())
             if manifest["format"] != FORMAT:
                 raise SnapshotUnusable(f"snapshot {snapshot} has format {manifest['format']}, not {FORMAT}")
-            for name, size in manifest["sizes"].items():
-                if (directory / name).stat().st_size != size:
-                    raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not of {size} bytes")
+            if manifest["id"] != snapshot:
+                raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {manifest['id']}")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
         if manifest["guest"] != self._guest:
             raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")
-        return dict(manifest)
+        return manifest
 
-    def shell(self, snapshot: str) -> ShellImage | None:
-        """Returns the idle shell that a snapshot holds; None if it holds processes.
+    def check(self, snapshot: str) -> bool:
+        """Makes sure that a snapshot is as it was taken; returns whether it holds processes, and not an idle shell.
 
         Raises:
-            SnapshotUnusable: it cannot be read.
+            SnapshotUnusable: it is not.
         """
-        if self.manifest(snapshot)["captures"]["processes"]:
+        if snapshot in self._distrusted:
+            raise SnapshotUnusable(f"snapshot {snapshot} is damaged: the disk did not give back what it holds")
+        directory = self.path / snapshot
+        known = self._sound.get(snapshot)
+        try:
+            if known is not None and known.stamps == {name: stamp(directory / name) for name in known.stamps}:
+                self._check_layer(snapshot, known.seal, seen_before=True)
+                return known.processes
+            manifest = self.manifest(snapshot)
+            # Stamps first: what is changed while it is being read has another one afterwards.
+            stamps = {name: stamp(directory / name) for name in (*manifest["checksums"], *_ALWAYS)}
+            for name, expected in manifest["checksums"].items():
+                if [*checksum(directory / name)] != expected:
+                    raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not what was written")
+            self._check_layer(snapshot, manifest["seal"], seen_before=False)
+            sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+        self._remember(snapshot, sound)
+        return sound.processes
+
+    def _check_layer(self, snapshot: str, expected: int, *, seen_before: bool) -> None:
+        upper = self.files(snapshot) / "upper"
+        if seen_before and not os.access(upper, os.W_OK):
+            return  # read-only ever since
+        if seal(upper)[1] != expected:
+            raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its files are not those that were copied")
+
+    def distrust(self, snapshot: str) -> None:
+        """Makes a snapshot unusable to this process, and all that it comes from: on the disk they are one in part."""
+        while snapshot and snapshot not in self._distrusted:
+            self._distrusted.add(snapshot)
+            try:
+                snapshot = self.manifest(snapshot)["above"]
+            except SnapshotUnusable:
+                return
+
+    def _remember(self, snapshot: str, sound: _Sound) -> None:
+        self._sound[snapshot] = sound
+        while len(self._sound) > REMEMBERED:
+            with contextlib.suppress(KeyError):  # another thread was quicker
+                self._sound.popitem(last=False)
+
+    def shell(self, snapshot: str) -> ShellImage | None:
+        """Returns the idle shell that a snapshot holds, which is as it was taken; None if it holds processes.
+
+        Raises:
+            SnapshotUnusable: it is damaged.
+        """
+        if self.check(snapshot):
             return None
         try:
             return ShellImage.from_bytes((self.path / snapshot / _SHELL).read_bytes())
@@ -185,6 +283,10 @@ class Snapshots:
         finally:
             os.close(images)
 
+    def is_there(self, snapshot: str) -> bool:
+        """Whether nothing of a snapshot has been deleted; its manifest goes first."""
+        return os.path.exists(self.path / snapshot / _MANIFEST)
+
     def ids(self) -> Iterator[str]:
         """Yields the ids of all complete snapshots."""
         for entry in os.scandir(self.path):
@@ -196,8 +298,11 @@ class Snapshots:
     def delete(self, snapshot: str) -> None:
         """Deletes a snapshot; first its manifest, so that a half deleted one is no snapshot."""
         directory = self.path / snapshot
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(directory / _MANIFEST)
+        self._sound.pop(snapshot, None)
+        self._distrusted.discard(snapshot)
+        if not directory.is_symlink():
+            with contextlib.suppress(OSError):
+                os.unlink(directory / _MANIFEST)
         self._remove(directory)
 
     def sweep(self, in_use: Callable[[str], bool]) -> tuple[int, int]:
@@ -220,16 +325,15 @@ class Snapshots:
     def _remove(self, directory: Path) -> None:
         self._storage.delete(directory / "files")
         shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.unlink(directory)
 
 
 def size_of(upper: Path) -> int:
     """Returns bytes on disk of the files in a writable layer."""
-    total = 0
-    for parent, _, names in os.walk(upper):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
-    return total
+    with contextlib.suppress(FileNotFoundError), paths.directory(upper) as root:
+        return sum(about.st_blocks * 512 for _, about in paths.scan(root, "/") if not stat.S_ISDIR(about.st_mode))
+    return 0  # its sandbox has ended
 
 
 def _holds(upper: Path, path: tuple[str, ...]) -> bool:

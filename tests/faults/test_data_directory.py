@@ -1,0 +1,117 @@
+"""Data directories that cannot be used: one line that names the directory and the way out, from everything."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import make_app
+from tests.unit.cache_helpers import open_cache, run
+from tvsnap.errors import MachineLacks, TvsnapError, UsageError
+from tvsnap.home import LONGEST
+
+WAY_OUT = "choose another with --home or $TVSNAP_HOME"
+PROGRAM = """
+import sys
+from tests.unit.cache_helpers import open_cache
+from tvsnap.errors import TvsnapError
+try:
+    open_cache(sys.argv[1])
+except TvsnapError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+def a_file(directory: Path) -> Path:
+    (directory / "home").touch()
+    return directory / "home"
+
+
+def below_a_file(directory: Path) -> Path:
+    (directory / "file").touch()
+    return directory / "file" / "home"
+
+
+def a_device(directory: Path) -> Path:
+    return Path("/dev/null")
+
+
+def a_broken_link(directory: Path) -> Path:
+    (directory / "home").symlink_to("nowhere/at/all")
+    return directory / "home"
+
+
+def too_long(directory: Path) -> Path:
+    return directory.joinpath(*["d" * 50] * (LONGEST // 50))
+
+
+def a_name_too_long(directory: Path) -> Path:
+    return directory / ("n" * 256)
+
+
+def where_nothing_can_be_made(directory: Path) -> Path:
+    return Path("/proc/home")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (a_file, UsageError),
+        (below_a_file, UsageError),
+        (a_device, UsageError),
+        (a_broken_link, UsageError),
+        (too_long, UsageError),
+        (a_name_too_long, MachineLacks),
+        (where_nothing_can_be_made, MachineLacks),
+    ],
+)
+def test_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Path], kind: type[TvsnapError]
+) -> None:
+    home = make(tmp_path)
+    with pytest.raises(kind) as raised:
+        open_cache(home)
+    said = str(raised.value)
+    assert str(home)[:40] in said
+    assert said.endswith(WAY_OUT)
+    assert "\n" not in said
+    monkeypatch.setenv("TVSNAP_HOME", str(home))
+    for verb in (["tree"], ["stats"], ["image", "ls"], ["run", "terminal", "-c", "true"]):
+        ended = CliRunner().invoke(make_app(), verb, prog_name="tvsnap")
+        assert (ended.exit_code, ended.stdout) == (kind.exit_status, "")
+        assert ended.stderr == f"tvsnap: {said}\n"
+
+
+@pytest.mark.parametrize("when", ["at first", "after it was used"])
+def test_a_file_system_that_is_read_only(tmp_path: Path, when: str) -> None:
+    """Mounted where only the program sees it."""
+    if when == "after it was used":
+        with open_cache(tmp_path) as cache:
+            run(cache, "echo 1 > f")
+    script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3" "$1"'
+    ended = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", tmp_path, sys.executable, PROGRAM],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stdout == (
+        f"MachineLacks: the data directory {tmp_path} is on a read-only file system; remount it, or {WAY_OUT}\n"
+    ), ended.stderr
+
+
+def test_a_directory_of_somebody_else(tmp_path: Path) -> None:
+    """Whoever has the rights may use it."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    os.chown(home, 12345, 12345)
+    with open_cache(home) as cache:
+        run(cache, "echo 1 > f")
+    assert (home.stat().st_uid, home.stat().st_mode & 0o777) == (12345, 0o700)
