@@ -45,6 +45,7 @@ def build_small_image(terminal: Image, home: Path) -> Image:
         (root / path).mkdir(parents=True)
     for name in ("bin", "lib", "lib64"):
         (root / name).symlink_to(f"usr/{name}")
+    (root / "usr/bin/sh").symlink_to("bash")
     names = [f"/usr/bin/{name}" for name in PROGRAMS]
     listed = subprocess.run(
         ["chroot", f"--userspec={UID_BASE}:{UID_BASE}", str(terminal.rootfs), "ldd", *names],

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap import owners
 from tvsnap.backends.base import Backend
-from tvsnap.graph import Graph
+from tvsnap.graph import Graph, Snapshot
+from tvsnap.images import ImageStore
 
 
-def tidy(home: Path, graph: Graph, backend: Backend, owner: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Where the rows and the files of snapshots do not agree.
+
+    Attributes:
+        rows: snapshots that are gone from the disk.
+        files: ids of snapshots that the graph does not know, and that nobody alive is about to add to it.
+    """
+
+    rows: tuple[Snapshot, ...]
+    files: tuple[str, ...]
+
+
+def tidy(home: Path, graph: Graph, backend: Backend) -> None:
     """Cleans up after owners that have died, and makes the rows and the files of snapshots agree.
 
     Args:
         home: the data directory.
         graph, backend: what is in it.
-        owner: the id of who asks.
     """
     dead = owners.dead_owners(home)
     backend.reap()
@@ -23,24 +37,23 @@ def tidy(home: Path, graph: Graph, backend: Backend, owner: str) -> None:
         graph.sweep_leases(lambda owner: owners.is_alive(home, owner))
     for id in dead:
         owners.remove(home, id)
-    _match_snapshots(home, graph, backend, owner)
+    ImageStore(home).sweep()
+    mismatch = find_mismatch(home, graph, backend)
+    for snapshot in mismatch.rows:
+        graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
+    for id in mismatch.files:
+        backend.delete_snapshot(id)
 
 
-def _match_snapshots(home: Path, graph: Graph, backend: Backend, owner: str) -> None:
-    """Drops rows without files; deletes files without a row, unless a live process may be about to add it."""
-    # Rows first: whoever takes a snapshot meanwhile writes its files before its row.
-    rows = {snapshot.id: snapshot for snapshot in graph.snapshots(backend.name)}
+def find_mismatch(home: Path, graph: Graph, backend: Backend) -> Mismatch:
+    """Finds rows of snapshots without files, and files without a row; changes nothing.
+
+    Others may be at work: who takes a snapshot puts its files in place and then adds its row, who deletes one drops the
+    row first. So files are without a row for good only if there still is none once their taker is seen to be dead.
+    """
+    rows = graph.snapshots(backend.name)
     on_disk = set(backend.snapshots())
-    for snapshot in rows.values():
-        if snapshot.id not in on_disk:
-            graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
-    strays = on_disk - set(rows)
-    if strays and not _has_others(home, owner):
-        for id in strays:
-            backend.delete_snapshot(id)
-
-
-def _has_others(home: Path, owner: str) -> bool:
-    """Whether other live owners use the data directory."""
-    ids = (path.stem for path in (home / "run" / "owners").glob("*.lock"))
-    return any(id != owner and owners.is_alive(home, id) for id in ids)
+    abandoned = {id for id in on_disk.difference(row.id for row in rows) if not owners.has_live_owner(home, id)}
+    if abandoned:
+        abandoned.difference_update(row.id for row in graph.snapshots(backend.name))
+    return Mismatch(tuple(row for row in rows if row.id not in on_disk), tuple(sorted(abandoned)))

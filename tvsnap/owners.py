@@ -17,6 +17,7 @@ from pathlib import Path
 from tvsnap.errors import MachineLacks
 
 UNFINISHED = ".new"
+_ID = re.compile(r"[A-Za-z0-9-]+")
 
 
 class Owner:
@@ -88,6 +89,12 @@ def is_alive(home: Path, id: str) -> bool:
     return False
 
 
+def has_live_owner(home: Path, name: str) -> bool:
+    """Returns whether who made a sandbox or a snapshot is alive: their names begin with their owners', `OWNER.REST`."""
+    id = name.partition(".")[0]
+    return bool(_ID.fullmatch(id)) and is_alive(home, id)
+
+
 def dead_owners(home: Path) -> list[str]:
     """Returns the ids of the owners that have died and have not been removed yet, sorted."""
     try:
@@ -112,7 +119,7 @@ def _directory(home: Path) -> Path:
 
 
 def _path(home: Path, id: str) -> Path:
-    if not re.fullmatch(r"[A-Za-z0-9-]+", id):
+    if not _ID.fullmatch(id):
         raise ValueError(f"{id!r} is no owner's id")
     return _directory(home) / f"{id}.lock"
 

@@ -1,8 +1,9 @@
-"""A process that makes calls and dies at a chosen step of its work."""
+"""A process that works on a data directory and dies at a chosen step of its work."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,8 @@ REPOSITORY = Path(__file__).parents[2]
 CALLS = ("cd /tmp; echo one > f; x=1", "echo two >> f; x=2; sleep 1000 &", "cat f; echo $x; jobs -r | wc -l", "ls /")
 EXPECTED = ["", "", "one\ntwo\n2\n1\n"]
 
-WORK = """
-import os, signal, sys
+PRELUDE = """
+import inspect, os, signal, sys
 from tvsnap import Cache
 {imports}
 from tvsnap.graph import Graph
@@ -40,13 +41,20 @@ def wrap(owner, name, nth, first):
         if count == nth:
             die()
         return result
-    setattr(owner, name, call)
+    static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+    setattr(owner, name, staticmethod(call) if static else call)
 
 {fault}
+"""
+ROLLOUT = """
 with Cache({home!r}, policy="eager", backend={backend!r}) as cache, cache.rollout({image!r}) as rollout:
     for command in {calls!r}:
         rollout.call({tool!r}, {{{argument!r}: command}})
 print("survived")
+"""
+VERB = """
+from cli.main import make_app
+make_app()({arguments!r})
 """
 
 
@@ -60,18 +68,18 @@ def program(
     calls: tuple[str, ...] = CALLS,
     tool: tuple[str, str] = ("bash", "command"),
 ) -> str:
-    """Returns the program's text.
+    """Returns the text of a program that makes a rollout.
 
     Args:
         home: the data directory.
         image: what its rollout starts from.
-        fault: what kills it: `before(OWNER, NAME, NTH)` or `after(...)` a call of a method.
+        fault: what kills it: `before(OWNER, NAME, NTH)` or `after(...)` a call of a method or function.
         backend: the backend's name.
         imports: what `fault` speaks of.
         calls: commands that it runs.
         tool: what runs them: the tool's name, and that of the argument that takes a command.
     """
-    return WORK.format(
+    return (PRELUDE + ROLLOUT).format(
         fault=fault,
         home=str(home),
         image=image.name,
@@ -81,6 +89,21 @@ def program(
         tool=tool[0],
         argument=tool[1],
     )
+
+
+def program_of(work: str, fault: str = "", *, imports: str) -> str:
+    """Returns the text of a program that does any other work.
+
+    Args:
+        work: its statements.
+        fault, imports: see `program`.
+    """
+    return PRELUDE.format(fault=fault, imports=imports) + work
+
+
+def verb(home: Path, *arguments: str) -> str:
+    """Returns the statements that run a verb of the command line, for `program_of`."""
+    return VERB.format(arguments=[*arguments, "--home", str(home)])
 
 
 def run_program(text: str) -> subprocess.CompletedProcess[str]:
@@ -93,6 +116,12 @@ def run_program(text: str) -> subprocess.CompletedProcess[str]:
         timeout=120,
         check=False,
     )
+
+
+def see_it_die(text: str) -> None:
+    """Runs a program that must not survive its fault."""
+    died = run_program(text)
+    assert died.returncode == -signal.SIGKILL, (died.returncode, died.stdout, died.stderr)
 
 
 def outputs(cache: Cache, image: Image) -> list[str]:

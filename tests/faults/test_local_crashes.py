@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.faults.dying import CALLS, EXPECTED, outputs, program, run_program
+from tests.faults.consistency import assert_consistent, assert_in_order, assert_nothing_left
+from tests.faults.dying import CALLS, EXPECTED, outputs, program, run_program, see_it_die
 from tvsnap import Cache
 from tvsnap.backends.local import LocalBackend
 from tvsnap.images import Image
@@ -53,49 +52,13 @@ def work(home: Path, image: Image, fault: str = "") -> subprocess.CompletedProce
     return run_program(program(home, image, fault, backend="local", imports=IMPORTS))
 
 
-def loops_of(home: Path) -> list[str]:
-    """Returns the loop devices on files of this data directory."""
-    found = []
-    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-        with contextlib.suppress(OSError):  # another test's has just gone
-            found += [str(backing)] if backing.read_text().startswith(str(home)) else []
-    return found
-
-
-def assert_nothing_left(home: Path) -> None:
-    """Asserts that no process, loop device, mount or owner of a data directory is left; it must not be open."""
-    deadline = time.monotonic() + 5
-    while loops_of(home) and time.monotonic() < deadline:
-        time.sleep(0.02)  # the kernel clears it a moment after its last user
-    assert loops_of(home) == []
-    assert str(home) not in Path("/proc/self/mounts").read_text()
-    assert [path.name for path in (home / "run" / "owners").glob("*")] == []
-    known = {path.name for path in Path("/proc").iterdir() if path.name.isdigit()}
-    for pid in known:
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            mounts = Path(f"/proc/{pid}/mountinfo").read_text() if b"tvsnap" in command else ""
-        except OSError:
-            continue
-        assert str(home) not in mounts
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at(step: str, home: Path, terminal_image: Image) -> None:
-    died = work(home, terminal_image, STEPS[step])
-    assert died.returncode == -signal.SIGKILL, (died.stdout, died.stderr)
+    see_it_die(program(home, terminal_image, STEPS[step], backend="local", imports=IMPORTS))
     with Cache(home, policy="eager") as cache:
-        assert cache.backend.reap().sandboxes == 0, "opening the directory left something to reap"
-        on_disk = set(cache.backend.snapshots())
-        assert {snapshot.id for snapshot in cache.graph.snapshots()} == on_disk
-        live = {entry.name for entry in os.scandir(cache.backend._live)} - {"template"}  # type: ignore[attr-defined]
-        assert live == set()
-        assert not list(os.scandir(cache.backend._snapshots.temporary))  # type: ignore[attr-defined]
+        assert_in_order(cache)
         assert outputs(cache, terminal_image)[:3] == EXPECTED
-        for snapshot in cache.graph.snapshots():
-            with cache.materialise(snapshot.state) as sandbox:
-                assert sandbox.run("echo fine", timeout=10).output == b"fine\n"
-    assert_nothing_left(home)
+    assert assert_consistent(home, terminal_image) >= 2
 
 
 def test_interrupted(home: Path, terminal_image: Image) -> None:

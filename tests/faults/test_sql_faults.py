@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.faults.consistency import assert_nothing_left
 from tests.faults.dying import program, run_program
-from tests.faults.test_local_crashes import IMPORTS, assert_nothing_left, damage_nothing_but
+from tests.faults.test_local_crashes import IMPORTS, damage_nothing_but
 from tests.sql_images import ask, seen
 from tvsnap import Cache
 from tvsnap.images import Image

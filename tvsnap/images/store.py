@@ -245,12 +245,15 @@ class ImageStore:
             return tool.place
 
     def sweep(self) -> None:
-        """Removes what builds and removals left that did not come to their end."""
+        """Removes what builds and removals left that did not come to their end.
+
+        What cannot go yet, as programs of a killed build are just ending in it, goes the next time.
+        """
         for path in self._entries(".removed-"):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 remove_tree(path)
         for path in self._entries(".build-"):
-            with _locked(path, wait=False) as mine:
+            with contextlib.suppress(OSError), _locked(path, wait=False) as mine:
                 if mine:
                     _empty(path)
         for folder in (self._names, self._recipes):
@@ -402,7 +405,8 @@ def _locked(directory: Path, *, wait: bool) -> Iterator[bool]:
 
 def _acquire(directory: Path, wait: bool) -> int | None:
     while True:
-        directory.mkdir(parents=True, exist_ok=True)
+        # Closed while it is being filled: files in it may still be root's of this machine, and set the user id.
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:

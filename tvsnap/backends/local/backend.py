@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import os
 import platform
-import secrets
+import re
 import shutil
 import subprocess
 import threading
@@ -20,14 +20,15 @@ from tvsnap.backends.local import observe
 from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
 from tvsnap.backends.local.criu import Criu
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_version, find_criu
+from tvsnap.backends.local.room import Room
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.backends.local.snapshots import DEVICES, Snapshots, size_of
 from tvsnap.backends.local.storage import open_storage
-from tvsnap.errors import InfrastructureError, MachineLacks, SnapshotUnusable
+from tvsnap.errors import InfrastructureError, MachineLacks, SandboxDied, SnapshotUnusable
 from tvsnap.guest.protocol import BARE, INIT
 from tvsnap.guest.shell_image import restore
 from tvsnap.images import UID_BASE, UID_COUNT, Image
-from tvsnap.owners import is_alive
+from tvsnap.owners import has_live_owner, is_alive
 
 GUEST = Path(observe.__file__).parents[2] / "guest"
 COLUMNS, ROWS = 80, 24
@@ -41,6 +42,8 @@ _ENVIRONMENT = {
 }
 
 
+_NO_ROOM = ("No space left on device", "ENOSPC")
+_UNLIMITED = 1 << 62
 _Prepared = tuple[list[str], Callable[[int], LocalSandbox]]
 """Options for launch.c, and what makes a sandbox of the PID 1 that it started."""
 
@@ -72,12 +75,11 @@ class LocalBackend:
                 raise MachineLacks(f"{program.name} was not built with the package; make native")
         self._criu = _usable_criu()
         self.captures = Captures(processes=self._criu is not None, shell=True)
-        tag = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
-        self._cgroups = CgroupTree.find(tag)
+        self._cgroups = CgroupTree.find(home)
         self._storage = open_storage(home)
         self._live = self._storage.path / "live"
         self._live.mkdir(exist_ok=True, mode=0o700)
-        self._guest_layer = _install_guest(home / "guest")
+        self._guest_layer = _install_guest(home / "guest", owner)
         self._snapshots = Snapshots(self._storage, owner, self._guest_layer.name)
         self._numbers = itertools.count(1)
         self._sandboxes: dict[str, LocalSandbox] = {}
@@ -85,12 +87,29 @@ class LocalBackend:
         self._lock = threading.Lock()
         self._template()
 
+    @property
+    def limits_disk(self) -> bool:
+        """Whether `Limits.disk` holds: the pool has simple quotas."""
+        return self._storage.limiting
+
+    def room(self) -> Room:
+        """Returns what is left of the disk for sandboxes and snapshots."""
+        return self._storage.room()
+
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     def start(self, image: Image, limits: Limits) -> LocalSandbox:
         return self._start(image, limits, self._template())
 
     def fork(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+        sandbox = self._fork(snapshot, image, limits)
+        # Its files may have gone one by one while they were read, and CRIU takes an image that is missing for empty.
+        if not self._snapshots.is_there(snapshot):
+            sandbox.close()
+            raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
+        return sandbox
+
+    def _fork(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
         files = self._snapshots.files(snapshot)
         shell = self._snapshots.shell(snapshot)
         if shell is None:
@@ -139,14 +158,23 @@ class LocalBackend:
     @contextlib.contextmanager
     def _new(self, image: Image, limits: Limits, layer: Path) -> Iterator[_Prepared]:
         """Prepares what a new sandbox stands on, and takes it away again if the sandbox fails to start."""
+        room = self._storage.room()
+        room.require(room.reserve // 2, "a sandbox")
+        errors = self._storage.errors()
+        origin = "" if layer.parent == self._live else layer.parent.name
         id = f"{self._owner}.{next(self._numbers)}"
         live = self._live / id
         cgroup = self._cgroups.create(self._owner, id, limits)
         try:
             try:
-                self._storage.copy(layer, live)
+                self._storage.copy(layer, live, limit=limits.disk)
             except FileNotFoundError:
                 raise SnapshotUnusable(f"the files of {layer.parent.name} are gone") from None
+            except OSError as error:
+                raise InfrastructureError(
+                    f"no files for a sandbox in {self._home}: {error.strerror}; see to room on its disk (dmesg tells "
+                    "what the kernel made of it), then start anew"
+                ) from None
             options = [item for path in cgroup.paths for item in ("--cgroup", str(path))]
             if self._storage.device:
                 options += ["--pool", self._storage.device]
@@ -154,13 +182,24 @@ class LocalBackend:
                 options += ["--pool-dir", str(self._storage.path)]
             options += ["--live", f"live/{id}", "--lower", str(self._guest_layer), "--lower", str(image.rootfs)]
             options += ["--ids", str(UID_BASE), str(UID_COUNT)]
-            yield options, lambda init: self._adopt(id, image, limits, init, live, cgroup)
+            yield options, lambda init: self._adopt(id, image, limits, init, live, cgroup, origin, errors)
         except BaseException:
             cgroup.destroy()
+            _bury_the_dead()
             self._storage.delete(live)
             raise
 
-    def _adopt(self, id: str, image: Image, limits: Limits, init: int, live: Path, cgroup: Cgroup) -> LocalSandbox:
+    def _adopt(
+        self,
+        id: str,
+        image: Image,
+        limits: Limits,
+        init: int,
+        live: Path,
+        cgroup: Cgroup,
+        origin: str,
+        errors: int,
+    ) -> LocalSandbox:
         sandbox = LocalSandbox(
             id,
             image,
@@ -169,6 +208,10 @@ class LocalBackend:
             layer=live,
             cgroup=cgroup,
             tree=self._tree(image),
+            origin=origin,
+            errors=errors,
+            trouble=self._trouble,
+            keep_limit=self._keep_limit,
             checkpoint=self._checkpoint,
             discard=self._discard,
         )
@@ -176,6 +219,7 @@ class LocalBackend:
             self._sandboxes[id] = sandbox
         try:
             sandbox.guest()
+            self._keep_limit(sandbox)
         except BaseException:
             sandbox.close()
             raise
@@ -187,6 +231,23 @@ class LocalBackend:
                 self._trees[image.digest] = observing.ImageTree(self._guest_layer, image.rootfs)
             return self._trees[image.digest]
 
+    def _keep_limit(self, sandbox: LocalSandbox) -> None:
+        with contextlib.suppress(OSError):  # the pool is full: the next observation tries again
+            self._storage.keep_limit(sandbox.layer, sandbox.limits.disk)
+
+    def _trouble(self, sandbox: LocalSandbox, said: str) -> str:
+        """See `Sandbox.trouble`: an error of the disk, or too little room, shows as a failure of the command's own."""
+        if self._storage.errors() != sandbox.errors:
+            self._snapshots.distrust(sandbox.origin)
+            raise SandboxDied(f"the disk below the pool of {self._home} returned errors")
+        lack = self._storage.lack(0)
+        if not any(word in said for word in _NO_ROOM):
+            return lack
+        if lack:
+            raise InfrastructureError(f"a call failed for want of room: {lack}; free some (tvsnap gc)")
+        # At its own limit a sandbox is told of its quota; where the pool has less room than that, it may be the pool.
+        return self._storage.lack(sandbox.limits.disk or _UNLIMITED)
+
     def _discard(self, sandbox: LocalSandbox) -> None:
         with self._lock:
             self._sandboxes.pop(sandbox.id, None)
@@ -195,6 +256,8 @@ class LocalBackend:
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
     def _checkpoint(self, sandbox: LocalSandbox) -> SnapshotInfo:
+        room = self._storage.room()
+        room.require(room.reserve, "a snapshot")
         if self._criu is None:
             return self._snapshots.take_shell(sandbox)
         return self._snapshots.take_processes(sandbox, self._criu)
@@ -219,12 +282,15 @@ class LocalBackend:
             if entry.name != "template" and not self._in_use(entry.name):
                 self._storage.delete(Path(entry.path))
                 temporary += 1
+        for entry in os.scandir(self._guest_layer.parent):
+            if "." in entry.name and not self._in_use(entry.name):
+                shutil.rmtree(entry.path, ignore_errors=True)
+                temporary += 1
         snapshots, unfinished = self._snapshots.sweep(self._in_use)
         return ReapReport(sandboxes, snapshots, temporary + unfinished)
 
     def _in_use(self, name: str) -> bool:
-        owner = name.split(".")[0]
-        return owner == self._owner or is_alive(self._home, owner)
+        return name.startswith(f"{self._owner}.") or has_live_owner(self._home, name)
 
     def disk_usage(self) -> Mapping[str, int]:
         usage = {"snapshots": 0, "sandboxes": 0}
@@ -261,6 +327,18 @@ class LocalBackend:
         return template
 
 
+def _bury_the_dead() -> None:
+    """Takes leave of children that were the PID 1 of a sandbox, where their process id may never have been told."""
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            for pid in map(int, path.read_text().split()):
+                with contextlib.suppress(OSError):
+                    status = Path(f"/proc/{pid}/status").read_text()
+                    # First in a process id namespace of its own, and ended: no other child of this process is.
+                    if re.search(r"^State:\s+Z.*^NSpid:\s+\d+\s+1$", status, re.MULTILINE | re.DOTALL):
+                        os.waitpid(pid, os.WNOHANG)
+
+
 def _usable_criu() -> Criu | None:
     """Returns CRIU, or None where its lack was accepted by `TVSNAP_WITHOUT_CRIU=1`."""
     binary = find_criu()
@@ -276,7 +354,7 @@ def _usable_criu() -> Criu | None:
     )
 
 
-def _install_guest(directory: Path) -> Path:
+def _install_guest(directory: Path, owner: str) -> Path:
     """Puts what each sandbox needs of ours into a layer of its own, above any image; one for each version of it."""
     files = {"init": (GUEST / "tvsnap-init").read_bytes(), "rc": (GUEST / "rc").read_bytes()}
     version = hashlib.sha256(b"2" + files["init"] + files["rc"]).hexdigest()[:16]
@@ -284,7 +362,7 @@ def _install_guest(directory: Path) -> Path:
     if layer.exists():
         return layer
     directory.mkdir(exist_ok=True, mode=0o711)
-    unfinished = directory / f".{version}.{secrets.token_hex(4)}"
+    unfinished = directory / f"{owner}.{version}"
     for name in ("proc", "sys", "dev/pts", "dev/shm", "run/tvsnap"):
         (unfinished / name).mkdir(parents=True)
     for device in DEVICES:

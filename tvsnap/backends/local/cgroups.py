@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -30,15 +31,16 @@ class CgroupTree:
     unified: bool
 
     @classmethod
-    def find(cls, tag: str) -> CgroupTree:
-        """Returns the tree for a data directory.
+    def find(cls, home: Path) -> CgroupTree:
+        """Returns the tree for a data directory; that it is there is not said.
 
         Args:
-            tag: tells data directories apart.
+            home: the data directory.
 
         Raises:
             MachineLacks: no hierarchy offers memory and process limits, or there are no rights.
         """
+        tag = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
         mounts: dict[str, Path] = {}
         for line in Path("/proc/self/mounts").read_text().splitlines():
             _, where, kind, options, *_ = line.split()
@@ -75,10 +77,11 @@ class CgroupTree:
 
     def owners(self) -> Iterator[str]:
         """Yields the owners that have groups here."""
-        with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self.roots[0]):
-                if entry.is_dir():
-                    yield entry.name
+        names: set[str] = set()
+        for root in self.roots:  # who died over making or removing them may have left some in one hierarchy only
+            with contextlib.suppress(FileNotFoundError):
+                names.update(entry.name for entry in os.scandir(root) if entry.is_dir())
+        yield from names
 
     def sandboxes(self, owner: str) -> Iterator[Cgroup]:
         """Yields the groups of an owner's sandboxes."""
@@ -139,6 +142,19 @@ class Cgroup:
             with contextlib.suppress(FileNotFoundError, OSError):
                 found.update(int(line) for line in (path / "cgroup.procs").read_text().split())
         return sorted(found)
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[Cgroup]:
+        """A block with a group beside this one, without limits, for a program that works on what is in this one.
+
+        What that leaves behind when it is killed dies at the end of the block; or as a dead owner's sandboxes do.
+        """
+        group = Cgroup((self.paths[0].with_name(f"{self.name}.beside"),))
+        group.paths[0].mkdir(exist_ok=True)
+        try:
+            yield group
+        finally:
+            group.destroy()
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
+import select
 import socket
 import subprocess
 from collections.abc import Callable, Sequence
@@ -14,10 +14,13 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from tvsnap.errors import NotCheckpointable, SnapshotUnusable
+from tvsnap.backends.local import refusals
+from tvsnap.errors import InfrastructureError, NotCheckpointable, NotRestorable
 
 LOG = "criu.log"
+_HELD = "Can't cure"  # logged where CRIU's own code is left in a process
 _TIMEOUT = 120.0
+_LAST_WORDS = 5.0  # seconds to end in, after its answer or in place of one
 _CGROUPS_IGNORE = 0
 _NETWORK_LOCK_SKIP = 3
 _DUMP, _RESTORE, _NOTIFY = 1, 2, 6
@@ -88,6 +91,34 @@ _TYPES = _message_classes()
 
 
 @dataclass(frozen=True, slots=True)
+class _End:
+    """What a request came to.
+
+    Attributes:
+        response: CRIU's answer; None if it gave none.
+        status: its exit status; negative if a signal ended it.
+        errors: what it printed.
+    """
+
+    response: Any
+    status: int
+    errors: str
+
+    @property
+    def success(self) -> bool:
+        return self.response is not None and bool(self.response.success)
+
+    @property
+    def killed(self) -> bool:
+        """Whether a signal ended it before it gave an answer."""
+        return self.response is None and self.status < 0
+
+
+class ProcessesDisturbed(InfrastructureError):
+    """A dump went wrong such that the processes may not be what they were: they must not go on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Criu:
     """A CRIU binary. Each request runs a process of its own, which ends with the request."""
 
@@ -104,10 +135,12 @@ class Criu:
             external: mounts that the host provides, as `mnt[PATH]:NAME`.
             enter: a command line that runs CRIU where it must be (the sandbox's network namespace), its standard input
                 as descriptor 3.
-            on_frozen: called while the tree stands still and its memory has been written.
+            on_frozen: called while the tree stands still and its memory has been written; the dump fails with what it
+                raises.
 
         Raises:
             NotCheckpointable: with CRIU's reason.
+            ProcessesDisturbed: CRIU was killed over it, or could not let go of a process as it had found it.
         """
         options = self._options(images, external)
         options.pid = pid
@@ -116,13 +149,24 @@ class Criu:
         options.link_remap = True
         options.network_lock = _NETWORK_LOCK_SKIP
 
-        def notified(script: str) -> None:
-            if script == "post-dump":
-                on_frozen()
+        failures: list[Exception] = []
 
-        response, errors = self._request(_DUMP, options, enter, notified)
-        if response is None or not response.success:
-            raise NotCheckpointable(_reason(images, response, errors))
+        def notified(script: str) -> bool:
+            try:
+                if script == "post-dump":
+                    on_frozen()
+            except Exception as error:
+                failures.append(error)
+            return not failures
+
+        end = self._request(_DUMP, options, enter, notified)
+        if not end.success:
+            log = _log(images)
+            if end.killed or _HELD in log:
+                raise ProcessesDisturbed(_reason(log, end))
+            if failures:
+                raise failures[0]
+            raise NotCheckpointable(_reason(log, end))
 
     def restore(self, images: int, root: Path, external: Sequence[str], enter: Sequence[str]) -> int:
         """Brings a dumped tree back to life as a child of this process.
@@ -137,15 +181,18 @@ class Criu:
             The process id of the tree's root.
 
         Raises:
-            SnapshotUnusable: with CRIU's reason.
+            NotRestorable: with CRIU's reason.
+            InfrastructureError: CRIU was killed over it, which says nothing of the images.
         """
         options = self._options(images, external)
         options.root = str(root)
         options.rst_sibling = True
-        response, errors = self._request(_RESTORE, options, enter, lambda script: None)
-        if response is None or not response.success:
-            raise SnapshotUnusable(_reason(images, response, errors))
-        return int(response.restore.pid)
+        end = self._request(_RESTORE, options, enter, lambda script: True)
+        if end.killed:
+            raise InfrastructureError(_reason("", end))
+        if not end.success:
+            raise NotRestorable(_reason(_log(images), end))
+        return int(end.response.restore.pid)
 
     def _options(self, images: int, external: Sequence[str]) -> Any:
         options = _TYPES["Opts"]()
@@ -158,57 +205,73 @@ class Criu:
         options.external.extend(external)
         return options
 
-    def _request(
-        self, kind: int, options: Any, enter: Sequence[str], notified: Callable[[str], None]
-    ) -> tuple[Any, str]:
+    def _request(self, kind: int, options: Any, enter: Sequence[str], notified: Callable[[str], bool]) -> _End:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours:
+        # No pipe: processes that a killed CRIU leaves half restored would hold it open.
+        with ours, open(os.memfd_create("criu"), "rb") as errors:
             with theirs:
                 process = subprocess.Popen(
                     [*enter, str(self.binary), "swrk", "3"],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
+                    stderr=errors,
                 )
-            ours.settimeout(_TIMEOUT)
+            ended = os.pidfd_open(process.pid)
             response = None
             try:
-                with contextlib.suppress(TimeoutError, ConnectionError):
-                    response = self._converse(ours, kind, options, notified)
+                with contextlib.suppress(ConnectionError):
+                    response = self._converse(ours, ended, kind, options, notified)
             finally:
-                ours.close()
-                if response is None:
+                ours.close()  # a CRIU that is still at work notices, and lets go of all processes in order
+                if not _readable(ended, timeout=_LAST_WORDS):
                     process.kill()
-                _, errors = process.communicate()
-        return response, errors.decode(errors="replace").strip()
+                os.close(ended)
+                process.wait()
+            errors.seek(0)
+            return _End(response, process.returncode, errors.read().decode(errors="replace").strip())
 
     @staticmethod
-    def _converse(channel: socket.socket, kind: int, options: Any, notified: Callable[[str], None]) -> Any:
+    def _converse(channel: socket.socket, ended: int, kind: int, options: Any, notified: Callable[[str], bool]) -> Any:
         channel.send(_TYPES["Request"](type=kind, opts=options).SerializeToString())
-        while data := channel.recv(65536):
+        # The end of CRIU need not be that of the channel, for the same reason.
+        while _readable(channel.fileno(), ended, timeout=_TIMEOUT):
+            try:
+                data = channel.recv(65536, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            if not data:
+                break
             response = _TYPES["Response"].FromString(data)
             if response.type != _NOTIFY:
                 return response
-            notified(response.notify.script)
-            channel.send(_TYPES["Request"](type=_NOTIFY, notify_success=True).SerializeToString())
+            success = notified(response.notify.script)
+            channel.send(_TYPES["Request"](type=_NOTIFY, notify_success=success).SerializeToString())
         return None
 
 
-def _reason(images: int, response: Any, errors: str) -> str:
-    """Finds CRIU's reason: in its log, else what it answered or printed."""
+def _readable(*descriptors: int, timeout: float) -> bool:
+    """Waits until one of them can be read; returns whether one can. Seconds."""
+    waiting = select.poll()
+    for descriptor in descriptors:
+        waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(timeout * 1000))
+
+
+def _log(images: int) -> str:
+    """Returns what CRIU logged; nothing if it did not come to that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(LOG, os.O_RDONLY | os.O_CLOEXEC, dir_fd=images)
         with open(descriptor, errors="replace") as log:
-            told = reasons(log.read())
-            if told:
-                return told
-    if response is not None and response.cr_errmsg:
-        return f"CRIU: {response.cr_errmsg.strip()}"
-    return f"CRIU: {errors or 'it ended without an answer'}"
+            return log.read()
+    return ""
 
 
-def reasons(log: str) -> str:
-    """Returns the first complaints in a log of CRIU's, without the harmless ones that come before; empty if none."""
-    lines = [line for line in log.splitlines() if "Error (" in line and "RLIMIT_NOFILE" not in line]
-    told = [re.sub(r"^.*Error \([^)]*\): ", "", line).strip() for line in lines]
-    return "CRIU: " + "; ".join(dict.fromkeys(told[:3])) if told else ""
+def _reason(log: str, end: _End) -> str:
+    """Finds CRIU's reason: in its log, else what it answered or printed."""
+    if end.killed:
+        return f"CRIU: it was ended by signal {-end.status}"
+    if told := refusals.reason(log):
+        return told
+    if end.response is not None and end.response.cr_errmsg:
+        return f"CRIU: {end.response.cr_errmsg.strip()}"
+    return f"CRIU: {end.errors or 'it ended without an answer'}"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from tvsnap.backends import observing
+from tvsnap.backends import observing, paths
 from tvsnap.backends.base import (
     NO_SERVICE,
     FileChange,
@@ -28,8 +28,9 @@ from tvsnap.backends.base import (
     Service,
     SnapshotInfo,
 )
-from tvsnap.backends.local import observe, syscalls
+from tvsnap.backends.local import observe
 from tvsnap.backends.local.cgroups import Cgroup
+from tvsnap.backends.local.criu import ProcessesDisturbed
 from tvsnap.backends.observing import ShellHold
 from tvsnap.errors import InfrastructureError, SandboxDied
 from tvsnap.guest.actions import GuestActions
@@ -59,6 +60,10 @@ class LocalSandbox(GuestActions):
         layer: Path,
         cgroup: Cgroup,
         tree: observing.ImageTree,
+        origin: str,
+        errors: int,
+        trouble: Callable[[LocalSandbox, str], str],
+        keep_limit: Callable[[LocalSandbox], None],
         checkpoint: Callable[[LocalSandbox], SnapshotInfo],
         discard: Callable[[LocalSandbox], None],
     ) -> None:
@@ -72,6 +77,10 @@ class LocalSandbox(GuestActions):
             layer: directory with the writable layer (`upper`, `work`).
             cgroup: its control groups.
             tree: what the image has below the writable layer.
+            origin: the snapshot that it was forked from; empty if it was not.
+            errors: of the pool, counted before it was made.
+            trouble: see `Sandbox.trouble`.
+            keep_limit: gives a sandbox back what it has freed of the disk.
             checkpoint: takes a snapshot of a sandbox.
             discard: removes the layer of one that has ended.
         """
@@ -82,6 +91,10 @@ class LocalSandbox(GuestActions):
         self.layer = layer
         self.cgroup = cgroup
         self._tree = tree
+        self.origin = origin
+        self.errors = errors
+        self._trouble = trouble
+        self._keep_limit = keep_limit
         self._checkpoint = checkpoint
         self._discard = discard
         self._guest: Guest | None = None
@@ -128,6 +141,7 @@ class LocalSandbox(GuestActions):
         shell = self._host_pid(info.shell)
         files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service)
         processes, serving = observe.processes_fingerprint(self.cgroup.pids(), self.init, shell, service)
+        self._keep_limit(self)
         return Observation(
             files=files,
             processes=processes,
@@ -182,8 +196,15 @@ class LocalSandbox(GuestActions):
         finally:
             os.close(image)
 
+    def trouble(self, said: str) -> str:
+        return self._trouble(self, said)
+
     def checkpoint(self) -> SnapshotInfo:
-        return self._checkpoint(self)
+        try:
+            return self._checkpoint(self)
+        except ProcessesDisturbed as error:
+            self.close()
+            raise SandboxDied(f"sandbox {self.id} was ended over a checkpoint ({error})") from error
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -231,18 +252,17 @@ class LocalSandbox(GuestActions):
             try:
                 connection = self._try_connect()
             except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ECONNREFUSED) or time.monotonic() > deadline:
-                    raise SandboxDied(f"sandbox {self.id} cannot be reached: {error}") from None
+                if time.monotonic() > deadline:
+                    raise SandboxDied(f"sandbox {self.id} cannot be reached: {error.strerror}") from None
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.init, signal.SIGCHLD)  # commands may have removed the socket: it makes another
                 time.sleep(0.0003)
                 continue
             return Guest(connection)
 
     def _try_connect(self) -> socket.socket:
-        root = os.open(f"/proc/{self.init}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            control = syscalls.open_in_root(root, CONTROL)
-        finally:
-            os.close(root)
+        with paths.directory(f"/proc/{self.init}/root") as root:
+            control = paths.open_in_root(root, CONTROL)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(_START_TIMEOUT)
@@ -250,7 +270,7 @@ class LocalSandbox(GuestActions):
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             listener = struct.unpack("3i", credentials)[0]
             if listener != self.init:
-                raise SandboxDied(f"sandbox {self.id}: its control socket was replaced by process {listener}")
+                raise ConnectionRefusedError(errno.ECONNREFUSED, f"process {listener} put a socket in place of its own")
         except BaseException:
             connection.close()
             raise
