@@ -218,6 +218,8 @@ class TreeView:
         details = [count(len(links), "step") + (f" + {len(calls)}" if calls else "")]
         details += [count(snapshots, "snapshot")] if snapshots else []
         details += [f"{unserved} not shared"] if unserved else []
+        refused = sum(bool(_refusals(link.node)) for link in links)
+        details += [f"{refused} cannot be checkpointed"] if refused else []
         line = Text(prefix + "⋮ ", "dim")
         line.append(", ".join(details), "dim")
         return self._columns(line, sum(call.duration for call in both), sum(call.hits for call in both), ())
@@ -238,6 +240,8 @@ class TreeView:
         reason = _why_not_shared(branch)
         if reason:
             yield self._note(bar, f"! {reason}", "magenta")
+        for refusal in _refusals(node):
+            yield self._note(bar, f"! cannot be checkpointed: {refusal}", "magenta")
         if self._everything:
             for call in node.unchanging:
                 line = Text(bar, "dim")
@@ -307,6 +311,11 @@ def _why_not_shared(branch: Branch) -> str:
     """Returns the reason if this is where a branch stops being shared, else nothing."""
     call = branch.node.made_by
     return "" if call is None or branch.above_private or _served(call) else _unserved(call)
+
+
+def _refusals(node: TreeNode) -> tuple[str, ...]:
+    """Returns why a state without a snapshot could not be checkpointed."""
+    return () if node.snapshots or node.made_by is None else tuple(dict.fromkeys(node.made_by.refusals.values()))
 
 
 def _served(call: CallSummary) -> bool:

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_complaint, criu_version, find_criu
+from tvsnap.backends.local.quota import Quotas
 
 GIB = 1024**3
 ENOUGH_DISK = 5 * GIB
 """Bytes: an image of a Debian system takes 0.5 GiB, and the files of builds and databases add up."""
 
 OLDEST_KERNEL = (5, 11)
+OLDEST_QUOTAS = (6, 7)
 """Linux 5.11 is the first that mounts overlays inside user namespaces."""
 
 PACKAGE = Path(__file__).resolve().parent
@@ -74,6 +76,7 @@ def run_checks(home: Path) -> list[Check]:
         check_criu(),
         check_btrfs(home),
         check_loop_devices(home),
+        check_disk_limits(home),
         check_memory_files(),
         check_bootstrap(),
         check_disk(home),
@@ -85,10 +88,9 @@ def run_checks(home: Path) -> list[Check]:
 def check_platform() -> Check:
     """Linux of a kernel that can do what sandboxes are made of."""
     release = platform.release()
-    numbers = tuple(int(part) for part in release.split("-")[0].split(".")[:2] if part.isdigit())
     return Check(
         name="platform",
-        ok=platform.system() == "Linux" and numbers >= OLDEST_KERNEL,
+        ok=platform.system() == "Linux" and _kernel() >= OLDEST_KERNEL,
         required=True,
         detail=f"{platform.system()} {release}, {platform.machine()}, Python {platform.python_version()}",
         cost="no sandbox can run",
@@ -254,6 +256,28 @@ def check_loop_devices(home: Path) -> Check:
     )
 
 
+def check_disk_limits(home: Path) -> Check:
+    """Simple quotas of btrfs, which limit what each sandbox of the local backend writes."""
+    remedy = f"Linux {OLDEST_QUOTAS[0]}.{OLDEST_QUOTAS[1]} or newer"
+    if os.environ.get("TVSNAP_STORAGE") == "copy":
+        lack, remedy = "copies have no quotas", "unset TVSNAP_STORAGE"
+    elif _kernel() < OLDEST_QUOTAS:
+        lack = f"Linux {platform.release()} has no simple quotas of btrfs"
+    elif _on_btrfs(home) and not Quotas(_existing(home)).enabled:
+        lack = "the data directory is on a btrfs whose simple quotas are off"
+        remedy = "btrfs quota enable --simple DIRECTORY, or a TVSNAP_HOME on another file system than btrfs"
+    else:
+        lack = ""
+    return Check(
+        name="disk limits",
+        ok=not lack,
+        required=False,
+        detail=lack or "of each sandbox, by simple quotas of btrfs; none in Docker",
+        cost="one sandbox can fill the disk that all share",
+        remedy=remedy,
+    )
+
+
 def check_memory_files() -> Check:
     """A tmpfs at /dev/shm, where CRIU keeps what it learnt of the kernel."""
     kind = _filesystem(Path("/dev/shm"))
@@ -288,9 +312,13 @@ def check_disk(home: Path) -> Check:
         ok=free >= ENOUGH_DISK,
         required=False,
         detail=f"{free / GIB:.1f} GiB free",
-        cost="snapshotting stops when the disk is full; states are replayed instead",
+        cost="snapshotting stops with 1 GiB (or 5 %) left; states are replayed instead",
         remedy="tvsnap gc, or TVSNAP_HOME on a bigger disk",
     )
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdigit())
 
 
 def _controllers() -> dict[str, int]:

@@ -44,3 +44,7 @@ class NotCheckpointable(InfrastructureError):
 
 class SnapshotUnusable(InfrastructureError):
     """A snapshot is missing, incomplete or damaged; the state has to be replayed."""
+
+
+class NotRestorable(SnapshotUnusable):
+    """A snapshot is as it was taken, yet cannot be brought back: another of the same state would be no better."""

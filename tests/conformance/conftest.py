@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.conformance.helpers import Lab
 from tests.conformance.sql_lab import client, sql_backend, sql_cache, sql_lab, sql_warm
-from tests.conformance.targets import TARGETS, Target
+from tests.conformance.targets import TARGETS, Target, make_local
 from tvsnap.backends.base import Backend, Sandbox
 from tvsnap.errors import MachineLacks
 from tvsnap.images import Image
@@ -57,6 +58,21 @@ def lab(request: pytest.FixtureRequest, backend: Backend, image: Image) -> Itera
     laboratory = Lab(backend, image)
     yield laboratory
     laboratory.close()
+
+
+@pytest.fixture
+def local_lab(tvsnap_home: Path, terminal_image: Image) -> Iterator[Lab]:
+    """A laboratory of the local backend, for what concerns that alone; it captures live processes."""
+    try:
+        backend = make_local(tvsnap_home)
+    except MachineLacks as lack:
+        pytest.skip(str(lack))
+    if not backend.captures.processes:
+        pytest.skip("live processes cannot be captured on this machine (tvsnap doctor)")
+    laboratory = Lab(backend, terminal_image)
+    yield laboratory
+    laboratory.close()
+    backend.close()
 
 
 @pytest.fixture

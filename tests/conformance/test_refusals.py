@@ -1,0 +1,333 @@
+"""What of live processes is captured, and what is refused with the reason: never anything in between.
+
+The local backend alone: these are CRIU's matters, and an engine's CRIU is driven by the engine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from tests.conformance.helpers import Lab, commands, eventually, sh, usable
+from tvsnap.backends.base import Sandbox
+from tvsnap.errors import NotCheckpointable, NotRestorable
+
+COMMON = """
+import ctypes, fcntl, mmap, os, select, signal, socket, struct, subprocess, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+ME, HERE = os.getpid(), os.path.abspath(sys.argv[1])
+def child(work):
+    pid = os.fork()
+    if pid == 0:
+        work()
+        while True: time.sleep(1000)
+    return pid
+def state(pid):
+    return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]
+def until(probe):
+    while not probe(): time.sleep(0.01)
+def attempt(function, *arguments):
+    try: return function(*arguments)
+    except OSError as error: return error.strerror
+def stopped(*signals):
+    pid = child(lambda: None)
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: state(pid) == "T")
+    for each in signals: os.kill(pid, each)
+    return pid
+"""
+READY = """
+open(HERE + ".ready", "w").close()
+while True: time.sleep(1000)
+"""
+REPORTING = """
+def write(*_):
+    if os.getpid() != ME: return
+    with open(HERE + ".new", "w") as file: file.write(repr(report()))
+    os.rename(HERE + ".new", HERE + ".report")
+signal.signal(signal.SIGUSR1, write)
+"""
+
+# Name -> what sets it up, and what a report of it is, in the original and in a fork.
+CAPTURED = {
+    "unix seqpackets": (
+        "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET); a.send(b'one'); a.send(b'two')",
+        "b.recv(9), b.recv(9)",
+    ),
+    "descriptors in flight": (
+        "a, b = socket.socketpair(); r, w = os.pipe(); os.write(w, b'piped'); socket.send_fds(a, [b'm'], [r]); "
+        "os.close(r)",
+        "os.read(socket.recv_fds(b, 9, 1)[1][0], 9)",
+    ),
+    "last words of a peer": (
+        "a, b = socket.socketpair(); a.send(b'last words'); a.close()",
+        "b.recv(99), b.recv(99)",
+    ),
+    "udp": (
+        "a = socket.socket(type=socket.SOCK_DGRAM); a.bind(('127.0.0.1', 9100)); "
+        "b = socket.socket(type=socket.SOCK_DGRAM); b.connect(a.getsockname()); b.send(b'x'); a.recv(9)",
+        "b.send(b'y'), a.recv(9)",
+    ),
+    "nested epolls": (
+        "r, w = os.pipe(); inner, outer = select.epoll(), select.epoll(); inner.register(r, select.EPOLLIN); "
+        "outer.register(inner, select.EPOLLIN); os.write(w, b'x')",
+        "len(outer.poll(0)), len(inner.poll(0))",
+    ),
+    "timerfd and signalfd": (
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]); "
+        "s = libc.signalfd(-1, struct.pack('Q', 1 << signal.SIGUSR2 - 1), 0); os.kill(ME, signal.SIGUSR2); "
+        "t = libc.timerfd_create(1, 0); libc.timerfd_settime(t, 0, struct.pack('4l', 0, 1000, 0, 1000), 0); "
+        "until(lambda: select.select([t], [], [], 0)[0])",
+        "os.read(s, 128)[0], os.read(t, 8) > bytes(8)",
+    ),
+    "sealed memfd": (
+        "m = os.memfd_create('x', os.MFD_ALLOW_SEALING); os.write(m, b'sealed'); fcntl.fcntl(m, 1033, 14)",
+        "attempt(os.write, m, b'x'), os.pread(m, 9, 0)",
+    ),
+    "pidfds": (
+        "p = child(lambda: None); f = os.pidfd_open(p)",
+        "signal.pidfd_send_signal(f, 9), os.waitstatus_to_exitcode(os.waitpid(p, 0)[1])",
+    ),
+    "zombies": (
+        "p = child(lambda: os._exit(7)); q = child(lambda: None); os.kill(q, 9); "
+        "until(lambda: state(p) + state(q) == 'ZZ')",
+        "[os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in (p, q)]",
+    ),
+    "a stopped process": ("p = stopped()", "state(p), os.kill(p, 9), os.waitpid(p, 0)[1]"),
+    "waiting signals": (
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [40, 41]); libc.sigqueue(ME, 40, ctypes.c_void_p(77)); "
+        "os.kill(ME, 41)",
+        "sorted(signal.sigpending())",
+    ),
+    "timers": (
+        "fired = []; signal.signal(signal.SIGVTALRM, lambda *_: fired.append(1)); "
+        "signal.setitimer(signal.ITIMER_VIRTUAL, 500, 7); signal.setitimer(signal.ITIMER_REAL, 1000, 50)",
+        "signal.getitimer(signal.ITIMER_VIRTUAL)[1], signal.getitimer(signal.ITIMER_REAL)[0] > 500",
+    ),
+    "a session without its leader": (
+        "r, w = os.pipe()\ndef lead():\n os.setsid()\n os.write(w, str(child(lambda: None)).encode())\n os._exit(0)\n"
+        "p = child(lead); m = int(os.read(r, 9)); os.waitpid(p, 0)",
+        "os.getsid(m) == p, os.getpgid(m) == p",
+    ),
+    "a terminal of its own": (
+        "m, s = os.openpty(); fcntl.ioctl(s, 0x5414, struct.pack('4H', 11, 22, 0, 0)); os.write(m, b'typed\\n')",
+        "fcntl.ioctl(m, 0x5413, bytes(8)), os.read(s, 9)",
+    ),
+    "a deleted directory": (
+        "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
+        "attempt(os.getcwd), os.readlink('/proc/self/cwd')",
+    ),
+    "deleted files": (
+        "f = open('deleted', 'w+'); f.write('kept'); f.flush(); os.link('deleted', 'other'); os.unlink('deleted'); "
+        "os.makedirs('x/y'); g = open('x/y/z', 'w+'); g.write('too'); g.flush(); os.unlink('x/y/z'); "
+        "os.rmdir('x/y'); os.rmdir('x')",
+        "os.pread(f.fileno(), 9, 0), open('other').read(), os.pread(g.fileno(), 9, 0), os.path.exists('x')",
+    ),
+    "a file replaced while open": (
+        "f = open('old', 'w+'); f.write('old'); f.flush(); os.unlink('old'); open('old', 'w').write('new')",
+        "os.pread(f.fileno(), 9, 0), open('old').read()",
+    ),
+    "an image file replaced while open": (
+        "f = open('/etc/bash.bashrc'); m = mmap.mmap(f.fileno(), 0, mmap.MAP_PRIVATE); m[:4] = b'MINE'; "
+        "open('fresh', 'w').write('fresh'); os.rename('fresh', '/etc/bash.bashrc')",
+        "f.read(10), m[:8], open('/etc/bash.bashrc').read()",
+    ),
+    "locks": (
+        "f = open('locked', 'w'); fcntl.flock(f, fcntl.LOCK_EX); g = open('region', 'w'); "
+        "fcntl.lockf(g, fcntl.LOCK_EX, 10, 5); h = open('ofd', 'w'); "
+        "fcntl.fcntl(h, 37, struct.pack('hhqqixxxx', 1, 0, 0, 100, 0)); "
+        "l = open('leased', 'w'); fcntl.fcntl(l, 1024, fcntl.F_WRLCK)",
+        "attempt(fcntl.flock, open('locked'), 6), fcntl.fcntl(l, 1025), "
+        "fcntl.fcntl(open('ofd', 'r+'), 36, struct.pack('hhqqixxxx', 1, 0, 0, 100, 0))[:24]",
+    ),
+    "shared memory": (
+        "m = mmap.mmap(-1, 8192); m[:3] = b'one'; p = child(lambda: m.__setitem__(5000, 65)); until(lambda: m[5000]); "
+        "libc.shmat.restype = ctypes.c_void_p; i = libc.shmget(77, 8192, 0o1666); v = libc.shmat(i, None, 0); "
+        "ctypes.memset(v, 66, 9); open('/dev/shm/posix', 'w').write('psx')",
+        "m[:3], m[5000], ctypes.string_at(v, 3), open('/dev/shm/posix').read()",
+    ),
+    "semaphores and messages of System V": (
+        "s = libc.semget(5, 3, 0o1666); libc.semctl(s, 1, 16, 42); q = libc.msgget(6, 0o1666); "
+        "libc.msgsnd(q, struct.pack('l', 9) + b'message', 7, 0); b = ctypes.create_string_buffer(99)",
+        "libc.semctl(s, 1, 12), libc.msgrcv(q, b, 90, 0, 0), b.raw[8:15]",
+    ),
+    "pipes and fifos": (
+        "r, w = os.pipe(); fcntl.fcntl(w, 1031, 1 << 18); os.write(w, bytes(200000)); os.mkfifo('fifo'); "
+        "f = os.open('fifo', os.O_RDWR); os.write(f, b'held'); os.unlink('fifo')",
+        "fcntl.fcntl(w, 1032), len(os.read(r, 1 << 18)), os.read(f, 9)",
+    ),
+    "threads": (
+        "r, w = os.pipe(); got = []\ndef wait(): got.append(os.read(r, 9))\n"
+        "threads = [threading.Thread(target=wait, daemon=True) for _ in range(20)]\n"
+        "for thread in threads: thread.start()",
+        "[os.write(w, b'x') and until(lambda: len(got) > n) for n in range(3)], got, threading.active_count()",
+    ),
+    "other users and privileges": (
+        "def drop():\n os.setgroups([7, 8]); os.setresgid(1, 2, 3); os.setresuid(4, 5, 6); libc.prctl(38, 1, 0, 0, 0)\n"
+        "p = child(drop); until(lambda: 'Uid:\\t4' in open(f'/proc/{p}/status').read() and "
+        "'NoNewPrivs:\\t1' in open(f'/proc/{p}/status').read())",
+        "[line for line in open(f'/proc/{p}/status') if line[:3] in ('Uid', 'Gid', 'Gro', 'Cap', 'NoN', 'Sec')]",
+    ),
+    "attributes of a process": (
+        "os.nice(5); libc.prctl(15, b'renamed'); libc.prctl(36, 1); libc.prctl(4, 0); os.umask(0o13); "
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200)); "
+        "open('/proc/self/oom_score_adj', 'w').write('500')",
+        "os.nice(0), open('/proc/self/comm').read(), libc.prctl(3), os.umask(0), "
+        "resource.getrlimit(resource.RLIMIT_NOFILE), open('/proc/self/oom_score_adj').read()",
+    ),
+    "another root": (
+        "os.mkdir('jail'); p = child(lambda: (os.chroot('jail'), os.chdir('/'))); "
+        "until(lambda: os.readlink(f'/proc/{p}/cwd').endswith('jail'))",
+        "os.readlink(f'/proc/{p}/root'), os.readlink(f'/proc/{p}/cwd')",
+    ),
+}
+
+TCP = "s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); "
+UDP = "a = socket.socket(type=socket.SOCK_DGRAM); a.bind(('127.0.0.1', 0)); "
+
+# Name -> what sets it up, and what is said of it.
+REFUSED = {
+    "established tcp": (TCP + "p, _ = s.accept(); s.close()", r"has a connected TCP socket \(descriptor \d+\)"),
+    "half-closed tcp": (TCP + "p, _ = s.accept(); s.close(); c.shutdown(1)", "has a connected TCP socket"),
+    "tcp not accepted": (TCP, r"has TCP connections that wait to be accepted \(descriptor \d+\)"),
+    "unix not accepted": (
+        "s = socket.socket(socket.AF_UNIX); s.bind('s'); s.listen(); c = socket.socket(socket.AF_UNIX); "
+        "c.connect('s'); c.send(b'early')",
+        "has connections to a Unix socket that wait to be accepted",
+    ),
+    "datagrams": (UDP + "a.sendto(b'x', a.getsockname())", "has a socket with datagrams that wait to be read"),
+    "an empty datagram": (
+        "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.send(b'')",
+        "has a socket with datagrams that wait to be read",
+    ),
+    "an error at a socket": (
+        "a = socket.socket(type=socket.SOCK_DGRAM); a.connect(('127.0.0.1', 9)); a.send(b'x')",
+        "has a socket with an error that waits to be read",
+    ),
+    "a corked socket": (UDP + "a.connect(a.getsockname()); a.setsockopt(17, 1, 1); a.send(b'part')", "UDP_CORK"),
+    "a renamed socket": (
+        "s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s.new'); s.listen(); os.rename('/tmp/s.new', '/tmp/s')",
+        r"has a socket whose file was renamed \(/tmp/s.new\)",
+    ),
+    "deferred accepts": (
+        "s = socket.create_server(('127.0.0.1', 0)); s.setsockopt(6, socket.TCP_DEFER_ACCEPT, 5)",
+        "has a socket with TCP_DEFER_ACCEPT set",
+    ),
+    "a peek offset": ("a, b = socket.socketpair(); a.setsockopt(1, 42, 0)", "has a socket with SO_PEEK_OFF set"),
+    "multicast": (
+        UDP
+        + "a.setsockopt(0, socket.IP_ADD_MEMBERSHIP, socket.inet_aton('224.1.1.1') + socket.inet_aton('127.0.0.1'))",
+        "that is a member of a multicast group",
+    ),
+    "inotify": ("libc.inotify_add_watch(libc.inotify_init(), b'/tmp', 0x100)", "watches files with inotify"),
+    "a semaphore of eventfd": ("os.eventfd(5, os.EFD_SEMAPHORE)", "has an eventfd that counts as a semaphore"),
+    "a pipe of packets": ("r, w = os.pipe2(os.O_DIRECT); os.write(w, b'x')", "has a pipe of packets"),
+    "an epoll of what was closed": (
+        "r, w = os.pipe(); e = select.epoll(); e.register(r, 1); p = child(lambda: None); os.close(r); "
+        "os.write(w, b'x')",
+        "has an epoll that watches a descriptor which the process has closed",
+    ),
+    "a traced process": (
+        "p = child(lambda: None); libc.ptrace(0x4206, p, 0, 0)",
+        r"is traced by process \d+ \(python3 job.py a-traced-process\)",
+    ),
+    "a program in memory": (
+        "m = os.memfd_create('program'); os.write(m, open('/bin/sleep', 'rb').read()); p = subprocess.Popen("
+        "['sleep', '1000'], executable=f'/proc/self/fd/{m}', pass_fds=[m])",
+        r"\(sleep 1000\) runs a program that is in memory only \(/memfd:program\)",
+    ),
+    "a directory deleted with its parent": (
+        "os.makedirs('/tmp/a/b'); os.chdir('/tmp/a/b'); os.removedirs('/tmp/a/b')",
+        r"is in a directory that was deleted, and whose place is not as it was \(/tmp/a/b\)",
+    ),
+    "a directory deleted and made again": (
+        "os.mkdir('/tmp/c'); os.chdir('/tmp/c'); os.rmdir('/tmp/c'); os.mkdir('/tmp/c')",
+        "is in a directory that was deleted",
+    ),
+    "a deleted directory held open": (
+        "os.makedirs('/tmp/d/e'); f = os.open('/tmp/d/e', 0); os.removedirs('/tmp/d/e')",
+        r"holds a deleted directory whose place is not as it was \(/tmp/d/e, descriptor \d+\)",
+    ),
+    "ionice": ("libc.syscall(251, 1, 0, 3 << 13)", "has an input and output priority"),
+    "a signal for a stopped process": ("p = stopped(signal.SIGTERM)", "is stopped, with signals that wait for it"),
+    "threads with directories of their own": (
+        "moved = []\ndef work():\n libc.unshare(0x200); os.chdir('/tmp'); moved.append(1); time.sleep(1000)\n"
+        "threading.Thread(target=work, daemon=True).start(); until(lambda: moved)",
+        "has threads with directories of their own",
+    ),
+    "a leader without its threads": (
+        "p = child(lambda: (threading.Thread(target=time.sleep, args=(1000,)).start(), libc.syscall(60, 0))); "
+        "until(lambda: state(p) == 'Z')",
+        "has ended while threads of it go on",
+    ),
+}
+
+
+if len(os.sched_getaffinity(0)) > 1:  # else there is nothing to be bound to
+    REFUSED["taskset"] = ("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})", "is bound to some processors")
+
+
+def start(sandbox: Sandbox, name: str, program: str) -> None:
+    """Runs a Python program as a background job in a directory of its own, and waits until it is ready."""
+    name = name.replace(" ", "-")
+    sandbox.write_file(f"/tmp/jobs/{name}/job.py", f"{COMMON}\n{program}\n{READY}".encode())
+    sh(sandbox, f"cd /tmp/jobs/{name}; python3 job.py {name} > log 2>&1 & disown; echo $! > pid; cd /")
+    eventually(
+        lambda: sh(sandbox, f"cat /tmp/jobs/{name}/log 2> /dev/null; ls /tmp/jobs/{name} | grep ready"), timeout=60
+    )
+    assert sh(sandbox, f"cat /tmp/jobs/{name}/log") == "", name
+
+
+def reports(sandbox: Sandbox) -> dict[str, str]:
+    """Returns what the programs of `CAPTURED` have to say."""
+    sh(sandbox, "for job in /tmp/jobs/*; do kill -USR1 $(cat $job/pid); done")
+    found = {}
+    for name in CAPTURED:
+        look = f"cd /tmp/jobs/{name.replace(' ', '-')}; cat log *.report 2> /dev/null; cd /"
+        eventually(lambda look=look: sh(sandbox, look), timeout=60)  # type: ignore[misc]
+        found[name] = sh(sandbox, look)
+    return found
+
+
+def test_what_is_captured_is_the_same_in_a_fork(local_lab: Lab) -> None:
+    sandbox = local_lab.start()
+    for name, (program, report) in CAPTURED.items():
+        start(sandbox, name, f"{program}\ndef report(): return {report}\n{REPORTING}")
+    fork = local_lab.fork_of(sandbox)
+    first, second = reports(fork), reports(sandbox)
+    assert first == second
+    assert "Error" not in "".join(second.values())
+    usable(fork)
+
+
+def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab) -> None:
+    sandbox = local_lab.start()
+    refusals = {}
+    for name, (program, _) in REFUSED.items():
+        start(sandbox, name, program)
+        try:
+            local_lab.checkpoint(sandbox)
+            refusals[name] = "(not refused)"
+        except NotCheckpointable as refusal:
+            refusals[name] = str(refusal)
+        sh(sandbox, "kill -9 -$(cat /tmp/jobs/*/pid); rm -r /tmp/jobs")
+        eventually(lambda: "python3" not in commands(sandbox) and "sleep" not in commands(sandbox), timeout=60)
+    wrong = {
+        name: said
+        for name, said in refusals.items()
+        if not re.match(r"(a process|process \d+ \(.*\)) ", said) or not re.search(REFUSED[name][1], said)
+    }
+    assert wrong == {}
+    usable(local_lab.fork_of(sandbox))  # nothing of all that is left
+
+
+def test_what_turns_out_only_when_it_is_restored(local_lab: Lab) -> None:
+    sandbox = local_lab.start()
+    sh(sandbox, "mkdir d; exec 9> d/f; rm -r d; echo > d; x=1")
+    snapshot = local_lab.checkpoint(sandbox)
+    for _ in range(2):
+        with pytest.raises(NotRestorable, match=r"CRIU: .*d/f.*: Not a directory"):
+            local_lab.fork(snapshot)
+    assert sh(sandbox, "echo $x >&9; echo $?") == "0\n"

@@ -1,0 +1,113 @@
+"""States that cannot be checkpointed: the rollout goes on, later ones replay and see the same, and people are told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.helpers import eventually
+from tvsnap import Cache
+from tvsnap.calls import ToolResult
+from tvsnap.images import Image
+
+TVSNAP = Path(sys.executable).with_name("tvsnap")
+
+CONNECTED = """
+import socket, time
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+peer, _ = server.accept()
+open("/tmp/connected", "w").close()
+client.sendall(b"said")
+while True:
+    time.sleep(0.05)
+    open("/tmp/heard", "ab").write(peer.recv(100))
+"""
+WATCHING = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+watch = libc.inotify_init()
+libc.inotify_add_watch(watch, b"/tmp/watched", 0x100)
+open("/tmp/watching", "w").close()
+os.read(watch, 4096)
+open("/tmp/noticed", "w").write("noticed")
+time.sleep(1000)
+"""
+
+# Name -> what leads to the state, what is asked there, what it answers, and what is said of the state.
+STATES = {
+    "a TCP connection": (
+        f"cat > /tmp/c.py <<'END'\n{CONNECTED}\nEND\npython3 /tmp/c.py & "
+        "until [ -e /tmp/connected ]; do sleep 0.1; done",
+        "until [ -s /tmp/heard ]; do sleep 0.1; done; cat /tmp/heard",
+        "said",
+        "has a connected TCP socket (descriptor ",
+    ),
+    "inotify": (
+        f"cat > /tmp/w.py <<'END'\n{WATCHING}\nEND\nmkdir /tmp/watched; python3 /tmp/w.py & "
+        "until [ -e /tmp/watching ]; do sleep 0.1; done",
+        "touch /tmp/watched/x; until [ -s /tmp/noticed ]; do sleep 0.1; done; cat /tmp/noticed",
+        "noticed",
+        "(python3 /tmp/w.py) watches files with inotify or fanotify",
+    ),
+    "an error that waits": (
+        "exec 9<> /dev/udp/127.0.0.1/9; echo x >&9",
+        "read -u 9 2>&1; echo $?",
+        "Connection refused\n1\n",
+        "has a socket with an error that waits to be read (descriptor 9)",
+    ),
+    "a snapshot that cannot be restored": (
+        "cd /tmp; mkdir d; exec 9> d/f; rm -r d; echo instead > d",
+        "echo $? >&9; echo $?; cat d",
+        "0\ninstead\n",
+        "CRIU: ",
+    ),
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, terminal_image: Image) -> Path:
+    """A fresh data directory with the terminal image."""
+    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
+    return tmp_path
+
+
+def make(cache: Cache, image: Image, *commands: str) -> tuple[list[ToolResult], str]:
+    """Makes a rollout; returns its results, and the state after its first call."""
+    with cache.rollout(image.name) as rollout:
+        results, states = [], []
+        for command in commands:
+            results.append(rollout.call("bash", {"command": command}, 60))
+            states.append(rollout.state)
+        return results, states[0]
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_refused_state(kind: str, home: Path, terminal_image: Image) -> None:
+    reach, ask, answer, reason = STATES[kind]
+    with Cache(home, policy="eager") as cache:
+        results, state = make(cache, terminal_image, reach, ask)
+        assert results[1].output.endswith(answer), results
+        for number in range(1, 3):
+            # Another call each time, so that each needs a sandbox that stands there.
+            results, again = make(cache, terminal_image, reach, f"{ask} # {number}")
+            assert again == state
+            assert [result.source for result in results] == ["hit", "executed"]
+            assert results[1].output.endswith(answer), results
+            eventually(lambda: cache.graph.snapshot(state, "local") is None)
+            assert reason in cache.refusal(state)
+        assert cache.stats().replayed >= 2
+        # Once is enough: at most one snapshot was taken of it, and no fork of that tried twice.
+        checkpoints = cache.stats().checkpoints
+        make(cache, terminal_image, reach, f"{ask} # 3")
+        assert cache.stats().checkpoints - checkpoints <= 1  # of what that call led to
+        assert not [snapshot for snapshot in cache.graph.snapshots() if snapshot.state == state]
+    environment = {**os.environ, "TVSNAP_HOME": str(home), "COLUMNS": "300"}
+    for verb in (["show", state], ["tree"]):
+        told = subprocess.run([TVSNAP, *verb], env=environment, capture_output=True, text=True, check=True, timeout=120)
+        assert "cannot be checkpointed" in told.stdout
+        assert reason in told.stdout

@@ -1,0 +1,53 @@
+"""Descriptors of other processes, borrowed: the same open file, at which one can look without disturbing it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import select
+import struct
+import termios
+from collections.abc import Iterator
+
+_PIDFD_GETFD = 438
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@contextlib.contextmanager
+def borrowed(pid: int, number: int) -> Iterator[int]:
+    """A block with a descriptor of our own for what another process has open.
+
+    Args:
+        pid: the process.
+        number: of the descriptor there.
+
+    Raises:
+        OSError: it is gone.
+    """
+    process = os.pidfd_open(pid)
+    try:
+        descriptor = _libc.syscall(_PIDFD_GETFD, process, number, 0)
+        if descriptor < 0:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), f"descriptor {number} of process {pid}")
+    finally:
+        os.close(process)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def events(socket: int) -> int:
+    """Returns what waits at a socket, as poll(2) says it; unlike reading, this leaves all of it there."""
+    poll = select.poll()
+    poll.register(socket, select.POLLIN | select.POLLRDHUP)
+    return dict(poll.poll(0)).get(socket, 0)
+
+
+def unread(pipe: int) -> int:
+    """Returns how many bytes are in a pipe or a fifo, whichever end of it this is."""
+    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])

@@ -1,0 +1,265 @@
+"""What CRIU 4.2 brings back otherwise than it was, without a word: found before a snapshot could pretend.
+
+Each of these was found by trying; `tests/conformance/test_refusals.py` tries them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import re
+import select
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+
+from tvsnap.backends import paths
+from tvsnap.backends.local.borrowing import borrowed, events
+from tvsnap.backends.local.refusals import describe
+from tvsnap.backends.local.unseen import pending_signals
+from tvsnap.errors import NotCheckpointable
+
+_DELETED = " (deleted)"
+_SIGCHLD = 17
+_EXIT_SIGNAL, _PERSONALITY = 35, 0  # a place in /proc/PID/stat after the name; the usual value
+_IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
+_SIOCUNIXFILE = 0x89E0
+_DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+_USUAL_GROUPS = re.compile("010000E0|ff0[12]0{27}1|ff020{19}1ff.{6}")
+"""The multicast groups that an interface is in by itself."""
+
+# Options that CRIU does not bring back, by protocol level: name -> number and the usual value. Those that only trade
+# speed for memory are left out, and those whose usual value is a setting of the machine.
+_Options = dict[str, tuple[int, int]]
+_ANY_SOCKET: _Options = {
+    "SO_TIMESTAMPING": (37, 0),
+    "SO_RXQ_OVFL": (40, 0),
+    "SO_PEEK_OFF": (42, -1),
+    "SO_LOCK_FILTER": (44, 0),
+    "SO_SELECT_ERR_QUEUE": (45, 0),
+    "SO_ZEROCOPY": (60, 0),
+}
+_IP: _Options = {
+    "IP_RECVOPTS": (6, 0),
+    "IP_RETOPTS": (7, 0),
+    "IP_RECVERR": (11, 0),
+    "IP_RECVTTL": (12, 0),
+    "IP_RECVTOS": (13, 0),
+    "IP_PASSSEC": (18, 0),
+    "IP_RECVORIGDSTADDR": (20, 0),
+    "IP_CHECKSUM": (23, 0),
+    "IP_BIND_ADDRESS_NO_PORT": (24, 0),
+    "IP_MULTICAST_IF": (32, 0),
+    "IP_MULTICAST_TTL": (33, 1),
+    "IP_MULTICAST_LOOP": (34, 1),
+    "IP_MULTICAST_ALL": (49, 1),
+    "IP_LOCAL_PORT_RANGE": (51, 0),
+}
+_IPV6: _Options = {
+    "IPV6_2292HOPLIMIT": (8, 0),
+    "IPV6_MULTICAST_IF": (17, 0),
+    "IPV6_MULTICAST_HOPS": (18, 1),
+    "IPV6_MULTICAST_LOOP": (19, 1),
+    "IPV6_RECVERR": (25, 0),
+    "IPV6_RECVHOPLIMIT": (51, 0),
+    "IPV6_RECVRTHDR": (56, 0),
+    "IPV6_RECVPATHMTU": (60, 0),
+    "IPV6_RECVTCLASS": (66, 0),
+    "IPV6_TCLASS": (67, 0),
+    "IPV6_RECVORIGDSTADDR": (74, 0),
+}
+_TCP: _Options = {
+    "TCP_DEFER_ACCEPT": (9, 0),
+    "TCP_WINDOW_CLAMP": (10, 0),
+    "TCP_USER_TIMEOUT": (18, 0),
+    "TCP_FASTOPEN": (23, 0),
+    "TCP_NOTSENT_LOWAT": (25, 0),
+    "TCP_INQ": (36, 0),
+}
+_UDP: _Options = {"UDP_SEGMENT": (103, 0), "UDP_GRO": (104, 0)}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def refuse(loss: str) -> None:
+    """Raises NotCheckpointable if there is a loss, as the functions below tell it."""
+    if loss:
+        raise NotCheckpointable(f"{loss}, which CRIU does not bring back")
+
+
+def find_loss_of_running(pids: Iterable[int]) -> str:
+    """Returns what of processes that are not frozen a fork would lack, in words; empty if nothing.
+
+    Args:
+        pids: a sandbox's processes, as the host sees them.
+    """
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            if _fields(pid)[0] == "T" and pending_signals(pid)[1]:
+                return f"{describe(pid)} is stopped, with signals that wait for it"
+    return ""
+
+
+def find_loss(pids: Iterable[int], init: int) -> str:
+    """Returns what of processes that stand still a fork would lack or find changed, in words; empty if nothing.
+
+    Args:
+        pids: a sandbox's processes, as the host sees them.
+        init: its PID 1.
+    """
+    processors = os.sched_getaffinity(init)
+    root = os.open(f"/proc/{init}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    seen: set[str] = set()
+    try:
+        for pid in pids:
+            for look in (_losses_of_process(pid, processors, root), _losses_of_descriptors(pid, root, seen)):
+                for loss in look:
+                    return f"{describe(pid)} {loss}"
+    finally:
+        os.close(root)
+    return ""
+
+
+def _losses_of_process(pid: int, processors: set[int], root: int) -> Iterator[str]:
+    fields = _fields(pid)
+    if fields[0] == "Z":
+        return
+    if int(fields[_EXIT_SIGNAL]) != _SIGCHLD:
+        yield "was made by clone() with another signal than SIGCHLD for its end"
+    executable = os.readlink(f"/proc/{pid}/exe")
+    if executable.startswith("/memfd:"):
+        yield f"runs a program that is in memory only ({executable.removesuffix(_DELETED)})"
+    if int(_read(f"/proc/{pid}/personality"), 16) != _PERSONALITY:
+        yield "has another personality (setarch)"
+    directory = os.readlink(f"/proc/{pid}/cwd")
+    if _misplaced(directory, root):
+        yield f"is in a directory that was deleted, and whose place is not as it was ({_path(directory)})"
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        if os.sched_getaffinity(int(thread)) != processors:
+            yield "is bound to some processors (taskset)"
+        if _has_io_priority(int(thread)):
+            yield "has an input and output priority (ionice)"
+        if int(thread) != pid and os.readlink(f"/proc/{pid}/task/{thread}/cwd") != directory:
+            yield "has threads with directories of their own"
+
+
+def _has_io_priority(thread: int) -> bool:
+    kind, level = divmod(_libc.syscall(_IOPRIO_GET, _IOPRIO_WHO_PROCESS, thread), 1 << 13)
+    # Where none was set, some kernels tell what follows from the niceness.
+    return kind > 0 and (kind, level) != (_BEST_EFFORT, (os.getpriority(os.PRIO_PROCESS, thread) + 20) // 5)
+
+
+def _losses_of_descriptors(pid: int, root: int, seen: set[str]) -> Iterator[str]:
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+        except FileNotFoundError:  # CRIU's own, just gone
+            continue
+        if target.startswith("socket:"):
+            if target not in seen:
+                seen.add(target)
+                loss = _loss_of_socket(pid, int(name), root)
+                if loss:
+                    yield f"has a socket {loss} (descriptor {name})"
+        elif target == "anon_inode:[eventfd]":
+            if "eventfd-semaphore: 1" in _read(f"/proc/{pid}/fdinfo/{name}"):
+                yield f"has an eventfd that counts as a semaphore (descriptor {name})"
+        elif target.endswith(_DELETED) and os.path.isdir(f"/proc/{pid}/fd/{name}") and _misplaced(target, root):
+            yield f"holds a deleted directory whose place is not as it was ({_path(target)}, descriptor {name})"
+
+
+def _read(path: str) -> str:
+    with open(path, "rb", buffering=0) as file:
+        return file.read().decode(errors="replace")
+
+
+def _fields(pid: int) -> list[str]:
+    """Returns what /proc/PID/stat says from a process' state on."""
+    stat = _read(f"/proc/{pid}/stat")
+    return stat[stat.rindex(")") + 2 :].split()
+
+
+def _path(target: str) -> str:
+    return target.removesuffix(_DELETED)
+
+
+def _misplaced(target: str, root: int) -> bool:
+    """Whether CRIU would find something else where a deleted directory was, or have to make what it was in."""
+    if not target.endswith(_DELETED):
+        return False
+    path = _path(target)
+    return _identity(path, root) is not None or _identity(os.path.dirname(path), root) is None
+
+
+def _identity(path: str, root: int) -> tuple[int, int] | None:
+    """Returns the device and inode that a path leads to inside; None if it leads nowhere."""
+    try:
+        descriptor = paths.open_in_root(root, path)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(descriptor)
+        return found.st_dev, found.st_ino
+    finally:
+        os.close(descriptor)
+
+
+# -- sockets --------------------------------------------------------------------------------------------------------
+
+
+def _loss_of_socket(pid: int, number: int, root: int) -> str:
+    with borrowed(pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as its:
+        waiting = events(descriptor)
+        if waiting & select.POLLERR:
+            return "with an error that waits to be read"
+        if its.type in _DATAGRAM and waiting & select.POLLIN and not waiting & select.POLLRDHUP:
+            return "with datagrams that wait to be read"
+        if its.family == socket.AF_UNIX and _was_renamed(its, root):
+            return f"whose file was renamed ({its.getsockname()})"
+        option = _lost_option(its)
+        if option:
+            return f"with {option} set"
+        if its.family in _INTERNET and its.type in _DATAGRAM and not all(map(_USUAL_GROUPS.fullmatch, _groups(pid))):
+            return "that is a member of a multicast group"
+    return ""
+
+
+def _was_renamed(its: socket.socket, root: int) -> bool:
+    """Whether the file that a Unix socket listens at is there, but not by the name that the socket knows."""
+    name = its.getsockname()
+    if not isinstance(name, str) or not name.startswith("/"):
+        return False
+    descriptor = _libc.ioctl(its.fileno(), ctypes.c_ulong(_SIOCUNIXFILE), 0)
+    if descriptor < 0:
+        return False
+    try:
+        file = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    return file.st_nlink > 0 and _identity(name, root) != (file.st_dev, file.st_ino)
+
+
+def _lost_option(its: socket.socket) -> str:
+    """Returns a socket option that has not its usual value, and would have that in a fork; empty if there is none."""
+    levels = [(socket.SOL_SOCKET, _ANY_SOCKET)]
+    if its.family in _INTERNET:
+        datagrams = its.type in _DATAGRAM
+        levels.append((socket.IPPROTO_UDP, _UDP) if datagrams else (socket.IPPROTO_TCP, _TCP))
+        inet6 = its.family == socket.AF_INET6
+        levels.append((socket.IPPROTO_IPV6, _IPV6) if inet6 else (socket.IPPROTO_IP, _IP))
+    for level, options in levels:
+        for name, (number, usual) in options.items():
+            with contextlib.suppress(OSError):  # not an option of this socket
+                value = its.getsockopt(level, number, 4)
+                if value and int.from_bytes(value, sys.byteorder, signed=True) != usual:
+                    return name
+    return ""
+
+
+def _groups(pid: int) -> set[str]:
+    """Returns the multicast groups that a sandbox is in."""
+    found = set(re.findall(r"^\t+([0-9A-F]{8}) ", _read(f"/proc/{pid}/net/igmp"), re.MULTILINE))
+    return found | {line.split()[2] for line in _read(f"/proc/{pid}/net/igmp6").splitlines()}

@@ -1,0 +1,158 @@
+"""Why CRIU refuses, in words: from the lines of its log to a sentence that names the process and the thing.
+
+What no rule knows comes through in CRIU's own words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+_LONGEST_COMMAND = 60
+_LISTENING = "0A"
+_TERMINAL_STOPS = {"21": "read from", "22": "write to or change"}
+
+_Sentence = Callable[[re.Match[str], int], str]
+
+
+def reason(log: str) -> str:
+    """Returns in words why CRIU gave up, as its log tells it; empty if it tells nothing.
+
+    The processes that it names should still live: their command lines are looked up.
+    """
+    lines = _complaints(log)
+    pid = _culprit(lines)
+    for line in lines:
+        for pattern, sentence in _RULES:
+            match = re.search(pattern, line)
+            if match:
+                what = sentence if isinstance(sentence, str) else sentence(match, pid)
+                return f"{describe(pid) if pid else 'a process'} {match.expand(what)}"
+    said = [line for line in lines if not _FOLLOWS.search(line)] or lines
+    told = "; ".join(said[:3])
+    return f"CRIU: {told} ({describe(pid)})" if told and pid else told and f"CRIU: {told}"
+
+
+def describe(pid: int) -> str:
+    """Returns what a process is, by its id and its command line as they are inside: `process 18 (python3 server.py)`.
+
+    Args:
+        pid: its id, as the host sees it.
+    """
+    inner, command = pid, ""
+    with contextlib.suppress(OSError):
+        inner = int(_status(pid).get("NSpid", str(pid)).split()[-1])
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        command = words or Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    if len(command) > _LONGEST_COMMAND:
+        command = command[: _LONGEST_COMMAND - 1] + "…"
+    return f"process {inner} ({command})" if command else f"process {inner}"
+
+
+def _complaints(log: str) -> list[str]:
+    """Returns what a log complains of, each once, without what CRIU always says where it may not raise its limits."""
+    lines = [line for line in log.splitlines() if "Error (" in line and "RLIMIT_NOFILE" not in line]
+    told = [re.sub(r"^.*?Error \([^)]*\): ", "", line).strip() for line in lines]
+    return list(dict.fromkeys(told))
+
+
+_FOLLOWS = re.compile(r"\(pid: \d+\) failed with|^(Dumping|Restoring) FAILED|cgroupd: recv|Rollback|Can't freeze")
+"""Lines that only say what another led to."""
+
+
+def _culprit(lines: list[str]) -> int:
+    """Returns the process that a dump failed for, as the host sees it; 0 if it is not told."""
+    for line in lines:
+        match = re.search(
+            r"\(pid: (\d+)\) failed with|^SEIZE (\d+):|non-zombie (\d+) found| id for (\d+)$|ctty pid_real (\d+)", line
+        )
+        if match:
+            return int(next(group for group in match.groups() if group))
+    return 0
+
+
+# -- sentences that take a look at the process -------------------------------------------------------------------------
+
+
+def _tcp(match: re.Match[str], pid: int) -> str:
+    return "has a connected TCP socket" + _descriptor(pid, _connected(pid))
+
+
+def _listening(match: re.Match[str], pid: int) -> str:
+    return "has TCP connections that wait to be accepted" + _descriptor(pid, {int(match[1], 16)})
+
+
+def _unseizable(match: re.Match[str], pid: int) -> str:
+    tracer = _status(pid).get("TracerPid", "0")
+    if tracer != "0":
+        return f"is traced by {describe(int(tracer))}"
+    if match[1] == "D":
+        return "waits in the kernel for what does not come, such as the end of a child made by vfork()"
+    return f"cannot be stopped (its state is {match[1]})"
+
+
+def _stopped(match: re.Match[str], pid: int) -> str:
+    wish = _TERMINAL_STOPS.get(match[1])
+    return f"was stopped when it wanted to {wish} the terminal" if wish else f"was stopped by signal {match[1]}"
+
+
+_RULES: tuple[tuple[str, str | _Sentence], ...] = (
+    (r"Connected TCP socket", _tcp),
+    (r"In-flight connection \(l\) for ([0-9a-f]+)", _listening),
+    (r"Can't dump corked dgram socket", "has a UDP socket with a message that is not finished (UDP_CORK)"),
+    (r"Unsupported proto 262 for socket", "has a socket of Multipath TCP"),
+    (r"Unsupported proto (\d+) for socket", r"has a socket of protocol \1"),
+    (r"Unknown socket collected \(family (\d+)\)", r"has a socket of address family \1"),
+    (r"netlink: The socket has data to read", "has a netlink socket with messages that wait to be read"),
+    (r"skqueue: Control messages in queue", "has a Unix socket with control messages that wait to be read"),
+    (
+        r"write queue on an in-flight socket|Found a closed in-flight socket",
+        "has connections to a Unix socket that wait to be accepted",
+    ),
+    (r"fsnotify:\s+Can't dump that handle", "watches files with inotify or fanotify"),
+    (r"Dump eventpoll \(pid: \d+\) failed", "has an epoll that watches a descriptor which the process has closed"),
+    (r"Unseizable non-zombie \d+ found, state (\w)", _unseizable),
+    (r"SEIZE \d+: unsupported stop signal (\d+)", _stopped),
+    (r"Zombies with threads are not supported", "has ended while threads of it go on"),
+    (r"Can't make (VM|FS|FILES|SIGHAND) id for", r"shares with another process what threads share (\1; made by clone)"),
+    (r"The packetized mode for pipes", "has a pipe of packets (O_DIRECT)"),
+    (r"ctty inheritance detected", "has the terminal of its session open as /dev/tty"),
+    (r"Can't get \d+:\d+ opt: Bad file descriptor", "holds a socket's file that was opened with O_PATH"),
+    (r"Can't link remap to (.+?)(?:: [A-Z][^/]*)?$", r"uses \1, which was deleted or moved away"),
+    (r"Can't lookup mount=\d+ for fd=(\d+) path=(.+)", r"has \2 open, which is no file of the sandbox (descriptor \1)"),
+    (r"Can't dump file (\d+) of that type \[\w+\] \((?:\w+ )?(.+)\)", r"has \2 open (descriptor \1)"),
+    (r"Unknown shit \d+ \((.+)\)", r"has mapped \1"),
+)
+"""What CRIU's lines mean: a pattern, and what the process has or is, as the rest of a sentence."""
+
+
+def _status(pid: int) -> dict[str, str]:
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return {}
+
+
+def _connected(pid: int) -> set[int]:
+    """Returns the inodes of the TCP sockets in a process' network that do not just listen."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] != _LISTENING:
+                    found.add(int(fields[9]))
+    return found
+
+
+def _descriptor(pid: int, inodes: set[int]) -> str:
+    """Returns which descriptor of a process is one of some sockets: ` (descriptor 5)`; empty if none is."""
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
+            target = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{name}"))
+            if target and int(target[1]) in inodes:
+                return f" (descriptor {name})"
+    return ""
