@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from benchmarks.figures import Figure, figure
 from benchmarks.workspace import Workspace
-from tvsnap.cache import Cache, Rollout
+from tvsnap.cache import Cache
+from tvsnap.rollout import Rollout
 
 CALLS = 300
 THINKING = 0.1  # seconds

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tvsnap.backends.base import Backend
+    from tvsnap.budgets import Budget
     from tvsnap.cache import Cache, ImageSource
     from tvsnap.calls import ToolResult
     from tvsnap.graph import Edge, Graph
@@ -37,6 +38,8 @@ def open_cache(
     policy: str = "break-even",
     use_cache: bool = True,
     prefork: int | None = 0,
+    audit: float = 0.0,
+    budget: Budget | None = None,
 ) -> Iterator[Cache]:
     """A block with an open cache. Its end, however it comes, ends all sandboxes and cannot be interrupted.
 
@@ -46,11 +49,20 @@ def open_cache(
         policy: when to take snapshots.
         use_cache: answer calls from the graph.
         prefork: how many sandboxes to keep ready; None to let the cache decide, for verbs that run many rollouts.
+        audit: the share of answers to make again in the background, 0 to 1.
+        budget: what snapshots and sandboxes may use.
     """
     from tvsnap.cache import Cache
 
     cache = Cache(
-        home=home, backend=backend, policy=policy, use_cache=use_cache, prefork=prefork, images=open_images(home)
+        home=home,
+        backend=backend,
+        policy=policy,
+        use_cache=use_cache,
+        prefork=prefork,
+        audit=audit,
+        budget=budget,
+        images=open_images(home),
     )
     try:
         yield cache
@@ -114,7 +126,7 @@ def _clean_up_after_the_dead(path: Path) -> None:
     from tvsnap.housekeeping import tidy
 
     with contextlib.suppress(TvsnapError), open_parts(str(path), options.DEFAULT_BACKEND) as parts:
-        tidy(parts.home, parts.graph, parts.backend, parts.owner)
+        tidy(parts.home, parts.graph, parts.backend)
 
 
 def open_images(home: str | None) -> ImageSource:

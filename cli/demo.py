@@ -177,8 +177,8 @@ def _print_summary(reports: list[ReplayReport], console: Console, *, same: bool)
 
 
 def _print_differences(reports: list[ReplayReport], console: Console) -> None:
+    from .check_view import short_diff
     from .text import cut, visible
-    from .verify import short_diff
 
     for report in reports[1:]:
         for fresh, cached in zip(reports[0].calls, report.calls, strict=True):

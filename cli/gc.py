@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +30,6 @@ Examples:
     s2="",
     s5="",
 )
-UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +49,7 @@ def gc(
     """Frees what nothing needs and prints what that was."""
     from tvsnap.maintenance import plan_gc, run_gc
 
-    limit = None if keep_bytes is None else parse_size(keep_bytes)
+    limit = None if keep_bytes is None else options.parse_size(keep_bytes)
     report = None
     with context.open_parts(home, backend) as parts:
         plan = plan_gc(parts.home, parts.graph, parts.backend, keep_bytes=limit)
@@ -61,20 +59,6 @@ def gc(
         context.print_json(_data(plan, report))
     else:
         _print(plan, report)
-
-
-def parse_size(text: str) -> int:
-    """Returns a number of bytes written as `500M`, `2G`, `1048576`.
-
-    Raises:
-        UsageError: it is none.
-    """
-    from tvsnap.errors import UsageError
-
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise UsageError(f'"{text}" is no size; write it as 500M or 2G')
-    return int(float(match[1]) * UNITS[match[2].upper()])
 
 
 def _print(plan: GcPlan, report: GcReport | None) -> None:

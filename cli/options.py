@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import completion
+
+if TYPE_CHECKING:
+    from tvsnap.budgets import Budget
 
 HOME_VARIABLE = "TVSNAP_HOME"
 BACKEND_VARIABLE = "TVSNAP_BACKEND"
@@ -37,6 +41,20 @@ Backend = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MaxDisk = Annotated[
+    str | None,
+    typer.Option("--max-disk", metavar="SIZE", help="Let snapshots take so much, as in 20G; the least useful ones go."),
+]
+MaxSnapshots = Annotated[
+    int | None, typer.Option("--max-snapshots", metavar="N", min=0, help="Keep so many snapshots at most.")
+]
+MaxMemory = Annotated[
+    str | None, typer.Option("--max-memory", metavar="SIZE", help="Let live sandboxes take so much memory, as in 8G.")
+]
+MaxSandboxes = Annotated[
+    int | None, typer.Option("--max-sandboxes", metavar="N", min=1, help="Let so many sandboxes live at once.")
+]
+UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 Task = Annotated[
     str | None, typer.Option("--task", metavar="TASK", help="Only this task.", autocompletion=completion.tasks)
 ]
@@ -66,3 +84,35 @@ def help_text(text: str, **statuses: str) -> str:
         for status, meaning in {**meanings, "130": "interrupted"}.items()
     ]
     return "\n".join([text.strip(), "", "\b", "Exit status:", *rows])
+
+
+def budget(
+    max_disk: str | None, max_snapshots: int | None, max_memory: str | None, max_sandboxes: int | None
+) -> Budget:
+    """Returns the budget that the options of these names ask for.
+
+    Raises:
+        UsageError: one of the sizes is none.
+    """
+    from tvsnap.budgets import Budget
+
+    return Budget(
+        disk=None if max_disk is None else parse_size(max_disk),
+        snapshots=max_snapshots,
+        memory=None if max_memory is None else parse_size(max_memory),
+        sandboxes=max_sandboxes,
+    )
+
+
+def parse_size(text: str) -> int:
+    """Returns a number of bytes written as `500M`, `2G`, `1048576`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from tvsnap.errors import UsageError
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise UsageError(f'"{text}" is no size; write it as 500M or 2G')
+    return int(float(match[1]) * UNITS[match[2].upper()])

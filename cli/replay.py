@@ -36,11 +36,14 @@ Examples:
   tvsnap replay rollouts.jsonl --image terminal --task 'fix-*' --repeat 3
   tvsnap replay rollouts.jsonl --image terminal --backend docker --prefork 8
   tvsnap replay rollouts.jsonl --image terminal --no-cache --outputs fresh
+  tvsnap replay rollouts.jsonl --image terminal --audit 0.05
+  tvsnap replay rollouts.jsonl --image terminal --max-disk 20G --max-memory 8G
 """,
     s0="every rollout came to its end (whatever its commands returned)",
     s1="tvsnap failed a rollout, or --keep-going skipped lines",
     s2="bad usage, or a line that is no rollout: nothing was run",
     s3="no such image",
+    s4="an audit found answers that cannot be relied on",
     s5="",
 )
 BROKEN_SHOWN = 10
@@ -83,6 +86,16 @@ def replay(
             help="Keep N sandboxes ready for hot states; else only where forks are slow.",
         ),
     ] = None,
+    audit: Annotated[
+        float,
+        typer.Option(
+            "--audit",
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Make this share of the answers again in the background, 0 to 1, and tell of those that differ.",
+        ),
+    ] = 0.0,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Execute everything, one fresh sandbox a rollout.")
     ] = False,
@@ -98,6 +111,10 @@ def replay(
     outputs_file: Annotated[
         Path | None, typer.Option("--outputs", metavar="FILE", help="Write each call to FILE, a line of JSON each.")
     ] = None,
+    max_disk: options.MaxDisk = None,
+    max_snapshots: options.MaxSnapshots = None,
+    max_memory: options.MaxMemory = None,
+    max_sandboxes: options.MaxSandboxes = None,
     as_json: options.AsJson = False,
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
@@ -116,10 +133,19 @@ def replay(
     if not sound:
         raise UsageError("no rollouts to run" + (f"; none is of a task like {', '.join(task)}" if task else ""))
     chosen = ReplayOptions(image, parallel or 2 * (os.cpu_count() or 1), repeat, think, timeout, salt)
+    budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
     sys.setswitchinterval(SWITCH_S)
     with result_file(report_file) as report_stream, result_file(outputs_file) as outputs_stream:
         with (
-            context.open_cache(home, backend, policy=policy, use_cache=not no_cache, prefork=prefork) as cache,
+            context.open_cache(
+                home,
+                backend,
+                policy=policy,
+                use_cache=not no_cache,
+                prefork=prefork,
+                audit=audit,
+                budget=budget,
+            ) as cache,
             replay_view.progress(sum(len(rollout.calls) for rollout in sound) * repeat) as listener,
         ):
             report = Replay(cache, sound, chosen, listener).run()
@@ -137,6 +163,8 @@ def replay(
         raise typer.Exit(options.INTERRUPTED)
     if report.failed or broken or unsound:
         raise typer.Exit(options.FAILED)
+    if report.audit.differences:
+        raise typer.Exit(options.DIFFERS)
 
 
 def check_rollouts(

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import context
+from .check_view import print_findings
 from .text import count, cut, one_line, percent, seconds
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def print_report(report: ReplayReport, console: Console, *, cached: bool) -> Non
         console.print(_passes(report))
     _print_not_shared(report, console)
     _print_failures(report, console)
+    _print_audit(report, console)
 
 
 def _figures(report: ReplayReport, *, cached: bool) -> Table:
@@ -137,6 +139,11 @@ def _figures(report: ReplayReport, *, cached: bool) -> Table:
             words = f"{stats.preforks_used:,} used, {stats.preforks_wasted:,} in vain"
             row("preforks", f"{stats.preforks:,}", "", f"forks and starts ahead of time: {words}")
         row("checkpoints", f"{data['checkpoints']:,}")
+        if stats.evicted or stats.snapshots_refused:
+            words = f"to make room; {count(stats.snapshots_refused, 'state')} got no snapshot for want of it"
+            row("evicted", f"{stats.evicted:,}", "", words)
+        if stats.trouble:
+            row("trouble", "", "", one_line(stats.trouble))
         row("hit rate", f"{100 * data['hit_rate']:.1f} %")
     row("wall time", seconds(data["wall_s"]))
     words = f"of which {seconds(data['executed_time_s'])} were executed" if cached else ""
@@ -201,6 +208,17 @@ def _print_not_shared(report: ReplayReport, console: Console) -> None:
     if len(counts) > REASONS_SHOWN:
         rest = sum(number for _, number in counts[REASONS_SHOWN:])
         console.print(f"{rest:5,}  for {len(counts) - REASONS_SHOWN} more reasons (--report has them all)", style="dim")
+
+
+def _print_audit(report: ReplayReport, console: Console) -> None:
+    audit = report.audit
+    if not (audit.checked or audit.failures):
+        return
+    words = f"{count(audit.checked, 'answer')} audited: {audit.same:,} made again returned the same"
+    if audit.differences:
+        words += f", {len(audit.differences):,} did not, and answer nothing from now on:"
+    console.print("\n" + words, style="red" if audit.differences else "green")
+    print_findings(audit, console)
 
 
 def _print_failures(report: ReplayReport, console: Console) -> None:

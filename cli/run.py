@@ -13,9 +13,9 @@ from . import completion, context, options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tvsnap.cache import Rollout
     from tvsnap.calls import ToolResult
     from tvsnap.environments.base import Tool
+    from tvsnap.rollout import Rollout
 
 HELP = options.help_text(
     """Make tool calls by hand, as one rollout.
@@ -66,6 +66,10 @@ def run(
     policy: Annotated[
         str, typer.Option("--policy", metavar="NAME", help="When to snapshot: break-even, eager or never.")
     ] = "break-even",
+    max_disk: options.MaxDisk = None,
+    max_snapshots: options.MaxSnapshots = None,
+    max_memory: options.MaxMemory = None,
+    max_sandboxes: options.MaxSandboxes = None,
     as_json: options.AsJson = False,
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
@@ -75,8 +79,9 @@ def run(
     calls += [("sql", {"query": query}) for query in queries or ()]
     if tool is not None:
         calls.append((tool, parse_arguments(arguments)))
+    budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
     with (
-        context.open_cache(home, backend, policy=policy) as cache,
+        context.open_cache(home, backend, policy=policy, budget=budget) as cache,
         cache.rollout(image=image, task=task, salt=salt, label="by hand") as rollout,
     ):
         session = _Session(rollout, timeout, as_json=as_json)

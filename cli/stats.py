@@ -51,6 +51,7 @@ def stats(
 
 def collect(home: str | None) -> dict[str, Any]:
     """Returns all figures as plain JSON."""
+    from tvsnap.budgets import Budget
     from tvsnap.maintenance import disk_usage, in_use
     from tvsnap.stats import WAYS
 
@@ -62,12 +63,14 @@ def collect(home: str | None) -> dict[str, Any]:
         rollouts = graph.rollouts()
         leases = len(graph.leases())
     now = in_use(path)
+    free, reserve = Budget().free_and_reserve(path)
     calls = [call for node in nodes for call in ((node.made_by,) if node.made_by else ()) + node.unchanging]
     counts = {
         name: int(totals.get(name, 0))
         for name in (
             *("hits", "coalesced", "executed", "prefix_hits"),
             *("replayed", "starts", "forks", "checkpoints", "preforks", "preforks_used"),
+            *("audited", "audit_differences", "evicted", "snapshots_refused"),
         )
     }
     made = counts["hits"] + counts["coalesced"] + counts["executed"]
@@ -101,6 +104,8 @@ def collect(home: str | None) -> dict[str, Any]:
         "database_bytes": sum(entry.stat().st_size for entry in path.glob(f"{context.GRAPH_FILE}*")),
         "image_bytes": disk_usage(path / "images"),
         "disk_bytes": disk_usage(path),
+        "free_bytes": free,
+        "reserve_bytes": reserve,
         "processes": now.processes,
         "sandboxes": now.sandboxes,
         "sandbox_memory_bytes": now.memory,
@@ -151,6 +156,11 @@ def _print(data: dict[str, Any], console: Console) -> None:
             f"forks and starts ahead of time, {data['preforks_used']:,} of them used",
         )
     row("checkpoints", f"{data['checkpoints']:,}")
+    if data["evicted"] or data["snapshots_refused"]:
+        words = f"snapshots, to make room for others; {data['snapshots_refused']:,} were not taken for want of it"
+        row("evicted", f"{data['evicted']:,}", words)
+    if data["audited"]:
+        row("audited", f"{data['audited']:,}", f"answers made again, {data['audit_differences']:,} of which differed")
     row("answered", seconds(data["answered_s"]), "what the answered calls took when they were executed")
     row("spent", seconds(data["answered_s"] - data["saved_s"]), "on hits, waiting, forks, replays and checkpoints")
     row("saved", seconds(data["saved_s"]))
@@ -171,6 +181,8 @@ def _print(data: dict[str, Any], console: Console) -> None:
     kept.add_row("images", size(data["image_bytes"]), "")
     kept.add_row("database", size(data["database_bytes"]), "")
     kept.add_row("disk", size(data["disk_bytes"]), one_line(data["home"]))
+    words = f"no snapshots are taken below {size(data['reserve_bytes'])}"
+    kept.add_row("free", size(data["free_bytes"]), words)
     words = f"of {count(data['processes'], 'process', 'processes')}, {size(data['sandbox_memory_bytes'])} of memory"
     kept.add_row("sandboxes", f"{data['sandboxes']:,}", words if data["processes"] else "none is alive")
     console.print(kept)

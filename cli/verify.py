@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import context, options
+from .check_view import check_data, print_findings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tvsnap.verify import Difference, VerifyReport
+    from tvsnap.checking import CheckReport
 
 HELP = options.help_text(
     """Make recorded calls again, and compare.
@@ -34,7 +35,6 @@ Examples:
     s4="some returned something else",
     s5="",
 )
-DIFF_LINES = 6
 
 
 def register(app: typer.Typer) -> None:
@@ -70,7 +70,7 @@ def verify(
         with _progress(len(ids)) as progress:
             report = run(cache, ids, parallel=parallel or os.cpu_count() or 1, mark=not dry_run, progress=progress)
     if as_json:
-        context.print_json({"candidates": len(known), **_data(report)})
+        context.print_json({"candidates": len(known), **check_data(report)})
     else:
         _print(report, len(known), context.console())
     if report.interrupted:
@@ -95,63 +95,11 @@ def _progress(total: int) -> Iterator[Callable[[], None] | None]:
         yield lambda: bar.advance(task)
 
 
-def _print(report: VerifyReport, known: int, console: Console) -> None:
-    from .text import call_line, count, cut, one_line
+def _print(report: CheckReport, known: int, console: Console) -> None:
+    from .text import count
 
-    for difference in report.differences:
-        _print_difference(difference, console)
-    for edge, reason in report.failures:
-        console.print(f"{edge.state[:8]}  {cut(call_line(edge.call), console.width - 10)}", soft_wrap=True)
-        console.print(f"  could not be made again: {one_line(reason)}", style="yellow", soft_wrap=True)
+    print_findings(report, console)
     words = [f"{count(report.checked, 'call')} of {known:,} made again", f"{report.same:,} returned the same"]
     words += [f"{len(report.differences):,} did not"] if report.differences else []
     words += [f"{len(report.failures):,} could not be made"] if report.failures else []
     console.print(", ".join(words), style="red" if report.differences else "green")
-
-
-def _print_difference(difference: Difference, console: Console) -> None:
-    from rich.text import Text
-
-    from .text import call_line, cut, visible
-
-    edge = difference.edge
-    line = Text(edge.state[:8] + "  ", "yellow")
-    line.append(cut(call_line(edge.call), console.width - 10))
-    console.print(line, soft_wrap=True)
-    console.print(f"  {cut(visible(difference.words), console.width - 2)}", style="red", soft_wrap=True)
-    for text in short_diff(edge.result.output, difference.seen.output):
-        color = {"+": "green", "-": "red"}.get(text[:1], "dim")
-        console.print(Text("    " + cut(visible(text), console.width - 4), color), soft_wrap=True)
-
-
-def short_diff(recorded: str, seen: str) -> list[str]:
-    """Returns the first lines that differ: `-` as recorded, `+` as seen now."""
-    import difflib
-
-    lines = difflib.unified_diff(recorded.splitlines(), seen.splitlines(), n=0, lineterm="")
-    changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
-    more = len(changed) - DIFF_LINES
-    return changed if more <= 0 else [*changed[:DIFF_LINES], f"… {more} more"]
-
-
-def _data(report: VerifyReport) -> dict[str, Any]:
-    from .show import edge_data
-
-    return {
-        "checked": report.checked,
-        "same": report.same,
-        "interrupted": report.interrupted,
-        "differences": [
-            {
-                **edge_data(difference.edge, output=True),
-                "words": difference.words,
-                "seen": {
-                    "output": difference.seen.output,
-                    "exit_code": difference.seen.exit_code,
-                    "timed_out": difference.seen.timed_out,
-                },
-            }
-            for difference in report.differences
-        ],
-        "failures": [{**edge_data(edge, output=False), "error": reason} for edge, reason in report.failures],
-    }

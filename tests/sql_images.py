@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from tvsnap.backends.base import Limits, Sandbox
-from tvsnap.cache import Rollout
 from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.environments import environment
 from tvsnap.environments.base import Environment
 from tvsnap.errors import MachineLacks
 from tvsnap.images import Image, ImageStore
+from tvsnap.rollout import Rollout
 
 ENGINES = ("sqlite", "postgres", "mariadb")
 DATABASES = {

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tvsnap.async_cache import AsyncCache, AsyncRollout
     from tvsnap.backends.base import Limits
-    from tvsnap.cache import Cache, Rollout
+    from tvsnap.budgets import Budget
+    from tvsnap.cache import Cache
     from tvsnap.calls import ToolCall, ToolResult
     from tvsnap.errors import (
         InfrastructureError,
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
         UsageError,
     )
     from tvsnap.pool import ParkLimits
+    from tvsnap.rollout import Rollout
     from tvsnap.stats import Stats
 
 # Imported when first used: `import tvsnap` itself costs next to nothing.
 _MODULES = {
     "AsyncCache": "tvsnap.async_cache",
     "AsyncRollout": "tvsnap.async_cache",
+    "Budget": "tvsnap.budgets",
     "Cache": "tvsnap.cache",
     "InfrastructureError": "tvsnap.errors",
     "Limits": "tvsnap.backends.base",
@@ -34,7 +37,7 @@ _MODULES = {
     "NotCheckpointable": "tvsnap.errors",
     "NotFound": "tvsnap.errors",
     "ParkLimits": "tvsnap.pool",
-    "Rollout": "tvsnap.cache",
+    "Rollout": "tvsnap.rollout",
     "SandboxDied": "tvsnap.errors",
     "SnapshotUnusable": "tvsnap.errors",
     "Stats": "tvsnap.stats",
@@ -47,6 +50,7 @@ _MODULES = {
 __all__ = [
     "AsyncCache",
     "AsyncRollout",
+    "Budget",
     "Cache",
     "InfrastructureError",
     "Limits",

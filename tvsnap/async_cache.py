@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tvsnap.backends.base import Backend, Limits, Sandbox
-from tvsnap.cache import DEFAULT_TIMEOUT, MAX_SANDBOXES, Cache, ImageSource, Rollout
+from tvsnap.budgets import Budget
+from tvsnap.cache import MAX_SANDBOXES, Cache, ImageSource
 from tvsnap.calls import ToolResult
 from tvsnap.errors import UsageError
 from tvsnap.graph import Edge
 from tvsnap.images import Image
 from tvsnap.policy import Policy
 from tvsnap.pool import ParkLimits
+from tvsnap.rollout import DEFAULT_TIMEOUT, Rollout
 from tvsnap.stats import Stats
 
 THREADS = 256  # one for each call that is being executed or waited for; made when they are needed
@@ -38,10 +40,12 @@ class AsyncCache:
         backend: str | Backend = "local",
         policy: str | Policy = "break-even",
         limits: Limits | None = None,
+        budget: Budget | None = None,
         use_cache: bool = True,
         max_sandboxes: int = MAX_SANDBOXES,
         park: ParkLimits | None = None,
         prefork: int | None = None,
+        audit: float = 0.0,
         images: ImageSource | None = None,
         threads: int = THREADS,
     ) -> None:
@@ -55,10 +59,12 @@ class AsyncCache:
             backend=backend,
             policy=policy,
             limits=limits,
+            budget=budget,
             use_cache=use_cache,
             max_sandboxes=max_sandboxes,
             park=park,
             prefork=prefork,
+            audit=audit,
             images=images,
         )
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tvsnap-call")
@@ -75,11 +81,15 @@ class AsyncCache:
     ) -> AsyncIterator[Sandbox]:
         """A block with a live throw-away sandbox in any state of the graph; see `Cache.materialise`."""
         block = self.cache.materialise(state, on_difference)
-        sandbox = await _in_thread(self._threads, block.__enter__)
+
+        def leave(_: Sandbox) -> None:
+            block.__exit__(None, None, None)
+
+        sandbox = await _begin(self._threads, block.__enter__, leave)
         try:
             yield sandbox
         finally:
-            await _in_thread(self._threads, lambda: block.__exit__(None, None, None))
+            leave(sandbox)  # its end is not waited for
 
     def stats(self) -> Stats:
         """Returns what this cache has done so far; see `Cache.stats`."""
@@ -170,7 +180,7 @@ class AsyncRollout:
     async def close(self) -> None:
         """Ends the rollout; see `Rollout.close`."""
         if self._begun is not None:
-            await _in_thread(self._threads, self._begun.close)
+            await asyncio.shield(_in_thread(self._threads, self._begun.close))
 
     async def __aenter__(self) -> AsyncRollout:
         await self._start()
@@ -182,9 +192,24 @@ class AsyncRollout:
     async def _start(self) -> Rollout:
         async with self._beginning:
             if self._begun is None:
-                self._begun = await _in_thread(self._threads, self._begin)
+                self._begun = await _begin(self._threads, self._begin, Rollout.close)
             return self._begun
 
 
 async def _in_thread(threads: ThreadPoolExecutor | None, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+async def _begin(threads: ThreadPoolExecutor, work: Callable[[], T], undo: Callable[[T], None]) -> T:
+    """Returns what `work`, done by a thread, returns; if the awaiting task is cancelled meanwhile, that is undone."""
+    under_way = threads.submit(work)
+
+    def undo_it(done: Future[T]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            undo(done.result())
+
+    try:
+        return await asyncio.wrap_future(under_way)
+    except asyncio.CancelledError:
+        under_way.add_done_callback(undo_it)
+        raise

@@ -5,19 +5,23 @@ Rows go before files: a crash in between leaves files without a row, which the n
 
 from __future__ import annotations
 
-import functools
-import heapq
 import os
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap import owners
 from tvsnap.backends.base import Backend, ReapReport
+from tvsnap.budgets import Ledger
 from tvsnap.graph import Forgotten, Graph, Snapshot
+from tvsnap.housekeeping import find_mismatch
 from tvsnap.images import ImageStore
-from tvsnap.policy import looks_volatile
+from tvsnap.policy.eviction import Room, choose_evicted
+
+IRREPLACEABLE = 1e9
+"""Seconds of replay that a snapshot is worth, here, whose state a replay would hardly lead to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +31,7 @@ class GcPlan:
     Attributes:
         dead_owners: processes that ended without cleaning up; their sandboxes and unfinished snapshots go with them.
         rows_without_files: snapshots that are gone from the disk.
-        files_without_row: snapshots that the graph does not know; empty while another process lives that may be about
-            to add theirs.
+        files_without_row: snapshots that the graph does not know, whose takers are dead.
         evicted: snapshots that go to keep within a number of bytes, least useful first.
         kept_bytes: what the remaining snapshots take.
     """
@@ -66,15 +69,14 @@ def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | Non
         backend: whose snapshots and sandboxes to look at.
         keep_bytes: let snapshots take at most so much; None for no limit.
     """
-    on_disk = set(backend.snapshots())
-    rows = graph.snapshots(backend.name)
-    known = {row.id for row in rows}
-    whole = [row for row in rows if row.id in on_disk]
-    evicted = choose_evicted(graph, whole, keep_bytes) if keep_bytes is not None else ()
+    mismatch = find_mismatch(home, graph, backend)
+    gone = {row.id for row in mismatch.rows}
+    whole = [row for row in graph.snapshots(backend.name) if row.id not in gone]
+    evicted = _choose_evicted(graph, backend, whole, keep_bytes) if keep_bytes is not None else ()
     return GcPlan(
         dead_owners=tuple(owners.dead_owners(home)),
-        rows_without_files=tuple(row for row in rows if row.id not in on_disk),
-        files_without_row=() if live_owners(home, but=graph.owner) else tuple(sorted(on_disk - known)),
+        rows_without_files=mismatch.rows,
+        files_without_row=mismatch.files,
         evicted=tuple(evicted),
         kept_bytes=sum(row.size for row in whole) - sum(row.size for row in evicted),
     )
@@ -104,47 +106,20 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
     return GcReport(plan, reaped, leases, freed)
 
 
-def choose_evicted(graph: Graph, snapshots: Sequence[Snapshot], keep_bytes: int) -> list[Snapshot]:
-    """Returns the snapshots to delete so that the others take at most `keep_bytes`, least useful first.
+def _choose_evicted(graph: Graph, backend: Backend, whole: Sequence[Snapshot], keep_bytes: int) -> list[Snapshot]:
+    """Returns the snapshots to delete so that the others take at most `keep_bytes`.
 
-    A snapshot is worth the time that rebuilding its state by replay would take, times how often it was forked (and
-    once more), per byte; and more than any other if a call on that way would hardly return the same again, as the
-    replay would then end elsewhere. What it would take is counted anew for the states below one that is chosen.
+    Those whose states a replay would hardly lead to come last but one, those kept by hand last.
     """
-    above = {
-        node.state.hash: (node.state.parent, node.made_by.duration if node.made_by else 0.0) for node in graph.tree()
-    }
-    left = {snapshot.state for snapshot in snapshots}
-
-    @functools.cache
-    def volatile(state: str) -> bool:
-        edge = graph.edge_to(state)
-        return edge is not None and (not edge.deterministic or looks_volatile(edge.result.output))
-
-    def worth(snapshot: Snapshot) -> tuple[bool, float]:
-        lost, rebuild_s, state = False, 0.0, snapshot.state
-        while True:
-            parent, duration = above.get(state, (None, 0.0))
-            lost = lost or volatile(state)
-            rebuild_s += duration
-            if parent is None or parent in left:
-                return lost, rebuild_s * (snapshot.forks + 1) / max(snapshot.size, 1)
-            state = parent
-
-    queue = [(worth(snapshot), snapshot.last_used, snapshot.state, snapshot) for snapshot in snapshots]
-    heapq.heapify(queue)
-    excess = sum(snapshot.size for snapshot in snapshots) - keep_bytes
-    chosen: list[Snapshot] = []
-    while excess > 0 and queue:
-        known, used, state, snapshot = heapq.heappop(queue)
-        now = worth(snapshot)
-        if now > known:  # one above it has gone meanwhile; a worth never falls
-            heapq.heappush(queue, (now, used, state, snapshot))
-            continue
-        left.discard(state)
-        chosen.append(snapshot)
-        excess -= snapshot.size
-    return chosen
+    ledger = Ledger(graph, backend.name)
+    known = ledger.read()
+    there = [known[snapshot.state][0] for snapshot in whole if snapshot.state in known]
+    room, now = Room(keep_bytes), time.time()
+    chosen = choose_evicted(there, room, now, ledger.volatile, IRREPLACEABLE)
+    gone = {kept.state for kept in chosen}
+    rest = [kept._replace(pinned=False) for kept in there if kept.state not in gone]
+    chosen += choose_evicted(rest, room, now, ledger.volatile, IRREPLACEABLE)
+    return [known[kept.state][1] for kept in chosen]
 
 
 def delete_files(backend: Backend, forgotten: Forgotten) -> int:

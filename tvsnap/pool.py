@@ -2,70 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from tvsnap.backends.base import MIB, Limits, Observation, Sandbox
+from tvsnap.backends.base import Observation, Sandbox
 from tvsnap.errors import InfrastructureError, TvsnapError
+from tvsnap.live import LiveSandbox, Origin, ParkLimits
+
+__all__ = ["QUIET", "Check", "LiveSandbox", "Origin", "ParkLimits", "SandboxPool"]
 
 Check = Literal["same", "changed", "ended"]
 
 CLOSERS = 4  # threads
+MEMORY_PATIENCE = 60.0  # seconds to wait for memory; then a sandbox is made in excess of the budget
 OPENING_PATIENCE = 30.0  # seconds that closing waits for sandboxes that are being made
+LOOK_AGAIN = 0.2  # seconds between looks at the memory while someone waits for it
 QUIET = 1  # processes: the shell alone, which does nothing unasked
-
-
-@dataclass(frozen=True, slots=True)
-class ParkLimits:
-    """How much may be parked: sandboxes that nobody uses, kept for whoever comes to their state.
-
-    One with programs running in it, but for services, is not kept: they would use the processor, and its state, up.
-
-    Attributes:
-        count: sandboxes.
-        memory: bytes, all of them together.
-    """
-
-    count: int = 32
-    memory: int = 2048 * MIB
-
-
-class Origin(NamedTuple):
-    """What a sandbox was made from: of two with equal origins, nobody can tell which is which.
-
-    Attributes:
-        image: its image's digest.
-        limits: what it may use.
-        snapshot: the id of the snapshot that it was forked from; empty if it was started afresh.
-    """
-
-    image: str
-    limits: Limits
-    snapshot: str = ""
-
-
-@dataclass(eq=False, slots=True)
-class LiveSandbox:
-    """A live sandbox, and what is known of it.
-
-    Attributes:
-        sandbox: the sandbox.
-        state: the state that it stands at.
-        observation: how it looked when it got there; None if nobody looked.
-        expendable: its state can be rebuilt, so that it may be closed to make room while its rollout is idle.
-        memory: bytes, when last weighed.
-    """
-
-    sandbox: Sandbox
-    state: str
-    observation: Observation | None = None
-    expendable: bool = True
-    memory: int = 0
 
 
 class SandboxPool:
@@ -75,25 +32,33 @@ class SandboxPool:
     ready (made ahead of time, used by nobody yet), or on its way out. Where room is needed, the parked ones go first,
     then the ready ones, then the resting ones. Sandboxes are closed by threads of the pool, off the path of whoever is
     done with them.
+
+    What sandboxes weigh is known only once they have worked, so a limit of memory is no wall: who needs a sandbox waits
+    while others are at work or on their way out, but not for those that nobody will free.
     """
 
-    def __init__(self, max_sandboxes: int, park: ParkLimits, *, patience: float = 600.0) -> None:
+    def __init__(
+        self, max_sandboxes: int, park: ParkLimits, *, memory: int | None = None, patience: float = 600.0
+    ) -> None:
         """
         Args:
             max_sandboxes: how many may live at once; who needs one more waits, first come, first served.
             park: how much may be parked.
+            memory: bytes that all of them may take, proportional; None for no limit.
             patience: seconds to wait for room.
         """
         if max_sandboxes < 1:
             raise ValueError(f"max_sandboxes must be at least 1, not {max_sandboxes}")
         self._max = max_sandboxes
         self._limits = park
+        self._memory = memory
         self._patience = patience
         self._changed = threading.Condition()
         self._queue: deque[object] = deque()  # tickets of those who wait for room
         self._opening: set[object] = set()  # tickets of those who are making a sandbox
         self._live: set[LiveSandbox] = set()
         self._closing: set[LiveSandbox] = set()  # a part of _live
+        self._held: set[LiveSandbox] = set()  # likewise: their rollouts are idle, but they are not expendable
         self._resting: OrderedDict[LiveSandbox, None] = OrderedDict()  # a part of _live, least recently used first
         self._parked: OrderedDict[LiveSandbox, None] = OrderedDict()  # likewise
         self._by_state: dict[str, list[LiveSandbox]] = {}  # the parked ones
@@ -106,6 +71,12 @@ class SandboxPool:
         """How many sandboxes are alive."""
         with self._changed:
             return len(self._live)
+
+    @property
+    def memory(self) -> int:
+        """What they take, bytes, as far as they were weighed."""
+        with self._changed:
+            return self._weight()
 
     @property
     def parked(self) -> int:
@@ -135,19 +106,27 @@ class SandboxPool:
         """Makes a sandbox before anyone has asked for it; None if there is no room that nobody else waits for."""
         ticket = object()
         with self._changed:
-            if self._closed or self._queue or self._excess() > 0:
+            if self._closed or self._queue or self._excess() > 0 or self._is_too_heavy():
                 return None
             self._opening.add(ticket)
         return self._open(ticket, make, "")
 
     def rest(self, live: LiveSandbox) -> None:
         """Says that its rollout does not use a sandbox just now: it may be closed to make room, if it is expendable."""
+        if self._memory is not None:
+            with contextlib.suppress(TvsnapError, OSError):  # it has ended: whoever uses it next will see
+                live.memory = live.sandbox.memory()
         with self._changed:
-            if live not in self._live or live in self._closing or not live.expendable:
+            if live not in self._live or live in self._closing:
                 return
-            self._resting[live] = None
+            if live.expendable:
+                self._resting[live] = None
+            else:
+                self._held.add(live)
+            self._lighten()
             if self._queue:
                 self._make_room()
+                self._changed.notify_all()
 
     def claim(self, live: LiveSandbox) -> bool:
         """Takes a resting sandbox back into use.
@@ -157,6 +136,7 @@ class SandboxPool:
         """
         with self._changed:
             self._resting.pop(live, None)
+            self._held.discard(live)
             return live in self._live and live not in self._closing
 
     def park(self, live: LiveSandbox) -> None:
@@ -165,11 +145,13 @@ class SandboxPool:
             if live not in self._live or live in self._closing:
                 return
             self._resting.pop(live, None)
+            self._held.discard(live)
             if self._closed or self._queue or self._limits.count < 1:
                 self._start_closing(live)
                 return
             self._put(live)
             self._trim()
+            self._lighten()
         self._submit(self._weigh, live)
 
     def take(self, state: str) -> LiveSandbox | None:
@@ -215,7 +197,8 @@ class SandboxPool:
                 return False
             self._ready[live] = origin
             self._trim()
-            return True
+            self._lighten()
+            return live in self._ready
 
     def take_ready(self, origin: Origin) -> LiveSandbox | None:
         """Takes a sandbox that was made ahead of time into use, the oldest of its origin; None if there is none."""
@@ -271,14 +254,19 @@ class SandboxPool:
     def _enter(self) -> object:
         """Waits for room, in the order of arrival; returns the ticket for it."""
         ticket = object()
-        deadline = time.monotonic() + self._patience
+        began = time.monotonic()
+        deadline = began + self._patience
         with self._changed:
             self._queue.append(ticket)
             try:
-                while self._queue[0] is not ticket or not self._make_room():
+                while self._queue[0] is not ticket or not self._make_room(self._spare_memory(began)):
                     if self._closed:
                         raise self._is_closed()
-                    if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                    # Memory is looked at again every now and then: no event tells that it was waited for long enough.
+                    patience = deadline - time.monotonic()
+                    if self._memory is not None and patience > LOOK_AGAIN:
+                        self._changed.wait(LOOK_AGAIN)
+                    elif not self._changed.wait(max(0.0, patience)):
                         raise InfrastructureError(
                             f"all {self._max} sandboxes have been in use for {self._patience:g} s; "
                             "run fewer rollouts at once, close them sooner, or raise max_sandboxes"
@@ -316,24 +304,61 @@ class SandboxPool:
         """How many sandboxes would be too many if there were one more."""
         return len(self._live) + len(self._opening) + 1 - self._max
 
-    def _make_room(self) -> bool:
-        """Whether one more sandbox may live; if not, begins to close one that can be spared."""
+    def _weight(self) -> int:
+        """What the sandboxes take that are not on their way out, bytes."""
+        return sum(live.memory for live in self._live - self._closing)
+
+    def _is_too_heavy(self) -> bool:
+        """Whether one more sandbox, of the usual weight, would be too much."""
+        if self._memory is None:
+            return False
+        weights = [live.memory for live in self._live if live.memory]
+        usual = sum(weights) // len(weights) if weights else 0
+        unweighed = len(self._opening) + sum(not live.memory for live in self._live - self._closing)
+        return self._weight() + usual * (unweighed + 1) > self._memory
+
+    def _spare_memory(self, began: float) -> bool:
+        """Whether to wait for memory: others will free some, and who waits has not done so for long (since `began`)."""
+        if time.monotonic() - began > MEMORY_PATIENCE:
+            return False
+        idle = len(self._held) + len(self._parked) + len(self._ready)
+        return len(self._live) + len(self._opening) > idle
+
+    def _lighten(self) -> None:
+        """Closes what is idle while all together weigh too much; one sandbox may be as heavy as it likes."""
+        while self._memory is not None and self._weight() > self._memory and len(self._live - self._closing) > 1:
+            if not self._close_one():
+                return
+
+    def _make_room(self, spare_memory: bool = True) -> bool:
+        """Whether one more sandbox may live; if not, begins to close one that can be spared.
+
+        Args:
+            spare_memory: whether it has to wait while there is too little memory.
+        """
         excess = self._excess()
-        if excess <= 0:
+        heavy = self._is_too_heavy()
+        if excess <= 0 and not heavy:
             return True
-        if excess > len(self._closing):
-            if self._parked:
-                live = next(iter(self._parked))
-                self._pull(live)
-                self._start_closing(live)
-            elif self._ready:
-                live = next(iter(self._ready))
-                del self._ready[live]
-                self._start_closing(live)
-            elif self._resting:
-                live, _ = self._resting.popitem(last=False)
-                self._start_closing(live)
+        if excess > len(self._closing) or heavy:
+            closing = self._close_one()
+            return excess <= 0 and not closing and not self._closing and not spare_memory
         return False
+
+    def _close_one(self) -> bool:
+        """Begins to close one that can be spared, the least recently used; returns whether there was one."""
+        if self._parked:
+            live = next(iter(self._parked))
+            self._pull(live)
+        elif self._ready:
+            live = next(iter(self._ready))
+            del self._ready[live]
+        elif self._resting:
+            live, _ = self._resting.popitem(last=False)
+        else:
+            return False
+        self._start_closing(live)
+        return True
 
     def _put(self, live: LiveSandbox) -> None:
         self._parked[live] = None
@@ -379,8 +404,10 @@ class SandboxPool:
                 return
             self._put(live)
             self._trim()
+            self._lighten()
 
     def _start_closing(self, live: LiveSandbox) -> None:
+        self._held.discard(live)
         self._closing.add(live)
         self._submit(self._end, live)
 

@@ -30,6 +30,7 @@ LOOK_AGAIN = 0.5  # seconds after which room, demand and snapshots are looked at
 SHORTEST_PAUSE = 1.0  # seconds without preforks after one failed, or was not kept for want of memory; twice as long ...
 LONGEST_PAUSE = 60.0  # ... each time that happens again
 MISTAKES = 3  # times in a row that one of an origin had changed when it was wanted; then no more are made of it
+REMEMBERED = 10_000  # origins of which there were mistakes
 LAST_FORK = 30.0  # seconds that closing waits for the one that is being made
 
 
@@ -169,6 +170,8 @@ class Preforker:
         """Takes note that one of an origin was not to be used; after some in a row, no more are made, and these go."""
         with self._changed:
             self._mistakes[origin] += mistakes
+            while len(self._mistakes) > REMEMBERED:
+                del self._mistakes[next(iter(self._mistakes))]
             if self._mistakes[origin] >= MISTAKES:
                 self._needs.forget(origin)
                 self._wake()
@@ -186,7 +189,7 @@ class Preforker:
                     more = self._make(source)
                 finally:
                     with self._changed:
-                        self._making[source.origin] -= 1
+                        self._making -= Counter((source.origin,))
                 if not more:
                     break
             if self._closed:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvsnap.backends.base import Backend, Limits, Sandbox
 from tvsnap.calls import ToolResult
 from tvsnap.environments.base import Environment
-from tvsnap.errors import InfrastructureError, SnapshotUnusable, TvsnapError, UsageError
+from tvsnap.errors import InfrastructureError, NotRestorable, SnapshotUnusable, TvsnapError, UsageError
 from tvsnap.graph import Edge, Graph, Snapshot
 from tvsnap.images import Image
 from tvsnap.policy import Costs
@@ -107,12 +107,16 @@ class Rebuilder:
         snapshot, edges = self._way(state)
         try:
             live, way, left = self._begin(state, snapshot, edges, place)
-        except SnapshotUnusable:
+        except SnapshotUnusable as unusable:
             assert snapshot is not None
             self.drop(snapshot)
+            if isinstance(unusable, NotRestorable):
+                self._snapshotter.refuse(snapshot.state, str(unusable))
             return self.arrive(state, place)
         except _ForkFailed as failure:
             assert snapshot is not None
+            if self._is_gone(snapshot):  # evicted while it was being forked
+                return self.arrive(state, place)
             self._suspect(snapshot)
             try:
                 live, way, left = self._begin(state, None, self._graph.lineage(state), place)
@@ -162,14 +166,21 @@ class Rebuilder:
 
     def drop(self, snapshot: Snapshot) -> None:
         """Deletes a snapshot: its row, then its files."""
+        self._suspects.discard(snapshot.id)
         self._graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
         self._backend.delete_snapshot(snapshot.id)
+
+    def _is_gone(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot is no longer the one of its state."""
+        found = self._graph.snapshot(snapshot.state, snapshot.backend)
+        return found is None or found.id != snapshot.id
 
     def _suspect(self, snapshot: Snapshot) -> None:
         """Takes note of a fork that failed though the snapshot seems sound; a second time, the snapshot goes."""
         if snapshot.id in self._suspects:
             self.drop(snapshot)
-        self._suspects.add(snapshot.id)
+        else:
+            self._suspects.add(snapshot.id)
 
     def _way(self, state: str) -> tuple[Snapshot | None, list[Edge]]:
         """Returns the nearest snapshot above a state and the calls from there, once no nearer one is on its way."""
@@ -178,8 +189,11 @@ class Rebuilder:
             self._snapshotter.wait(edge.next_state for edge in edges)
             snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
         # Another process may be taking one of what it has just executed: worth a moment where the replay is long.
+        deadline = time.monotonic() + ON_ITS_WAY  # the clock may have been set back since
         while (
-            sum(edge.result.duration for edge in edges) > LONG_REPLAY and time.time() - edges[-1].created < ON_ITS_WAY
+            sum(edge.result.duration for edge in edges) > LONG_REPLAY
+            and time.time() - edges[-1].created < ON_ITS_WAY
+            and time.monotonic() < deadline
         ):
             time.sleep(POLL)
             snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
@@ -266,7 +280,11 @@ def make_again(sandbox: Sandbox, edge: Edge, place: Place) -> ToolResult:
             f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"
         ) from None
     timeout = edge.timeout or max(REPLAY_TIMEOUT, SLOWER * edge.result.duration)
-    return place.environment.execute(sandbox, edge.call, timeout, place.limits)
+    result = place.environment.execute(sandbox, edge.call, timeout, place.limits)
+    trouble = sandbox.trouble(result.output)
+    if trouble and not result.same_value(edge.result):
+        raise InfrastructureError(f"a call could not be made again as it was recorded: {trouble}")
+    return result
 
 
 def difference(recorded: ToolResult, seen: ToolResult) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TextIO
 
 from tvsnap.cache import Cache
 from tvsnap.calls import Source, ToolResult
+from tvsnap.checking import NOTHING_CHECKED, CheckReport
 from tvsnap.errors import TvsnapError
 from tvsnap.rollout_files import PlannedRollout
 from tvsnap.stats import Stats
@@ -168,6 +169,7 @@ class ReplayReport:
         wall_s: seconds from the first call to the end of the last.
         passes_s: seconds that each pass took.
         interrupted: it was stopped before its end.
+        audit: what the audits of answers found; those that were still to be made when it was stopped are left out.
     """
 
     runs: tuple[RolloutRun, ...]
@@ -175,6 +177,7 @@ class ReplayReport:
     wall_s: float
     passes_s: tuple[float, ...]
     interrupted: bool = False
+    audit: CheckReport = NOTHING_CHECKED
 
     @property
     def calls(self) -> list[CallRecord]:
@@ -201,6 +204,10 @@ class ReplayReport:
             "starts": stats.starts,
             "forks": stats.forks,
             "checkpoints": stats.checkpoints,
+            "evicted": stats.evicted,
+            "snapshots_refused": stats.snapshots_refused,
+            "budget": {name: {"used": used, "limit": limit} for name, (used, limit) in stats.budget.items()},
+            "trouble": stats.trouble,
             "prefix_hits": stats.prefix_hits,
             "arrivals": dict(stats.arrivals),
             "preforks": stats.preforks,
@@ -212,6 +219,11 @@ class ReplayReport:
             "replay_time_s": stats.replay_time_s,
             "checkpoint_time_s": stats.checkpoint_time_s,
             "prefork_time_s": stats.prefork_time_s,
+            "audited": self.audit.checked,
+            "audit_differences": [
+                {"state": found.edge.state, "call": found.edge.call.canonical, "words": found.words}
+                for found in self.audit.differences
+            ],
             "latency_ms": {
                 **{source: _latency(calls, source).data() for source in ("hit", "coalesced", "executed")},
                 **{kind: Latency.of(stats.latency_s.get(kind, ())).data() for kind in ("fork", "start", "checkpoint")},
@@ -284,6 +296,7 @@ class Replay:
         runs = [RolloutRun(planned, n) for n in range(self._options.repeat) for planned in self._rollouts]
         began = time.perf_counter()
         passes: list[float] = []
+        wall_s = 0.0
         interrupted = False
         try:
             for number in range(self._options.repeat):
@@ -292,11 +305,15 @@ class Replay:
                     self._run_pass([run for run in runs if run.repeat == number])
                 finally:
                     passes.append(time.perf_counter() - pass_began)
+            wall_s = time.perf_counter() - began
+            while not self._cache.audit.wait(_POLL):
+                pass
         except KeyboardInterrupt:
             interrupted = True
-        wall_s = time.perf_counter() - began
+            wall_s = wall_s or time.perf_counter() - began
         begun = [run for run in runs if run.calls or run.finished or run.error] if interrupted else runs
-        return ReplayReport(tuple(begun), self._cache.stats(), wall_s, tuple(passes), interrupted)
+        audit = self._cache.audit.report()
+        return ReplayReport(tuple(begun), self._cache.stats(), wall_s, tuple(passes), interrupted, audit)
 
     def _run_pass(self, runs: Sequence[RolloutRun]) -> None:
         waiting: queue.SimpleQueue[RolloutRun] = queue.SimpleQueue()

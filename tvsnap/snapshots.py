@@ -8,16 +8,20 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TypeVar
 
-from tvsnap.backends.base import Backend
+from tvsnap.backends.base import MIB, Backend
+from tvsnap.budgets import SERVICE_START, SnapshotBudget
 from tvsnap.errors import InfrastructureError, NotCheckpointable, NotFound, SandboxDied, TvsnapError
 from tvsnap.graph import Edge, Graph, Snapshot
 from tvsnap.policy import Costs, Policy, Rebuild, looks_volatile
+from tvsnap.policy.eviction import Kept
+from tvsnap.policy.snapshotting import CALL_OVERHEAD
 from tvsnap.pool import LiveSandbox
 from tvsnap.stats import Meter
 
 LONGEST_CHECKPOINT = 60.0  # seconds to wait for one that someone else takes
 RETRY_AFTER = 60.0  # seconds without snapshots after one could not be taken (a full disk)
 REMEMBERED = 10_000  # states
+USUAL_SIZE = 1 * MIB  # bytes of a snapshot, until one was taken
 
 V = TypeVar("V")
 
@@ -29,16 +33,22 @@ class Snapshotter:
         trouble: why no snapshots are being taken at present; empty if they are.
     """
 
-    def __init__(self, graph: Graph, backend: Backend, policy: Policy, costs: Costs, meter: Meter) -> None:
+    def __init__(
+        self, graph: Graph, backend: Backend, policy: Policy, budget: SnapshotBudget, costs: Costs, meter: Meter
+    ) -> None:
         self.trouble = ""
         self._graph = graph
         self._backend = backend
         self._policy = policy
+        self._budget = budget
+        self._usual_size = USUAL_SIZE
         self._costs = costs
         self._meter = meter
         self._paused_until = 0.0
         self._lock = threading.Lock()
         self._spent: OrderedDict[str, float] = OrderedDict()
+        self._rebuilds: OrderedDict[str, int] = OrderedDict()
+        self._sizes: OrderedDict[str, int] = OrderedDict()  # of those that turned out to be too big
         self._refused: OrderedDict[str, str] = OrderedDict()
         self._expected: dict[str, threading.Event] = {}
 
@@ -88,17 +98,36 @@ class Snapshotter:
         """
         with self._lock:
             _put(self._spent, live.state, self._spent.get(live.state, 0.0) + seconds)
+            _put(self._rebuilds, live.state, self._rebuilds.get(live.state, 0) + 1)
         self._consider(live, replayed=True, volatile=False)
 
     def take(self, live: LiveSandbox) -> None:
         """Snapshots the state that a sandbox stands at, whatever the policy says, unless it has a snapshot.
 
         Raises:
-            NotCheckpointable: with the reason in words.
+            NotCheckpointable: with the reason in words; also if there is no room for it.
             InfrastructureError: if it failed.
         """
-        if self._graph.snapshot(live.state, self._backend.name) is None:
-            self._checkpoint(live)
+        snapshot, edges = self._graph.nearest_snapshot(live.state, self._backend.name)
+        if snapshot is not None and not edges:
+            return
+        rebuild = self._rebuild(live.state, snapshot, edges, replayed=True, volatile=False)
+        new = self._candidate(live.state, snapshot, rebuild)._replace(pinned=True)
+        reason = self._budget.find_room(new)
+        if reason:
+            raise NotCheckpointable(reason)
+        self._checkpoint(live, new)
+
+    def refuse(self, state: str, reason: str) -> None:
+        """Takes note that a state cannot be checkpointed, so that it is not tried again, and tells people.
+
+        Args:
+            state: the state.
+            reason: why, in words.
+        """
+        with self._lock:
+            _put(self._refused, state, reason)
+        self._graph.note_refusal(state, self._backend.name, reason)
 
     def refusal(self, state: str) -> str:
         """Returns why a state cannot be checkpointed, as seen by this process; empty if it was not tried or can be."""
@@ -117,13 +146,15 @@ class Snapshotter:
         if not self._policy.should_checkpoint(rebuild, self._costs):
             return
         try:
-            self._checkpoint(live)
-            self.trouble = ""
+            new = self._candidate(live.state, snapshot, rebuild)
+            self.trouble = self._budget.find_room(new)
+            if not self.trouble:
+                self._checkpoint(live, new)
         except NotCheckpointable as refusal:
-            with self._lock:
-                _put(self._refused, live.state, str(refusal))
-            self._graph.note_refusal(live.state, self._backend.name, str(refusal))
-        except SandboxDied:
+            self.refuse(live.state, str(refusal))
+        except SandboxDied as death:
+            with self._lock:  # it might do so again and again
+                _put(self._refused, live.state, str(death))
             raise
         except (InfrastructureError, OSError) as error:
             self.trouble = str(error)
@@ -144,7 +175,18 @@ class Snapshotter:
             0.0 if snapshot is None else snapshot.fork_s or 0.0,
         )
 
-    def _checkpoint(self, live: LiveSandbox) -> None:
+    def _candidate(self, state: str, above: Snapshot | None, rebuild: Rebuild) -> Kept:
+        """Returns what a snapshot of a state is likely to be; its size is about that of the nearest one above."""
+        return Kept(
+            state,
+            None if above is None else above.state,
+            self._sizes.get(state, self._usual_size if above is None else above.size),
+            rebuild.replay_s + rebuild.calls * CALL_OVERHEAD if rebuild.calls else SERVICE_START,
+            forks=self._rebuilds.get(state, 0),  # each time that it was rebuilt, it would have been forked
+            created=time.time(),
+        )
+
+    def _checkpoint(self, live: LiveSandbox, new: Kept) -> None:
         began = time.perf_counter()
         info = live.sandbox.checkpoint()
         seconds = time.perf_counter() - began
@@ -163,11 +205,14 @@ class Snapshotter:
             now,
             now,
         )
+        self._usual_size = info.size
         try:
-            added = self._graph.add_snapshot(snapshot)
+            added = self._budget.add(snapshot, new)
         except TvsnapError:
             added = False
         if not added:
+            with self._lock:
+                _put(self._sizes, live.state, info.size)
             self._backend.delete_snapshot(info.id)
 
 

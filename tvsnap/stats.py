@@ -42,9 +42,17 @@ class Stats:
         start_time_s, fork_time_s, replay_time_s, checkpoint_time_s: time spent on these; checkpoints are taken
             while the caller thinks.
         prefork_time_s: time spent on forks and starts ahead of time, for which nobody waited.
+        audited: answers of the graph that were audited: made again in the background. Their forks, starts and replays
+            are among the others.
+        audit_differences: recorded calls that turned out to return something else.
+        evicted: snapshots that made room for others, of `evicted_bytes`.
+        snapshots_refused: snapshots that were not taken for want of room.
         sandboxes: sandboxes alive now.
         parked: those of them that nobody uses any more.
         ready: those of them that were made ahead of time, and that nobody has used yet.
+        budget: (used, limit or None) by what `Budget` limits: `disk` and `snapshots` of all processes, `memory` and
+            `sandboxes` of this one; sandboxes are weighed between calls, or not at all where there is no such limit.
+        trouble: why no snapshots are being taken at present; empty if they are.
         latency_s: the latest durations by kind (`hit`, `coalesced`, `executed`, `fork`, `start`, `checkpoint`); of
             calls as their callers saw them.
         by_depth: (calls, calls answered) by the call's place in its rollout, from 1 on.
@@ -73,9 +81,16 @@ class Stats:
     replay_time_s: float = 0.0
     checkpoint_time_s: float = 0.0
     prefork_time_s: float = 0.0
+    audited: int = 0
+    audit_differences: int = 0
+    evicted: int = 0
+    evicted_bytes: int = 0
+    snapshots_refused: int = 0
     sandboxes: int = 0
     parked: int = 0
     ready: int = 0
+    budget: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    trouble: str = ""
     latency_s: Mapping[Latency, tuple[float, ...]] = field(default_factory=dict)
     by_depth: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     totals: Mapping[str, float] = field(default_factory=dict)
@@ -195,11 +210,20 @@ class Meter:
             self._saved = dict(self._counts)
         return unsaved
 
-    def stats(self, *, sandboxes: int, parked: int, ready: int, totals: Mapping[str, float]) -> Stats:
+    def stats(
+        self,
+        *,
+        sandboxes: int,
+        parked: int,
+        ready: int,
+        budget: Mapping[str, tuple[int, int | None]],
+        trouble: str,
+        totals: Mapping[str, float],
+    ) -> Stats:
         """Returns all that was counted.
 
         Args:
-            sandboxes, parked, ready, totals: see `Stats`.
+            sandboxes, parked, ready, budget, trouble, totals: see `Stats`.
         """
         with self._lock:
             counts = dict(self._counts)
@@ -219,6 +243,8 @@ class Meter:
             sandboxes=sandboxes,
             parked=parked,
             ready=ready,
+            budget=budget,
+            trouble=trouble,
             arrivals=arrivals,
             latency_s=latency,
             by_depth=by_depth,

@@ -15,9 +15,9 @@ from tests.conformance.sql_cases import SERIES
 from tests.conformance.sql_steps import READS, STEPS
 from tests.sql_images import ENGINES, ask, seen
 from tvsnap import Cache, ToolResult
-from tvsnap.cache import Rollout
 from tvsnap.images import Image
 from tvsnap.policy import snapshotting
+from tvsnap.rollout import Rollout
 
 GROUPS = [(engine, group) for engine in ENGINES for group in STEPS[engine]]
 _NUMBERS = itertools.count()

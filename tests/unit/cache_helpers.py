@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.fakes.backend import FakeBackend, fake_image
-from tvsnap.cache import Cache, Rollout
+from tvsnap.cache import Cache
 from tvsnap.calls import ToolResult
 from tvsnap.environments.base import Tool
 from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.errors import NotFound
 from tvsnap.images import Image
+from tvsnap.rollout import Rollout
 
 IMAGE = fake_image()
 BUSY = "while :; do :; done"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import FakeImages, Gate, open_cache, run
+from tests.unit.cache_helpers import FakeImages, Gate, eventually, open_cache, run
 from tvsnap import AsyncCache, AsyncRollout, ToolResult
 from tvsnap.errors import InfrastructureError, NotFound, UsageError
 from tvsnap.flights import Flight
@@ -220,3 +221,61 @@ def test_without_the_cache(tmp_path: Path) -> None:
             return [(await bash(rollout, command)).source for command in ("x=1", "x=1")]
 
     assert in_loop(work()) == ["executed", "executed"]
+
+
+@pytest.mark.parametrize("step", ["_begun", "_place"])
+def test_nothing_is_left_of_what_was_cancelled_while_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A rollout is begun, or a sandbox made, by a thread, which goes on though nobody waits for it any more."""
+    with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
+        rollout.call("bash", {"command": "x=1"})
+        state = rollout.state
+
+    async def work() -> None:
+        async with open_async(tmp_path) as cache:
+            under_way, go_on = threading.Event(), threading.Event()
+            real = getattr(cache.cache, step)
+
+            def held_up(*arguments: Any) -> Any:
+                under_way.set()
+                assert go_on.wait(20)
+                return real(*arguments)
+
+            monkeypatch.setattr(cache.cache, step, held_up)
+            block = cache.rollout("terminal") if step == "_begun" else cache.materialise(state)
+            beginning = asyncio.create_task(_enter(block))
+            assert await asyncio.to_thread(under_way.wait, 20)
+            beginning.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await beginning
+            go_on.set()
+            # One thread makes it and ends it; there is nothing of it once that has nothing left to do.
+            await asyncio.to_thread(cache._threads.shutdown)
+            assert all(rollout.finished for rollout in cache.cache.graph.rollouts()[1:])
+            await asyncio.to_thread(eventually, lambda: not cache.cache.pool.live)
+
+    in_loop(work())
+
+
+def test_a_rollout_ends_though_its_end_was_cancelled(tmp_path: Path) -> None:
+    async def work() -> None:
+        busy = threading.Event()
+        async with open_async(tmp_path, threads=1) as cache:
+            rollout = cache.rollout("terminal")
+            await bash(rollout, "x=1")
+            cache._threads.submit(busy.wait, 20)
+            closing = asyncio.create_task(rollout.close())
+            await asyncio.sleep(0)  # it waits for the thread now
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            busy.set()
+            await asyncio.to_thread(eventually, lambda: cache.cache.graph.rollouts()[0].finished)
+
+    in_loop(work())
+
+
+async def _enter(block: AbstractAsyncContextManager[Any]) -> None:
+    async with block:
+        raise AssertionError("it was cancelled before")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,9 @@ import pytest
 from tests.fakes.backend import FakeBackend, Faults
 from tests.unit.cache_helpers import Gate, backend_of, bash, eventually, open_cache, run, settle, sources, threads
 from tvsnap.backends.base import Captures
-from tvsnap.cache import Rollout
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.pool import ParkLimits
+from tvsnap.rollout import Rollout
 
 NOT_PARKED = ParkLimits(count=0)
 
@@ -238,10 +239,13 @@ def test_opening_makes_rows_and_files_of_snapshots_agree(tmp_path: Path) -> None
     with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
         assert backend.snapshots() == [one]
         assert [snapshot.id for snapshot in cache.graph.snapshots()] == [one]
-        # While others are at work, a snapshot without a row may be one that they have just taken.
-        backend._snapshots["stray"] = backend._snapshots[one]
+        # A snapshot without a row may be one that a live process has just taken.
+        stray = f"{cache.owner}.stray"
+        backend._snapshots[stray] = backend._snapshots[one]
         with open_cache(tmp_path, backend):
-            assert set(backend.snapshots()) == {one, "stray"}
+            assert set(backend.snapshots()) == {one, stray}
+    with open_cache(tmp_path, backend):
+        assert backend.snapshots() == [one]
 
 
 def test_the_death_of_a_graders_sandbox_is_got_over(tmp_path: Path) -> None:
@@ -281,3 +285,73 @@ def test_a_mistake_of_ours_is_told_by_the_next_call(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="a mistake"):
             rollout.close()
     assert backend.live == {}
+
+
+def test_what_a_full_disk_may_have_caused_is_not_shared(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend) as cache:
+        backend.trouble = "the disk is nearly full"
+        with cache.rollout("terminal") as rollout:
+            assert bash(rollout, "echo 1 > f").source == "executed"
+            assert rollout.private == "may have failed by no fault of its own: the disk is nearly full"
+            assert bash(rollout, "cat f").output == "1\n"
+        assert cache.graph.out_edges(rollout.root)[0].shared is False
+        backend.trouble = ""
+        assert sources(run(cache, "echo 1 > f", "cat f")) == ["executed", "executed"]
+        assert sources(run(cache, "echo 1 > f", "cat f")) == ["hit", "hit"]
+
+
+def test_what_a_full_disk_may_have_caused_is_no_difference(tmp_path: Path) -> None:
+    """A replay that fails for want of room says nothing about the call."""
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, policy="never", park=NOT_PARKED) as cache:
+        run(cache, "echo $RANDOM; x=1", "echo $x")
+        backend.trouble = "the disk is nearly full"
+        with pytest.raises(InfrastructureError, match="made again as it was recorded: the disk is nearly full"):
+            run(cache, "echo $RANDOM; x=1", "x=2")
+        backend.trouble = ""
+        assert run(cache, "echo $RANDOM; x=1")[0].source == "hit"
+
+
+def test_a_sandbox_on_a_damaged_disk_is_rebuilt(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        settle(rollout)
+        backend.faults.fail("trouble", SandboxDied("the disk returned errors"))
+        assert bash(rollout, "cat f").output == "1\n"
+        assert rollout.private == ""
+        assert backend.commands == ["echo 1 > f", "cat f", "cat f"]
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    """Nothing waits for the clock to come back, and no owner, lease or snapshot ends by it."""
+    real = time.time
+    backend = FakeBackend(command_duration=2.0)  # long enough for others to wait for a snapshot that is on its way
+    with open_cache(tmp_path, backend, policy="never", park=NOT_PARKED) as cache:
+        gate = Gate("make")
+        backend.hooks["run"] = gate
+        run(cache, "echo 1 > f")
+        with open_cache(tmp_path, FakeBackend(), policy="never") as beside, threads(2) as pool:
+            making = pool.submit(run, cache, "make")
+            assert gate.arrived.wait(10)
+            monkeypatch.setattr(time, "time", lambda: real() + hours * 3600)
+            # The lease of the one that makes it holds all the same.
+            waiting = pool.submit(run, beside, "make")
+            eventually(lambda: len(beside._rollouts) == 1)
+            assert len(cache.graph.leases()) == 1
+            gate.open.set()
+            made = [each.result(20)[0] for each in (making, waiting)]
+            assert [result.source for result in made] == ["executed", "coalesced"]
+        assert sources(run(cache, "echo 1 > f", "cat f")) == ["hit", "executed"]
+        assert run(cache, "echo 1 > f", "cat f; :")[1].output == "1\n"
+        cache.stats()
+    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+        run(cache, "echo 2 > f", "cat f")
+        monkeypatch.setattr(time, "time", lambda: real() - 2 * hours * 3600)
+        assert [result.output for result in run(cache, "echo 2 > f", "cat f; x=1")] == ["", "2\n"]
+    kept = len(backend.snapshots())
+    assert kept >= 1
+    with open_cache(tmp_path, backend) as cache:
+        assert len(backend.snapshots()) == len(cache.graph.snapshots()) == kept

@@ -21,10 +21,11 @@ from tests.unit.cache_helpers import (
     sources,
     threads,
 )
-from tvsnap.cache import OUTSIDE, Cache
+from tvsnap.cache import Cache
 from tvsnap.calls import ToolCall, next_state
 from tvsnap.errors import InfrastructureError, UsageError
 from tvsnap.pool import ParkLimits
+from tvsnap.rollout import OUTSIDE
 
 CHANCE = "echo $RANDOM > f; cat f"
 

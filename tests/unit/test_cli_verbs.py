@@ -140,6 +140,24 @@ class TestReplay:
         assert "timed out after 2 s while it was working" in shown
         assert "in a private branch: timed out after 2 s" in shown
 
+    def test_audit(self, tvsnap: CommandLine, tmp_path: Path) -> None:
+        calls = [
+            {"name": "bash", "arguments": {"command": command}} for command in ("echo x > f", "cat f", "echo $RANDOM")
+        ]
+        path = tmp_path / "audited.jsonl"
+        path.write_text(json.dumps({"task": "t", "rollout": "r", "calls": calls}) + "\n")
+        replay = ("replay", str(path), "--image", "terminal", "--repeat", "2", "--parallel", "1")
+        data = tvsnap.json(*replay, "--audit", "0")
+        assert (data["audited"], data["audit_differences"]) == (0, [])
+        shown = " ".join(tvsnap(*replay, "--audit", "1", status=4).stdout.split())
+        assert "3 answers audited: 2 made again returned the same, 1 did not, and answer nothing from now on:" in shown
+        assert "echo $RANDOM printed " in shown
+        assert "not deterministic: an audit printed" in tvsnap("tree", "--all").stdout
+        data = tvsnap.json(*replay, "--audit", "1")
+        assert (data["audited"], data["audit_differences"]) == (2, [])
+        assert "answers made again, 1 of which differed" in tvsnap("stats").stdout
+        assert "less than or equal to 1" in tvsnap(*replay, "--audit", "2", status=2).output
+
 
 class TestRun:
     def test_output_source_and_state(self, tvsnap: CommandLine) -> None:
@@ -441,19 +459,18 @@ class TestGc:
 
     def test_snapshots_of_a_live_process_are_left_alone(self, tvsnap: CommandLine) -> None:
         tvsnap.rollout("echo x > f")
-        with tvsnap.graph() as graph:
-            snapshot = graph.snapshots()[0]
-            graph.drop_snapshot(snapshot.state, snapshot.backend)
+        other = Owner(tvsnap.home)
+        stray = f"{other.id}.stray"
+        tvsnap.backend._snapshots[stray] = tvsnap.backend._snapshots[tvsnap.backend.snapshots()[0]]
         from cli import context
         from tvsnap.maintenance import plan_gc
 
-        other = Owner(tvsnap.home)
         try:
             with context.open_parts(None, "fake") as parts:
                 assert plan_gc(parts.home, parts.graph, parts.backend).files_without_row == ()
         finally:
             other.close()
-        assert tvsnap.json("gc", "-n")["files_without_row"] == [snapshot.id]
+        assert tvsnap.json("gc", "-n")["files_without_row"] == [stray]
 
     def test_keeping_within_a_number_of_bytes(self, tvsnap: CommandLine) -> None:
         calls = tvsnap.rollout("sleep 9; echo x > f", "echo y > g", "echo z > h")
@@ -481,7 +498,7 @@ class TestGc:
         ("text", "size"), [("0", 0), ("10", 10), ("1k", 1024), ("1.5M", 1572864), ("2GiB", 2 << 30), ("1 TB", 1 << 40)]
     )
     def test_sizes(self, text: str, size: int) -> None:
-        from cli.gc import parse_size
+        from cli.options import parse_size
 
         assert parse_size(text) == size
 

@@ -23,10 +23,11 @@ from tests.unit.cache_helpers import (
 )
 from tvsnap import preforking
 from tvsnap.backends.base import MIB, NO_SERVICE, Observation, Service
-from tvsnap.cache import Cache, Rollout
+from tvsnap.cache import Cache
 from tvsnap.errors import InfrastructureError, SandboxDied, SnapshotUnusable, UsageError
 from tvsnap.policy import prefork
 from tvsnap.pool import ParkLimits
+from tvsnap.rollout import Rollout
 
 NOTHING_PARKED = ParkLimits(count=0)
 

@@ -1,0 +1,72 @@
+"""What is shown of recorded calls that were made again: by `verify`, and by audits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tvsnap.checking import CheckReport, Difference
+
+DIFF_LINES = 6
+
+
+def print_findings(report: CheckReport, console: Console) -> None:
+    """Prints the calls that returned something else, and those that could not be made again."""
+    from .text import call_line, cut, one_line
+
+    for difference in report.differences:
+        _print_difference(difference, console)
+    for edge, reason in report.failures:
+        console.print(f"{edge.state[:8]}  {cut(call_line(edge.call), console.width - 10)}", soft_wrap=True)
+        console.print(f"  could not be made again: {one_line(reason)}", style="yellow", soft_wrap=True)
+
+
+def _print_difference(difference: Difference, console: Console) -> None:
+    from rich.text import Text
+
+    from .text import call_line, cut, visible
+
+    edge = difference.edge
+    line = Text(edge.state[:8] + "  ", "yellow")
+    line.append(cut(call_line(edge.call), console.width - 10))
+    console.print(line, soft_wrap=True)
+    console.print(f"  {cut(visible(difference.words), console.width - 2)}", style="red", soft_wrap=True)
+    for text in short_diff(edge.result.output, difference.seen.output):
+        color = {"+": "green", "-": "red"}.get(text[:1], "dim")
+        console.print(Text("    " + cut(visible(text), console.width - 4), color), soft_wrap=True)
+
+
+def short_diff(recorded: str, seen: str) -> list[str]:
+    """Returns the first lines that differ: `-` as recorded, `+` as seen now."""
+    import difflib
+
+    lines = difflib.unified_diff(recorded.splitlines(), seen.splitlines(), n=0, lineterm="")
+    changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+    more = len(changed) - DIFF_LINES
+    return changed if more <= 0 else [*changed[:DIFF_LINES], f"… {more} more"]
+
+
+def check_data(report: CheckReport) -> dict[str, Any]:
+    """Returns a report as JSON has it."""
+    from .show import edge_data
+
+    return {
+        "checked": report.checked,
+        "same": report.same,
+        "interrupted": report.interrupted,
+        "differences": [
+            {
+                **edge_data(difference.edge, output=True),
+                "words": difference.words,
+                "seen": {
+                    "output": difference.seen.output,
+                    "exit_code": difference.seen.exit_code,
+                    "timed_out": difference.seen.timed_out,
+                },
+            }
+            for difference in report.differences
+        ],
+        "failures": [{**edge_data(edge, output=False), "error": reason} for edge, reason in report.failures],
+    }

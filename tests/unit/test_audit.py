@@ -1,0 +1,152 @@
+"""Audits: a share of the answers is made again in the background; what differs answers nothing from then on."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.backend import FakeBackend
+from tests.unit.cache_helpers import open_cache, run, sources
+from tvsnap.audit import BACKLOG, Auditor
+from tvsnap.calls import ToolResult
+from tvsnap.errors import InfrastructureError, UsageError
+from tvsnap.graph import Edge
+from tvsnap.stats import Meter
+
+CHANCE = "echo $RANDOM"
+
+
+def test_nothing_is_audited_unasked(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        for _ in range(3):
+            run(cache, "echo x > f", CHANCE)
+        assert cache.audit.wait(0)
+        assert (cache.audit.report().checked, cache.stats().audited) == (0, 0)
+        assert not [thread for thread in threading.enumerate() if thread.name == "tvsnap-audit"]
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_share_that_is_none(tmp_path: Path, share: float) -> None:
+    with pytest.raises(UsageError, match="audit must be a share from 0 to 1, not"):
+        open_cache(tmp_path, audit=share)
+
+
+def test_answers_that_hold(tmp_path: Path) -> None:
+    with open_cache(tmp_path, audit=1.0) as cache:
+        run(cache, "echo x > f", "cat f")
+        assert sources(run(cache, "echo x > f", "cat f")) == ["hit", "hit"]
+        assert sources(run(cache, "echo x > f", "cat f")) == ["hit", "hit"]
+        assert cache.audit.wait(30)
+        report = cache.audit.report()
+        assert (report.checked, report.same, report.differences, report.failures) == (2, 2, (), ())
+        assert not report.interrupted
+        assert (cache.stats().audited, cache.stats().audit_differences) == (2, 0)
+
+
+def test_a_wrong_answer_is_told_of_and_served_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_cache(tmp_path, audit=1.0) as cache, caplog.at_level(logging.WARNING):
+        first = run(cache, "echo x > f", CHANCE)[1]
+        assert run(cache, "echo x > f", CHANCE)[1].output == first.output  # as nobody knows better yet
+        assert cache.audit.wait(30)
+        (found,) = cache.audit.report().differences
+        assert found.edge.call.arguments == {"command": CHANCE}
+        assert found.edge.result.output == first.output != found.seen.output
+        again = run(cache, "echo x > f", CHANCE)[1]
+        assert (again.source, again.output != first.output) == ("executed", True)
+        edge = cache.graph.edge(found.edge.id)
+        assert not edge.deterministic
+        assert edge.reason.startswith("an audit printed ")
+        assert cache.stats().audit_differences == 1
+    assert "an audit found a value that cannot be relied on, served " in caplog.text
+    assert CHANCE in caplog.text
+
+
+def test_a_state_that_cannot_be_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The call on the way is what cannot be relied on: it is told of as well."""
+    with open_cache(tmp_path, audit=1.0, policy="never") as cache, caplog.at_level(logging.WARNING):
+        run(cache, "echo $RANDOM | tee f", "cat f")
+        run(cache, "echo $RANDOM | tee f", "cat f")
+        assert cache.audit.wait(30)
+        report = cache.audit.report()
+        assert {found.edge.call.arguments["command"] for found in report.differences} == {"echo $RANDOM | tee f"}
+        assert run(cache, "echo $RANDOM | tee f")[0].source == "executed"
+    assert "echo $RANDOM | tee f" in caplog.text
+
+
+def test_an_audit_that_fails(tmp_path: Path) -> None:
+    """It is no difference, and what is served goes on being served."""
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, audit=1.0) as cache:
+        run(cache, "echo x > f")
+        backend.faults.fail("run", InfrastructureError("no luck"), times=9)
+        assert run(cache, "echo x > f")[0].source == "hit"
+        assert cache.audit.wait(30)
+        report = cache.audit.report()
+        assert (report.checked, report.differences) == (0, ())
+        assert [reason for _, reason in report.failures] == ["no luck"]
+        assert run(cache, "echo x > f")[0].source == "hit"
+
+
+def test_closing_ends_an_audit_under_way(tmp_path: Path) -> None:
+    entered, gate = threading.Event(), threading.Event()
+
+    def hold(_: Any, command: str) -> None:
+        if threading.current_thread().name == "tvsnap-audit":
+            entered.set()
+            assert gate.wait(30)
+
+    backend = FakeBackend(hooks={"run": hold})
+    with open_cache(tmp_path, backend, audit=1.0) as cache:
+        run(cache, "echo x > f", "echo y > g", "echo z > h")
+        run(cache, "echo x > f", "echo y > g", "echo z > h")
+        assert entered.wait(30)
+        assert not cache.audit.wait(0)
+        assert cache.audit.report().interrupted
+        closing = threading.Thread(target=cache.close)
+        closing.start()
+        gate.set()
+        closing.join(30)
+        assert not closing.is_alive()
+    assert cache.audit.report().checked <= 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "tvsnap-audit"]
+    assert not backend.live
+
+
+class _Waiting:
+    """Stands in for `Cache.reexecute`: waits, then fails."""
+
+    def __init__(self) -> None:
+        self.entered, self.gate = threading.Event(), threading.Event()
+
+    def __call__(self, edge: Edge, on_difference: Callable[[Edge, ToolResult], None] | None = None) -> ToolResult:
+        self.entered.set()
+        self.gate.wait(30)
+        raise InfrastructureError("waited")
+
+
+def test_the_backlog_and_the_share_are_bounds(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        run(cache, "echo x > f")
+        (edge,) = (cache.graph.edge(node.made_by.id) for node in cache.graph.tree() if node.made_by)
+        waiting = _Waiting()
+        auditor = Auditor(0.25, cache.graph, waiting, Meter())
+        random.seed(7)
+        while not auditor._known:
+            auditor.answered(edge)
+        assert waiting.entered.wait(30)
+        for number in range(2 * BACKLOG):
+            auditor.answered(replace(edge, id=10_000 + number))
+        assert 350 < len(auditor._waiting) < 650
+        for number in range(20 * BACKLOG):
+            auditor.answered(replace(edge, id=20_000 + number))
+        assert len(auditor._waiting) == BACKLOG
+        auditor.close()
+        waiting.gate.set()
+        auditor.join()

@@ -1,0 +1,64 @@
+"""Rollouts that are never closed: what they hold comes back once nobody holds them any more."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.backend import FakeBackend
+from tests.unit.cache_helpers import BUSY, bash, eventually, open_cache, run, settle
+from tvsnap import ParkLimits
+from tvsnap.errors import InfrastructureError
+from tvsnap.rollout import Rollout
+
+
+def look_inside(rollout: Rollout) -> None:
+    rollout.sandbox().exec("echo graded > f", timeout=20)
+
+
+def go_private(rollout: Rollout) -> None:
+    assert bash(rollout, BUSY, 0.1).timed_out
+    assert rollout.private
+
+
+def stay(rollout: Rollout) -> None:
+    bash(rollout, "x=1")
+    settle(rollout)
+
+
+@pytest.mark.parametrize("use", [look_inside, go_private, stay])
+def test_what_a_dropped_rollout_held_is_free_for_others(tmp_path: Path, use: Callable[[Rollout], None]) -> None:
+    with open_cache(tmp_path, max_sandboxes=1, park=ParkLimits(count=0)) as cache:
+        for _ in range(3):
+            rollout = cache.rollout("terminal")
+            use(rollout)
+            settle(rollout)
+            del rollout
+            gc.collect()
+        assert run(cache, "y=2; echo $y")[0].output == "2\n"  # there is room for its sandbox
+        eventually(lambda: cache.pool.live == 0)
+        assert len(cache._rollouts) == 0
+        assert all(record.finished for record in cache.graph.rollouts())
+
+
+def test_one_that_is_dropped_in_a_failing_call_ends_too(tmp_path: Path) -> None:
+    def fail(sandbox: object, subject: str) -> None:
+        raise InfrastructureError("no")
+
+    with open_cache(tmp_path, FakeBackend(hooks={"run": fail})) as cache:
+        with pytest.raises(InfrastructureError):
+            bash(cache.rollout("terminal"), "x=1")
+        gc.collect()
+        cache.rollout("terminal").close()
+        assert all(record.finished for record in cache.graph.rollouts())
+        eventually(lambda: cache.pool.live == 0)
+
+
+def test_closing_the_cache_ends_dropped_rollouts(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        bash(cache.rollout("terminal"), "x=1")
+    with open_cache(tmp_path) as cache:
+        assert all(record.finished for record in cache.graph.rollouts())

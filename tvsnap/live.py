@@ -1,0 +1,56 @@
+"""Live sandboxes as the pool knows them: where each stands, what it was made from, and how many may be kept unused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tvsnap.backends.base import MIB, Limits, Observation, Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class ParkLimits:
+    """How much may be parked: sandboxes that nobody uses, kept for whoever comes to their state.
+
+    One with programs running in it, but for services, is not kept: they would use the processor, and its state, up.
+
+    Attributes:
+        count: sandboxes.
+        memory: bytes, all of them together.
+    """
+
+    count: int = 32
+    memory: int = 2048 * MIB
+
+
+class Origin(NamedTuple):
+    """What a sandbox was made from: of two with equal origins, nobody can tell which is which.
+
+    Attributes:
+        image: its image's digest.
+        limits: what it may use.
+        snapshot: the id of the snapshot that it was forked from; empty if it was started afresh.
+    """
+
+    image: str
+    limits: Limits
+    snapshot: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class LiveSandbox:
+    """A live sandbox, and what is known of it.
+
+    Attributes:
+        sandbox: the sandbox.
+        state: the state that it stands at.
+        observation: how it looked when it got there; None if nobody looked.
+        expendable: its state can be rebuilt, so that it may be closed to make room while its rollout is idle.
+        memory: bytes, when last weighed; 0 until then.
+    """
+
+    sandbox: Sandbox
+    state: str
+    observation: Observation | None = None
+    expendable: bool = True
+    memory: int = 0

@@ -1,0 +1,175 @@
+"""What to evict when snapshots reach their limits: what saves least time for what it takes, counted anew with each.
+
+A snapshot saves the replay from the nearest one above it, each time that its state is needed. If it goes, whoever
+needed it needs the one above, and those below it have a longer way: both become worth more. So the least useful one is
+found again after each that goes. Nothing here touches a disk or a graph.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tvsnap.policy.snapshotting import VOLATILE_WORTH
+
+YOUTH = 600.0  # seconds: what is younger is not thought of as seldom used
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What snapshots may take together; None for no limit.
+
+    Attributes:
+        size: bytes.
+        count: how many.
+    """
+
+    size: int | None = None
+    count: int | None = None
+
+    def holds(self, size: int, count: int) -> bool:
+        """Whether so many bytes in so many snapshots fit."""
+        return (self.size is None or size <= self.size) and (self.count is None or count <= self.count)
+
+    def price(self, size: int) -> float:
+        """Returns what a snapshot of `size` bytes takes: its part of the bytes, and of the number."""
+        parts = [] if self.size is None else [max(size, 1) / max(self.size, 1)]
+        parts += [] if self.count is None else [1 / max(self.count, 1)]
+        return sum(parts) or 1.0
+
+    def part(self, fraction: float) -> Room:
+        """Returns a part of this room, 0 to 1, in whole snapshots, rounded up."""
+        size = None if self.size is None else int(self.size * fraction)
+        return Room(size, None if self.count is None else math.ceil(self.count * fraction))
+
+
+class Kept(NamedTuple):
+    """A snapshot as its worth is told from.
+
+    Attributes:
+        state: the state that it is of.
+        above: the nearest state above that has a snapshot; None if the way begins in a fresh sandbox.
+        size: bytes.
+        rebuild_s: seconds that the way from `above` takes.
+        forks: how often it was forked.
+        created: when it was taken, seconds since the epoch.
+        reached: False if rollouts do not come here any more, as a call above is no longer answered.
+        pinned: it never goes.
+    """
+
+    state: str
+    above: str | None
+    size: int
+    rebuild_s: float
+    forks: int
+    created: float
+    reached: bool = True
+    pinned: bool = False
+
+    def demand(self, now: float) -> float:
+        """Returns how often it is likely to be needed, in forks a second.
+
+        As often as so far, with one fork to its credit, since it was taken (hyperbolic caching: Blankstein et al.,
+        USENIX ATC 2017). No time has to be chosen after which a fork is forgotten, and rollouts that come round after
+        an hour find what those of a minute ago did not drive out.
+        """
+        return (self.forks + 1) / (max(now - self.created, 0.0) + YOUTH) if self.reached else 0.0
+
+    def worth(self, room: Room, now: float) -> float:
+        """Returns what keeping it saves while all others stay, in seconds a second for all the room."""
+        return self.demand(now) * self.rebuild_s / room.price(self.size)
+
+
+def choose_evicted(
+    kept: Iterable[Kept],
+    room: Room,
+    now: float,
+    volatile: Callable[[Kept], bool] = lambda _: False,
+    volatile_s: float = VOLATILE_WORTH,
+) -> list[Kept]:
+    """Returns the snapshots that are to go so that the others fit, the least useful first.
+
+    A snapshot's worth is how often it is likely to be needed (itself, or one below that has gone), times the seconds
+    that this saves, for its part of the room. Of equals, the one goes whose state's name comes first.
+
+    Args:
+        kept: all that there are.
+        room: what the others may take; if it is not enough for what is pinned, all but that goes.
+        now: seconds since the epoch.
+        volatile: whether a replay on the way to a state would hardly return the same again, and so end elsewhere.
+            Asked only of those that are about to go.
+        volatile_s: for how many seconds of replay that counts; by default, for as many as its checkpoint might take.
+    """
+    shelf = _Shelf(kept, room, now)
+    size, count = shelf.size, shelf.count
+    queue = [(shelf.worth(state), state) for state, found in shelf.kept.items() if not found.pinned]
+    heapq.heapify(queue)
+    examined: set[str] = set()
+    chosen: list[Kept] = []
+    while queue and not room.holds(size, count):
+        known, state = heapq.heappop(queue)
+        if state not in examined:
+            examined.add(state)
+            if volatile(shelf.kept[state]):
+                shelf.lengthen(state, volatile_s)
+        now_worth = shelf.worth(state)
+        if now_worth > known:  # a worth never falls: this is no longer the least
+            heapq.heappush(queue, (now_worth, state))
+            continue
+        shelf.remove(state)
+        chosen.append(shelf.kept[state])
+        size -= shelf.kept[state].size
+        count -= 1
+    return chosen
+
+
+class _Shelf:
+    """Snapshots and what each is worth while some of them go.
+
+    Attributes:
+        kept: all, by state.
+        size, count: of all.
+    """
+
+    def __init__(self, kept: Iterable[Kept], room: Room, now: float) -> None:
+        self.kept = {each.state: each for each in kept}
+        self.size = sum(each.size for each in self.kept.values())
+        self.count = len(self.kept)
+        self._room = room
+        self._above = {state: each.above for state, each in self.kept.items()}
+        self._way_s = {state: each.rebuild_s for state, each in self.kept.items()}
+        self._demand = {state: each.demand(now) for state, each in self.kept.items()}
+        self._gone: set[str] = set()
+
+    def worth(self, state: str) -> float:
+        """Returns what keeping a snapshot saves by now; see `Kept.worth`."""
+        self._climb(state)
+        return self._demand[state] * self._way_s[state] / self._room.price(self.kept[state].size)
+
+    def lengthen(self, state: str, seconds: float) -> None:
+        """Makes the way to a state longer."""
+        self._way_s[state] += seconds
+
+    def remove(self, state: str) -> None:
+        """Lets a snapshot go; who needed it needs the one above from now on."""
+        above = self._climb(state)
+        self._gone.add(state)
+        if above is not None and above in self._demand:
+            self._demand[above] += self._demand[state]
+
+    def _climb(self, state: str) -> str | None:
+        """Joins a state to the nearest one above that is left; returns that.
+
+        Ways over what has gone are shortened for all who come there later, as in a union-find forest.
+        """
+        trail = [state]
+        while (above := self._above[trail[-1]]) in self._gone:
+            assert above is not None
+            trail.append(above)
+        for lower, upper in zip(trail[-2::-1], trail[:0:-1], strict=True):
+            self._way_s[lower] += self._way_s[upper]
+            self._above[lower] = above
+        return above

@@ -1,0 +1,543 @@
+"""A rollout: its calls are answered from the graph where they can be, and executed where they must be.
+
+The flow of one call is `Rollout.call`, from top to bottom.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tvsnap.backends.base import Observation, Sandbox
+from tvsnap.calls import Source, ToolCall, ToolResult, next_state
+from tvsnap.environments.base import Tool
+from tvsnap.errors import InfrastructureError, SandboxDied, TvsnapError, UsageError
+from tvsnap.flights import Flight
+from tvsnap.graph import Edge
+from tvsnap.pool import LiveSandbox
+from tvsnap.rebuild import Place, difference
+from tvsnap.recording import Executed, Position, Recorder
+from tvsnap.stats import Way
+
+if TYPE_CHECKING:
+    from tvsnap.cache import Cache
+
+DEFAULT_TIMEOUT = 30.0  # seconds
+OUTSIDE = "(outside)"
+"""Stands in the graph in place of a tool, for what was done in a sandbox that `Rollout.sandbox` gave out."""
+
+
+class Rollout:
+    """One run through one task: a cursor on the graph, with a sandbox only when it needs one. A context manager.
+
+    Made by `Cache.rollout`. Its calls are made one at a time; different rollouts may be used at the same time.
+    """
+
+    def __init__(self, cache: Cache, place: Place, root: str, id: str, task: str, at: Position) -> None:
+        self._cache = cache
+        self._place = place
+        self._root = root
+        self._id = id
+        self._task = task
+        self._recorder = Recorder(cache.graph, cache.owner, task)
+        self._turn = threading.RLock()
+        self._at = at
+        self._calls = 0
+        self._live: LiveSandbox | None = None
+        self._outcome: Future[Position] | None = None  # of the last call, until it is taken into _at
+        self._freed: Future[LiveSandbox | None] | None = None  # its sandbox, until it is taken into _live
+        self._exposed = False
+        self._closed = False
+
+    @property
+    def id(self) -> str:
+        """Its name in the graph; empty without the cache."""
+        return self._id
+
+    @property
+    def root(self) -> str:
+        """The hash of the state it began at."""
+        return self._root
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools that may be called, by name."""
+        return self._place.environment.tools
+
+    @property
+    def state(self) -> str:
+        """The hash of the state it stands at."""
+        return self._where().state
+
+    @property
+    def depth(self) -> int:
+        """How many calls that changed the state it is away from its root."""
+        return self._where().depth
+
+    @property
+    def private(self) -> str:
+        """Why it is in a private branch, of which nothing is shared; empty if it is not."""
+        return self._where().private
+
+    @property
+    def unshared(self) -> str:
+        """Why the result of the last call will answer no other call; empty if it may."""
+        return self._where().unshared
+
+    def call(self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> ToolResult:
+        """Makes a tool call.
+
+        Args:
+            name: the tool's name.
+            arguments: its arguments; plain JSON.
+            timeout: seconds that it may take where it is executed.
+
+        Returns:
+            What the tool returned, now or when the same was called in the same state before.
+
+        Raises:
+            UsageError: no such tool, or its arguments are wrong.
+            InfrastructureError: tvsnap, not the tool, failed. The rollout stands where it stood; try again if you like.
+        """
+        call, timeout = ToolCall(name, arguments), _seconds(timeout)
+        with self._turn:
+            if not self._cache.use_cache:
+                return self._call_uncached(call, timeout)
+            # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
+            began = time.perf_counter()
+            self._catch_up()
+            edge = self._lookup(call, timeout)
+            if edge is not None:
+                return self._follow(edge, "hit", began)
+            # 2. Of all that miss this call in this state, one executes it, and the others take its result.
+            tool = self._tool(call)
+            flight = self._board(tool, call, timeout)
+            if isinstance(flight, Edge):
+                return self._follow(flight, "coalesced", began)
+            try:
+                # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
+                live, executed, way = self._execute(tool, call, timeout, flight)
+                # 5. What is left is done while the caller thinks.
+                self._conclude_later(live, executed)
+            except BaseException:
+                self._abandon(flight)
+                raise
+            self._calls += 1
+            self._cache._meter.executed(
+                executed.result.duration,
+                time.perf_counter() - began,
+                self._calls,
+                way,
+            )
+            return executed.result
+
+    def try_hit(self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> ToolResult | None:
+        """Makes a tool call if the graph has the answer, without waiting for anything; arguments as in `call`.
+
+        Returns:
+            The recorded result; None if the call was not made.
+        """
+        call, timeout = ToolCall(name, arguments), _seconds(timeout)
+        if not self._cache.use_cache or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if self._exposed or self._closed or self.settling() is not None:
+                return None
+            began = time.perf_counter()
+            self._settle()
+            edge = self._lookup(call, timeout)
+            return None if edge is None else self._follow(edge, "hit", began)
+        finally:
+            self._turn.release()
+
+    def settling(self) -> Future[Position] | None:
+        """Returns what comes with the outcome of the last call, None if that is known: where the rollout stands."""
+        outcome = self._outcome
+        return None if outcome is None or outcome.done() else outcome
+
+    def sandbox(self) -> Sandbox:
+        """Returns a live sandbox in the rollout's present state, for graders that must look inside.
+
+        The rollout goes on with this sandbox, so use it between calls only, and ask again after a call. What is done
+        in it is not recorded: where it changes anything, the rollout goes on in a private branch.
+
+        Raises:
+            InfrastructureError: if no sandbox could be had.
+        """
+        with self._turn:
+            if not self._cache.use_cache:
+                return self._uncached_sandbox().sandbox
+            self._catch_up()
+            live, _ = self._stand()
+            if live.observation is None:
+                live.observation = self._place.environment.observe(live.sandbox)
+            live.expendable = False
+            self._exposed = True
+            return live.sandbox
+
+    def keep(self, label: str, output: str = "") -> str:
+        """Records what was done in the sandbox that `sandbox` gave out, as one step, and snapshots what came of it.
+
+        The rollout goes on from there in a private branch.
+
+        Args:
+            label: what was done, in words.
+            output: what is to be shown as the step's output.
+
+        Returns:
+            The state that it led to; the one before if nothing was changed.
+
+        Raises:
+            UsageError: no sandbox was given out since the last call.
+            NotCheckpointable: recorded, but the state cannot be kept; the message is the reason.
+            InfrastructureError: the sandbox has ended, or the snapshot failed.
+        """
+        with self._turn:
+            live = self._live if self._exposed else None
+            if live is None:
+                raise UsageError("there is no sandbox to keep; ask for one with Rollout.sandbox")
+            before = self._at
+            self._notice_outside(label, output)
+            if self._live is None:
+                raise InfrastructureError("the sandbox has ended: what was done in it is lost")
+            if self._at != before:
+                self._cache._snapshotter.take(live)
+            return self._at.state
+
+    def close(self) -> None:
+        """Ends the rollout; safe to repeat. Its sandbox is left to other rollouts that come to its state."""
+        with self._turn:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._settle()
+            finally:
+                self._leave()
+                self._cache._ended(self, self._at)
+
+    def close_if_idle(self) -> None:
+        """Ends the rollout unless a call of it is being executed."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self._turn.release()
+
+    def __enter__(self) -> Rollout:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Whatever this thread is doing just now, it may hold locks: to close has to wait.
+        if not getattr(self, "_closed", True):
+            self._cache._dropped.put(self)
+
+    # Where it stands.
+
+    def _where(self) -> Position:
+        """Returns where it stands, once the last call's outcome is known; for any thread."""
+        outcome = self._outcome
+        return self._at if outcome is None else outcome.result()
+
+    def _settle(self) -> None:
+        """Moves to where the last call led, once that is known."""
+        if self._outcome is not None:
+            self._at = self._outcome.result()
+            self._outcome = None
+
+    def _catch_up(self) -> None:
+        """Moves to where the last call led, and notices what was done in a sandbox that was given out."""
+        if self._closed:
+            raise UsageError("the rollout is closed")
+        self._settle()
+        if self._exposed:
+            self._notice_outside()
+
+    def _notice_outside(self, label: str = "", output: str = "") -> None:
+        """Goes on in a private branch if a sandbox that was given out is no longer as it was."""
+        live = self._own()
+        if live is None:
+            return
+        try:
+            observation = self._place.environment.observe(live.sandbox)
+        except SandboxDied:
+            self._drop()
+            return
+        if observation != live.observation:
+            call = ToolCall(OUTSIDE, {"what": label} if label else {})
+            reason = label or "changed from outside, in the sandbox that was given out"
+            self._at = self._recorder.branch_off(self._at, call, ToolResult(output, None, 0.0), reason)
+            live.state, live.observation = self._at.state, observation
+
+    # Answering from the graph.
+
+    def _lookup(self, call: ToolCall, timeout: float) -> Edge | None:
+        """Returns the recorded answer to a call, if there is one that may be given."""
+        if self._at.private:
+            return None
+        return self._cache.graph.lookup(self._at.state, call, timeout)
+
+    def _follow(self, edge: Edge, source: Source, began: float) -> ToolResult:
+        """Moves along an edge; returns its result."""
+        if edge.next_state != self._at.state:
+            self._leave()
+            self._at = Position(edge.next_state, self._at.depth + 1)
+        elif self._at.unshared:
+            self._at = replace(self._at, unshared="")
+        cache = self._cache
+        cache.graph.touch_hit(edge, self._task)
+        cache.audit.answered(edge)
+        self._calls += 1
+        seconds = time.perf_counter() - began
+        if source == "hit":
+            cache._meter.hit(edge.result.duration, seconds, self._calls)
+            return edge.result
+        cache._meter.coalesced(edge.result.duration, seconds, self._calls)
+        return edge.result.from_source("coalesced")
+
+    def _tool(self, call: ToolCall) -> Tool:
+        """Returns the tool that a call names, once the call is seen to be valid."""
+        return self._place.environment.tool(call)
+
+    def _board(self, tool: Tool, call: ToolCall, timeout: float) -> Edge | Flight | None:
+        """Returns someone else's result, or the right to execute the call; None where nothing is to be shared."""
+        if self._at.private or tool.stochastic or not tool.cacheable:
+            return None
+        recorded = self._cache.graph.recorded(self._at.state, call)
+        if recorded is not None and not recorded.deterministic:
+            return None
+        return self._cache._flights.board(self._at.state, call, timeout)
+
+    def _abandon(self, flight: Flight | None) -> None:
+        """Gives up a call that was not executed to its end: the next who wants it executes it."""
+        if flight is not None:
+            self._cache._flights.end(flight)
+        if self._freed is None:
+            self._drop()
+
+    # Sandboxes.
+
+    def _execute(
+        self, tool: Tool, call: ToolCall, timeout: float, flight: Flight | None
+    ) -> tuple[LiveSandbox, Executed, Way | None]:
+        """Executes a call in a sandbox in the present state; if the sandbox dies over it, once more in another."""
+        try:
+            return self._attempt(tool, call, timeout, flight)
+        except SandboxDied:
+            self._drop()
+        try:
+            return self._attempt(tool, call, timeout, flight)
+        except SandboxDied as death:
+            self._drop()
+            raise InfrastructureError(
+                f"the sandbox died twice over {call.canonical[:80]} ({death}); give it more memory, or see what it does"
+            ) from death
+
+    def _attempt(
+        self, tool: Tool, call: ToolCall, timeout: float, flight: Flight | None
+    ) -> tuple[LiveSandbox, Executed, Way | None]:
+        live, way = self._stand()
+        if flight is not None and flight.state != self._at.state:
+            self._cache._flights.end(flight, unshareable=True)
+            flight = None
+        if live.observation is None and not tool.read_only:
+            live.observation = self._place.environment.observe(live.sandbox)
+        if flight is not None:
+            flight.take_off()
+        result = self._place.environment.execute(live.sandbox, call, timeout, self._place.limits)
+        trouble = live.sandbox.trouble(result.output)
+        return live, Executed(tool, call, timeout, result, self._at, live.observation, flight, trouble), way
+
+    def _stand(self) -> tuple[LiveSandbox, Way | None]:
+        """Returns a sandbox in the present state, and how it was had (None: it was its own).
+
+        Where a replay turned out differently, the present state is another then, in a private branch.
+        """
+        live = self._own()
+        if live is not None:
+            return live, None
+        if not self._at.recorded and self._at.state == self._root:
+            live = self._live = self._cache._rebuilder.start(self._root, self._place)
+            live.expendable = False
+            return live, "started"
+        arrival = self._cache._rebuilder.arrive(self._at.state, self._place)
+        live = self._live = arrival.live
+        if arrival.departed:
+            self._depart(arrival.departed)
+            live.state = self._at.state
+        live.expendable = not self._at.private
+        return live, arrival.way
+
+    def _own(self) -> LiveSandbox | None:
+        """Returns its own sandbox, once nothing of the last call is left to be done in it, if one stands here."""
+        if self._freed is not None:
+            self._live = self._freed.result()
+            self._freed = None
+        live = self._live
+        if live is not None and live.state == self._at.state and self._cache.pool.claim(live):
+            return live
+        self._drop()
+        return None
+
+    def _leave(self) -> None:
+        """Leaves its sandbox to others, as soon as nothing of the last call is left to be done in it."""
+        freed, self._freed = self._freed, None
+        live, self._live = self._live, None
+        keep = self._cache.use_cache and not self._exposed and not self._at.private
+        self._exposed = False
+        if freed is not None:
+            freed.add_done_callback(lambda done: self._give_away(done.result(), keep))
+        else:
+            self._give_away(live, keep)
+
+    def _give_away(self, live: LiveSandbox | None, keep: bool) -> None:
+        if live is None:
+            return
+        if keep:
+            self._cache.pool.park(live)
+        else:
+            self._cache.pool.discard(live)
+
+    def _drop(self) -> None:
+        """Ends its sandbox."""
+        live, self._live = self._live, None
+        self._exposed = False
+        if live is not None:
+            self._cache.pool.discard(live)
+
+    def _depart(self, replayed: tuple[tuple[Edge, ToolResult], ...]) -> None:
+        """Goes on in a private branch, beginning at the replayed call that returned something else."""
+        first, result = replayed[0]
+        reason = f"a replay of {first.call.canonical[:80]} {difference(first.result, result)}"
+        at = Position(first.state, self._at.depth - len(replayed), recorded=self._at.recorded)
+        for edge, result in replayed:
+            at = self._recorder.branch_off(at, edge.call, result, reason, edge.timeout)
+        self._at = at
+
+    # What a call came to.
+
+    def _conclude_later(self, live: LiveSandbox, executed: Executed) -> None:
+        """Lets a worker find out where the call led, record it, and snapshot that if the policy says so."""
+        outcome: Future[Position] = Future()
+        freed: Future[LiveSandbox | None] = Future()
+        for future in (outcome, freed):
+            future.set_running_or_notify_cancel()  # nobody who waits for it may cancel it
+        try:
+            self._cache._workers.submit(self._conclude, outcome, freed, live, executed)
+        except RuntimeError:
+            raise InfrastructureError("the cache is closed") from None
+        self._outcome, self._freed, self._live = outcome, freed, None
+
+    def _conclude(
+        self,
+        outcome: Future[Position],
+        freed: Future[LiveSandbox | None],
+        live: LiveSandbox,
+        executed: Executed,
+    ) -> None:
+        """What `_conclude_later` lets a worker do."""
+        usable = False
+        try:
+            observation = self._observe_after(live, executed)
+            usable = observation is not None or executed.tool.read_only
+            unchanged = usable and self._left_unchanged(executed, observation)
+            position = self._recorder.record(executed, unchanged=unchanged)
+            live.state, live.observation = position.state, observation
+            live.expendable = not position.private and not self._exposed
+            changed = usable and position.state != executed.at.state and not position.private
+            if changed:
+                self._cache._snapshotter.expect(position.state)
+            outcome.set_result(position)
+            self._end_flight(executed)
+            if changed:
+                usable = self._snapshot(live, volatile=executed.tool.volatile)
+        except BaseException as error:  # a mistake of ours: the next call tells
+            usable = False
+            self._end_flight(executed)
+            if not outcome.done():
+                outcome.set_exception(error)
+        finally:
+            if usable:
+                self._cache.pool.rest(live)
+            else:
+                self._cache.pool.discard(live)
+            freed.set_result(live if usable else None)
+
+    def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
+        """Returns how the sandbox looks after a call; None if it did not survive that."""
+        if executed.tool.read_only:
+            return live.observation
+        try:
+            return self._place.environment.observe(live.sandbox)
+        except InfrastructureError:
+            return None
+
+    def _left_unchanged(self, executed: Executed, after: Observation | None) -> bool:
+        """Whether a call left the state as it was."""
+        if executed.tool.read_only:
+            return True
+        if executed.before is None or after is None:
+            return False
+        return self._place.environment.unchanged(executed.call, executed.before, after)
+
+    def _end_flight(self, executed: Executed) -> None:
+        """Wakes who waits for a call. Who does not find it in the graph now had better execute it without waiting."""
+        if executed.flight is not None:
+            self._cache._flights.end(executed.flight, unshareable=True)
+
+    def _snapshot(self, live: LiveSandbox, *, volatile: bool) -> bool:
+        """Snapshots the state that a sandbox came to, if the policy says so; returns whether the sandbox lives on."""
+        try:
+            self._cache._snapshotter.consider(live, volatile=volatile)
+        except TvsnapError:
+            return False
+        finally:
+            self._cache._snapshotter.settle(live.state)
+        return True
+
+    # Without the cache.
+
+    def _call_uncached(self, call: ToolCall, timeout: float) -> ToolResult:
+        """Executes a call in the rollout's one sandbox; looks nothing up and records nothing."""
+        if self._closed:
+            raise UsageError("the rollout is closed")
+        began = time.perf_counter()
+        self._tool(call)
+        live = self._uncached_sandbox()
+        try:
+            result = self._place.environment.execute(live.sandbox, call, timeout, self._place.limits)
+        except BaseException:
+            self._drop()
+            raise
+        finally:
+            self._calls += 1
+        self._at = Position(next_state(self._at.state, call), self._at.depth + 1, recorded=False)
+        self._cache._meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
+        return result
+
+    def _uncached_sandbox(self) -> LiveSandbox:
+        """Returns the rollout's one sandbox, started at its first call."""
+        if self._live is None:
+            if self._calls:
+                raise InfrastructureError("the rollout's sandbox is gone, and without the cache nothing can rebuild it")
+            self._live = self._cache._rebuilder.start(self._root, self._place)
+        return self._live
+
+
+def _seconds(timeout: float) -> float:
+    """Returns a timeout as a plain number of seconds.
+
+    Raises:
+        UsageError: if it is none.
+    """
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
+        raise UsageError(f"a timeout must be a number of seconds above 0, not {timeout!r}")
+    return float(timeout)
