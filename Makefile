@@ -7,7 +7,7 @@ NATIVE_FLAGS := -O2 -static -Wall -Wextra
 NATIVE := $(if $(wildcard tvsnap/guest/*.c),tvsnap/guest/tvsnap-init) \
           $(if $(wildcard tvsnap/backends/local/launch.c),tvsnap/backends/local/tvsnap-launch)
 
-.PHONY: help setup engines native demo test bench lint format clean
+.PHONY: help setup engines native demo test bench soak lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ test: lint engines ## lint, type-check and run the test suite
 
 bench: setup engines ## run the benchmarks
 	@$(PY) -m benchmarks
+
+soak: setup ## thousands of rollouts: does anything grow, or become slower?
+	@$(PY) -m benchmarks.soak
 
 format: setup ## format the code
 	$(PY) -m ruff check --fix .
