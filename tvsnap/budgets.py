@@ -7,7 +7,6 @@ room, whatever others do at the same moment. A fork that is under way while its 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -17,6 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tvsnap.backends.base import MIB, Backend
+from tvsnap.backends.room import Room as DiskRoom
 from tvsnap.environments import environment
 from tvsnap.errors import TvsnapError, UsageError
 from tvsnap.graph import Edge, Graph, Snapshot, SnapshotWay
@@ -25,8 +25,6 @@ from tvsnap.policy.eviction import Kept, Room, choose_evicted
 from tvsnap.policy.snapshotting import CALL_OVERHEAD, VOLATILE_WORTH
 from tvsnap.stats import Meter
 
-RESERVE = 1024 * MIB  # bytes, at most, that are left free where nobody says how many ...
-RESERVE_PART = 0.05  # ... or this part of the file system
 SPARE = 0.1  # the part of the room that is made free at once: looking at all snapshots is not for each that is taken
 SERVICE_START = 1.0  # seconds: a root has a snapshot only where a service starts there, and how long is not recorded
 REFUSING = 5.0  # seconds for which what is worth no more than one that was refused is refused unseen
@@ -72,9 +70,8 @@ class Budget:
 
     def free_and_reserve(self, home: Path) -> tuple[int, int]:
         """Returns the bytes that are free on the file system of a data directory, and those to be left free."""
-        found = os.statvfs(home)
-        usual = min(RESERVE, int(RESERVE_PART * found.f_blocks * found.f_frsize))
-        return found.f_bavail * found.f_frsize, usual if self.reserve is None else self.reserve
+        disk = DiskRoom.on(home, home)
+        return disk.free, disk.reserve if self.reserve is None else self.reserve
 
     def shortage(self, home: Path) -> str:
         """Returns why the file system of a data directory has no room for snapshots; empty if it has."""

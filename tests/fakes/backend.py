@@ -56,7 +56,7 @@ from tvsnap.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.images import Image
 
 Hook = Callable[["FakeSandbox | None", str], None]
-DIRECTORIES = ("/bin", "/dev", "/etc", "/home", "/home/user", "/root", "/tmp", "/usr", "/usr/bin", "/var", "/work")
+DIRECTORIES = ("/bin", "/dev", "/etc", "/home", "/home/user", "/root", "/task", "/tmp", "/usr", "/usr/bin", "/var")
 FILES = {"/etc/hostname": b"sandbox\n", "/etc/os-release": b'NAME="Fake"\n'}
 TERMINAL_LIMIT = 256 * 1024
 EVERYTHING = Captures(files=True, processes=True, shell=True)
@@ -458,7 +458,7 @@ def fake_image(name: str = "terminal") -> Image:
         environment="terminal",
         rootfs=Path("/nonexistent"),
         env={"HOME": "/root", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-        workdir="/work",
+        workdir="/task",
         user="root",
         hostname="sandbox",
         size=0,

@@ -76,7 +76,7 @@ def test_hooks_hold_an_operation() -> None:
     assert dict(sandbox.changes()) == {}
     gate.set()
     thread.join()
-    assert list(sandbox.changes()) == ["/work/f"]
+    assert list(sandbox.changes()) == ["/task/f"]
 
 
 def test_delays_and_real_sleep() -> None:

@@ -44,7 +44,7 @@ def test_calls_are_answered_as_without_a_loop(tmp_path: Path) -> None:
                     assert rollout.depth == 1
                     assert rollout.private == ""
                     async with cache.materialise(rollout.state) as sandbox:
-                        assert sandbox.read_file("/work/f") == b"1\n"
+                        assert sandbox.read_file("/task/f") == b"1\n"
             assert cache.stats().hits == 2
             return sources
 
@@ -157,7 +157,7 @@ def test_cancelling_a_call_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 # It went on to its end, for others and for the rollout itself.
                 assert (await waiting).source == "coalesced"
                 for rollout in (one, two):
-                    assert (await bash(rollout, "pwd")).output == "/work\n"
+                    assert (await bash(rollout, "pwd")).output == "/task\n"
                 assert one.state == two.state
             assert cache.cache.graph.leases() == []
 
@@ -205,8 +205,8 @@ def test_errors_come_through(tmp_path: Path) -> None:
             backend.faults.fail("start", InfrastructureError("no memory"))
             with pytest.raises(InfrastructureError, match="no memory"):
                 await bash(rollout, "ls")
-            assert (await bash(rollout, "pwd")).output == "/work\n"
-            assert (await rollout.sandbox()).run("pwd", timeout=5).output == b"/work\n"
+            assert (await bash(rollout, "pwd")).output == "/task\n"
+            assert (await rollout.sandbox()).run("pwd", timeout=5).output == b"/task\n"
             await rollout.close()
             with pytest.raises(UsageError, match="closed"):
                 await bash(rollout, "ls")

@@ -117,13 +117,13 @@ def test_what_was_kept_by_hand_stays(tmp_path: Path) -> None:
     with open_cache(tmp_path, backend, budget=Budget(snapshots=1), park=NOT_PARKED) as cache:
         run(cache, "sleep 99; echo 1 > f")
         with cache.rollout("terminal") as rollout:
-            rollout.sandbox().write_file("/work/g", b"by hand")
+            rollout.sandbox().write_file("/task/g", b"by hand")
             state = rollout.keep("what I did")
         assert [snapshot.state for snapshot in cache.graph.snapshots()] == [state], "a person's goes before any"
         run(cache, "sleep 99; echo 2 > f")
         assert [snapshot.state for snapshot in cache.graph.snapshots()] == [state]
         with cache.rollout("terminal") as rollout:
-            rollout.sandbox().write_file("/work/g", b"again")
+            rollout.sandbox().write_file("/task/g", b"again")
             with pytest.raises(NotCheckpointable, match="kept by hand"):
                 rollout.keep("something else")
 

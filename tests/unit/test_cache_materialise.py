@@ -35,7 +35,7 @@ def test_any_state_can_be_walked_into(cache: Cache) -> None:
             assert sandbox.run("cat f 2> /dev/null", timeout=5).output.decode() == content
             sandbox.run("rm -f f", timeout=5)
     with cache.materialise(states[-1]) as sandbox:
-        assert sandbox.read_file("/work/f") == b"0\n1\n2\n"
+        assert sandbox.read_file("/task/f") == b"0\n1\n2\n"
     eventually(lambda: not backend_of(cache).live)
     assert run(cache, "echo 0 >> f", "cat f")[1].output == "0\n"
 
@@ -48,7 +48,7 @@ def test_a_private_state_can_be_walked_into(cache: Cache) -> None:
         assert rollout.private
         state = rollout.state
     with cache.materialise(state) as sandbox:
-        assert sandbox.read_file("/work/f") == b"1\n2\n3\n"
+        assert sandbox.read_file("/task/f") == b"1\n2\n3\n"
 
 
 def test_an_unknown_state(cache: Cache) -> None:
@@ -71,7 +71,7 @@ def test_a_replay_that_differs_is_an_error_or_told(tmp_path: Path) -> None:
             pass
         told: list[tuple[Edge, ToolResult]] = []
         with cache.materialise(state, lambda edge, result: told.append((edge, result))) as sandbox:
-            assert sandbox.read_file("/work/g") == b"2\n"
+            assert sandbox.read_file("/task/g") == b"2\n"
         assert [edge.next_state == state for edge, _ in told] == [False, True]
         assert told[0][0].result.output != told[0][1].output
         eventually(lambda: not backend_of(cache).live)

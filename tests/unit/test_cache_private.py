@@ -195,7 +195,7 @@ def test_a_grader_that_only_looks_changes_nothing(cache: Cache) -> None:
     with cache.rollout("terminal") as rollout:
         bash(rollout, "echo 1 > f")
         sandbox = rollout.sandbox()
-        assert sandbox.read_file("/work/f") == b"1\n"
+        assert sandbox.read_file("/task/f") == b"1\n"
         assert rollout.sandbox() is sandbox
         assert bash(rollout, "x=1").source == "hit"
         assert not rollout.private
@@ -239,7 +239,7 @@ def test_keeping_what_was_done_outside(cache: Cache) -> None:
     assert edge is not None
     assert (edge.call.arguments, edge.result.output) == ({"what": "by hand"}, "$ echo 2 >> f\n")
     with cache.materialise(kept) as sandbox:
-        assert sandbox.read_file("/work/f") == b"1\n2\n"
+        assert sandbox.read_file("/task/f") == b"1\n2\n"
     with cache.resume(kept) as rollout:
         assert bash(rollout, "cat f").output == "1\n2\n"
         assert rollout.private == "by hand"

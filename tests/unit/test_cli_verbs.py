@@ -253,21 +253,21 @@ class TestDiff:
         names = [before["state"][:10], after["state"][:10]]
         shown = tvsnap("diff", *names).stdout
         for part in (
-            "- /work/gone",
-            "+ /work/new/",
-            "M /work/changed  2 B -> 4 B",
+            "- /task/gone",
+            "+ /task/new/",
+            "M /task/changed  2 B -> 4 B",
             "sleep 1000",
             "+ var B",
-            "- cwd: /work",
+            "- cwd: /task",
         ):
             assert part in shown, (part, shown)
         assert "kept" not in shown
         data = tvsnap.json("diff", *names, "--exit-code", status=4)
         assert data["differs"] is True
         assert {file["path"]: file["kind"] for file in data["files"]} == {
-            "/work/gone": "-",
-            "/work/new": "+",
-            "/work/changed": "M",
+            "/task/gone": "-",
+            "/task/new": "+",
+            "/task/changed": "M",
         }
         assert [process["command"] for process in data["started"]] == ["sleep 1000"]
 
@@ -277,8 +277,8 @@ class TestDiff:
         )
         shown = tvsnap("diff", first["state"], second["state"], "-p").stdout
         assert "  @@ -1 +1,2 @@\n   one\n  +two\n" in shown
-        assert "  --- /dev/null\n  +++ b/work/g\n" in shown
-        assert "M /work/bin" in shown
+        assert "  --- /dev/null\n  +++ b/task/g\n" in shown
+        assert "M /task/bin" in shown
         assert shown.count("+++ b") == 2
 
     def test_no_difference(self, tvsnap: CommandLine) -> None:
@@ -288,8 +288,8 @@ class TestDiff:
     def test_modes_and_kinds(self, tvsnap: CommandLine) -> None:
         first, second = tvsnap.rollout("echo x > f; echo x > g", "chmod 700 f; rm g; ln -s f g")
         shown = tvsnap("diff", first["state"], second["state"]).stdout
-        assert "M /work/f  2 B, mode 0644 -> 0700" in shown
-        assert "M /work/g  2 B, file became symlink" in shown
+        assert "M /task/f  2 B, mode 0644 -> 0700" in shown
+        assert "M /task/g  2 B, file became symlink" in shown
 
 
 class TestExecAndShell:

@@ -295,12 +295,12 @@ def test_a_state(tvsnap: CommandLine, tmp_path: Path) -> None:
     data = tvsnap.json("image", "export", after[:10], "-o", "i.tar", "--tag", "shop:broken")
     assert (data["path"], data["state"], data["tag"]) == (str(tmp_path / "i.tar"), after, "shop:broken")
     assert (data["format"], data["exact"], data["bytes"]) == ("docker", True, (tmp_path / "i.tar").stat().st_size)
-    assert {"./work/f", "./work/d/g"} <= set(names_in(tmp_path / "i.tar"))
+    assert {"./task/f", "./task/d/g"} <= set(names_in(tmp_path / "i.tar"))
     config = config_of(tmp_path / "i.tar")["config"]
-    assert config["WorkingDir"] == "/work/d"
+    assert config["WorkingDir"] == "/task/d"
     assert config["Labels"]["tvsnap.state"] == after
     tvsnap("image", "export", f"{after[:10]}~", "-o", "before/")
-    assert "./work/d" not in names_in(tmp_path / "before")
+    assert "./task/d" not in names_in(tmp_path / "before")
     assert config_of(tmp_path / "before")["config"]["Labels"]["tvsnap.state"] == before
 
 
@@ -325,7 +325,7 @@ def test_a_state_that_a_replay_does_not_come_to(tvsnap: CommandLine, tmp_path: P
 def test_standard_output(tvsnap: CommandLine, tmp_path: Path) -> None:
     run = tvsnap("image", "export", "terminal", "-o", "-")
     (tmp_path / "i.tar").write_bytes(run.stdout_bytes)
-    assert "./work" in names_in(tmp_path / "i.tar")
+    assert "./task" in names_in(tmp_path / "i.tar")
     assert "--json" in tvsnap.error("image", "export", "terminal", "-o", "-", "--json", status=2)
 
 

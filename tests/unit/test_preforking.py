@@ -208,7 +208,7 @@ def test_one_that_changed_while_it_waited_is_not_used(cache: Cache) -> None:
     with cache.rollout("terminal") as rollout:
         ready(cache, 1)
         (live,) = cache.pool._ready
-        live.sandbox.write_file("/work/oops", b"")
+        live.sandbox.write_file("/task/oops", b"")
         assert bash(rollout, "ls").output == ""
         assert cache.stats().arrivals["started"] == 1
         eventually(lambda: cache.stats().preforks_wasted == 1)
@@ -218,7 +218,7 @@ def test_after_one_that_changed_the_next_is_used(cache: Cache) -> None:
     with cache.rollout("terminal") as rollout, cache.rollout("terminal", salt="other"):
         ready(cache, 2)
         live = next(iter(cache.pool._ready))
-        live.sandbox.write_file("/work/oops", b"")
+        live.sandbox.write_file("/task/oops", b"")
         assert bash(rollout, "ls").output == ""
         assert cache.stats().arrivals["ready"] == 1
 

@@ -120,7 +120,7 @@ def test_clean_text(raw: bytes, text: str) -> None:
 def test_files(sandbox: FakeSandbox) -> None:
     result = call(sandbox, "write_file", path="new/f.txt", content="grüße\n")
     assert (result.output, result.exit_code) == ("wrote 8 bytes to new/f.txt\n", 0)
-    result = call(sandbox, "read_file", path="/work/new/f.txt")
+    result = call(sandbox, "read_file", path="/task/new/f.txt")
     assert (result.output, result.exit_code) == ("grüße\n", 0)
     call(sandbox, "write_file", path="f", content="")
     assert call(sandbox, "read_file", path="f").output == ""

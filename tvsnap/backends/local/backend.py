@@ -20,10 +20,10 @@ from tvsnap.backends.local import observe
 from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
 from tvsnap.backends.local.criu import Criu
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_version, find_criu
-from tvsnap.backends.local.room import Room
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.backends.local.snapshots import DEVICES, Snapshots, size_of
 from tvsnap.backends.local.storage import open_storage
+from tvsnap.backends.room import Room
 from tvsnap.errors import InfrastructureError, MachineLacks, SandboxDied, SnapshotUnusable
 from tvsnap.guest.protocol import BARE, INIT
 from tvsnap.guest.shell_image import restore

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tvsnap.backends.local import btrfs, syscalls
-from tvsnap.backends.local.room import Room
+from tvsnap.backends.room import Room
 from tvsnap.errors import InfrastructureError, MachineLacks
 
 _LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64, _LOOP_GET_STATUS64 = 0x4C00, 0x4C01, 0x4C04, 0x4C05

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from tvsnap.backends.local import btrfs, quota, syscalls
 from tvsnap.backends.local.pool_file import PoolFile
-from tvsnap.backends.local.room import Room
+from tvsnap.backends.room import Room
 from tvsnap.errors import MachineLacks
 
 _BTRFS_MAGIC = 0x9123683E
