@@ -42,7 +42,8 @@ CONSOLES = {
 }
 """How a statement is given to an engine in the terminal."""
 
-KILL_SESSION = "pkill -9 -f '[s]ql.pyz'; while pgrep -f '[s]ql.pyz' > /dev/null; do sleep 0.02; done"
+# A dying process loses its command line before its sockets: only once it is reaped will nobody be reached.
+KILL_SESSION = "dying=$(pgrep -f '[s]ql.pyz'); kill -9 $dying; while kill -0 $dying 2> /dev/null; do sleep 0.02; done"
 KILL_SERVER = {"postgres": "pkill -9 -x postgres", "mariadb": "pkill -9 -x mariadbd", "sqlite": KILL_SESSION}
 
 ROOT = Path(__file__).parents[1]
