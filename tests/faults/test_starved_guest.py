@@ -33,7 +33,7 @@ def test_a_call_that_was_not_watched_is_not_known_to_have_waited(backend: LocalB
     sandbox = backend.start(terminal_image, Limits())
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(sandbox.run, "echo > /tmp/began; cat", timeout=TIMEOUT)
-        eventually((sandbox.layer / "upper/tmp/began").exists, 20)
+        eventually((sandbox.layer / "upper/tmp/began").exists, 60)
         os.kill(sandbox.init, signal.SIGSTOP)
         time.sleep(1.5 * TIMEOUT)  # beyond the timeout, which PID 1 learns of too late
         os.kill(sandbox.init, signal.SIGCONT)
@@ -48,3 +48,19 @@ def test_a_timeout_before_the_shell_is_ready_is_a_timeout(backend: LocalBackend,
     assert outcome.timed_out
     assert not outcome.blocked
     assert sandbox.run("echo again", timeout=60).output == b"again\n"
+
+
+def test_a_late_interrupt_does_not_run_a_command_twice(backend: LocalBackend, terminal_image: Image) -> None:
+    """As one that a starved shell comes to take only when the next command is already on its way to it."""
+    sandbox = backend.start(terminal_image, Limits())
+    assert sandbox.run("echo first", timeout=60).output == b"first\n"
+    (shell,) = set(sandbox.cgroup.pids()) - {sandbox.init}
+    for number in range(1, 4):
+        os.kill(shell, signal.SIGSTOP)
+        os.kill(shell, signal.SIGINT)
+        with ThreadPoolExecutor(1) as threads:
+            call = threads.submit(sandbox.run, "echo more >> /tmp/f; wc -l < /tmp/f", timeout=60)
+            time.sleep(0.3)  # for PID 1 to hand it over; if that is too short, this proves less
+            os.kill(shell, signal.SIGCONT)
+            outcome = call.result(60)
+        assert (outcome.output, outcome.exit_code, outcome.shell_lost) == (f"{number}\n".encode(), 0, False)

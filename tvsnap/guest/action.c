@@ -8,7 +8,8 @@ struct action action = {.client = -1, .output = -1, .input = -1};
 void begin_action(enum action_kind kind, int client, int64_t timeout_us, size_t limit) {
     action.kind = kind;
     action.client = client;
-    action.fed = action.timed_out = action.blocked = action.sampled = action.reported = action.shell_lost = false;
+    action.fed = action.timed_out = action.blocked = action.sampled = action.reported = action.unread =
+        action.shell_lost = false;
     action.exit_code = -1;
     action.interrupted = 0;
     action.sample = 0;

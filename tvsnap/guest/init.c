@@ -94,18 +94,24 @@ static void check_time(void) {
         }
         return;
     }
+    bool long_ago = now - action.interrupted > SHELL_GRACE_MS * 1000;
     if (action.settled || (action.kind == RUN && !guest.shell)) {
         if (guest.shell && now < action.settled) return;
+        if (guest.shell && !long_ago && shell_has_pending(SIGINT)) { /* it would take the next command's place */
+            action.settled = now + 1000;
+            return;
+        }
         if (!guest.shell) action.shell_lost = true;
         kill_new(); /* those that ignore SIGINT */
         finish_action();
         return;
     }
     /* A shell that has reported is left to say its state, but not for ever: a forged report promises nothing. */
-    bool long_ago = now - action.interrupted > SHELL_GRACE_MS * 1000;
     if (long_ago || (now - action.interrupted > INTERRUPT_GRACE_MS * 1000 && !action.reported)) {
         kill_new();
-        if (action.kind == RUN && guest.shell) kill(guest.shell, long_ago ? SIGKILL : SIGINT);
+        if (action.kind != RUN || !guest.shell) return;
+        if (long_ago) give_shell_up();
+        else kill(guest.shell, SIGINT);
     }
 }
 

@@ -141,9 +141,11 @@ bool start_shell(void) {
     die("/bin/bash");
 }
 
-/* Ends a shell that cannot be talked to any more. */
-static void give_shell_up(void) {
+/* Ends a shell that cannot be talked to any more. What it may still say is not heard: no command is fed to a dying one. */
+void give_shell_up(void) {
     if (guest.shell) kill(guest.shell, SIGKILL);
+    if (guest.report >= 0) close(guest.report);
+    guest.report = -1;
     guest.loss_untold = true;
 }
 
@@ -220,8 +222,11 @@ static void take_header(const char *text, size_t length) {
     if (guest.mode == SHELL_IDLE) guest.mode = SHELL_STARTING; /* it was interrupted while it waited */
     int status, ran;
     unsigned sequence;
+    action.unread = false;
     if (sscanf(line, "S%d %d %u\n", &status, &ran, &sequence) != 3) return;
-    if (action.kind != RUN || !action.fed || action.reported || sequence != guest.sequence) return;
+    if (action.kind != RUN || !action.fed || action.reported) return;
+    action.unread = !ran && sequence != guest.sequence;
+    if (sequence != guest.sequence) return;
     if (!ran && !action.timed_out) return;
     action.reported = true;
     action.exit_code = action.timed_out ? -1 : status;
@@ -235,7 +240,9 @@ static void take_state(const char *text, size_t length) {
     guest.dump_ready = guest.proven = true;
     guest.unready = false;
     guest.mode = SHELL_IDLE;
-    if (action.kind == RUN && action.timed_out) {
+    if (action.kind == RUN && action.unread) { /* fed again, the command would run twice */
+        guest.mode = SHELL_RUNNING;
+    } else if (action.kind == RUN && action.timed_out) {
         action.settled = now_us() + SETTLE_US;
     } else if (action.kind == RUN && action.attempts < 3) { /* also when it was interrupted before it began */
         feed_command();
@@ -263,7 +270,7 @@ void read_report(void) {
     struct buffer *b = &guest.incoming;
     append(b, chunk, (size_t)n);
     size_t at = 0;
-    while (at < b->length) {
+    while (at < b->length && guest.report >= 0) {
         const char *text = b->data + at, *next, *end;
         size_t left = b->length - at;
         ssize_t header = header_length(text, left);
@@ -279,17 +286,12 @@ void read_report(void) {
         take_state(text + header, (size_t)(end - text - header));
         at = (size_t)(end - b->data) + 1;
     }
-    if (at == b->length) {
+    if (b->length - at > REPORT_LIMIT) give_shell_up();
+    if (at == b->length || guest.report < 0) {
         release(b);
     } else if (at) {
         memmove(b->data, b->data + at, b->length - at);
         b->length -= at;
-    }
-    if (b->length > REPORT_LIMIT) {
-        close(guest.report);
-        guest.report = -1;
-        release(b);
-        give_shell_up();
     }
 }
 
@@ -391,22 +393,26 @@ void want_shell(void) {
     if (!guest.shell && guest.restart_at == INT64_MAX) guest.restart_at = now_us();
 }
 
-/* Whether the shell was killed: it may not have come to notice. */
-static bool shell_is_dying(void) {
-    enum { EXITING = 4 }; /* PF_EXITING of the kernel */
+/* Whether the shell was sent a signal that it has not come to notice. */
+bool shell_has_pending(int signal) {
     static const char *const kinds[] = {"\nSigPnd:", "\nShdPnd:"};
-    char text[4096], state;
-    unsigned flags;
+    char text[4096];
     unsigned long long pending;
-    char *end = read_proc(guest.shell, "stat", text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
-    if (!end || sscanf(end + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2) return false;
-    if (state == 'Z' || state == 'X' || flags & EXITING) return true;
     if (read_proc(guest.shell, "status", text, sizeof text) <= 0) return false;
     for (int i = 0; i < 2; i++) {
         const char *line = strstr(text, kinds[i]);
-        if (line && sscanf(line + 8, "%llx", &pending) == 1 && pending >> (SIGKILL - 1) & 1) return true;
+        if (line && sscanf(line + 8, "%llx", &pending) == 1 && pending >> (signal - 1) & 1) return true;
     }
     return false;
+}
+
+static bool shell_is_dying(void) {
+    enum { EXITING = 4 }; /* PF_EXITING of the kernel */
+    char text[4096], state;
+    unsigned flags;
+    char *end = read_proc(guest.shell, "stat", text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    if (!end || sscanf(end + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2) return false;
+    return state == 'Z' || state == 'X' || flags & EXITING || shell_has_pending(SIGKILL);
 }
 
 /* A program may have killed the shell (`kill -9 -1`): once it has ended, the next call is not to find that shell. */
