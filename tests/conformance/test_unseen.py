@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.helpers import Lab, changed, eventually, job, sh
+from tests.conformance.helpers import changed, eventually, job, sh
 from tvsnap import Cache
+from tvsnap.backends.base import Sandbox
 from tvsnap.images import Image
 
 STOPPED = "sleep 1000 & kill -STOP $!; until read -r line < /proc/$!/stat && [[ $line == *') T '* ]]; do :; done"
@@ -17,6 +18,10 @@ CHANGES = {
     "fifo of the shell": ("mkfifo /tmp/f; exec 6<> /tmp/f; printf abcdef >&6", "head -c 2 <&6"),
     "fifo that is filled": ("mkfifo /tmp/f; exec 6<> /tmp/f", "printf abcdef > /tmp/f"),
     "fifo of a job": ("mkfifo /tmp/f; sleep 1000 5<> /tmp/f &", "printf abcdef > /tmp/f"),
+    "fifo of another user's job": (
+        "mkfifo /tmp/f; setpriv --reuid 65534 --regid 65534 --clear-groups sleep 1000 5<> /tmp/f &",
+        "printf abcdef > /tmp/f",
+    ),
     "datagrams": (
         "python3 -c \"import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('127.0.0.1', 9100)); "
         "open('/tmp/bound', 'w'); time.sleep(1000)\" & until [ -e /tmp/bound ]; do sleep 0.05; done; sleep 0.2",
@@ -31,17 +36,18 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_change_that_nobody_runs_for(local_lab: Lab, name: str) -> None:
+@pytest.mark.needs_programs
+def test_change_that_nobody_runs_for(sandbox: Sandbox, name: str) -> None:
     reach, change = CHANGES[name]
-    sandbox = local_lab.start()
     sh(sandbox, reach)
     sh(sandbox, "sleep 0.3; true")  # what was started has come to rest
     assert "processes" in changed(sandbox, change)
 
 
-def test_what_merely_lives_changes_nothing(local_lab: Lab) -> None:
-    sandbox = local_lab.start()
+@pytest.mark.needs_programs
+def test_what_merely_lives_changes_nothing(sandbox: Sandbox) -> None:
     job(sandbox, "sleep 1000")
+    sh(sandbox, "setpriv --reuid 65534 --regid 65534 --clear-groups sleep 1000 &")
     sh(sandbox, f"mkfifo /tmp/f; exec 6<> /tmp/f; sleep 1000 <&6 | cat > /dev/null & {STOPPED}")
     eventually(lambda: changed(sandbox, "ls /; true") == set())
     assert changed(sandbox, "ls /; true") == set()

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from tests.fakes.backend import fake_image
+from tvsnap import guest
 from tvsnap.backends.base import Limits
 from tvsnap.backends.docker.containers import Containers, Whose
+from tvsnap.backends.docker.seccomp import profile
 from tvsnap.engine import Engine
+
+OURS = f"seccomp={profile()}"
 
 
 class RecordingEngine:
@@ -34,9 +42,10 @@ class RecordingEngine:
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (["name=apparmor", "name=seccomp,profile=builtin"], []),
+        (["name=apparmor", "name=seccomp,profile=builtin"], [OURS]),
+        (["name=seccomp,profile=default"], [OURS]),
+        (["name=seccomp,profile=unconfined"], [OURS]),
         (["name=seccomp,profile=/etc/docker/profile.json"], []),
-        (["name=seccomp,profile=unconfined"], ["no-new-privileges"]),
         (["name=apparmor"], ["no-new-privileges"]),
         (None, ["no-new-privileges"]),
     ],
@@ -46,7 +55,45 @@ def test_without_a_filter_of_the_engine_PID_1_sets_its_own(said: list[str] | Non
     engine = RecordingEngine()
     containers = Containers(cast("Engine", engine), Whose("home", "owner"), {"SecurityOptions": said})
     containers.create("name", fake_image(), "tag", Limits(), bare=False)
+    assert "no-new-privileges" in engine.asked["security_opt"]  # as the image says
+    containers.create("name", replace(fake_image(), no_new_privileges=False), "tag", Limits(), bare=False)
     assert engine.asked["security_opt"] == expected
     assert engine.asked["cap_drop"] == ["ALL"]
     assert "SYS_ADMIN" not in engine.asked["cap_add"]
     assert not engine.asked.keys() & {"privileged", "devices", "binds", "pid_mode", "network_mode"}
+
+
+def allowed(call: str, *arguments: int) -> bool:
+    """Whether the filter lets a call pass, as an engine takes it: one rule is enough, all its comparisons must hold."""
+    rules = [rule for rule in json.loads(profile())["syscalls"] if call in rule["names"]]
+    assert {rule["action"] for rule in rules} <= {"SCMP_ACT_ALLOW"} or len(rules) == 1
+    return any(
+        rule["action"] == "SCMP_ACT_ALLOW"
+        and all(arguments[each["index"]] & each["value"] == each["valueTwo"] for each in rule.get("args", []))
+        for rule in rules
+    )
+
+
+def test_the_filter_is_the_one_of_PID_1() -> None:
+    header = (Path(guest.__file__).with_name("allowed.h")).read_text()
+    listed = re.findall(r"^ +(?:SYS_\w+|\d+),", header, re.MULTILINE)
+    assert len(json.loads(profile())["syscalls"][0]["names"]) == len(set(listed)) > 250
+    assert all(map(allowed, ("read", "openat2", "cachestat", "uretprobe", "pidfd_getfd")))
+    assert not any(map(allowed, ("io_uring_setup", "mount", "setns", "bpf", "clone3", "mq_open", "none_such")))
+
+
+@pytest.mark.parametrize(
+    ("call", "argument", "refused", "passed"),
+    [
+        ("socket", 0, [38, 40], [1, 2, 10, 16, 37, 39, 41]),
+        ("ioctl", 1, [0x5412, 0x541C], [0, 0x5401, 0x5411, 0x5413, 0x541B, 0x541D, 0x541E, 0x80045430, 0xFFFFFFFF]),
+        ("personality", 0, [1, 0x40000], [0, 8, 0x20000, 0x20008, 0xFFFFFFFF]),
+        ("clone", 0, [0x10000000, 0x20011, 0x02000000], [17, 0x3D0F00]),
+        ("unshare", 0, [0x10000000, 0x80], [0x400]),
+    ],
+)
+def test_the_filter_looks_at_arguments(call: str, argument: int, refused: list[int], passed: list[int]) -> None:
+    """At their lower half, as the kernel does."""
+    for value, expected in [*((each, False) for each in refused), *((each, True) for each in passed)]:
+        for upper in (0, 1 << 32):
+            assert allowed(call, *[0] * argument, value | upper) is expected, hex(value)

@@ -221,14 +221,14 @@ class Activity:
         start: clock ticks after boot; with its id it names the process for good.
         state: as in ps.
         ran: nanoseconds of processor time that its tasks used.
-        attributes: what others can change of it while it sleeps, where that can be told.
+        attributes: what others can change of it while it sleeps.
     """
 
     pid: int
     start: int
     state: str
     ran: int
-    attributes: str = ""
+    attributes: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,9 +370,9 @@ def parse_processes(records: bytes) -> ProcessTable:
             files = tuple(_parse_file(line) for line in os.fsdecode(text).split("\n")[:-1])
             shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files)
             continue
-        pid, parent, state, start, ran, memory = words
+        pid, parent, state, start, ran, memory, *attributes = words
         processes.append(Process(int(pid), int(parent), state, text.decode(errors="replace"), int(memory)))
-        activities.append(Activity(int(pid), int(start), state, int(ran)))
+        activities.append(Activity(int(pid), int(start), state, int(ran), " ".join(attributes)))
     return ProcessTable(tuple(sorted(processes, key=lambda one: one.pid)), tuple(activities), shell)
 
 

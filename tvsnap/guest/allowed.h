@@ -135,6 +135,7 @@ static const int allowed_calls[] = {
     SYS_newfstatat,
     SYS_openat,
     SYS_openat2,
+    SYS_pidfd_getfd,
     SYS_pidfd_open,
     SYS_pidfd_send_signal,
     SYS_pipe2,

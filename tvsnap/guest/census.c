@@ -1,8 +1,10 @@
 /* What a backend must know of live processes, for one that cannot read the sandbox's /proc from outside.
  *
- * One record for each process, `PID PARENT STATE START RAN RESIDENT\0COMMAND\0`: its start in clock ticks, the
- * nanoseconds of processor time that its tasks used, bytes. PID 1 and we are left out, and so is what an engine brought
- * in from outside (its parent's id is 0), such as a bridge: it is no part of the sandbox.
+ * One record for each process, `PID PARENT STATE START RAN RESIDENT ATTRIBUTES\0COMMAND\0`: its start in clock ticks,
+ * the nanoseconds of processor time that its tasks used, bytes, and what others can change of it while it sleeps: nice,
+ * real-time priority, scheduling policy, processors, signals that it has not taken yet (its own and all tasks'), and a
+ * hash of its limits. PID 1 and we are left out, and so is what an engine brought in from outside (its parent's id is
+ * 0), such as a bridge: it is no part of the sandbox.
  *
  * For the shell one more, `shell PID START NICE PROCESSORS GONE\0FILES\0`: whether its working directory is deleted, and
  * a line `NUMBER POSITION FLAGS TARGET` for each open file, in whose target `\` and newline are `\\` and `\n`. It is
@@ -23,14 +25,25 @@ struct life {
     int parent;
     long nice;
     unsigned long long start;
+    unsigned priority, policy; /* of its scheduling */
 };
 
 static bool read_life(pid_t pid, struct life *l) {
     char text[2048];
     if (read_proc(pid, "stat", text, sizeof text) <= 0) return false;
     char *after = strrchr(text, ')'); /* its name may have any other character */
-    return after && sscanf(after + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %ld %*d %*d %llu",
-                           &l->state, &l->parent, &l->nice, &l->start) == 4;
+    return after && sscanf(after + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %ld %*d %*d %llu"
+                           " %*u %*d %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d %*d %u %u",
+                           &l->state, &l->parent, &l->nice, &l->start, &l->priority, &l->policy) == 6;
+}
+
+/* Finds what /proc/PID/status says by a name; returns its length, or -1. */
+static int find_status(const char *status, const char *name, const char **value) {
+    const char *found = strstr(status, name);
+    if (!found) return -1;
+    found += strlen(name);
+    *value = found + strspn(found, " \t");
+    return (int)strcspn(*value, "\n");
 }
 
 static unsigned long long time_run(pid_t pid) {
@@ -62,13 +75,23 @@ static void print_command(pid_t pid) {
 }
 
 static void print_process(pid_t pid) {
+    static const char *const told[] = {"\nCpus_allowed:", "\nSigPnd:", "\nShdPnd:"};
     struct life l;
-    char text[256];
+    char text[256], status[4096], limits[4096];
     long pages = 0;
     if (pid == 1 || pid == getpid() || !read_life(pid, &l) || !l.parent) return;
+    ssize_t length = read_proc(pid, "limits", limits, sizeof limits);
+    if (length <= 0 || read_proc(pid, "status", status, sizeof status) <= 0) return; /* it has ended since */
     if (read_proc(pid, "statm", text, sizeof text) > 0) sscanf(text, "%*d %ld", &pages);
     printf("%d %d %c %llu %llu %lld", pid, l.parent, l.state, l.start, time_run(pid),
            (long long)pages * sysconf(_SC_PAGESIZE));
+    printf(" %ld %u %u", l.nice, l.priority, l.policy);
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        const char *value = "";
+        int width = find_status(status, told[i], &value);
+        printf(" %.*s", width < 0 ? 0 : width, value);
+    }
+    printf(" %llx", (unsigned long long)mix(HASH_START, limits, (size_t)length));
     putchar(0);
     print_command(pid);
     putchar(0);
@@ -94,23 +117,22 @@ static void print_shell(pid_t shell) {
     struct life l;
     struct buffer files = {0};
     char name[64], cwd[PATH_MAX], status[4096];
-    static const char gone[] = " (deleted)", allowed[] = "Cpus_allowed:";
+    const char *processors;
+    static const char gone[] = " (deleted)";
     snprintf(name, sizeof name, "/proc/%d/cwd", shell);
     ssize_t n = readlink(name, cwd, sizeof cwd);
     snprintf(name, sizeof name, "/proc/%d/fd", shell);
     DIR *d = opendir(name);
     struct dirent *e;
     bool told = n >= 0 && d && read_life(shell, &l) && read_proc(shell, "status", status, sizeof status) > 0;
-    char *processors = told ? strstr(status, allowed) : NULL;
-    while (processors && (e = readdir(d)))
+    int width = told ? find_status(status, "\nCpus_allowed:", &processors) : -1;
+    while (width >= 0 && (e = readdir(d)))
         if (e->d_name[0] != '.') add_file(&files, shell, e->d_name);
     if (d) closedir(d);
-    if (!processors) return;
-    processors += sizeof allowed - 1;
-    processors += strspn(processors, " \t");
+    if (width < 0) return;
     size_t mark = sizeof gone - 1;
     bool deleted = (size_t)n >= mark && memcmp(cwd + n - mark, gone, mark) == 0;
-    printf("shell %d %llu %ld %.*s %d", shell, l.start, l.nice, (int)strcspn(processors, "\n"), processors, deleted);
+    printf("shell %d %llu %ld %.*s %d", shell, l.start, l.nice, width, processors, deleted);
     putchar(0);
     fwrite(files.data, 1, files.length, stdout);
     putchar(0);

@@ -152,6 +152,7 @@ struct action {
 
     bool fed;            /* RUN: the shell has been given the command */
     int attempts;        /* RUN: how often */
+    bool unread;         /* RUN: by its last report, the shell has not read yet that there is one */
     bool reported;       /* RUN: the shell has said that it is done with it */
     bool shell_lost;     /* RUN: the shell ended, and its state with it */
     int64_t quiet_until; /* KEYS: over when the terminal has been silent until then */
@@ -198,7 +199,9 @@ bool make_output_fifo(void);
 bool start_shell(void);
 void want_shell(void);
 void restart_shell(void);
+bool shell_has_pending(int signal);
 void await_dying_shell(void);
+void give_shell_up(void);
 void feed_command(void);
 void to_prompt(void);
 void read_report(void);
@@ -241,10 +244,17 @@ int bridge(void);
 
 /* requests.c */
 
+#define HASH_START 14695981039346656037u /* what `mix` is given first */
+
 void handle_request(int i, const char *body, size_t length);
+uint64_t mix(uint64_t hash, const void *data, size_t length);
 uint64_t inner_state(void);
 char *text_of(struct field f);
 int64_t number_of(struct field f, int64_t most);
+
+/* waiting.c */
+
+bool anything_waits(struct field shell_files, struct field processes);
 
 /* confine.c */
 

@@ -10,6 +10,7 @@ A frame is a 32-bit little-endian length and that many bytes. A request is an op
     s                                            the shell's state     D | L (later) | N (not idle)
     i                                            what goes on          I (shell's pid, mode, action, inner state,
                                                                          commands, whether inner is as at the start)
+    w files processes                            what waits for them   H (whether anything does, or it cannot be told)
     p shown count commands                       the terminal as it was elsewhere P
     a columns rows                               attach                A, then raw bytes both ways | E
     q                                            close                 end of file
@@ -30,7 +31,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -226,6 +227,16 @@ class Guest:
             raise _nonsense(b" ".join(words))
         shell, mode, commands, plain = _numbers(b" ".join((*words[:2], *words[4:])), 4, 0xFFFFFFFF)
         return GuestInfo(shell, mode == 1, words[3].decode(), commands, plain == 1)
+
+    def data_waits(self, files: Iterable[int], processes: Iterable[int]) -> bool:
+        """Whether a pipe, fifo or socket holds what has not been read yet, or may hold some: not all can be looked at.
+
+        Args:
+            files: the shell's descriptors to look at.
+            processes: ids, inside, of those whose descriptors are all looked at.
+        """
+        self._send("w", " ".join(map(str, files)), " ".join(map(str, processes)))
+        return _numbers(self._expect("H"), 1, 1) != [0]
 
     def put_terminal_back(self, shown: bytes, count: int, commands: int) -> None:
         """Lets the terminal show what another sandbox's did, whose shell this one's has been made like.

@@ -62,7 +62,7 @@ static int split(const char *body, size_t length, struct field *f) {
     return count;
 }
 
-static uint64_t mix(uint64_t hash, const void *data, size_t length) {
+uint64_t mix(uint64_t hash, const void *data, size_t length) {
     const unsigned char *at = data;
     while (length--) hash = (hash ^ *at++) * 1099511628211u; /* FNV-1a */
     return hash;
@@ -72,7 +72,7 @@ static uint64_t mix(uint64_t hash, const void *data, size_t length) {
  * whether the next call is to be told of a loss. */
 uint64_t inner_state(void) {
     static const char *const objects[] = {"/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm"};
-    uint64_t hash = mix(14695981039346656037u, &guest.loss_untold, sizeof guest.loss_untold);
+    uint64_t hash = mix(HASH_START, &guest.loss_untold, sizeof guest.loss_untold);
     struct termios modes;
     if (tcgetattr(guest.master, &modes) == 0) {
         hash = mix(hash, &modes.c_iflag, sizeof modes.c_iflag);
@@ -132,6 +132,8 @@ void handle_request(int i, const char *body, size_t length) {
         answer_text(i, 'I', "%d %d %d %llu-%llx %u %d", guest.shell, guest.mode, action.kind,
                     (unsigned long long)guest.terminal_count, (unsigned long long)inner, guest.sequence,
                     inner == guest.fresh_inner);
+    } else if (op == 'w' && count == 2) {
+        answer_text(i, 'H', "%d", anything_waits(f[0], f[1]));
     } else if (op == 'p' && count == 3) {
         put_terminal_back(f[0].data, f[0].length, (uint64_t)number_of(f[1], INT64_MAX),
                           (unsigned)number_of(f[2], UINT_MAX));

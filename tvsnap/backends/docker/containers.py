@@ -8,7 +8,8 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,6 +19,7 @@ import docker.errors
 from docker.types import LogConfig
 
 from tvsnap.backends.base import Limits
+from tvsnap.backends.docker.seccomp import profile
 from tvsnap.backends.docker.stream import AttachedStream
 from tvsnap.backends.local import refusals
 from tvsnap.backends.local.observe import LAUNCH
@@ -34,6 +36,8 @@ _CAPABILITIES = [
 """Those that PID 1 keeps (confine.c), whatever this engine gives by default."""
 _CHECKPOINT_TIMEOUT = 60
 """Seconds."""
+FREEZING = 30.0
+"""Seconds in which a pause is tried again: on a busy machine, runc may not catch all of a container's processes."""
 _STREAMS = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
 
 
@@ -85,8 +89,7 @@ class Containers:
         self._whose = whose
         self._root = Path(str(about.get("DockerRootDir", "")))
         self._layered = about.get("Driver") == "overlay2"
-        options = [each for each in about.get("SecurityOptions") or [] if "name=seccomp" in each]
-        self._filters = bool(options) and "profile=unconfined" not in options[0]
+        self._filter = _filter_options(about.get("SecurityOptions") or [])
         self._experimental = bool(about.get("ExperimentalBuild"))
 
     @property
@@ -116,8 +119,7 @@ class Containers:
         host = self._api.create_host_config(
             cap_drop=["ALL"],
             cap_add=_CAPABILITIES,
-            # Without a filter of the engine's, PID 1 needs this to set its own; with it, sudo and su do not work.
-            security_opt=[] if self._filters else ["no-new-privileges"],
+            security_opt=sorted({*self._filter, *(["no-new-privileges"] if image.no_new_privileges else [])}),
             mem_limit=limits.memory,
             memswap_limit=limits.memory,
             shm_size=limits.memory,
@@ -277,12 +279,23 @@ class Containers:
     @contextlib.contextmanager
     def paused(self, container: str) -> Iterator[None]:
         """A block in which nothing in a container runs."""
-        with _alive(container), self._engine.turn("pausing a container"):
-            self._api.pause(container)
+        with _alive(container):
+            self._pause(container)
         try:
             yield
         finally:
             self.resume(container)
+
+    def _pause(self, container: str) -> None:
+        deadline = time.monotonic() + FREEZING
+        while True:
+            try:
+                with self._engine.turn("pausing a container"):
+                    self._api.pause(container)
+                return
+            except InfrastructureError as error:  # noqa: PERF203
+                if "unable to freeze" not in str(error) or time.monotonic() > deadline:
+                    raise
 
     def resume(self, container: str) -> None:
         """Lets a container run on that may be paused."""
@@ -318,6 +331,20 @@ class Containers:
             filters=self._mine(),
         )
         return [(each["Id"], each["Labels"].get(LABEL_OWNER, "")) for each in found]
+
+
+def _filter_options(engine: Sequence[str]) -> list[str]:
+    """Returns the options that lead to a filter of system calls, by the engine's own.
+
+    An engine that refuses our filter starts no container. What whoever runs it wrote, instead of its default, holds.
+    """
+    ours = [f"seccomp={profile()}"]
+    known = {"default": ours, "builtin": ours, "unconfined": ours}
+    for option in engine:
+        found = re.fullmatch(r"name=seccomp,profile=(.*)", option)
+        if found:
+            return known.get(found[1], [])
+    return ["no-new-privileges"]  # PID 1 needs this to set its own, even if sudo and su do not work then
 
 
 @contextlib.contextmanager

@@ -1,0 +1,70 @@
+"""The filter of system calls that an engine sets for a sandbox: the one that PID 1 sets where it may (confine.c)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from collections.abc import Collection, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tvsnap import guest
+
+_LIST = Path(guest.__file__).with_name("allowed.h")
+_NAME = re.compile(r"^    (?:SYS_(\w+),|\d+, /\* (\w+) \*/)$", re.MULTILINE)
+_ALL = 0xFFFFFFFF
+_NAMESPACES, _TIME_NAMESPACE = 0x7E020000, 0x80
+_PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
+_AF_ALG, _AF_VSOCK = 38, 40
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+
+_Rule = dict[str, Any]
+
+
+@cache
+def profile() -> str:
+    """Returns the filter as an engine takes it, JSON. It names no machine: only calls of the engine's own pass."""
+    names = sorted(system or newer for system, newer in _NAME.findall(_LIST.read_text()))
+    rules = [
+        _allow(*names),
+        _allow_if("clone", 0, _NAMESPACES, 0),
+        _allow_if("unshare", 0, _NAMESPACES | _TIME_NAMESPACE, 0),
+        *(_allow_if("personality", 0, _ALL, value) for value in _PERSONALITIES),
+        *(_allow_if("socket", 0, *others) for others in _all_but((_AF_ALG, _AF_VSOCK))),
+        *(_allow_if("ioctl", 1, *others) for others in _all_but((_TIOCSTI, _TIOCLINUX))),
+        {
+            "names": ["clone3", "landlock_create_ruleset", "mq_open"],
+            "action": "SCMP_ACT_ERRNO",
+            "errnoRet": errno.ENOSYS,
+        },
+    ]
+    return json.dumps({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": rules})
+
+
+def _allow(*names: str) -> _Rule:
+    return {"names": names, "action": "SCMP_ACT_ALLOW"}
+
+
+def _allow_if(name: str, argument: int, mask: int, value: int) -> _Rule:
+    """Returns a rule for a call whose argument, masked, is `value`. The kernel looks at the lower half of each only."""
+    comparison = {"index": argument, "op": "SCMP_CMP_MASKED_EQ", "value": mask, "valueTwo": value}
+    return {**_allow(name), "args": [comparison]}
+
+
+def _all_but(values: Collection[int], mask: int = 0, value: int = 0) -> Iterator[tuple[int, int]]:
+    """Yields masks and values such that a number of 32 bits fits one of them, unless it is among those given.
+
+    Rules of one call are alternatives, and so none can say what two values an argument must not have.
+
+    Args:
+        values: to be left out.
+        mask, value: of the numbers that are to be told apart, which agree in their upper bits.
+    """
+    if not values:
+        yield mask, value
+    elif mask != _ALL:
+        bit = (_ALL & ~mask).bit_length() - 1
+        for choice in (0, 1 << bit):
+            yield from _all_but([one for one in values if one & 1 << bit == choice], mask | 1 << bit, value | choice)
