@@ -352,8 +352,10 @@ class Rollout:
             live.observation = self._place.environment.observe(live.sandbox)
         if flight is not None:
             flight.take_off()
+        # Looked for before, too: a disk that was full may have room again when the call ends.
+        trouble = live.sandbox.trouble("")
         result = self._place.environment.execute(live.sandbox, call, timeout, self._place.limits)
-        trouble = live.sandbox.trouble(result.output)
+        trouble = live.sandbox.trouble(result.output) or trouble
         return live, Executed(tool, call, timeout, result, self._at, live.observation, flight, trouble), way
 
     def _stand(self) -> tuple[LiveSandbox, Way | None]:

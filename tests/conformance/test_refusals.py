@@ -134,6 +134,11 @@ CAPTURED = {
         "open('fresh', 'w').write('fresh'); os.rename('fresh', '/etc/bash.bashrc')",
         "f.read(10), m[:8], open('/etc/bash.bashrc').read()",
     ),
+    "an image file copied up while mapped": (
+        "f = open('/etc/profile', 'rb'); m = mmap.mmap(f.fileno(), 0, mmap.MAP_PRIVATE); n = mmap.mmap(f.fileno(), 0, "
+        "mmap.MAP_SHARED, mmap.PROT_READ); m[:4] = b'MINE'; os.chmod('/etc/profile', 0o640)",
+        "m[:20], n[:20], os.stat('/etc/profile').st_mode",
+    ),
     "locks": (
         "f = open('locked', 'w'); fcntl.flock(f, fcntl.LOCK_EX); g = open('region', 'w'); "
         "fcntl.lockf(g, fcntl.LOCK_EX, 10, 5); h = open('ofd', 'w'); "
@@ -250,6 +255,17 @@ REFUSED = {
         "os.makedirs('/tmp/d/e'); f = os.open('/tmp/d/e', 0); os.removedirs('/tmp/d/e')",
         r"holds a deleted directory whose place is not as it was \(/tmp/d/e, descriptor \d+\)",
     ),
+    "an image file written while mapped": (
+        "f = open('/etc/profile', 'rb'); m = mmap.mmap(f.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ); "
+        "os.pwrite(os.open('/etc/profile', os.O_WRONLY), b'new', 0)",
+        "has mapped /etc/profile, a file of the image, as it was before it was written",
+    ),
+    "semaphores of System V": (
+        "s = libc.semget(5, 1, 0o1666); libc.semop(s, struct.pack('3h', 0, 1, 0x1000), 1)",
+        "has used semaphores of System V, maybe with SEM_UNDO",
+    ),
+    "mlockall": ("libc.mlockall(2); libc.sbrk(1 << 16)", "has locked its heap or stack in memory"),
+    "timer slack": ("libc.prctl(29, 123456, 0, 0, 0)", "has a timer slack of its own"),
     "ionice": ("libc.syscall(251, 1, 0, 3 << 13)", "has an input and output priority"),
     "a signal for a stopped process": ("p = stopped(signal.SIGTERM)", "is stopped, with signals that wait for it"),
     "threads with directories of their own": (
@@ -312,7 +328,7 @@ def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab) -> None:
             refusals[name] = "(not refused)"
         except NotCheckpointable as refusal:
             refusals[name] = str(refusal)
-        sh(sandbox, "kill -9 -$(cat /tmp/jobs/*/pid); rm -r /tmp/jobs")
+        sh(sandbox, "kill -9 -$(cat /tmp/jobs/*/pid); rm -r /tmp/jobs; ipcrm --all=sem")
         eventually(lambda: "python3" not in commands(sandbox) and "sleep" not in commands(sandbox), timeout=60)
     wrong = {
         name: said

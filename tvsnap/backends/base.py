@@ -278,9 +278,9 @@ class Sandbox(Protocol):
         ...
 
     def trouble(self, said: str) -> str:
-        """Returns why what was just seen in it may be this machine's doing, such as a full disk; empty if it is not.
+        """Returns why what was seen in it since this was last asked may be this machine's doing; empty if it is not.
 
-        Asked after each call, and so quick.
+        That is a full disk, for example. Asked before and after each call, and so quick.
 
         Args:
             said: what the call returned.

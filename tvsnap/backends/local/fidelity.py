@@ -1,6 +1,12 @@
 """What CRIU 4.2 brings back otherwise than it was, without a word: found before a snapshot could pretend.
 
 Each of these was found by trying; `tests/conformance/test_refusals.py` tries them again.
+
+Three changes are known and let be, for what is common would have no snapshots else: an edge-triggered epoll tells once
+more what is ready (nginx, all Go programs; who uses one must bear with that at any time); a connected Unix socket tells
+the credentials of who made the pair anew, not of its peer (tmux, clients of databases; they are asked for when a
+connection is new); and a file made by O_TMPFILE can no longer be given a name (temporary files of MariaDB and Python,
+which cannot be told from those that are to get one).
 """
 
 from __future__ import annotations
@@ -13,19 +19,28 @@ import re
 import select
 import socket
 import sys
+import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from tvsnap.backends import paths
 from tvsnap.backends.local.borrowing import borrowed, events
+from tvsnap.backends.local.copied_up import changed_under
 from tvsnap.backends.local.refusals import describe
 from tvsnap.backends.local.unseen import pending_signals
-from tvsnap.errors import NotCheckpointable
+from tvsnap.errors import InfrastructureError, NotCheckpointable
 
 _DELETED = " (deleted)"
 _SIGCHLD = 17
 _EXIT_SIGNAL, _PERSONALITY = 35, 0  # a place in /proc/PID/stat after the name; the usual value
 _IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
 _SIOCUNIXFILE = 0x89E0
+_CLONE_NEWIPC = 0x08000000
+_LAST_OPERATION = 8
+"""The column of /proc/sysvipc/sem that tells when semop() was last used, s since the epoch."""
+_LOCKED = re.compile(r"^VmLck:\t *[1-9]", re.MULTILINE)
+_LOCKED_HEAP = re.compile(r"\[(?:heap|stack)\]\n(?:\w+:.*\n)*?VmFlags:.* lo\b")
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _USUAL_GROUPS = re.compile("010000E0|ff0[12]0{27}1|ff020{19}1ff.{6}")
@@ -103,27 +118,71 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
     return ""
 
 
-def find_loss(pids: Iterable[int], init: int) -> str:
+def find_loss(pids: Iterable[int], init: int, upper: Path | None = None) -> str:
     """Returns what of processes that stand still a fork would lack or find changed, in words; empty if nothing.
 
     Args:
         pids: a sandbox's processes, as the host sees them.
         init: its PID 1.
+        upper: the writable layer of its overlay; None where that is out of reach.
+
+    Raises:
+        InfrastructureError, OSError: they cannot be looked at; the sandbox has ended, most likely.
     """
-    processors = os.sched_getaffinity(init)
-    root = os.open(f"/proc/{init}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    if _semaphores_were_used(init):
+        # What SEM_UNDO would undo is nowhere to be seen.
+        return "a process has used semaphores of System V, maybe with SEM_UNDO"
     seen: set[str] = set()
-    try:
+    copied_up: dict[str, bool] = {}
+    usual = _Usual.of(init)
+    with contextlib.ExitStack() as stack:
+        root = stack.enter_context(paths.directory(f"/proc/{init}/root"))
+        layer = stack.enter_context(paths.directory(upper)) if upper else None
         for pid in pids:
-            for look in (_losses_of_process(pid, processors, root), _losses_of_descriptors(pid, root, seen)):
+            for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen)):
                 for loss in look:
                     return f"{describe(pid)} {loss}"
-    finally:
-        os.close(root)
+            changed = "" if layer is None else changed_under(pid, layer, copied_up)
+            if changed:
+                return f"{describe(pid)} has mapped {changed}, a file of the image, as it was before it was written"
     return ""
 
 
-def _losses_of_process(pid: int, processors: set[int], root: int) -> Iterator[str]:
+def _semaphores_were_used(init: int) -> bool:
+    """Whether a process of a sandbox has ever called semop()."""
+    tables: list[str] = []
+
+    def look() -> None:
+        with contextlib.suppress(OSError), open(f"/proc/{init}/ns/ipc", "rb") as namespace:
+            if _libc.setns(namespace.fileno(), _CLONE_NEWIPC) == 0:
+                tables.append(_read("/proc/sysvipc/sem"))
+
+    thread = threading.Thread(target=look)  # one of its own, for it stays in the sandbox's namespace to its end
+    thread.start()
+    thread.join()
+    if not tables:
+        raise InfrastructureError("the semaphores of a sandbox could not be looked at")
+    return any(line.split()[_LAST_OPERATION] != "0" for line in tables[0].splitlines()[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What the processes of a sandbox have from its PID 1, and in a fork have again.
+
+    Attributes:
+        processors: that they may run on.
+        slack: of their timers, ns, as /proc shows it.
+    """
+
+    processors: set[int]
+    slack: str
+
+    @classmethod
+    def of(cls, init: int) -> _Usual:
+        return cls(os.sched_getaffinity(init), _read(f"/proc/{init}/timerslack_ns"))
+
+
+def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
     fields = _fields(pid)
     if fields[0] == "Z":
         return
@@ -134,12 +193,16 @@ def _losses_of_process(pid: int, processors: set[int], root: int) -> Iterator[st
         yield f"runs a program that is in memory only ({executable.removesuffix(_DELETED)})"
     if int(_read(f"/proc/{pid}/personality"), 16) != _PERSONALITY:
         yield "has another personality (setarch)"
+    if _LOCKED.search(_read(f"/proc/{pid}/status")) and _LOCKED_HEAP.search(_read(f"/proc/{pid}/smaps")):
+        yield "has locked its heap or stack in memory, as mlockall() does"
     directory = os.readlink(f"/proc/{pid}/cwd")
     if _misplaced(directory, root):
         yield f"is in a directory that was deleted, and whose place is not as it was ({_path(directory)})"
     for thread in os.listdir(f"/proc/{pid}/task"):
-        if os.sched_getaffinity(int(thread)) != processors:
+        if os.sched_getaffinity(int(thread)) != usual.processors:
             yield "is bound to some processors (taskset)"
+        if _read(f"/proc/{thread}/timerslack_ns") != usual.slack:
+            yield "has a timer slack of its own"
         if _has_io_priority(int(thread)):
             yield "has an input and output priority (ionice)"
         if int(thread) != pid and os.readlink(f"/proc/{pid}/task/{thread}/cwd") != directory:
@@ -173,7 +236,7 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str]) -> Iterator[str]
 
 def _read(path: str) -> str:
     with open(path, "rb", buffering=0) as file:
-        return file.read().decode(errors="replace")
+        return file.readall().decode(errors="replace")
 
 
 def _fields(pid: int) -> list[str]:

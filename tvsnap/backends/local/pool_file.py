@@ -171,7 +171,9 @@ def _attach(image: Path) -> tuple[int, str]:
             status = bytearray(232)
             struct.pack_into("I", status, 52, _LOOP_AUTOCLEAR)
             fcntl.ioctl(descriptor, _LOOP_SET_STATUS64, status)
-            with contextlib.suppress(OSError):  # spares caching everything twice; not every file system can
+            # Spares caching everything twice. And where there is too little room for a cached write, the kernel drops
+            # the rest of it in silence. Not every file system can.
+            with contextlib.suppress(OSError):
                 fcntl.ioctl(descriptor, _LOOP_SET_DIRECT_IO, 1)
             return descriptor, device
     finally:

@@ -93,6 +93,7 @@ class LocalSandbox(GuestActions):
         self._tree = tree
         self.origin = origin
         self.errors = errors
+        self.looked = time.monotonic()  # when it was last asked for trouble
         self._trouble = trouble
         self._keep_limit = keep_limit
         self._checkpoint = checkpoint

@@ -98,7 +98,7 @@ class Snapshots:
             images = os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
             def copy_files() -> None:
-                fidelity.refuse(fidelity.find_loss(sandbox.cgroup.pids(), sandbox.init))
+                fidelity.refuse(fidelity.find_loss(sandbox.cgroup.pids(), sandbox.init, sandbox.layer / "upper"))
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             try:

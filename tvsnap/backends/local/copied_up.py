@@ -1,0 +1,97 @@
+"""Files of an image that a process has mapped, and that were written in place since.
+
+overlayfs copies a file of the image up when it is opened for writing. What was mapped before stays mapped from the
+image, with the old bytes; a fork would map the copy.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+from tvsnap.backends import paths
+
+_ORIGINS = ("trusted.overlay.origin", "user.overlay.origin")
+"""Attributes of what overlayfs has copied up, but not of what was made anew."""
+_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ [1-9]\d* +(/.*)$", re.MULTILINE)
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PAGES = 256
+"""How many are compared at once, where all of them are of the file."""
+_SWAPPED, _PRESENT, _OF_A_FILE = 1 << 62, 1 << 63, 1 << 61  # in an entry of /proc/PID/pagemap
+
+
+def changed_under(pid: int, upper: int, copied_up: dict[str, bool]) -> str:
+    """Returns a file that a process, which stands still, has mapped otherwise than it is now; empty if there is none.
+
+    Args:
+        pid: the process, as the host sees it.
+        upper: descriptor of the writable layer of its overlay.
+        copied_up: paths that were looked at already, and whether overlayfs has copied them up; added to.
+    """
+    with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
+        maps = file.readall().decode("utf-8", "surrogateescape")
+    for start, end, offset, path in _MAPPING.findall(maps):
+        if path not in copied_up:
+            copied_up[path] = _was_copied_up(upper, path)
+        if copied_up[path] and _differs(pid, upper, path, int(start, 16), int(end, 16), int(offset, 16)):
+            return str(path)
+    return ""
+
+
+def _was_copied_up(upper: int, path: str) -> bool:
+    try:
+        descriptor = paths.open_beneath(upper, path)
+    except OSError:  # of the image as it is, deleted, or on no overlay
+        return False
+    try:
+        for name in _ORIGINS:
+            with suppress(OSError):
+                os.getxattr(f"/proc/self/fd/{descriptor}", name)
+                return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _differs(pid: int, upper: int, path: str, start: int, end: int, offset: int) -> bool:
+    """Whether a mapping shows anything else than its file now holds, but for what the process itself wrote there."""
+    with ExitStack() as stack:
+        file = os.fdopen(paths.open_beneath(upper, path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
+        stack.enter_context(file)
+        memory = stack.enter_context(open(f"/proc/{pid}/mem", "rb", buffering=0))
+        pagemap = stack.enter_context(open(f"/proc/{pid}/pagemap", "rb", buffering=0))
+        for first, count in _runs(pagemap.fileno(), start // _PAGE, end // _PAGE):
+            there = _read(memory.fileno(), count * _PAGE, first * _PAGE)
+            now = _read(file.fileno(), count * _PAGE, offset + first * _PAGE - start)
+            if there != now.ljust(len(there), b"\0"):
+                return True
+    return False
+
+
+def _runs(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yields runs of pages that are a file's, and not a process' own copies of such: the first, and how many."""
+    for first in range(start, end, _PAGES):
+        count = min(_PAGES, end - first)
+        entries = struct.unpack(f"{count}Q", os.pread(pagemap, 8 * count, 8 * first))
+        own = [bool(entry & _SWAPPED or (entry & _PRESENT and not entry & _OF_A_FILE)) for entry in entries]
+        if not any(own):
+            yield first, count
+        else:
+            yield from ((first + number, 1) for number in range(count) if not own[number])
+
+
+def _read(descriptor: int, size: int, at: int) -> bytes:
+    """Returns what can be read at a place: less than `size` at the end of a file, and of a mapping that goes beyond."""
+    found = bytearray()
+    while len(found) < size:
+        try:
+            data = os.pread(descriptor, size - len(found), at + len(found))
+        except OSError:
+            break
+        if not data:
+            break
+        found += data
+    return bytes(found)
