@@ -6,7 +6,6 @@ import json
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tvsnap.home import resolve_home
@@ -26,11 +25,12 @@ Examples:
 
 \b
 Exit status:
-  0  done
-  1  failed
-  2  bad usage
-  3  no such image
-  5  no rights to the data directory
+  0    done
+  1    failed
+  2    bad usage
+  3    no such image
+  5    no rights to the data directory
+  130  interrupted
 """
 
 
@@ -65,6 +65,7 @@ def show(name: shown.ImageName, as_json: options.AsJson = False, home: shown.Hom
         "created": f"{shown.when(image.created)}, in {manifest.build_seconds:.1f} s",
         "built from": manifest.source,
         "user": image.user,
+        "no new privileges": "yes" if image.no_new_privileges else "no",
         "workdir": image.workdir,
         "hostname": image.hostname,
         "databases": visible(", ".join(manifest.databases)),
@@ -75,11 +76,9 @@ def show(name: shown.ImageName, as_json: options.AsJson = False, home: shown.Hom
         "files": str(image.rootfs),
         "build log": str(log),
     }
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    console = Console(highlight=False)
+    width = max(map(len, rows)) + 2
     for label, value in rows.items():
-        if not value:
-            continue
-        table.add_row(label, Text(value))
-    Console(highlight=False).print(table)
+        for number, line in enumerate(value.splitlines()):
+            # Not broken at the terminal's width: digests and paths are there to be copied.
+            console.print(Text.assemble((("" if number else label).ljust(width), "bold"), line), soft_wrap=True)

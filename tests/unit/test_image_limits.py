@@ -72,6 +72,7 @@ class TestManifest:
         (tmp_path / MANIFEST).write_text(json.dumps(VALUES))
         manifest = Manifest.read(tmp_path)
         assert (manifest.limits, manifest.timeouts, manifest.notes) == (ImageLimits(), Timeouts(), ())
+        assert not manifest.no_new_privileges  # their sandboxes were recorded without
 
     def test_round_trip(self, tmp_path: Path) -> None:
         (tmp_path / MANIFEST).write_text(json.dumps(VALUES))

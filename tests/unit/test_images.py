@@ -172,6 +172,7 @@ class TestSpec:
             workdir: /app/
             user: 1000
             hostname: box
+            no_new_privileges: false
             """,
         )
         spec = load_spec(folder)
@@ -184,6 +185,7 @@ class TestSpec:
         )
         assert (spec.name, spec.run, spec.env) == ("mine", ("echo hi",), {"LANG": "C.UTF-8"})
         assert (spec.workdir, spec.user, spec.hostname) == ("/app", "1000", "box")
+        assert spec.no_new_privileges is False
 
     def test_defaults(self, tmp_path: Path) -> None:
         spec = load_spec(write_spec(tmp_path / "plain", "debian:"))
@@ -221,6 +223,7 @@ class TestSpec:
             ("debian:\nworkdir: app", "workdir: must be an absolute path without '..', not 'app'"),
             ("debian:\nworkdir: /app/../..", "workdir: must be an absolute path"),
             ("debian:\nuser: 'a b'", "user: must be user or user:group"),
+            ("debian:\nno_new_privileges: 'no'", "no_new_privileges: must be true or false, not a string"),
             ("debian:\nhostname: A_B", "hostname: must be a host name"),
             ("debian:\nname: 'Up Per'", "name: must be .*lower-case letters"),
             ("directory: nowhere", "directory: .*nowhere does not exist; it must be a directory with a root"),
@@ -655,6 +658,37 @@ class TestBuild:
         assert "printed" in root.with_name("build.log").read_text()
         assert left_of_builds(tmp_path / "home") == [image.digest]
         assert store.get("img") == image
+
+    @pytest.mark.parametrize(
+        ("said", "more", "expected"),
+        [
+            ("", "", True),
+            ("user: 0:0", "", True),
+            ("user: agent", "", False),
+            ("user: agent\nno_new_privileges: true", "", True),
+            ("no_new_privileges: false", "", False),
+            ("", "user: agent", False),
+            ("user: agent", "user: root", True),
+            ("user: agent\nno_new_privileges: true", "hostname: other", True),
+            ("no_new_privileges: false", "hostname: other", False),
+            ("no_new_privileges: false", "no_new_privileges: true", True),
+        ],
+    )
+    def test_no_new_privileges(
+        self, store: ImageStore, small_system: Path, tmp_path: Path, said: str, more: str, expected: bool
+    ) -> None:
+        """By default where the user is root; what an image says against that holds for those that start from it."""
+        image = store.build(write_spec(tmp_path / "base", f"directory: {small_system}\n{said}"))
+        if more:
+            image = store.build(write_spec(tmp_path / "other", f"image: base\n{more}"))
+        assert image.no_new_privileges is expected
+        assert store.manifest(image).no_new_privileges is expected
+
+    def test_no_new_privileges_make_another_image(self, store: ImageStore, small_system: Path, tmp_path: Path) -> None:
+        """As what is recorded with one must not be answered with the other."""
+        texts = [f"directory: {small_system}{more}" for more in ("", "\nno_new_privileges: false")]
+        one, other = (store.build(write_spec(tmp_path / "img", text)) for text in texts)
+        assert one.digest != other.digest
 
     def test_unchanged_is_instant_and_changed_is_not(
         self, store: ImageStore, small_system: Path, tmp_path: Path

@@ -71,7 +71,7 @@ class TestTerminalBench:
         assert spec.env == {"TEST_DIR": "/tests"}
         assert spec.directories == ("/logs", "/agent-logs")
         assert spec.timeouts == Timeouts(agent=900.0, verifier=180.0)
-        assert (spec.user, spec.workdir, spec.limits) == (None, None, ImageLimits())
+        assert (spec.user, spec.workdir, spec.limits, spec.no_new_privileges) == (None, None, ImageLimits(), None)
         assert spec.notes == ()
 
     def test_without_a_compose_file(self, tmp_path: Path) -> None:
@@ -102,6 +102,7 @@ class TestTerminalBench:
                 restart: "no"
                 tty: true
                 network_mode: none
+                security_opt: ["no-new-privileges:true"]
             """,
             **{"app/Dockerfile": "FROM base", "app/more.env": "# more\nB='two words'\nexport C=3 # three\nA=other\n"},
         )
@@ -111,7 +112,12 @@ class TestTerminalBench:
         assert spec.env == {"A": "1", "N": "2", "EMPTY": "", "YES": "yes", "B": "two words", "C": "3"}
         assert (spec.user, spec.workdir, spec.hostname) == ("agent", "/app/src", "box")
         assert spec.limits == ImageLimits(memory=2048 * MIB, processes=300, cpus=1.5, disk=20480 * MIB)
+        assert spec.no_new_privileges is True
         assert spec.notes == ()
+
+    @pytest.mark.parametrize(("option", "said"), [("", True), (":false", False), ("=true", True)])
+    def test_no_new_privileges(self, tmp_path: Path, option: str, said: bool) -> None:
+        assert service(tmp_path, f"security_opt: ['no-new-privileges{option}']").no_new_privileges is said
 
     def test_limits_of_deploy(self, tmp_path: Path) -> None:
         text = """
@@ -137,6 +143,8 @@ mem_limit: 1g
             ("network_mode: host", "network_mode host: a sandbox has no network but loopback"),
             ("privileged: true", "privileged: not granted: mounts, kernel settings and the like fail"),
             ("cap_add: [NET_ADMIN]", "cap_add: not granted: what needs these rights fails"),
+            ("security_opt: ['seccomp:unconfined']",
+             "security_opt seccomp:unconfined: not applied: a sandbox has its own confinement"),
             ("gpus: all", "gpus: no GPU in a sandbox: what needs one fails"),
             ("healthcheck: {test: 'true'}", "healthcheck: not run"),
             ("shm_size: 2g", "shm_size: not set: /dev/shm may fill the sandbox's memory limit"),

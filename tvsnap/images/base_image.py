@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tvsnap.images.spec import DEFAULT_SUITE, DebianBase
 _REFERENCE = re.compile(r"[a-z0-9]+([._/:-]+[a-z0-9]+)*/?[a-z0-9._-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?")
 _SUITE_IN_TAG = re.compile(r"(buster|bullseye|bookworm|trixie|forky|sid|focal|jammy|noble|plucky|questing)\b")
 _STEPS = 2
+_TAIL = 40  # lines
 
 
 def full_reference(name: str) -> str:
@@ -53,19 +55,27 @@ def make_base(
     """
     root, work = scratch / "rootfs", scratch / "work"
     work.mkdir()
-    with _step(reference, 1, f"bootstrap of {suite}", progress):
-        remaining = bootstrap(DebianBase(suite), packages, root, work, cache / "apt" / suite, progress.output)
+    with _step(reference, 1, f"bootstrap of {suite}", progress) as output:
+        remaining = bootstrap(DebianBase(suite), packages, root, work, cache / "apt" / suite, output)
         if remaining:
             raise MachineLacks("packages in a base image need mmdebstrap: apt-get install mmdebstrap")
-    with _step(reference, 2, f"into {tool.place}", progress):
-        tool.load(root, reference, progress.output)
+    with _step(reference, 2, f"into {tool.place}", progress) as output:
+        tool.load(root, reference, output)
 
 
 @contextmanager
-def _step(reference: str, index: int, title: str, progress: BuildProgress) -> Iterator[None]:
+def _step(reference: str, index: int, title: str, progress: BuildProgress) -> Iterator[Callable[[str], None]]:
+    """A step; yields what takes the lines that it prints. An error tells the last of them."""
+    tail: deque[str] = deque(maxlen=_TAIL)
+
+    def output(line: str) -> None:
+        tail.append(line)
+        progress.output(line)
+
     progress.step(index, _STEPS, title)
     try:
-        yield
+        yield output
     except (BuildStepFailed, OSError) as error:
         reason = str(error) if isinstance(error, BuildStepFailed) else f"failed: {error}"
-        raise ImageBuildError(f"image {reference}: step {index} of {_STEPS}: {title}", reason) from error
+        step = f"image {reference}: step {index} of {_STEPS}: {title}"
+        raise ImageBuildError(step, reason, "\n".join(tail)) from error

@@ -21,7 +21,7 @@ from tvsnap.images.databases import engine_of
 from tvsnap.images.derived import COPY, BuiltBase
 from tvsnap.images.errors import BuildStepFailed, ImageBuildError, ImageSpecError
 from tvsnap.images.extract import extract_tar
-from tvsnap.images.image import ImageLimits, Timeouts
+from tvsnap.images.image import ImageLimits, Timeouts, has_nothing_to_gain
 from tvsnap.images.loading import Loaded, load_databases, load_signature
 from tvsnap.images.oci import this_architecture, unpack_oci
 from tvsnap.images.progress import BuildProgress
@@ -72,6 +72,7 @@ class BuiltTree:
     env: dict[str, str]
     workdir: str
     user: str
+    no_new_privileges: bool
     notes: tuple[str, ...]
     databases: tuple[str, ...]
 
@@ -112,6 +113,7 @@ def _recipe_of(spec: ImageSpec, origin: Origin | None) -> str:
         "workdir": spec.workdir,
         "user": spec.user,
         "hostname": spec.hostname,
+        "no_new_privileges": spec.no_new_privileges,
         **({"directories": spec.directories} if spec.directories else {}),
         **({"databases": load_signature(engine, spec.databases, spec.database)} if engine else {}),
         **_asked_for(spec.limits, spec.timeouts),
@@ -237,8 +239,9 @@ class _Build:
             user = spec.user or config.user or "root"
             account_ids(self._root, user)
             tree = finish_tree(self._root, spec.hostname, self._progress.fraction)
-        digest = _image_digest(tree, spec, env, workdir, user)
-        return BuiltTree(digest, tree.size, env, workdir, user, tuple(self._notes), loaded.databases)
+        confined = has_nothing_to_gain(user) if spec.no_new_privileges is None else spec.no_new_privileges
+        digest = _image_digest(tree, spec, env, workdir, user, confined)
+        return BuiltTree(digest, tree.size, env, workdir, user, confined, tuple(self._notes), loaded.databases)
 
     @contextlib.contextmanager
     def _doing(self, title: str) -> Iterator[None]:
@@ -385,7 +388,9 @@ def _one_line(command: str) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def _image_digest(tree: TreeSummary, spec: ImageSpec, env: dict[str, str], workdir: str, user: str) -> str:
+def _image_digest(
+    tree: TreeSummary, spec: ImageSpec, env: dict[str, str], workdir: str, user: str, no_new_privileges: bool
+) -> str:
     """What a sandbox sees of an image, in one hash: its files, how shells start in it, and what it asks for."""
     seen = {
         "format": BUILDER_VERSION,
@@ -395,6 +400,7 @@ def _image_digest(tree: TreeSummary, spec: ImageSpec, env: dict[str, str], workd
         "workdir": workdir,
         "user": user,
         "hostname": spec.hostname,
+        **({"no_new_privileges": True} if no_new_privileges else {}),
         **_asked_for(spec.limits, spec.timeouts),
     }
     return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()

@@ -60,7 +60,6 @@ _UNSUPPORTED = {
     "privileged": "not granted: mounts, kernel settings and the like fail",
     "cap_add": "not granted: what needs these rights fails",
     "cap_drop": "not done: root keeps its usual rights inside",
-    "security_opt": "not applied: a sandbox has its own confinement",
     "devices": "not there: a sandbox has /dev/null and its like only",
     "gpus": "no GPU in a sandbox: what needs one fails",
     "runtime": "not used: a sandbox has its own",
@@ -103,6 +102,7 @@ class Service:
     directories: tuple[str, ...]
     files: tuple[FileCopy, ...]
     limits: ImageLimits
+    no_new_privileges: bool | None
     notes: tuple[str, ...]
 
 
@@ -198,6 +198,7 @@ class _Reader:
             self._volume(volume)
         for target in self._strings(keys.get("tmpfs")):
             self._directory(target.partition(":")[0], f"tmpfs {target}: an ordinary directory, part of every snapshot")
+        no_new_privileges = self._no_new_privileges(keys.get("security_opt"))
         return Service(
             base=base,
             env=env,
@@ -207,6 +208,7 @@ class _Reader:
             directories=tuple(self.directories),
             files=tuple(self.files),
             limits=self._limits(keys),
+            no_new_privileges=no_new_privileges,
             notes=tuple(self.notes),
         )
 
@@ -245,6 +247,17 @@ class _Reader:
             cpus=cpus.number("a number of processors") if cpus else None,
             disk=storage["size"].size() if "size" in storage else None,
         )
+
+    def _no_new_privileges(self, node: Node | None) -> bool | None:
+        """What the security options say of it; others are not applied."""
+        said = None
+        for option in self._strings(node):
+            name, _, value = option.replace("=", ":").partition(":")
+            if name == "no-new-privileges":
+                said = value.lower() in ("", "true", "1")
+            else:
+                self.notes.append(f"security_opt {option}: not applied: a sandbox has its own confinement")
+        return said
 
     def _processes(self, node: Node | None) -> int | None:
         if node is None or node.scalar() in ("-1", "0"):
@@ -337,6 +350,7 @@ _READ = frozenset(
         "pids_limit",
         "storage_opt",
         "network_mode",
+        "security_opt",
         "extends",
     }
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tvsnap.images.config import BaseConfig
 from tvsnap.images.containers import Fraction, Output
-from tvsnap.images.image import Image, ImageLimits, Timeouts
+from tvsnap.images.image import Image, ImageLimits, Timeouts, has_nothing_to_gain
 from tvsnap.images.runner import run_beside
 from tvsnap.images.spec import ImageSpec
 
@@ -42,10 +42,14 @@ class BuiltBase:
 
     def completed(self, spec: ImageSpec) -> ImageSpec:
         """A spec with what it leaves to its base."""
+        # What the base has for the sake of its user is no matter of another's.
+        own = self.image.no_new_privileges
+        inherited = None if own == has_nothing_to_gain(self.image.user) else own
         return replace(
             spec,
             environment=spec.environment or self.image.environment,
             hostname=spec.hostname or self.image.hostname,
             limits=ImageLimits(**{**self.image.limits.said(), **spec.limits.said()}),
             timeouts=Timeouts(**{**self.image.timeouts.said(), **spec.timeouts.said()}),
+            no_new_privileges=inherited if spec.no_new_privileges is None else spec.no_new_privileges,
         )

@@ -156,6 +156,12 @@ class Node:
             self.fail(f"must be a string or a number, not {kind(self.value)}")
         return Node(self.path, self.key, str(self.value)).text()
 
+    def truth(self) -> bool:
+        """A truth value."""
+        if not isinstance(self.value, bool):
+            self.fail(f"must be true or false, not {kind(self.value)}")
+        return self.value
+
     def number(self, expected: str, least: float = 0) -> float:
         """A number above `least`, also as a string."""
         try:

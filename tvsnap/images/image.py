@@ -54,6 +54,14 @@ class Timeouts:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
+def has_nothing_to_gain(user: str) -> bool:
+    """Whether an image that does not say sets `no_new_privileges`: where shells run as root.
+
+    Another user may be one whose task is to work with `sudo` and `su`.
+    """
+    return user.partition(":")[0] in ("root", "0")
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """A root filesystem to start sandboxes from, and how to start them.
@@ -72,6 +80,7 @@ class Image:
         hostname: of its sandboxes.
         limits: of its sandboxes, where the caller of the cache gives none.
         timeouts: for who runs its task; tvsnap itself passes them on.
+        no_new_privileges: no program gives more rights than its caller has, whatever its set-user-id bit says.
     """
 
     name: str
@@ -86,6 +95,7 @@ class Image:
     hostname: str = "sandbox"
     limits: ImageLimits = field(default_factory=ImageLimits)
     timeouts: Timeouts = field(default_factory=Timeouts)
+    no_new_privileges: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,8 @@ class Manifest:
     Attributes:
         format: see `FORMAT`.
         name: what it was built as.
-        digest, environment, env, workdir, user, hostname, size, created, limits, timeouts: see `Image`.
+        digest, environment, env, workdir, user, hostname, size, created, limits, timeouts, no_new_privileges:
+            see `Image`.
         recipe: hash of what the build was told to do, by which an unchanged image is found without building it.
         source: the folder that it was described in.
         build_seconds: how long the build took.
@@ -118,6 +129,7 @@ class Manifest:
     build_seconds: float
     limits: ImageLimits = field(default_factory=ImageLimits)
     timeouts: Timeouts = field(default_factory=Timeouts)
+    no_new_privileges: bool = True
     notes: tuple[str, ...] = ()
     databases: tuple[str, ...] = ()
 
@@ -141,6 +153,7 @@ class Manifest:
                 )
             # Manifests of earlier versions lack what has come since.
             missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": (), "databases": ()}
+            missing["no_new_privileges"] = False  # as their sandboxes were recorded
             known = {field.name: (missing | values)[field.name] for field in fields(cls)}
             known["limits"] = ImageLimits(**known["limits"])
             known["timeouts"] = Timeouts(**known["timeouts"])
@@ -168,4 +181,5 @@ class Manifest:
             hostname=self.hostname,
             limits=self.limits,
             timeouts=self.timeouts,
+            no_new_privileges=self.no_new_privileges,
         )

@@ -157,6 +157,7 @@ class ImageSpec:
         hostname: of its sandboxes; "" for the base's, if that is an image of tvsnap's.
         directories: that are to be there, empty if they are not yet; absolute paths inside.
         limits, timeouts: see `Image`.
+        no_new_privileges: None for what the base, if that is an image of tvsnap's, or else the user asks for.
         databases: to be loaded, in this order, after the commands.
         database: the one of them in use from the start; None for the first.
         notes: what of the description a sandbox does not do, a line each, for people.
@@ -176,6 +177,7 @@ class ImageSpec:
     directories: tuple[str, ...] = ()
     limits: ImageLimits = field(default_factory=ImageLimits)
     timeouts: Timeouts = field(default_factory=Timeouts)
+    no_new_privileges: bool | None = None
     databases: tuple[Database, ...] = ()
     database: str | None = None
     notes: tuple[str, ...] = ()
@@ -346,6 +348,10 @@ def _read_timeouts(node: Node, folder: Path) -> Timeouts:
     return Timeouts(**{name: value.number("a number of seconds above 0") for name, value in keys.items()})
 
 
+def _read_no_new_privileges(node: Node, folder: Path) -> bool:
+    return node.truth()
+
+
 def _read_packages(node: Node, folder: Path) -> tuple[str, ...]:
     packages = tuple(child.text(_PACKAGE, "a package's name") for child in node.sequence())
     return tuple(dict.fromkeys(packages))
@@ -447,6 +453,7 @@ _OPTIONAL: dict[str, Callable[[Node, Path], Any]] = {
     "hostname": _read_hostname,
     "limits": _read_limits,
     "timeouts": _read_timeouts,
+    "no_new_privileges": _read_no_new_privileges,
     "databases": read_databases,
     "database": read_database_name,
 }

@@ -317,6 +317,7 @@ class ImageStore:
                 build_seconds=round(time.time() - started, 3),
                 limits=spec.limits,
                 timeouts=spec.timeouts,
+                no_new_privileges=tree.no_new_privileges,
                 notes=tree.notes,
                 databases=tree.databases,
             ).write(result)

@@ -48,6 +48,7 @@ def from_service(spec: ImageSpec, service: Service) -> ImageSpec:
         directories=service.directories,
         files=service.files,
         limits=service.limits,
+        no_new_privileges=service.no_new_privileges,
         notes=(*spec.notes, *service.notes),
     )
 

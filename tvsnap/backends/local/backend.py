@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import math
 import os
 import platform
 import re
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -84,6 +86,7 @@ class LocalBackend:
         self._numbers = itertools.count(1)
         self._sandboxes: dict[str, LocalSandbox] = {}
         self._trees: dict[str, observing.ImageTree] = {}
+        self._full = -math.inf  # when the pool was last seen too full, by time.monotonic()
         self._lock = threading.Lock()
         self._template()
 
@@ -127,8 +130,9 @@ class LocalBackend:
         with self._new(image, limits, layer) as (options, build):
             environment = {**_ENVIRONMENT, **image.env, **(BARE if bare else {})}
             command = [INIT, "serve", str(COLUMNS), str(ROWS), image.user, image.workdir]
+            options += ["--hostname", image.hostname, *(["--no-new-privileges"] if image.no_new_privileges else [])]
             run = subprocess.run(
-                [observe.LAUNCH, "start", *options, "--hostname", image.hostname, "--", *command],
+                [observe.LAUNCH, "start", *options, "--", *command],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -240,13 +244,18 @@ class LocalBackend:
         if self._storage.errors() != sandbox.errors:
             self._snapshots.distrust(sandbox.origin)
             raise SandboxDied(f"the disk below the pool of {self._home} returned errors")
+        looked, sandbox.looked = sandbox.looked, time.monotonic()
         lack = self._storage.lack(0)
-        if not any(word in said for word in _NO_ROOM):
-            return lack
+        told = any(word in said for word in _NO_ROOM)
         if lack:
-            raise InfrastructureError(f"a call failed for want of room: {lack}; free some (tvsnap gc)")
+            self._full = time.monotonic()
+            if told:
+                raise InfrastructureError(f"a call failed for want of room: {lack}; free some (tvsnap gc)")
+            return lack
+        if self._full > looked:  # seen by who looked for another sandbox
+            return f"the disk of {self._home} was too full meanwhile"
         # At its own limit a sandbox is told of its quota; where the pool has less room than that, it may be the pool.
-        return self._storage.lack(sandbox.limits.disk or _UNLIMITED)
+        return self._storage.lack(sandbox.limits.disk or _UNLIMITED) if told else ""
 
     def _discard(self, sandbox: LocalSandbox) -> None:
         with self._lock:

@@ -15,6 +15,7 @@
  *           --lower DIR      lower layers, topmost first (repeatable)
  *           --ids BASE COUNT the user namespace's range
  *           --hostname NAME
+ *           --no-new-privileges
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -48,6 +49,7 @@ static struct {
     const char *cgroups[16], *pool, *pool_dir, *live, *lowers[MAX_LOWERS], *hostname;
     int cgroup_count, lower_count;
     unsigned long id_base, id_count;
+    bool no_new_privileges;
     char **command;
 } O;
 
@@ -155,6 +157,7 @@ static void enter_sandbox(int go) {
     check(umount2(".", MNT_DETACH) == 0, "unmount of the host's root");
     check(chdir("/") == 0, "/");
     if (O.hostname) check(sethostname(O.hostname, strlen(O.hostname)) == 0, "host name");
+    if (O.no_new_privileges) check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no new privileges");
     check(setsid() >= 0, "session");
     int null = open("/dev/null", O_RDWR);
     for (int i = 0; i < 3; i++) check(dup2(null, i) >= 0, "dup2");
@@ -236,6 +239,10 @@ static void parse(int argc, char **argv, int first) {
         if (strcmp(name, "--") == 0) {
             O.command = argv + i + 1;
             return;
+        }
+        if (strcmp(name, "--no-new-privileges") == 0) {
+            O.no_new_privileges = true;
+            continue;
         }
         if (strcmp(name, "--cgroup") == 0 && O.cgroup_count < 16) O.cgroups[O.cgroup_count++] = value;
         else if (strcmp(name, "--pool") == 0) O.pool = value;
