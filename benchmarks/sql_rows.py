@@ -16,6 +16,7 @@ import datetime
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -93,6 +94,7 @@ def main() -> int:
     parser.add_argument("--show", type=int, default=3, help="examples of each class of difference")
     parser.add_argument("--json", type=Path, help="write the figures to a file")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server and its directory go then, too
     console = Console(width=110, highlight=False)
     try:
         rollouts, broken = read_rollouts([options.rollouts])
@@ -102,6 +104,8 @@ def main() -> int:
     except TvsnapError as error:
         print(error, file=sys.stderr)
         return error.exit_status
+    except KeyboardInterrupt:
+        return 130
     figures = _report(statements, console, options.show)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from tvsnap.errors import UsageError
 from tvsnap.home import resolve_home
-from tvsnap.images import ImageStore
+from tvsnap.images import ImageBuildError, ImageStore
 from tvsnap.images.base_image import full_reference, suite_of
 
 from . import image_options as shown
@@ -35,10 +36,11 @@ Examples:
 
 \b
 Exit status:
-  0  done
-  1  a step failed; nothing of it is left
-  2  bad usage, or there is an image of that name
-  5  this machine lacks what is needed
+  0    done
+  1    a step failed; nothing of it is left
+  2    bad usage, or there is an image of that name
+  5    this machine lacks what is needed
+  130  interrupted
 """
 
 
@@ -67,10 +69,15 @@ def base(
     reference = full_reference(name)
     chosen = suite or suite_of(reference)
     started = time.monotonic()
-    with watcher(Console(stderr=True, highlight=False), verbose) as progress:
-        place = ImageStore(resolve_home(home)).make_base(
-            reference, chosen, packages or (), into=into, force=force, progress=progress
-        )
+    store = ImageStore(resolve_home(home))
+    console = Console(stderr=True, highlight=False)
+    try:
+        with watcher(console, verbose) as progress:
+            place = store.make_base(reference, chosen, packages or (), into=into, force=force, progress=progress)
+    except ImageBuildError as error:
+        if error.output and not verbose:
+            console.print(Text(error.output, "dim"), soft_wrap=True)
+        raise
     seconds = round(time.monotonic() - started, 3)
     if as_json:
         typer.echo(json.dumps({"image": reference, "suite": chosen, "place": place, "seconds": seconds}))

@@ -43,6 +43,7 @@ An image.yaml, of whose keys only the first is a must:
   env: {LANG: C.UTF-8}
   workdir: /app
   user: root
+  no_new_privileges: true       no set-user-id program (sudo, su) gives rights; by default so where the user is root
   limits: {memory: 4G, cpus: 2, processes: 99, disk: 20G}  of its sandboxes, where the caller gives none
   timeouts: {agent: 900, verifier: 300}               seconds; for who runs the task
   environment: mariadb                                or sqlite, postgres: what `databases` go with; else terminal
@@ -71,11 +72,12 @@ Examples:
 
 \b
 Exit status:
-  0  done
-  1  a step failed; nothing of the build is left
-  2  bad usage, or a mistake in a file of SOURCE
-  3  no such SOURCE
-  5  this machine lacks what is needed
+  0    done
+  1    a step failed; nothing of the build is left
+  2    bad usage, or a mistake in a file of SOURCE
+  3    no such SOURCE
+  5    this machine lacks what is needed
+  130  interrupted
 """
 
 

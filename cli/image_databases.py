@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tvsnap.errors import UsageError
-from tvsnap.images import ImageSpec, ImageStore, find_source, shipped_images
-from tvsnap.images.databases import DIALECTS, Database, DataFile, check_database_name, data_file
+from tvsnap.images import ImageSpec, ImageSpecError, ImageStore, find_source, shipped_images
+from tvsnap.images.databases import DIALECTS, Database, DataFile, check_database_name, check_databases, data_file
 from tvsnap.images.detect import load_source
 from tvsnap.images.spec import ImageBase
 
@@ -27,6 +27,7 @@ def with_databases(
 
     Raises:
         UsageError: something of it is wrong.
+        ImageSpecError: the image cannot have databases, or not these.
         ImageNotFound: there is no such image or folder.
     """
     if dialect is not None and dialect not in DIALECTS:
@@ -36,10 +37,13 @@ def with_databases(
     if not shipped and _is_folder(source):
         spec = load_source(find_source(source))
         return replace(spec, databases=(*spec.databases, *databases))
-    if not shipped:
-        store.get(source)
+    environment = load_source(find_source(source)).environment if shipped else store.get(source).environment
     if name is None:
         raise UsageError(f"an image with these databases needs a name other than {source}: add --name NAME")
+    try:
+        check_databases(environment, databases, None)  # before what it starts from is built, which takes minutes
+    except UsageError as error:
+        raise ImageSpecError(f"image {name}: {error}") from None
     return ImageSpec(databases[0].files[0].path, name, "", ImageBase(source), hostname="", databases=databases)
 
 

@@ -56,7 +56,7 @@ LOOK_TIMEOUT = 20.0  # seconds
 
 def register(verbs: typer.Typer) -> None:
     """Adds the verb to those of `tvsnap image`."""
-    verbs.command("export", help=HELP)(export)
+    verbs.command("export", help=HELP, short_help="Write a state or an image for Docker and OCI tools.")(export)
 
 
 def _offered(incomplete: str) -> list[str | tuple[str, str]]:

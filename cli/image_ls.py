@@ -26,10 +26,11 @@ Examples:
 
 \b
 Exit status:
-  0  done
-  1  failed
-  2  bad usage
-  5  no rights to the data directory
+  0    done
+  1    failed
+  2    bad usage
+  5    no rights to the data directory
+  130  interrupted
 """
 
 

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from . import options
+
 if TYPE_CHECKING:
     from tvsnap.images import Image
 
 MIB = 1024 * 1024
 
-Home = Annotated[Path | None, typer.Option("--home", metavar="DIR", help="Data directory; default $TVSNAP_HOME.")]
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", metavar="DIR", help="The data directory.", envvar=options.HOME_VARIABLE, show_envvar=True),
+]
 ImageName = Annotated[str, typer.Argument(metavar="IMAGE", help="A name, or a digest or any unique prefix of it.")]
 
 

@@ -24,14 +24,15 @@ Examples:
 
 \b
 Exit status:
-  0  done
-  1  failed
-  2  bad usage
-  3  no such image
-  5  no rights to the data directory
+  0    done
+  1    failed
+  2    bad usage
+  3    no such image
+  5    no rights to the data directory
+  130  interrupted
 """
 
-ImageNames = Annotated[list[str], typer.Argument(metavar="IMAGE...", help="Names, or digests or prefixes of them.")]
+ImageNames = Annotated[list[str], typer.Argument(metavar="IMAGE", help="Names, or digests or prefixes of them.")]
 
 
 def register(verbs: typer.Typer) -> None:

@@ -23,7 +23,7 @@ from .text import visible
 VERBS = {
     "demo": "Show on a small task what the cache does.",
     "doctor": "Tell what works on this machine, and how to mend the rest.",
-    "image": "Build, list, show and remove environment images.",
+    "image": "Build, list, show, export and remove environment images.",
     "replay": "Run rollout files through the cache: the main job.",
     "run": "Make tool calls by hand, as one rollout.",
     "tree": "Show the tree of states, with calls, hits, forks and snapshots.",
@@ -56,6 +56,7 @@ Exit status:
   0  done                 3  no such image, state or task
   1  failed               4  something differs (verify, diff --exit-code)
   2  bad usage            5  this machine lacks what it takes (tvsnap doctor)
+                        130  interrupted
 
 TVSNAP_DEBUG=1 shows where an error came from.
 """

@@ -57,7 +57,7 @@ def run(
         typer.Option("--sql", metavar="QUERY", help="A call of the tool `sql`; may be repeated (after any -c)."),
     ] = None,
     tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Call this tool (after those).")] = None,
-    arguments: Annotated[str, typer.Option("--args", metavar="JSON", help="Its arguments, an object.")] = "{}",
+    arguments: Annotated[str | None, typer.Option("--args", metavar="JSON", help="Its arguments, an object.")] = None,
     task: Annotated[str, typer.Option("--task", metavar="TASK", help="The task that the rollout is of.")] = "",
     salt: Annotated[
         str | None, typer.Option("--salt", metavar="TEXT", help="Share states only with rollouts of this salt.")
@@ -75,10 +75,14 @@ def run(
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
     """Makes the calls and prints what they return."""
+    from tvsnap.errors import UsageError
+
     calls: list[tuple[str, dict[str, Any]]] = [("bash", {"command": command}) for command in commands or ()]
     calls += [("sql", {"query": query}) for query in queries or ()]
     if tool is not None:
-        calls.append((tool, parse_arguments(arguments)))
+        calls.append((tool, parse_arguments("{}" if arguments is None else arguments)))
+    elif arguments is not None:
+        raise UsageError("--args are the arguments of a tool: say which with --tool NAME")
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
     with (
         context.open_cache(home, backend, policy=policy, budget=budget) as cache,

@@ -26,6 +26,7 @@ Examples:
     s0="",
     s2="",
     s3="no such state, or a prefix that fits several",
+    s5="",
 )
 LINES_SHOWN = 20
 LINEAGE_SHOWN = 30

@@ -28,6 +28,7 @@ Examples:
     s0="",
     s2="",
     s3="",
+    s5="",
 )
 
 
@@ -43,7 +44,7 @@ def tree(
     ] = None,
     task: options.Task = None,
     image: options.Image = None,
-    depth: Annotated[int | None, typer.Option("--depth", min=0, help="Only so many steps down.")] = None,
+    depth: Annotated[int | None, typer.Option("--depth", metavar="N", min=0, help="Only so many steps down.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Fold nothing.")] = False,
     as_json: options.AsJson = False,
     home: options.Home = None,

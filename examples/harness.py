@@ -101,7 +101,11 @@ class RolloutReport:
 def build_tasks(home: Path, folders: Sequence[Path]) -> list[Task]:
     """Builds the images of tasks, unless they are there; raises TvsnapError if one cannot be built."""
     store = ImageStore(home)
-    return [Task(folder, store.build(folder)) for folder in folders]
+    tasks = []
+    for folder in folders:
+        print(f"image of {folder.name} ...", file=sys.stderr, flush=True)  # the first time, each takes a while
+        tasks.append(Task(folder, store.build(folder)))
+    return tasks
 
 
 def rollouts_of(folder: Path) -> list[PlannedRollout]:

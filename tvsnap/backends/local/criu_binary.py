@@ -60,7 +60,8 @@ def criu_complaint(binary: Path) -> str | None:
 
 
 def _runs(binary: Path) -> bool:
-    return binary.is_file() and os.access(binary, os.X_OK)
+    # Not `Path.is_file`, which raises where a directory on the way may not be entered.
+    return os.path.isfile(binary) and os.access(binary, os.X_OK)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
