@@ -1,7 +1,7 @@
 """Thousands of rollouts on one data directory, many at once: does anything grow that should not, or become slower?
 
 `python -m benchmarks.soak`, or `make soak`. The start is the second tenth of the rollouts (in the first, caches and
-pools of threads fill), the end the last one. Exit status 1 if a bound does not hold.
+pools of threads fill), the end the last one; throughput is told from a line through all samples but the first tenth's.
 """
 
 from __future__ import annotations
