@@ -70,13 +70,14 @@ class EngineImages:
         reference = f"{STARTABLE}:{image.digest[:40]}-{self.guest_version}"
         if reference in self._there:
             return reference
+        base = f"{IMAGES}:{image.digest[:40]}"
         with self._lock, self._alone():
+            for each in (base, reference):  # first, so that nothing is in the engine that nobody knows of
+                (self._known / _tag(each)).touch()
             if not self._has(reference):
-                base = f"{IMAGES}:{image.digest[:40]}"
                 if not self._has(base):
                     self._import(image, base)
                 self._add_guest(image, base, reference)
-            (self._known / _tag(reference)).touch()
             self._there.add(reference)
         return reference
 
@@ -87,13 +88,11 @@ class EngineImages:
             images: the data directory's; where there is no such directory, images come from elsewhere and stay.
         """
         have = {path.name[:40] for path in images.iterdir()} if images.is_dir() else None
-        for record in self._known.iterdir():
+        for record in sorted(self._known.iterdir(), reverse=True):  # what stands on another before that
             digest, _, version = record.name.partition("-")
             gone = have is not None and digest not in have
-            if gone or version != self.guest_version:
-                self._remove(f"{STARTABLE}:{record.name}", record)
-            if gone:
-                self._remove(f"{IMAGES}:{digest}", record)
+            if gone or version not in ("", self.guest_version):
+                self._remove(f"{STARTABLE if version else IMAGES}:{record.name}", record)
 
     def _remove(self, reference: str, record: Path) -> None:
         try:
