@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -31,6 +32,9 @@ MARKERS = (
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
+    # A machine under load is late; and what is found is found each time.
+    hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
+    hypothesis.settings.load_profile("suite")
     # Where the suite was started in the background, interrupts are ignored, and would be in all that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)

@@ -42,9 +42,13 @@ CONSOLES = {
 }
 """How a statement is given to an engine in the terminal."""
 
-# A dying process loses its command line before its sockets: only once it is reaped will nobody be reached.
+# A dying process loses its command line before its sockets, and keeps its pid: only once it is reaped is it gone.
 KILL_SESSION = "dying=$(pgrep -f '[s]ql.pyz'); kill -9 $dying; while kill -0 $dying 2> /dev/null; do sleep 0.02; done"
-KILL_SERVER = {"postgres": "pkill -9 -x postgres", "mariadb": "pkill -9 -x mariadbd", "sqlite": KILL_SESSION}
+KILL_SERVER = {
+    "postgres": "pkill -9 -x postgres && while pgrep -r D,R,S,T -x postgres > /dev/null; do sleep 0.02; done",
+    "mariadb": "pkill -9 -x mariadbd && while pgrep -r D,R,S,T -x mariadbd > /dev/null; do sleep 0.02; done",
+    "sqlite": KILL_SESSION,
+}
 
 ROOT = Path(__file__).parents[1]
 
@@ -134,7 +138,7 @@ class Client:
 
     def console(self, statement: str) -> str:
         """Gives a statement to the engine's own client in a fresh shell; returns what that printed."""
-        outcome = self.sandbox.exec(CONSOLES[self.environment.name].format(statement), timeout=20)
+        outcome = self.sandbox.exec(CONSOLES[self.environment.name].format(statement), timeout=60)
         assert outcome.exit_code == 0, outcome.output
         return outcome.output.decode()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.helpers import Lab
+from tests.conformance.helpers import Lab, Worn
 from tests.conformance.sql_lab import client, sql_backend, sql_cache, sql_lab, sql_warm
 from tests.conformance.targets import TARGETS, Target, make_local
 from tvsnap.backends.base import Backend, Sandbox
@@ -79,3 +79,16 @@ def local_lab(tvsnap_home: Path, terminal_image: Image) -> Iterator[Lab]:
 def sandbox(lab: Lab) -> Sandbox:
     """A fresh sandbox."""
     return lab.start()
+
+
+@pytest.fixture(scope="session")
+def worn(backend: Backend, image: Image) -> Iterator[Worn]:
+    worn = Worn(backend, image)
+    yield worn
+    worn.close()
+
+
+@pytest.fixture
+def reused(request: pytest.FixtureRequest, worn: Worn) -> Sandbox:
+    """A sandbox in which other cases of the test may have been; its shell is fresh, and in an empty directory."""
+    return worn.lend(request.function.__name__, anew=getattr(request.node, "execution_count", 1) > 1)

@@ -16,7 +16,8 @@ from tvsnap.backends.base import Backend, Limits, Outcome, Sandbox, SnapshotInfo
 from tvsnap.images import Image
 
 T = TypeVar("T")
-TIMEOUT = 20.0
+TIMEOUT = 60.0
+"""Seconds for a command that takes far less, on a machine that has much else to do."""
 LIMITS = Limits()
 
 
@@ -58,6 +59,31 @@ class Lab:
         return sandbox
 
 
+class Worn:
+    """One sandbox for all cases of a test, one after another: to start one takes longer than most of them do."""
+
+    def __init__(self, backend: Backend, image: Image) -> None:
+        self._lab = Lab(backend, image)
+        self._sandbox: Sandbox | None = None
+        self._test = ""
+        self._cases = 0
+
+    def lend(self, test: str, *, anew: bool = False) -> Sandbox:
+        """Returns the sandbox of a test, with a fresh shell in an empty directory; another one if `anew`."""
+        sandbox = self._sandbox
+        if sandbox is None or test != self._test or anew or not run(sandbox, 'kill -9 "$$"').shell_lost:
+            if sandbox is not None:
+                sandbox.close()
+            sandbox = self._sandbox = self._lab.start()
+            self._test = test
+        self._cases += 1
+        sh(sandbox, f"mkdir /root/{self._cases}; cd /root/{self._cases}; true")
+        return sandbox
+
+    def close(self) -> None:
+        self._lab.close()
+
+
 def sh(sandbox: Sandbox, command: str, timeout: float = TIMEOUT) -> str:
     """Runs a command in the persistent shell; returns its output. It must neither time out nor end the shell."""
     outcome = sandbox.run(command, timeout=timeout)
@@ -84,7 +110,7 @@ def changed(sandbox: Sandbox, command: str) -> set[str]:
     return {part for part in ("files", "processes", "shell") if getattr(before, part) != getattr(after, part)}
 
 
-def eventually(probe: Callable[[], T], *, timeout: float = 20.0) -> T:
+def eventually(probe: Callable[[], T], *, timeout: float = 30.0) -> T:
     """Calls `probe` until what it returns is true; returns that. Fails with the last value after `timeout` seconds."""
     end = time.monotonic() + timeout
     while True:
@@ -135,7 +161,7 @@ def screen(sandbox: Sandbox) -> str:
     return sandbox.terminal().data.decode("utf-8", "replace")
 
 
-def keys(sandbox: Sandbox, data: str, *, shows: str, timeout: float = 10.0) -> None:
+def keys(sandbox: Sandbox, data: str, *, shows: str, timeout: float = 30.0) -> None:
     """Types, then waits until the terminal was sent `shows` after that."""
     before = screen(sandbox).count(shows)
     sandbox.send_keys(data.encode(), wait=0.3)

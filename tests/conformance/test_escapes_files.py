@@ -51,7 +51,7 @@ def outside() -> Iterator[Path]:
 
 
 @pytest.mark.needs_programs
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300, func_only=True)
 def test_races_against_those_who_look(lab: Lab, sandbox: Sandbox, outside: Path) -> None:
     """Directories, files, links and pipes take each other's place thousands of times a second."""
     sandbox.write_file("/var/tmp/race.py", RACE.format(files=FILES).encode())
@@ -72,7 +72,7 @@ def test_races_against_those_who_look(lab: Lab, sandbox: Sandbox, outside: Path)
 
 
 @pytest.mark.needs_programs
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300, func_only=True)
 def test_an_archive_holds_only_what_is_within(sandbox: Sandbox, outside: Path) -> None:
     """Taken while the race goes on; and all that it names lies below its root."""
     sandbox.write_file("/var/tmp/race.py", RACE.format(files=FILES).encode())

@@ -19,10 +19,10 @@ def failure(sandbox: Sandbox, path: str) -> int | None:
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\n", EVERY_BYTE * 3, b"\r\n\r", "héllo".encode()])
-def test_round_trip(sandbox: Sandbox, data: bytes) -> None:
-    sandbox.write_file("/tmp/f", data)
-    assert sandbox.read_file("/tmp/f") == data
-    assert sh(sandbox, "wc -c < /tmp/f").strip() == str(len(data))
+def test_round_trip(reused: Sandbox, data: bytes) -> None:
+    reused.write_file("/tmp/f", data)
+    assert reused.read_file("/tmp/f") == data
+    assert sh(reused, "wc -c < /tmp/f").strip() == str(len(data))
 
 
 def test_large(sandbox: Sandbox) -> None:
@@ -102,10 +102,10 @@ def test_symlinks_stay_inside(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("name", ["with space", "newline\nin", "quote'\"", "ünïcode☃", "-dash", "a" * 200])
-def test_odd_names(sandbox: Sandbox, name: str) -> None:
-    sandbox.write_file(f"/tmp/{name}", b"x")
-    assert sandbox.read_file(f"/tmp/{name}") == b"x"
-    assert f"/tmp/{name}" in sandbox.changes()
+def test_odd_names(reused: Sandbox, name: str) -> None:
+    reused.write_file(f"/tmp/{name}", b"x")
+    assert reused.read_file(f"/tmp/{name}") == b"x"
+    assert f"/tmp/{name}" in reused.changes()
 
 
 def test_the_persistent_shell_is_left_alone(sandbox: Sandbox) -> None:
@@ -138,7 +138,7 @@ def test_endless_file(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.needs_programs
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(60, func_only=True)
 def test_fifo_without_a_writer_does_not_hang(sandbox: Sandbox) -> None:
     sh(sandbox, "mkfifo /tmp/p")
     with pytest.raises(OSError, match=r"\[Errno"):

@@ -86,9 +86,9 @@ def test_loopback_is_the_sandboxes_own(lab: Lab, sandbox: Sandbox) -> None:
         "chroot / true && mount -o remount,rw /proc/sys",
     ],
 )
-def test_privileges_that_are_not_there(sandbox: Sandbox, command: str) -> None:
+def test_privileges_that_are_not_there(reused: Sandbox, command: str) -> None:
     """Root inside is nobody outside."""
-    outcome = run(sandbox, command)
+    outcome = run(reused, command)
     allowed_inside = {"hostname changed-by-sandbox"}
     if command in allowed_inside and outcome.exit_code == 0:
         assert "changed-by-sandbox" not in Path("/proc/sys/kernel/hostname").read_text()

@@ -78,7 +78,7 @@ def test_closing_frees_disk(lab: Lab) -> None:
     with_it = lab.backend.disk_usage()["sandboxes"]
     assert with_it >= 8 * MIB
     sandbox.close()
-    eventually(lambda: lab.backend.disk_usage()["sandboxes"] <= with_it - 7 * MIB, timeout=15)
+    eventually(lambda: lab.backend.disk_usage()["sandboxes"] <= with_it - 7 * MIB, timeout=60)
 
 
 def test_disk_usage_of_snapshots(lab: Lab, sandbox: Sandbox) -> None:
@@ -166,7 +166,7 @@ def test_deleted_directory_in_changes(sandbox: Sandbox) -> None:
 
 def receive(stream: socket.socket, wanted: bytes) -> bytes:
     data = b""
-    stream.settimeout(10)
+    stream.settimeout(30)
     while wanted not in data:
         piece = stream.recv(4096)
         assert piece, data
@@ -250,7 +250,7 @@ def test_reaping_what_a_dead_owner_left(lab: Lab, target: Target, tvsnap_home: P
             assert lab.backend.reap().sandboxes == 0, "a live owner's sandbox was taken"
             assert on_host(theirs)
             process.send_signal(sign)
-            process.wait(20)
+            process.wait(60)
         finally:
             process.kill()
     if sign == signal.SIGKILL:

@@ -56,11 +56,11 @@ def test_fork_bomb(lab: Lab) -> None:
     bystander = lab.start()
     run(sandbox, "bomb() { bomb | bomb & }; bomb; sleep 0.5; true", timeout=5)
     usable(bystander)
-    assert run(sandbox, "x=1", timeout=10).exit_code == 0
+    assert run(sandbox, "x=1").exit_code == 0
     assert len(sandbox.processes()) <= 64
     began = time.monotonic()
     sandbox.close()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("cpus", [0.2])

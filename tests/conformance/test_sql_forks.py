@@ -78,7 +78,7 @@ def test_killed_amid_a_transaction(sql_lab: SqlLab, client: Client, sql_engine: 
     client.do("BEGIN", "INSERT INTO t VALUES (2)")
     killed, other = sql_lab.forks(client, 2)
     kill = KILL_SERVER[sql_engine] if who == "server" else KILL_SESSION
-    assert killed.sandbox.exec(kill, timeout=10).exit_code == 0
+    assert killed.sandbox.exec(kill, timeout=60).exit_code == 0
 
     said = killed.sql("SELECT n FROM t")
     assert "lost" in said["error"]
@@ -100,7 +100,7 @@ def test_killed_amid_a_transaction(sql_lab: SqlLab, client: Client, sql_engine: 
 
 def test_killed_and_forked_before_anyone_noticed(sql_lab: SqlLab, client: Client, sql_engine: str) -> None:
     client.do("CREATE TABLE t (n INTEGER)", "INSERT INTO t VALUES (1)")
-    assert client.sandbox.exec(KILL_SERVER[sql_engine], timeout=10).exit_code == 0
+    assert client.sandbox.exec(KILL_SERVER[sql_engine], timeout=60).exit_code == 0
     (fork,) = sql_lab.forks(client, 1)
     for one in (fork, client):
         assert "lost" in one.error("SELECT n FROM t")
@@ -110,7 +110,7 @@ def test_killed_and_forked_before_anyone_noticed(sql_lab: SqlLab, client: Client
 def test_nothing_of_a_dead_session_is_left(client: Client, sql_engine: str) -> None:
     """A session that was given up is replaced, not joined by another."""
     for _ in range(3):
-        client.sandbox.exec(KILL_SERVER[sql_engine], timeout=10)
+        client.sandbox.exec(KILL_SERVER[sql_engine], timeout=60)
         client.sql("SELECT 1")
         client.do("CREATE TABLE u (n INTEGER)", "DROP TABLE u")
     sessions = [one for one in client.sandbox.processes() if "sql.pyz" in one.command]

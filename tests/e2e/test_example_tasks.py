@@ -126,7 +126,7 @@ def test_a_service_answers_in_a_fork_and_its_rollout_goes_on(
         with cache.materialise(rollout.state) as fork:
             (server,) = servers(fork)
             assert asked(fork, ask.arguments["command"]) == last.output
-            fork.exec(f"kill {server} && while [ -e /proc/{server} ]; do :; done", timeout=10)
+            fork.exec(f"kill {server} && while [ -e /proc/{server} ]; do :; done", timeout=60)
             assert servers(fork) == []
             assert "refused" in asked(fork, ask.arguments["command"])
         again = rollout.call("exec", {"command": f"{ask.arguments['command']}\n# once more"})
@@ -140,7 +140,7 @@ def servers(sandbox: Sandbox) -> list[int]:
 
 
 def asked(sandbox: Sandbox, command: str) -> str:
-    return sandbox.exec(command, timeout=30).output.decode()
+    return sandbox.exec(command, timeout=60).output.decode()
 
 
 def test_the_harness_as_people_start_it(tasks: list[harness.Task], tvsnap_home: Path, salt: str) -> None:

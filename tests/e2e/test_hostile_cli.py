@@ -42,7 +42,7 @@ def recorded(environment: dict[str, str], terminal_image: Image, tmp_path_factor
     commands = (
         f"echo '{EVIL}'",
         f"mkdir /tmp/d; cd /tmp/d; touch '{EVIL}'; echo '{EVIL}' > text; v='{EVIL}'; f() {{ echo '{EVIL}'; }}",
-        f"(exec -a '{EVIL}' sleep 1000) & sleep 0.1",
+        f"(exec -a '{EVIL}' sleep 1000) & until pgrep -x sleep > /dev/null; do :; done",
         f"echo '{EVIL}' $(date +%N) >> text; cat text",
     )
     calls = [{"name": "bash", "arguments": {"command": command}} for command in commands]

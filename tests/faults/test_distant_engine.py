@@ -78,23 +78,23 @@ cat /etc/hosts /etc/hostname; stat -c %a /etc/hostname; declare -p x; f again; t
 def test_what_a_fork_is_like(backend: DockerBackend, small: Image) -> None:
     assert backend.captures == Captures(processes=False, shell=True)
     sandbox = backend.start(small, LIMITS)
-    sandbox.run(MADE, timeout=20)
-    expected = sandbox.run(LOOKS, timeout=20).output
+    sandbox.run(MADE, timeout=60)
+    expected = sandbox.run(LOOKS, timeout=60).output
     assert b"1600000000.123456789" in expected
     fork = backend.fork(sandbox.checkpoint().id, small, LIMITS)
-    assert fork.run(LOOKS, timeout=20).output == expected
+    assert fork.run(LOOKS, timeout=60).output == expected
     of_fork = backend.fork(fork.checkpoint().id, small, LIMITS)
-    assert of_fork.run(LOOKS, timeout=20).output == expected
-    assert of_fork.run("echo two >> d/f; cat d/g", timeout=20).output == b"one\ntwo\n"
-    assert sandbox.run("cat d/g", timeout=20).output == b"one\n"
+    assert of_fork.run(LOOKS, timeout=60).output == expected
+    assert of_fork.run("echo two >> d/f; cat d/g", timeout=60).output == b"one\ntwo\n"
+    assert sandbox.run("cat d/g", timeout=60).output == b"one\n"
 
 
 def test_what_is_seen(backend: DockerBackend, small: Image) -> None:
     sandbox = backend.start(small, LIMITS)
     before = sandbox.observe()
-    sandbox.run("cat /etc/passwd; echo x > /root/new; rm /root/new; (exit 0)", timeout=20)
+    sandbox.run("cat /etc/passwd; echo x > /root/new; rm /root/new; (exit 0)", timeout=60)
     assert sandbox.observe().files == before.files
-    sandbox.run("echo x > /root/new; echo y >> /etc/hosts; rm /usr/bin/seq; chmod 600 /etc/passwd", timeout=20)
+    sandbox.run("echo x > /root/new; echo y >> /etc/hosts; rm /usr/bin/seq; chmod 600 /etc/passwd", timeout=60)
     assert sandbox.observe().files != before.files
     kinds = {path: change.kind for path, change in sandbox.changes().items()}
     assert kinds["/root/new"] == "file"
@@ -105,11 +105,11 @@ def test_what_is_seen(backend: DockerBackend, small: Image) -> None:
 
 def test_what_is_refused(backend: DockerBackend, small: Image) -> None:
     sandbox = backend.start(small, LIMITS)
-    sandbox.run("sleep 1000 & until [ $(</proc/$!/comm) = sleep ]; do :; done", timeout=20)
+    sandbox.run("sleep 1000 & until [ $(</proc/$!/comm) = sleep ]; do :; done", timeout=60)
     with pytest.raises(NotCheckpointable, match="sleep 1000; checkpoints are forked in the engine's own directory"):
         sandbox.checkpoint()
     other = backend.start(small, LIMITS)
-    other.run("echo x > /dev/shm/x", timeout=20)
+    other.run("echo x > /dev/shm/x", timeout=60)
     with pytest.raises(NotCheckpointable, match="/dev/shm"):
         other.checkpoint()
 

@@ -54,7 +54,7 @@ def test_killed_at(step: str, home: Path, terminal_image: Image) -> None:
         assert outputs(cache, terminal_image)[:3] == EXPECTED
         for snapshot in cache.graph.snapshots():
             with cache.materialise(snapshot.state) as sandbox:
-                assert sandbox.run("echo fine", timeout=10).output == b"fine\n"
+                assert sandbox.run("echo fine", timeout=60).output == b"fine\n"
         for id in list(cache.backend.snapshots()):
             cache.backend.delete_snapshot(id)
     assert containers_in_engine(home) == []

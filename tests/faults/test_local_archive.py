@@ -40,7 +40,7 @@ from tvsnap import Cache
 with Cache({home!r}) as cache:
     image = cache.images.get({image!r})
     sandbox = cache.backend.start(image, cache.limits_for(image))
-    sandbox.run("sleep 1000 &", timeout=5)
+    sandbox.run("sleep 1000 &", timeout=60)
     with sandbox.archive() as stream:
         stream.read(1)
         print(sandbox.init, flush=True)
@@ -129,7 +129,7 @@ def test_a_sandbox_that_is_closed_meanwhile(sandbox: LocalSandbox) -> None:
 def test_a_program_that_dies_meanwhile(tvsnap_home: Path, terminal_image: Image) -> None:
     """Its sandbox, which stands still, is reaped all the same."""
     script = DIE_WHILE_ARCHIVING.format(home=str(tvsnap_home), image=terminal_image.digest)
-    run = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
     assert run.returncode == -signal.SIGKILL, run.stderr
     init = int(run.stdout)
     owner = Owner(tvsnap_home)
@@ -137,7 +137,7 @@ def test_a_program_that_dies_meanwhile(tvsnap_home: Path, terminal_image: Image)
     try:
         began = time.monotonic()
         assert backend.reap().sandboxes >= 1
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 30
         assert not Path(f"/proc/{init}/root/tmp").exists()
     finally:
         backend.close()

@@ -62,12 +62,12 @@ def test_killed_at(step: str, home: Path, terminal_image: Image) -> None:
 
 
 def test_interrupted(home: Path, terminal_image: Image) -> None:
-    slow = ("echo $$ > /tmp/began; sleep 30",)
+    slow = ("echo $$ > /tmp/began; sleep 100",)
     fault = f"before(sandbox.LocalSandbox, 'run')\n{INTERRUPT}"
     began = time.monotonic()
     ended = run_program(program(home, terminal_image, fault, backend="local", imports=IMPORTS, calls=slow))
     assert "KeyboardInterrupt" in ended.stderr
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     assert_nothing_left(home)
     with Cache(home) as cache:
         assert outputs(cache, terminal_image)[:3] == EXPECTED

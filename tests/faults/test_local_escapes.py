@@ -102,7 +102,7 @@ def wait_for_a_round(rounds: Path) -> None:
     eventually(lambda: rounds.exists() and rounds.read_text() not in ("", seen), timeout=60)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300, func_only=True)
 def test_impostors_in_the_place_of_PID_1(
     sandbox: LocalSandbox, server: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from tvsnap.images import Image
 WORKERS = 3
 DEATHS = 15
 SHORTEST, LONGEST = 0.2, 0.9  # seconds between deaths; a worker takes half a second to begin
+SOURCES = {"hit", "executed", "coalesced"}
 HISTORIES = [
     (
         "cd /tmp; mkdir d; x=1",
@@ -91,6 +92,9 @@ class Workers:
                     number, index, output, source = json.loads(line)
                     yield number, index, output, source
 
+    def sources(self) -> set[str]:
+        return {source for *_, source in self.answers()}
+
     def __enter__(self) -> Workers:
         return self
 
@@ -129,14 +133,11 @@ def test_killed_at_random(home: Path, terminal_image: Image) -> None:
             workers.kill(chance.randrange(WORKERS))
             workers.start()
         last = len(list(workers.answers()))
-        eventually(lambda: len(list(workers.answers())) > last + 20, timeout=60)
+        eventually(lambda: len(list(workers.answers())) > last + 20 and workers.sources() == SOURCES, timeout=120)
         (home / "stop").touch()
         for worker in workers.live:
             _, complaints = worker.communicate(timeout=120)
             assert (worker.returncode, complaints) == (0, "")
-        sources = set()
-        for number, index, output, source in workers.answers():
+        for number, index, output, _ in workers.answers():
             assert output == expected[number][index], HISTORIES[number][: index + 1]
-            sources.add(source)
-    assert sources == {"hit", "executed", "coalesced"}
     assert_consistent(home, terminal_image)

@@ -60,7 +60,7 @@ def settle(rollout: Rollout) -> None:
     """Waits until nothing of the rollout's last call is left to be done."""
     freed = rollout._freed
     if freed is not None:
-        freed.result(10)
+        freed.result(60)
 
 
 def backend_of(cache: Cache) -> FakeBackend:
@@ -68,7 +68,7 @@ def backend_of(cache: Cache) -> FakeBackend:
     return cache.backend
 
 
-def eventually(probe: Callable[[], T], timeout: float = 10.0) -> T:
+def eventually(probe: Callable[[], T], timeout: float = 30.0) -> T:
     """Calls `probe` until what it returns is true; returns that."""
     end = time.monotonic() + timeout
     while True:
@@ -92,7 +92,7 @@ class Gate:
         if subject == self.command:
             self.passed += 1
             self.arrived.set()
-            assert self.open.wait(20)
+            assert self.open.wait(60)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def in_loop(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(work, 60))
+    return asyncio.run(asyncio.wait_for(work, 120))
 
 
 def open_async(home: Path, backend: FakeBackend | None = None, **options: Any) -> AsyncCache:
@@ -99,7 +99,7 @@ def test_64_calls_are_executed_side_by_side(tmp_path: Path) -> None:
     barrier = threading.Barrier(64)
 
     def meet(sandbox: object, subject: str) -> None:
-        barrier.wait(20)
+        barrier.wait(60)
 
     async def roll(cache: AsyncCache, number: int) -> None:
         async with cache.rollout("terminal", salt=str(number)) as rollout:
@@ -170,7 +170,7 @@ def test_cancelling_who_waits_for_an_outcome_is_clean(tmp_path: Path) -> None:
     def wait(sandbox: object, subject: str) -> None:
         if backend.counts["run"]:
             observing.set()
-            assert go.wait(20)
+            assert go.wait(60)
 
     backend = FakeBackend(hooks={"observe": wait})
 
@@ -239,13 +239,13 @@ def test_nothing_is_left_of_what_was_cancelled_while_it_began(
 
             def held_up(*arguments: Any) -> Any:
                 under_way.set()
-                assert go_on.wait(20)
+                assert go_on.wait(60)
                 return real(*arguments)
 
             monkeypatch.setattr(cache.cache, step, held_up)
             block = cache.rollout("terminal") if step == "_begun" else cache.materialise(state)
             beginning = asyncio.create_task(_enter(block))
-            assert await asyncio.to_thread(under_way.wait, 20)
+            assert await asyncio.to_thread(under_way.wait, 60)
             beginning.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await beginning
@@ -264,7 +264,7 @@ def test_a_rollout_ends_though_its_end_was_cancelled(tmp_path: Path) -> None:
         async with open_async(tmp_path, threads=1) as cache:
             rollout = cache.rollout("terminal")
             await bash(rollout, "x=1")
-            cache._threads.submit(busy.wait, 20)
+            cache._threads.submit(busy.wait, 60)
             closing = asyncio.create_task(rollout.close())
             await asyncio.sleep(0)  # it waits for the thread now
             closing.cancel()

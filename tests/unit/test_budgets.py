@@ -182,7 +182,7 @@ def test_two_processes_within_one_budget(tmp_path: Path) -> None:
         for number, future in enumerate(working):
             assert future.result(60) == [str(number % 7), str(number)]
         done.set()
-        most = watching.result(10)
+        most = watching.result(60)
         rows = {snapshot.id for snapshot in one.graph.snapshots()}
         assert 1 <= most <= 3
     assert set(backend.snapshots()) == rows
@@ -253,7 +253,7 @@ def test_who_needs_a_sandbox_waits_for_memory_while_others_work() -> None:
         assert not waiting.done()
         assert scales.pool.open_ahead(lambda: scales.backend.start(fake_image(), Limits())) is None
         scales.pool.rest(one)  # its rollout thinks: it can be spared
-        waiting.result(20)
+        waiting.result(60)
     assert not scales.alive(one)
     assert scales.alive(two)
     scales.pool.close()

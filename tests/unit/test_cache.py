@@ -215,12 +215,12 @@ def test_the_result_comes_before_observation_and_checkpoint(tmp_path: Path) -> N
     def wait(sandbox: object, subject: str) -> None:
         if backend.counts["run"]:
             observing.set()
-            assert go.wait(10)
+            assert go.wait(60)
 
     backend = FakeBackend(hooks={"observe": wait})
     with open_cache(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
         assert bash(rollout, "echo 1").output == "1\n"
-        assert observing.wait(10)
+        assert observing.wait(60)
         assert rollout.settling() is not None
         go.set()
         assert rollout.state == rollout.root
@@ -233,12 +233,12 @@ def test_a_hit_does_not_wait_for_a_checkpoint(tmp_path: Path) -> None:
 
     def wait(sandbox: object, subject: str) -> None:
         checkpointing.set()
-        assert go.wait(10)
+        assert go.wait(60)
 
     with open_cache(tmp_path, FakeBackend(hooks={"checkpoint": wait})) as cache:
         with cache.rollout("terminal") as rollout:
             assert bash(rollout, "a=1", timeout=1.0).source == "executed"
-            assert checkpointing.wait(10)
+            assert checkpointing.wait(60)
             assert bash(rollout, "b=2", timeout=5.0).source == "hit"
             go.set()
         assert cache.pool.live == 1
@@ -249,11 +249,11 @@ def test_two_that_miss_the_same_call_execute_it_once(tmp_path: Path) -> None:
     gate = Gate("make")
     with open_cache(tmp_path, FakeBackend(hooks={"run": gate})) as cache, threads(8) as pool:
         first = pool.submit(run, cache, "make", "echo $?")
-        assert gate.arrived.wait(10)
+        assert gate.arrived.wait(60)
         others = [pool.submit(run, cache, "make", "echo $?") for _ in range(7)]
         eventually(lambda: len(cache._rollouts) == 8)
         gate.open.set()
-        results = [future.result(20) for future in [first, *others]]
+        results = [future.result(60) for future in [first, *others]]
     assert gate.passed == 1
     assert sorted(result[0].source for result in results) == ["coalesced"] * 7 + ["executed"]
     assert len({result[0].output for result in results}) == 1
@@ -265,22 +265,22 @@ def test_who_waits_is_served_before_the_checkpoint(tmp_path: Path) -> None:
 
     def wait(sandbox: object, subject: str) -> None:
         checkpointing.set()
-        assert go.wait(10)
+        assert go.wait(60)
 
     backend = FakeBackend(hooks={"run": gate, "checkpoint": wait})
     with open_cache(tmp_path, backend) as cache, threads(2) as pool:
         with cache.rollout("terminal") as one, cache.rollout("terminal") as two:
             first = pool.submit(bash, one, "make")
-            assert gate.arrived.wait(10)
+            assert gate.arrived.wait(60)
             second = pool.submit(bash, two, "make")
             gate.open.set()
-            assert second.result(10).source in ("coalesced", "hit")  # a hit if it came late
-            assert first.result(10).source == "executed"
-            assert checkpointing.wait(10)
+            assert second.result(60).source in ("coalesced", "hit")  # a hit if it came late
+            assert first.result(60).source == "executed"
+            assert checkpointing.wait(60)
             # What follows is not replayed: the snapshot that is being taken is waited for.
             third = pool.submit(bash, two, "echo done")
             go.set()
-            assert third.result(10).output == "done\n"
+            assert third.result(60).output == "done\n"
         assert backend.commands == ["make", "echo done"]
 
 
@@ -411,18 +411,18 @@ def test_closing_ends_calls_under_way(tmp_path: Path) -> None:
     with threads(2) as pool:
         cache = open_cache(tmp_path, FakeBackend(hooks={"run": died}))
         one = pool.submit(run, cache, "make")
-        assert gate.arrived.wait(10)
+        assert gate.arrived.wait(60)
         two = pool.submit(run, cache, "make")
         eventually(lambda: len(cache._rollouts) == 2)
         closing = threading.Thread(target=cache.close)
         closing.start()
         with pytest.raises(InfrastructureError, match="the cache is closed"):
-            two.result(10)
+            two.result(60)
         eventually(lambda: not backend_of(cache).live)
         gate.open.set()
         with pytest.raises(InfrastructureError):
-            one.result(10)
-        closing.join(10)
+            one.result(60)
+        closing.join(60)
     with open_cache(tmp_path) as cache:
         assert cache.graph.leases() == []
 

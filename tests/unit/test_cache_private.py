@@ -131,7 +131,7 @@ def test_a_nondeterministic_call_is_made_by_all_at_once(tmp_path: Path) -> None:
         results = [pool.submit(run, cache, CHANCE) for _ in range(4)]
         eventually(lambda: gate.passed == 4)
         gate.open.set()
-        assert [result.result(10)[0].source for result in results] == ["executed"] * 4
+        assert [result.result(60)[0].source for result in results] == ["executed"] * 4
         edges = cache.graph.out_edges(edge.state)
         assert [edge.shared for edge in edges] == [True] + [False] * 4
 
@@ -140,11 +140,11 @@ def test_who_waits_for_what_cannot_be_shared_executes_at_once(tmp_path: Path) ->
     gate = Gate(BUSY)
     with open_cache(tmp_path, FakeBackend(hooks={"run": gate})) as cache, threads(5) as pool:
         first = pool.submit(run, cache, BUSY, "echo 1")
-        assert gate.arrived.wait(10)
+        assert gate.arrived.wait(60)
         others = [pool.submit(run, cache, BUSY, "echo 1") for _ in range(4)]
         eventually(lambda: len(cache._rollouts) == 5)
         gate.open.set()
-        results = [future.result(20) for future in [first, *others]]
+        results = [future.result(60) for future in [first, *others]]
     assert {result[0].source for result in results} == {"executed"}
     assert gate.passed == 5
 

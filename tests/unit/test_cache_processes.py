@@ -43,7 +43,7 @@ def start_other(home: Path, name: str = "one") -> subprocess.Popen[str]:
 
 def test_a_call_under_way_in_another_process_is_waited_for(tmp_path: Path) -> None:
     with start_other(tmp_path) as other, open_cache(tmp_path) as cache:
-        eventually((tmp_path / "making-one").exists, timeout=30)
+        eventually((tmp_path / "making-one").exists, timeout=60)
         with cache.rollout("terminal") as rollout:
             assert bash(rollout, "x=1").source == "hit"
             (lease,) = cache.graph.leases()
@@ -54,20 +54,20 @@ def test_a_call_under_way_in_another_process_is_waited_for(tmp_path: Path) -> No
                 time.sleep(0.1)
                 assert not waiting.done()
                 (tmp_path / "go").touch()
-                assert waiting.result(20).source == "coalesced"
+                assert waiting.result(60).source == "coalesced"
         assert other.stdout is not None
         assert other.stdout.read().split()[:2] == ["executed", "executed"]
-        assert other.wait(30) == 0
+        assert other.wait(60) == 0
         eventually(lambda: cache.graph.leases() == [])
 
 
 def test_a_lease_of_a_process_that_was_killed_is_taken_over(tmp_path: Path) -> None:
     with start_other(tmp_path) as other, open_cache(tmp_path) as cache:
-        eventually((tmp_path / "making-one").exists, timeout=30)
+        eventually((tmp_path / "making-one").exists, timeout=60)
         with cache.rollout("terminal") as rollout:
             bash(rollout, "x=1")
             other.send_signal(signal.SIGKILL)
-            other.wait(30)
+            other.wait(60)
             assert len(cache.graph.leases()) == 1
             assert bash(rollout, "make").source == "executed"
         assert cache.graph.leases() == []
@@ -75,13 +75,13 @@ def test_a_lease_of_a_process_that_was_killed_is_taken_over(tmp_path: Path) -> N
 
 def test_a_process_killed_while_others_wait(tmp_path: Path) -> None:
     with start_other(tmp_path, "one") as one:
-        eventually((tmp_path / "making-one").exists, timeout=30)
+        eventually((tmp_path / "making-one").exists, timeout=60)
         with start_other(tmp_path, "two") as two, open_cache(tmp_path) as cache:
-            eventually(lambda: len(cache.graph.rollouts()) == 2, timeout=30)
+            eventually(lambda: len(cache.graph.rollouts()) == 2, timeout=60)
             time.sleep(0.1)
             assert not (tmp_path / "making-two").exists()
             one.send_signal(signal.SIGKILL)
-            eventually((tmp_path / "making-two").exists, timeout=30)
+            eventually((tmp_path / "making-two").exists, timeout=60)
             (tmp_path / "go").touch()
             assert two.stdout is not None
             assert two.stdout.read().split()[:2] == ["hit", "executed"]
@@ -89,7 +89,7 @@ def test_a_process_killed_while_others_wait(tmp_path: Path) -> None:
 
 def test_opening_sweeps_what_the_dead_left(tmp_path: Path) -> None:
     with start_other(tmp_path) as other:
-        eventually((tmp_path / "making-one").exists, timeout=30)
+        eventually((tmp_path / "making-one").exists, timeout=60)
         other.send_signal(signal.SIGKILL)
     owners = tmp_path / "run" / "owners"
     assert len(os.listdir(owners)) == 1
@@ -112,13 +112,13 @@ def test_waiting_for_another_process_has_an_end(tmp_path: Path, monkeypatch: pyt
     """A caller waits for what would be over by its own timeout, not for ever."""
     monkeypatch.setattr("tvsnap.flights.REMOTE_GRACE", 0.1)
     with start_other(tmp_path) as other, open_cache(tmp_path) as cache:
-        eventually((tmp_path / "making-one").exists, timeout=30)
+        eventually((tmp_path / "making-one").exists, timeout=60)
         with cache.rollout("terminal") as rollout:
             bash(rollout, "x=1")
             assert bash(rollout, "make", timeout=0.2).source == "executed"
             assert not rollout.private
         (tmp_path / "go").touch()
-        assert other.wait(30) == 0
+        assert other.wait(60) == 0
 
 
 def test_two_caches_in_one_process(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_a_closed_pipe_is_no_error(tvsnap: CommandLine) -> None:
     assert child.stderr is not None
     child.stdout.close()
     assert child.stderr.read() == b""
-    child.wait(20)
+    child.wait(60)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -250,9 +250,9 @@ main()
         stderr=subprocess.PIPE,
         text=True,
     )
-    eventually((tmp_path / "hangs").exists, 30)
+    eventually((tmp_path / "hangs").exists, 60)
     child.send_signal(number)
-    stdout, stderr = child.communicate(timeout=30)
+    stdout, stderr = child.communicate(timeout=60)
     assert child.returncode == status, stderr
     assert "Traceback" not in stderr
     assert not list((home / "run" / "owners").iterdir())

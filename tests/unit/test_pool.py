@@ -18,7 +18,7 @@ from tvsnap.pool import LiveSandbox, Origin, ParkLimits, SandboxPool
 class Lab:
     """A pool, and the backend that its sandboxes come from."""
 
-    def __init__(self, max_sandboxes: int = 4, park: ParkLimits | None = None, patience: float = 5.0) -> None:
+    def __init__(self, max_sandboxes: int = 4, park: ParkLimits | None = None, patience: float = 60.0) -> None:
         self.backend = FakeBackend()
         self.pool = SandboxPool(max_sandboxes, park or ParkLimits(), patience=patience)
 
@@ -137,7 +137,7 @@ def test_a_claimed_sandbox_is_not_closed(lab: Lab) -> None:
         assert not waiting.done()
         assert lab.alive(live)
         lab.pool.rest(live)
-        waiting.result(5)
+        waiting.result(60)
     assert not lab.pool.claim(live)
 
 
@@ -172,7 +172,7 @@ def test_nothing_is_made_ahead_without_room_to_spare(lab: Lab) -> None:
         eventually(lambda: len(lab.pool._queue) == 1)
         assert lab.pool.open_ahead(lab.make) is None
         lab.pool.discard(used[0])
-        waiting.result(5)
+        waiting.result(60)
     lab.pool.close()
     assert lab.pool.open_ahead(lab.make) is None
 
@@ -232,7 +232,7 @@ def test_who_waits_is_served_in_order(lab: Lab) -> None:
         lab.pool.discard(used[number])
         eventually(lambda number=number: len(order) == number + 1)  # type: ignore[misc]
     for thread in waiting:
-        thread.join(5)
+        thread.join(60)
     assert order == [0, 1, 2]
     assert len(lab.backend.live) == 4
 
@@ -243,7 +243,7 @@ def test_nothing_is_parked_while_someone_waits(lab: Lab) -> None:
         waiting = pool.submit(lab.open)
         eventually(lambda: len(lab.pool._queue) == 1)
         lab.pool.park(used[0])
-        waiting.result(5)
+        waiting.result(60)
     assert not lab.alive(used[0])
 
 
@@ -273,22 +273,22 @@ def test_closing_while_others_wait_or_open() -> None:
 
     def make() -> Sandbox:
         making.set()
-        assert go.wait(5)
+        assert go.wait(60)
         return lab.make()
 
     with threads(3) as pool:
         opening = pool.submit(lab.pool.open, make, "s")
-        assert making.wait(5)
+        assert making.wait(60)
         waiting = pool.submit(lab.open)
         eventually(lambda: len(lab.pool._queue) == 1)
         closing = pool.submit(lab.pool.close)
         with pytest.raises(InfrastructureError, match="closed"):
-            waiting.result(5)
+            waiting.result(60)
         assert not closing.done(), "it does not wait for the one that is being made"
         go.set()
-        closing.result(5)
+        closing.result(60)
         with pytest.raises(InfrastructureError, match="closed"):
-            opening.result(5)
+            opening.result(60)
     assert lab.backend.live == {}
     with pytest.raises(InfrastructureError, match="closed"):
         lab.open()

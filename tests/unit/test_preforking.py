@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -126,13 +127,15 @@ def test_a_hot_state_is_forked_ahead(cache: Cache) -> None:
     assert after.forks == 3  # that it was forked ahead counts once it is used
 
 
-def test_one_that_was_taken_is_replaced_at_once(cache: Cache) -> None:
+def test_one_that_was_taken_is_replaced_at_once(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     make_hot(cache, "echo 1 > f")
     ready(cache, 2)
+    monkeypatch.setattr(preforking, "LOOK_AGAIN", 600.0)
+    time.sleep(0.7)  # the workers now wait for news
     with cache.rollout("terminal") as rollout:
         bash(rollout, "echo 1 > f")
         bash(rollout, "echo another")
-        eventually(lambda: cache.pool.ready == 3, timeout=0.8 * preforking.LOOK_AGAIN)
+        ready(cache, 3)
 
 
 def test_a_replay_begins_in_one_that_is_ready(tmp_path: Path) -> None:
@@ -201,7 +204,10 @@ def test_a_sandbox_that_turns_out_to_run_programs_is_not_kept(tmp_path: Path) ->
         different(cache, *"abcd")
         eventually(lambda: cache.stats().preforks)
         stays(cache, 0)
-        assert cache.stats().preforks <= preforking.WORKERS
+        made = cache.stats().preforks
+        different(cache, *"efgh")
+        stays(cache, 0)
+        assert cache.stats().preforks == made
 
 
 def test_one_that_changed_while_it_waited_is_not_used(cache: Cache) -> None:
@@ -256,13 +262,14 @@ def test_those_that_never_stay_as_they_were_are_given_up(tmp_path: Path) -> None
             return sandbox
 
     with open_cache(tmp_path, RestlessBackend(), prefork=2, park=NOTHING_PARKED, policy="never") as cache:
-        for salt in range(2 * preforking.MISTAKES):
-            run(cache, "echo x", salt=str(salt))
+        salts = itertools.count()
+        while max(cache._preforker._mistakes.values(), default=0) < preforking.MISTAKES:
+            run(cache, "echo x", salt=str(next(salts)))
             time.sleep(0.02)
         stays(cache, 0)
         made = cache.stats().preforks
-        for salt in range(10, 14):
-            run(cache, "echo x", salt=str(salt))
+        for _ in range(4):
+            run(cache, "echo x", salt=str(next(salts)))
         stays(cache, 0)
         assert (cache.stats().preforks, cache.stats().preforks_used) == (made, 0)
 
@@ -305,12 +312,12 @@ def test_failures_are_not_repeated_in_haste(tmp_path: Path) -> None:
         different(cache, *"ab")
         ready(cache, 2)
         backend.faults.fail("start", InfrastructureError("the engine is gone"), times=preforking.WORKERS + 1)
-        attempts = backend.counts["start"]
+        attempts, began = backend.counts["start"], time.monotonic()
         bash(cache.rollout("terminal"), "echo c")
         eventually(lambda: backend.counts["start"] > attempts)
         time.sleep(0.7)
-        assert backend.counts["start"] <= attempts + preforking.WORKERS
-        assert cache.pool.ready == 1
+        seen = (backend.counts["start"] <= attempts + preforking.WORKERS, cache.pool.ready == 1)
+        assert seen == (True, True) or time.monotonic() - began > preforking.SHORTEST_PAUSE, "in haste"
         eventually(lambda: cache.pool.ready == 3)  # it tries again
 
 
@@ -355,16 +362,16 @@ def test_who_waits_for_room_goes_first(tmp_path: Path) -> None:
     def hold(sandbox: FakeSandbox | None, subject: str) -> None:
         if threading.current_thread().name.startswith("tvsnap-prefork"):
             making.set()
-            assert go.wait(10)
+            assert go.wait(60)
 
     backend = FakeBackend(hooks={"start": hold})
     with open_cache(tmp_path, backend, prefork=1, max_sandboxes=1, park=NOTHING_PARKED) as cache, threads(1) as pool:
         rollout = cache.rollout("terminal")
-        assert making.wait(5)
+        assert making.wait(60)
         waiting = pool.submit(bash, rollout, "echo x")
         eventually(lambda: cache.pool._queue)
         go.set()
-        assert waiting.result(5).output == "x\n"
+        assert waiting.result(60).output == "x\n"
         assert cache.stats().preforks_used == 0
         assert len(backend.live) == 1
 
@@ -374,18 +381,18 @@ def test_closing_waits_for_the_one_that_is_being_made(tmp_path: Path) -> None:
 
     def hold(sandbox: FakeSandbox | None, subject: str) -> None:
         making.set()
-        assert go.wait(10)
+        assert go.wait(60)
 
     backend = FakeBackend(hooks={"start": hold})
     cache = open_cache(tmp_path, backend, prefork=2)
     cache.rollout("terminal")
-    assert making.wait(5)
+    assert making.wait(60)
     with threads(1) as pool:
         closing = pool.submit(cache.close)
         time.sleep(0.05)
         assert not closing.done()
         go.set()
-        closing.result(5)
+        closing.result(60)
     assert backend.live == {}
     assert backend.counts["start"] == 1
     assert not any(worker.is_alive() for worker in cache._preforker._workers)

@@ -37,7 +37,7 @@ def ask(session: Session, request: dict[str, Any]) -> dict[str, Any]:
     with ours, theirs:
         ours.sendall(json.dumps(request).encode())
         ours.shutdown(socket.SHUT_WR)
-        thread.join(10)
+        thread.join(60)
         said: dict[str, Any] = json.loads(ours.recv(1 << 20))
     return said
 
