@@ -126,6 +126,8 @@ class Preforker:
             if found == "same":
                 self._mistakes.pop(origin, None)
                 self._meter.add(preforks_used=1)
+                with self._changed:
+                    self._wake()  # who looked before it was taken found none missing
                 return live
             if found == "changed":  # though it was left alone
                 self._regret(origin)
