@@ -37,6 +37,7 @@ from tvsnap.calls import ToolResult
 from tvsnap.errors import TvsnapError
 from tvsnap.images import Image, ImageStore
 from tvsnap.images.shipped import find_source
+from tvsnap.memory import keep_few_arenas
 from tvsnap.pool import CLOSERS
 from tvsnap.rollout import Rollout
 
@@ -274,6 +275,7 @@ def main() -> int:
     parser.add_argument("--images", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     console = Console(stderr=True, highlight=False)
+    keep_few_arenas()
     if options.rollouts < 10:
         parser.error("--rollouts must be at least 10")
     try:

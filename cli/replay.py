@@ -121,6 +121,7 @@ def replay(
 ) -> None:
     """Runs rollout files and prints the figures."""
     from tvsnap.errors import UsageError
+    from tvsnap.memory import keep_few_arenas
     from tvsnap.replay import Replay, ReplayOptions
     from tvsnap.rollout_files import read_rollouts, select
 
@@ -135,6 +136,7 @@ def replay(
     chosen = ReplayOptions(image, parallel or 2 * (os.cpu_count() or 1), repeat, think, timeout, salt)
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
     sys.setswitchinterval(SWITCH_S)
+    keep_few_arenas()
     with result_file(report_file) as report_stream, result_file(outputs_file) as outputs_stream:
         with (
             context.open_cache(
