@@ -1,4 +1,4 @@
-"""What the soak's rollouts do: generated from a seed, so that each hundred of them is like any other hundred.
+"""What the soak's rollouts do: generated from a seed, so that each five hundred of them are like any others.
 
 Tasks come and go as in training: each has one usual way and turnings off it, is tried for a while by many rollouts,
 and is never seen again. So the part of the calls that are answered is the same early and late.
@@ -16,6 +16,7 @@ NEW_TASKS = 4  # in each block
 LIVE_TASKS = 8  # that are tried at any time
 STEPS = 6
 TURN = 0.05  # the part of the steps at which a rollout leaves the usual way
+PERIOD = 5  # blocks, after which all comes again with other words: what is compared is of one kind
 UNIQUE = 20  # rollouts of a block that go on alone from some step on
 
 Ending = Literal["closed", "dropped", "cancelled", "graded", "forked", "repeated"]
@@ -123,11 +124,11 @@ LAST = Kind("bash", {"command": "sleep 0.3; echo {w}"}, "{w}")
 def script(number: int, seed: int = 0) -> Script:
     """Returns what rollout `number`, from 0 on, does."""
     block, place = divmod(number, BLOCK)
-    drawn = random.Random(f"{seed} block {block}")
+    drawn = random.Random(f"{seed} block {block % PERIOD}")
     endings: list[Ending] = [ending for ending, count in ENDINGS.items() for _ in range(count)]
     drawn.shuffle(endings)
     loners = set(drawn.sample(range(BLOCK), UNIQUE))
-    own = random.Random(f"{seed} rollout {number}")
+    own = random.Random(f"{seed} rollout {number % (PERIOD * BLOCK)}")
     newest = number * NEW_TASKS // BLOCK
     task = newest - own.randrange(LIVE_TASKS)
     alone_from = own.randrange(STEPS) if place in loners else STEPS
@@ -147,5 +148,5 @@ def _usual_way(task: int, seed: int) -> Sequence[Kind]:
     """Returns the steps of a task; the tasks that are new in one block share out the kinds among them."""
     group, place = divmod(task, NEW_TASKS)
     kinds = list(KINDS)
-    random.Random(f"{seed} tasks {group}").shuffle(kinds)
+    random.Random(f"{seed} tasks {group % PERIOD}").shuffle(kinds)
     return kinds[place * STEPS : (place + 1) * STEPS]
