@@ -7,14 +7,13 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from . import options
-from .text import visible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from tvsnap.backends.base import Backend
     from tvsnap.budgets import Budget
     from tvsnap.cache import Cache, ImageSource
-    from tvsnap.calls import ToolResult
-    from tvsnap.graph import Edge, Graph
+    from tvsnap.graph import Graph
 
 GRAPH_FILE = "tvsnap.db"
 
@@ -134,27 +132,6 @@ def open_images(home: str | None) -> ImageSource:
     from tvsnap.images import ImageStore
 
     return ImageStore(data_directory(home))
-
-
-def warn_of_difference(state: str) -> Callable[[Edge, ToolResult], None]:
-    """Returns what tells a person that a state could be rebuilt only roughly; for `Cache.materialise`."""
-    warned = False
-
-    def warn(edge: Edge, seen: ToolResult) -> None:
-        from tvsnap.rebuild import difference
-
-        from .text import call_line, cut
-
-        nonlocal warned
-        if not warned:
-            typer.echo(
-                f"tvsnap: state {state[:12]} has no snapshot, and on replay `{cut(call_line(edge.call), 60)}` "
-                f"{visible(difference(edge.result, seen))}: what you see is only like it",
-                err=True,
-            )
-        warned = True
-
-    return warn
 
 
 def data_directory(home: str | None) -> Path:

@@ -57,8 +57,8 @@ def diff(
         if images[first.root] != images[second.root]:
             raise UsageError(f"{a} and {b} are states of different images")
         with (
-            cache.materialise(first.hash, context.warn_of_difference(first.hash)) as before,
-            cache.materialise(second.hash, context.warn_of_difference(second.hash)) as after,
+            cache.materialise(first.hash) as before,
+            cache.materialise(second.hash) as after,
         ):
             difference = compare(before, after, patch=patch)
     if as_json:

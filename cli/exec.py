@@ -57,7 +57,7 @@ def exec_(
     line = words[0] if len(words) == 1 else shlex.join(words)
     with context.open_cache(home, backend) as cache:
         found = cache.graph.resolve(state)
-        with cache.materialise(found.hash, context.warn_of_difference(found.hash)) as sandbox:
+        with cache.materialise(found.hash) as sandbox:
             outcome = sandbox.run(line, timeout=timeout)
     if as_json:
         context.print_json(

@@ -15,8 +15,6 @@ from . import completion, context, options
 if TYPE_CHECKING:
     from tvsnap.backends.base import Sandbox
     from tvsnap.cache import Cache
-    from tvsnap.calls import ToolResult
-    from tvsnap.graph import Edge
     from tvsnap.images.export import Description, Exported, Format, Tag
 
 HELP = options.help_text(
@@ -153,21 +151,12 @@ class _Source:
     def sandbox(self, cache: Cache) -> Iterator[Sandbox]:
         """A block with a throw-away sandbox as it is."""
         if self.is_state:
-            with cache.materialise(self.hash, self._warn()) as sandbox:
+            with cache.materialise(self.hash) as sandbox:
                 yield sandbox
         else:
             image = cache.images.get(self.hash)
             with contextlib.closing(cache.backend.start(image, cache.limits_for(image))) as sandbox:
                 yield sandbox
-
-    def _warn(self) -> Callable[[Edge, ToolResult], None]:
-        tell = context.warn_of_difference(self.hash)
-
-        def warn(edge: Edge, seen: ToolResult) -> None:
-            self.exact = False
-            tell(edge, seen)
-
-        return warn
 
 
 def _find(cache: Cache, name: str) -> _Source:

@@ -70,7 +70,7 @@ def shell(
                 transcript = _session(rollout.sandbox(), found.hash, quiet=as_json)
                 kept = rollout.keep("shell", transcript.decode("utf-8", "replace").replace("\r\n", "\n"))
         else:
-            with cache.materialise(found.hash, context.warn_of_difference(found.hash)) as sandbox:
+            with cache.materialise(found.hash) as sandbox:
                 _session(sandbox, found.hash, quiet=as_json)
     if as_json:
         context.print_json({"state": found.hash, "kept": kept})

@@ -14,7 +14,6 @@ from tvsnap.budgets import Budget
 from tvsnap.cache import MAX_SANDBOXES, Cache, ImageSource
 from tvsnap.calls import ToolResult
 from tvsnap.errors import UsageError
-from tvsnap.graph import Edge
 from tvsnap.images import Image
 from tvsnap.policy import Policy
 from tvsnap.pool import ParkLimits
@@ -76,11 +75,9 @@ class AsyncCache:
         return AsyncRollout(lambda: self.cache.rollout(image, task, salt, label), self._threads)
 
     @contextlib.asynccontextmanager
-    async def materialise(
-        self, state: str, on_difference: Callable[[Edge, ToolResult], None] | None = None
-    ) -> AsyncIterator[Sandbox]:
+    async def materialise(self, state: str, *, after: float = 0.0) -> AsyncIterator[Sandbox]:
         """A block with a live throw-away sandbox in any state of the graph; see `Cache.materialise`."""
-        block = self.cache.materialise(state, on_difference)
+        block = self.cache.materialise(state, after=after)
 
         def leave(_: Sandbox) -> None:
             block.__exit__(None, None, None)
@@ -158,7 +155,9 @@ class AsyncRollout:
         if outcome is not None:
             await asyncio.wrap_future(outcome)
 
-    async def call(self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> ToolResult:
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT, *, after: float = 0.0
+    ) -> ToolResult:
         """Makes a tool call; see `Rollout.call`.
 
         If the awaiting task is cancelled, a call that is being executed goes on to its end in its thread and counts as
@@ -167,10 +166,10 @@ class AsyncRollout:
         rollout = self._begun or await self._start()
         if rollout.settling() is not None:
             await self.settled()
-        result = rollout.try_hit(name, arguments, timeout)
+        result = rollout.try_hit(name, arguments, timeout, after=after)
         if result is not None:
             return result
-        return await _in_thread(self._threads, lambda: rollout.call(name, arguments, timeout))
+        return await _in_thread(self._threads, lambda: rollout.call(name, arguments, timeout, after=after))
 
     async def sandbox(self) -> Sandbox:
         """Returns a live sandbox in the present state; see `Rollout.sandbox`."""

@@ -9,26 +9,23 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tvsnap.backends.base import MIB, Backend
 from tvsnap.backends.room import Room as DiskRoom
-from tvsnap.environments import environment
 from tvsnap.errors import TvsnapError, UsageError
-from tvsnap.graph import Edge, Graph, Snapshot, SnapshotWay
-from tvsnap.policy import looks_volatile
+from tvsnap.graph import Graph, Snapshot, SnapshotWay
+from tvsnap.holds import Holds
 from tvsnap.policy.eviction import Kept, Room, choose_evicted
-from tvsnap.policy.snapshotting import CALL_OVERHEAD, VOLATILE_WORTH
+from tvsnap.policy.snapshotting import CALL_OVERHEAD
 from tvsnap.stats import Meter
 
 SPARE = 0.1  # the part of the room that is made free at once: looking at all snapshots is not for each that is taken
 SERVICE_START = 1.0  # seconds: a root has a snapshot only where a service starts there, and how long is not recorded
 REFUSING = 5.0  # seconds for which what is worth no more than one that was refused is refused unseen
-REMEMBERED = 50_000  # states of which it is known whether they are volatile
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,44 +84,40 @@ class Budget:
 class Ledger:
     """What the snapshots of one backend are worth, as the graph knows it. Thread-safe."""
 
-    def __init__(self, graph: Graph, backend: str) -> None:
+    def __init__(self, graph: Graph, backend: str, holds: Holds) -> None:
         self._graph = graph
         self._backend = backend
-        self._volatile: OrderedDict[str, bool] = OrderedDict()
-        self._environments: dict[str, str] = {}  # by root
+        self._holds = holds
 
     def read(self) -> dict[str, tuple[Kept, Snapshot]]:
-        """Returns all snapshots, by state."""
+        """Returns all snapshots, by state; those that rollouts stand on are pinned."""
         self._graph.flush()  # the forks of this process count
+        used = self.in_use(self._holds.held())
         ways = self._graph.snapshot_ways(self._backend)
-        return {way.snapshot.state: (_kept(way), way.snapshot) for way in ways}
+        return {way.snapshot.state: (_kept(way, used), way.snapshot) for way in ways}
 
-    def volatile(self, kept: Kept) -> bool:
-        """Whether a call on the way to a snapshot's state would hardly return the same again."""
-        state = kept.state
-        while state != kept.above and (edge := self._graph.edge_to(state)) is not None:
-            found = self._volatile.get(state)
-            if found is None:
-                found = self._volatile[state] = looks_volatile(edge.result.output) or self._is_volatile_tool(edge)
-                while len(self._volatile) > REMEMBERED:
-                    with contextlib.suppress(KeyError):  # another thread was quicker
-                        self._volatile.popitem(last=False)
-            if found:
-                return True
-            state = edge.state
-        return False
+    def in_use(self, held: Iterable[str]) -> set[str]:
+        """Returns the states whose snapshots keep states that rollouts stand at: the nearest ones above these."""
+        found = set()
+        for state in held:
+            with contextlib.suppress(TvsnapError):  # forgotten
+                snapshot, _ = self._graph.nearest_snapshot(state, self._backend)
+                if snapshot is not None:
+                    found.add(snapshot.state)
+        return found
 
-    def _is_volatile_tool(self, edge: Edge) -> bool:
-        root = self._graph.state(edge.state).root
-        if root not in self._environments:
-            self._environments = {root.hash: root.environment for root in self._graph.roots()}
-        try:
-            return environment(self._environments[root]).tool(edge.call).volatile
-        except (KeyError, TvsnapError):  # of another version of tvsnap
-            return False
+    def evict(self, chosen: Iterable[Snapshot]) -> list[Snapshot]:
+        """Deletes the rows of snapshots, but not of those that a rollout has come to stand on since they were read.
+
+        Returns:
+            Those whose files are to be deleted.
+        """
+        with self._holds.evicting() as held:
+            used = self.in_use(held)
+            return self._graph.drop_snapshots(snapshot for snapshot in chosen if snapshot.state not in used)
 
 
-def _kept(way: SnapshotWay) -> Kept:
+def _kept(way: SnapshotWay, used: Collection[str]) -> Kept:
     snapshot = way.snapshot
     return Kept(
         snapshot.state,
@@ -134,18 +127,20 @@ def _kept(way: SnapshotWay) -> Kept:
         snapshot.forks,
         snapshot.created,
         reached=way.answered,
-        pinned=bool(way.private),  # kept by hand: no replay leads there
+        pinned=snapshot.pinned or snapshot.state in used,
+        proven=way.proven,
     )
 
 
 class SnapshotBudget:
     """Keeps the snapshots of one backend within a budget. Thread-safe."""
 
-    def __init__(self, home: Path, graph: Graph, backend: Backend, budget: Budget, meter: Meter) -> None:
+    def __init__(self, home: Path, graph: Graph, backend: Backend, holds: Holds, budget: Budget, meter: Meter) -> None:
         """
         Args:
             home: the data directory.
             graph, backend: where the snapshots are.
+            holds: where rollouts stand.
             budget: what they may take.
             meter: counts what is evicted and what is not taken.
         """
@@ -155,7 +150,7 @@ class SnapshotBudget:
         self._budget = budget
         self._room = budget.room
         self._meter = meter
-        self._ledger = Ledger(graph, backend.name)
+        self._ledger = Ledger(graph, backend.name, holds)
         self._lock = threading.Lock()
         self._bar, self._bar_until = 0.0, 0.0
         self._deleter = ThreadPoolExecutor(1, thread_name_prefix="tvsnap-evict")
@@ -166,7 +161,7 @@ class SnapshotBudget:
         if not self._room.holds(size, count):
             with self._lock:
                 known = self._ledger.read()
-                self._evict(known, choose_evicted(_all(known), self._room, time.time(), self._ledger.volatile))
+                self._evict(known, choose_evicted(_all(known), self._room, time.time()))
 
     def find_room(self, new: Kept) -> str:
         """Sees to it that there is room for a snapshot, by evicting others if they are worth less.
@@ -207,26 +202,28 @@ class SnapshotBudget:
         if room.holds(size + new.size, count + 1):
             return ""
         now = time.time()
-        lasting_s = new.rebuild_s + VOLATILE_WORTH * self._ledger.volatile(new)
-        worth = new._replace(rebuild_s=lasting_s).worth(room, now)
+        worth = new.worth(room, now)
         with self._lock:
             if not new.pinned and worth <= self._bar and time.monotonic() < self._bar_until:
                 return self._refusal()
             known = self._ledger.read()  # another thread may have made room meanwhile, or another process
             known.pop(new.state, None)
             there = _all(known)
-            if not new.pinned and new in choose_evicted([*there, new], room, now, self._ledger.volatile):
+            if not new.pinned and new in choose_evicted([*there, new], room, now):
                 self._bar, self._bar_until = worth, time.monotonic() + REFUSING
                 return self._refusal()
             if not room.holds(sum(kept.size for kept in there) + new.size, len(there) + 1):
                 newest = new._replace(pinned=True)
                 spared = room.part(1 - SPARE)
-                chosen = choose_evicted([*there, newest], spared, now, self._ledger.volatile)
+                chosen = choose_evicted([*there, newest], spared, now)
                 self._evict(known, chosen)
                 gone = {kept.state for kept in chosen}
                 left = [kept for kept in there if kept.state not in gone]
                 if not room.holds(sum(kept.size for kept in left) + new.size, len(left) + 1):
-                    return f"the budget ({_words(room)}) is taken up by what was kept by hand; raise it, or forget some"
+                    return (
+                        f"the budget ({_words(room)}) is taken up by what was kept by hand and by what rollouts stand "
+                        "on; raise it, forget some, or run fewer rollouts at once"
+                    )
         return ""
 
     def _refusal(self) -> str:
@@ -235,9 +232,9 @@ class SnapshotBudget:
             "than a new one would; raise the budget for more"
         )
 
-    def _evict(self, known: dict[str, tuple[Kept, Snapshot]], chosen: Sequence[Kept]) -> None:
+    def _evict(self, known: Mapping[str, tuple[Kept, Snapshot]], chosen: Sequence[Kept]) -> None:
         """Deletes snapshots: their rows now, their files in the background."""
-        dropped = self._graph.drop_snapshots(known[kept.state][1] for kept in chosen)
+        dropped = self._ledger.evict(known[kept.state][1] for kept in chosen)
         self._meter.add(evicted=len(dropped), evicted_bytes=sum(snapshot.size for snapshot in dropped))
         for snapshot in dropped:
             self._deleter.submit(self._delete, snapshot)

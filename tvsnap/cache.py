@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from functools import partial
@@ -20,11 +21,12 @@ from tvsnap.audit import Auditor
 from tvsnap.backends import open_backend
 from tvsnap.backends.base import Backend, Limits, Sandbox
 from tvsnap.budgets import Budget, SnapshotBudget
-from tvsnap.calls import ToolResult, root_state
+from tvsnap.calls import root_state
 from tvsnap.environments import environment
-from tvsnap.errors import InfrastructureError, UsageError
+from tvsnap.errors import InfrastructureError, TvsnapError, UsageError
 from tvsnap.flights import Flights
 from tvsnap.graph import Edge, Graph, RootInfo
+from tvsnap.holds import Holds
 from tvsnap.home import resolve_home
 from tvsnap.housekeeping import tidy
 from tvsnap.images import Image, ImageStore
@@ -33,7 +35,7 @@ from tvsnap.policy import Costs, Policy
 from tvsnap.policy import policy as policy_named
 from tvsnap.pool import ParkLimits, SandboxPool
 from tvsnap.preforking import Preforker
-from tvsnap.rebuild import Place, Rebuilder, difference, make_again
+from tvsnap.rebuild import Place, Rebuilder, Remade, make_again
 from tvsnap.recording import Position
 from tvsnap.rollout import Rollout
 from tvsnap.snapshots import Snapshotter
@@ -126,12 +128,14 @@ class Cache:
             undo.callback(self.graph.close)
             self.backend = open_backend(backend, self.home, self.owner) if isinstance(backend, str) else backend
             undo.callback(self.backend.close)
+            self._holds = Holds(self.home, self.owner)
+            undo.callback(self._holds.close)
             tidy(self.home, self.graph, self.backend)
             self._totals: Mapping[str, float] = self.graph.counters()
             undo.pop_all()
         self._costs = Costs(self.backend.name, self._totals)
         self._meter = Meter()
-        self._kept = SnapshotBudget(self.home, self.graph, self.backend, self.budget, self._meter)
+        self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter)
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
             self._kept.settle()
         self._snapshotter = Snapshotter(self.graph, self.backend, chosen, self._kept, self._costs, self._meter)
@@ -216,54 +220,64 @@ class Cache:
 
         Raises:
             NotFound: no such state, or its image is gone.
+            StateLost: what kept the state is gone, and nothing else leads to it.
         """
         place = self._place(state)
-        start = self.graph.state(state)
+        start, made_by = self.graph.state(state), self.graph.edge_to(state)
         record = self.graph.begin_rollout(task=task, image=place.image.name, root=start.root, label=label or "")
-        at = Position(state, start.depth, start.private)
-        return self._begun(Rollout(self, place, start.root, record.id, task, at))
+        quiet_s = math.inf if made_by is None else made_by.quiet_s
+        at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic())
+        rollout = self._begun(Rollout(self, place, start.root, record.id, task, at))
+        try:
+            self._keep_live(state)
+            if not self._rebuilder.is_sure(state):  # better now than at the first call
+                rollout.sandbox()
+        except BaseException:
+            rollout.close()
+            raise
+        return rollout
 
     @contextlib.contextmanager
-    def materialise(
-        self, state: str, on_difference: Callable[[Edge, ToolResult], None] | None = None
-    ) -> Iterator[Sandbox]:
+    def materialise(self, state: str, *, after: float = 0.0) -> Iterator[Sandbox]:
         """A block with a live throw-away sandbox in any state of the graph.
 
         Args:
             state: the state's full hash.
-            on_difference: called with each replayed call and what it returned now, from the first on that returned
-                something else than was recorded; the sandbox is then only like the state. Without this, an error.
+            after: seconds that it is to have been left to itself in the state; only where something runs by itself.
 
         Raises:
             NotFound: no such state, or its image is gone.
-            InfrastructureError: no sandbox could be had, or a replay differed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            InfrastructureError: no sandbox could be had.
         """
         place = self._place(state)
-        arrival = self._rebuilder.arrive(state, place)
+        hold = self._holds.add()
         try:
-            if arrival.departed and on_difference is None:
-                edge, result = arrival.departed[0]
-                raise InfrastructureError(
-                    f"state {state[:12]} cannot be rebuilt: a replay of {edge.call.canonical[:80]} "
-                    f"{difference(edge.result, result)}"
-                )
-            for edge, result in arrival.departed:
-                assert on_difference is not None
-                on_difference(edge, result)
-            yield arrival.live.sandbox
+            hold.stand(state)
+            self._keep_live(state)
+            live = self._rebuilder.arrive(state, place).live
         finally:
-            self.pool.discard(arrival.live)
+            self._holds.remove(hold)
+        try:
+            if after > 0 and place.environment.observe(live.sandbox).active:
+                live.let_run(after)
+            yield live.sandbox
+        finally:
+            self.pool.discard(live)
 
-    def reexecute(self, edge: Edge, on_difference: Callable[[Edge, ToolResult], None] | None = None) -> ToolResult:
-        """Makes a recorded call once more, in a throw-away sandbox in its state; what it returns is not recorded.
+    def reexecute(self, edge: Edge) -> Remade:
+        """Makes a recorded call once more, in a throw-away sandbox in its state; what comes of it is not recorded.
 
         Args:
             edge: the call.
-            on_difference, and errors: see `materialise`.
+
+        Raises:
+            StateLost, InfrastructureError: see `materialise`.
         """
         place = self._place(edge.state)
-        with self.materialise(edge.state, on_difference) as sandbox:
-            return make_again(sandbox, edge, place)
+        with self.materialise(edge.state, after=edge.waited) as sandbox:
+            result = make_again(sandbox, edge, place)
+            return Remade(result, sandbox.digest() if edge.changed and edge.digest else "")
 
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes."""
@@ -302,6 +316,7 @@ class Cache:
         self._flights.close()
         with contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
             ends.callback(self._owner.close)
+            ends.callback(self._holds.close)
             ends.callback(self._close_graph)
             ends.callback(self.backend.close)
             ends.callback(self._kept.close)
@@ -331,6 +346,18 @@ class Cache:
         self._meter.add(rollouts=1)
         self._rebuilder.foretell(rollout._at.state, rollout._place)
         return rollout
+
+    def _keep_live(self, state: str) -> None:
+        """Snapshots a state that nothing but the live sandbox of a rollout of this cache keeps, if there is one."""
+        if self._rebuilder.is_sure(state):
+            return
+        with self._lock:
+            rollouts = list(self._rollouts)
+        for rollout in rollouts:
+            if rollout._at.state == state or rollout.settling() is not None:
+                with contextlib.suppress(TvsnapError):  # who comes to the state is told
+                    if rollout.state == state and rollout.snapshot_if_idle():
+                        return
 
     def _place(self, state: str) -> Place:
         """Returns the place of a state in the graph."""

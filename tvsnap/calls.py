@@ -118,13 +118,17 @@ def root_state(
     return digest("root", image, environment, version, limits, network, platform, salt)
 
 
-def next_state(parent: str, call: ToolCall, *, timeout: float | None = None, nonce: str = "") -> str:
+def next_state(parent: str, call: ToolCall, *, timeout: float | None = None, identity: str = "") -> str:
     """Returns the hash that names the state which `call` leads to from `parent`.
+
+    Two executions of a call that leave different things behind lead to different states, so one name never stands for
+    two contents.
 
     Args:
         parent: the state the call was made in.
         call: the call.
         timeout: seconds; given only where the call ended by it, as a blocked call does.
-        nonce: makes the state private to one rollout; empty for a state that all may share.
+        identity: tells executions apart: the digest of what this one left behind (`Sandbox.digest`), or, where that
+            cannot be had, a random text; empty where every execution leaves the same behind.
     """
-    return digest("state", parent, call.key, "" if timeout is None else repr(float(timeout)), nonce)
+    return digest("state", parent, call.key, "" if timeout is None else repr(float(timeout)), identity)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from tvsnap.calls import ToolResult
-from tvsnap.errors import InfrastructureError, NotFound, TvsnapError
-from tvsnap.graph import Edge, Graph
-from tvsnap.rebuild import difference
+from tvsnap.errors import NotFound, TvsnapError
+from tvsnap.graph import PROOF_APART, Edge, Graph
+from tvsnap.rebuild import Remade, ReplayDiffered, difference
 
 
 class Reexecute(Protocol):
     """Makes a recorded call once more; see `Cache.reexecute`."""
 
-    def __call__(self, edge: Edge, on_difference: Callable[[Edge, ToolResult], None] | None = None) -> ToolResult: ...
+    def __call__(self, edge: Edge) -> Remade: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A recorded call that returned something else when it was made again.
+    """A recorded call that came to something else when it was made again.
 
     Attributes:
         edge: the call as recorded.
@@ -40,8 +41,8 @@ class CheckReport:
 
     Attributes:
         checked: how many recorded calls were made again.
-        same: how many of them returned what was recorded.
-        differences: calls that returned something else, those included that were only replayed on the way to a state.
+        same: how many of them returned what was recorded and, where that can be compared, left the same behind.
+        differences: calls that did not, those included that were only replayed on the way to a state.
         failures: calls that could not be made again, each with the reason: their state could not be rebuilt, or their
             sandbox failed.
         interrupted: it was stopped before its end.
@@ -75,8 +76,7 @@ class Checker:
             reexecute: makes one again.
             by: who checks, for the reasons that are kept in the graph: `a verification`.
             mark: mark calls that differ nondeterministic in the graph, so that they answer nothing from then on. Those
-                that differ in a replay on the way to a state are marked in any case: the state is not what was
-                recorded.
+                that differ in a replay on the way to a state are marked in any case: they were relied on.
             on_difference: told of each difference, once, in the thread that found it.
         """
         self._graph = graph
@@ -107,21 +107,24 @@ class Checker:
         except NotFound:
             return  # forgotten meanwhile
         try:
-            seen = self._reexecute(edge, self._differed_on_the_way)
+            seen = self._reexecute(edge)
         except TvsnapError as error:
             if not self._stopped:
+                if isinstance(error, ReplayDiffered) and error.edge.proven:  # it was relied on
+                    self._add(Difference(error.edge, error.seen, difference(error.edge.result, error.seen)))
                 with self._lock:
                     self._failures[id] = (edge, str(error))
             return
-        same = seen.same_value(edge.result)
+        words = seen.difference(edge)
         with self._lock:
             self._checked += 1
-            self._same += same
-        if same:
-            return
-        if self._mark:
-            self._graph.mark_nondeterministic(edge, f"{self._by} {difference(edge.result, seen)}")
-        self._add(edge, seen)
+            self._same += not words
+        if words:
+            if self._mark:
+                self._graph.mark_nondeterministic(edge, f"{self._by} {words}")
+            self._add(Difference(edge, seen.result, words))
+        elif edge.changed and edge.digest and not edge.proven and time.time() - edge.created >= PROOF_APART:
+            self._graph.prove(edge)
 
     def report(self, *, interrupted: bool = False) -> CheckReport:
         """Returns what was found so far, in the order of the calls.
@@ -138,17 +141,8 @@ class Checker:
                 interrupted,
             )
 
-    def _differed_on_the_way(self, edge: Edge, seen: ToolResult) -> None:
-        """Takes note of a call that differed when it was replayed, whereby the state it led to cannot be rebuilt."""
-        if edge.shared and not seen.same_value(edge.result):
-            self._add(edge, seen)
-        raise InfrastructureError(
-            f"its state cannot be rebuilt: a replay of {edge.call.canonical[:60]} {difference(edge.result, seen)}"
-        )
-
-    def _add(self, edge: Edge, seen: ToolResult) -> None:
-        found = Difference(edge, seen, difference(edge.result, seen))
+    def _add(self, found: Difference) -> None:
         with self._lock:
-            known = self._differences.setdefault(edge.id, found)
+            known = self._differences.setdefault(found.edge.id, found)
         if known is found:
             self._on_difference(found)

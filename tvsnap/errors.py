@@ -42,8 +42,15 @@ class NotCheckpointable(InfrastructureError):
     """The sandbox cannot be checkpointed as it stands; it lives on. The message is the reason in words."""
 
 
+class StateLost(InfrastructureError):
+    """A state can no longer be reached: what kept it is gone, and making its calls again does not lead back to it.
+
+    A rollout that stands there cannot go on; begin it anew. Nothing else would be its own past.
+    """
+
+
 class SnapshotUnusable(InfrastructureError):
-    """A snapshot is missing, incomplete or damaged; the state has to be replayed."""
+    """A snapshot is missing, incomplete or damaged."""
 
 
 class NotRestorable(SnapshotUnusable):

@@ -76,13 +76,14 @@ class Flights:
         self._flights: dict[tuple[str, str], Flight] = {}
         self._closed = False
 
-    def board(self, state: str, call: ToolCall, timeout: float) -> Edge | Flight:
+    def board(self, state: str, call: ToolCall, timeout: float, look: Callable[[], Edge | None]) -> Edge | Flight:
         """Waits for the result of whoever executes the call already, or else gets the right to execute it.
 
         Args:
             state: where the call is to be made.
             call: the call.
             timeout: seconds that the caller gives it.
+            look: looks the call up in the graph, for just this caller.
 
         Returns:
             The recorded answer; or the flight, to be ended with `end`. Where waiting is of no use (what came out cannot
@@ -99,10 +100,10 @@ class Flights:
             with self._lock:
                 other = self._flights.setdefault((state, call.key), flight)
             if other is flight:
-                return self._lease(flight, timeout)
+                return self._lease(flight, timeout, look)
             if not other.wait(timeout):
                 return flight
-            edge = self._graph.lookup(state, call, timeout)
+            edge = look()
             if edge is not None:
                 return edge
             if other._unshareable:
@@ -137,10 +138,10 @@ class Flights:
         for flight in flights:
             flight._landed.set()
 
-    def _lease(self, flight: Flight, timeout: float) -> Edge | Flight:
+    def _lease(self, flight: Flight, timeout: float, look: Callable[[], Edge | None]) -> Edge | Flight:
         """Takes the graph's lease for a flight, waiting for another process that has it."""
         try:
-            edge = self._wait_for_lease(flight, timeout)
+            edge = self._wait_for_lease(flight, timeout, look)
         except BaseException:
             self.end(flight)
             raise
@@ -149,7 +150,7 @@ class Flights:
         self.end(flight)
         return edge
 
-    def _wait_for_lease(self, flight: Flight, timeout: float) -> Edge | None:
+    def _wait_for_lease(self, flight: Flight, timeout: float, look: Callable[[], Edge | None]) -> Edge | None:
         deadline = time.monotonic() + timeout + REMOTE_GRACE
         pause = FIRST_POLL
         while not self._leased(flight):
@@ -157,13 +158,13 @@ class Flights:
                 raise InfrastructureError("the cache is closed")
             time.sleep(pause)
             pause = min(pause * BACKOFF, LAST_POLL)
-            edge = self._graph.lookup(flight.state, flight.call, timeout)
+            edge = look()
             if edge is not None:
                 return edge
             if time.monotonic() > deadline:
                 return None
         # The previous holder may have recorded it just before.
-        return self._graph.lookup(flight.state, flight.call, timeout)
+        return look()
 
     def _leased(self, flight: Flight) -> bool:
         """Takes the graph's lease for a flight; returns whether nobody else has it."""

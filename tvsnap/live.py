@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tvsnap.backends.base import MIB, Limits, Observation, Sandbox
@@ -45,8 +46,9 @@ class LiveSandbox:
         sandbox: the sandbox.
         state: the state that it stands at.
         observation: how it looked when it got there; None if nobody looked.
-        expendable: its state can be rebuilt, so that it may be closed to make room while its rollout is idle.
+        expendable: its state can be reached again, so that it may be closed to make room while its rollout is idle.
         memory: bytes, when last weighed; 0 until then.
+        since: when it came to its state, by time.monotonic(): it has been left to itself from then on.
     """
 
     sandbox: Sandbox
@@ -54,3 +56,13 @@ class LiveSandbox:
     observation: Observation | None = None
     expendable: bool = True
     memory: int = 0
+    since: float = field(default_factory=time.monotonic)
+
+    def age(self) -> float:
+        """Returns for how many seconds it has been left to itself in its state."""
+        return time.monotonic() - self.since
+
+    def let_run(self, seconds: float) -> None:
+        """Waits until it has been left to itself for so long."""
+        while (left := seconds - self.age()) > 0:
+            time.sleep(left)

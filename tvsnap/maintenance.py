@@ -16,12 +16,10 @@ from tvsnap import owners
 from tvsnap.backends.base import Backend, ReapReport
 from tvsnap.budgets import Ledger
 from tvsnap.graph import Forgotten, Graph, Snapshot
+from tvsnap.holds import Holds
 from tvsnap.housekeeping import find_mismatch
 from tvsnap.images import ImageStore
 from tvsnap.policy.eviction import Room, choose_evicted
-
-IRREPLACEABLE = 1e9
-"""Seconds of replay that a snapshot is worth, here, whose state a replay would hardly lead to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +30,7 @@ class GcPlan:
         dead_owners: processes that ended without cleaning up; their sandboxes and unfinished snapshots go with them.
         rows_without_files: snapshots that are gone from the disk.
         files_without_row: snapshots that the graph does not know, whose takers are dead.
-        evicted: snapshots that go to keep within a number of bytes, least useful first.
+        evicted: snapshots that go to keep within a number of bytes, least useful first; never what was kept by hand.
         kept_bytes: what the remaining snapshots take.
     """
 
@@ -72,7 +70,7 @@ def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | Non
     mismatch = find_mismatch(home, graph, backend)
     gone = {row.id for row in mismatch.rows}
     whole = [row for row in graph.snapshots(backend.name) if row.id not in gone]
-    evicted = _choose_evicted(graph, backend, whole, keep_bytes) if keep_bytes is not None else ()
+    evicted = _choose_evicted(home, graph, backend, whole, keep_bytes) if keep_bytes is not None else ()
     return GcPlan(
         dead_owners=tuple(owners.dead_owners(home)),
         rows_without_files=mismatch.rows,
@@ -96,29 +94,29 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
     for row in plan.rows_without_files:
         graph.drop_snapshot(row.state, row.backend, row.id)
     freed = 0
-    for row in plan.evicted:
-        if graph.drop_snapshot(row.state, row.backend, row.id):
-            backend.delete_snapshot(row.id)
-            freed += row.size
+    ledger = Ledger(graph, backend.name, Holds(home))
+    for row in ledger.evict(plan.evicted):
+        backend.delete_snapshot(row.id)
+        freed += row.size
     for id in plan.files_without_row:
         backend.delete_snapshot(id)
     ImageStore(home).sweep()
     return GcReport(plan, reaped, leases, freed)
 
 
-def _choose_evicted(graph: Graph, backend: Backend, whole: Sequence[Snapshot], keep_bytes: int) -> list[Snapshot]:
-    """Returns the snapshots to delete so that the others take at most `keep_bytes`.
+def _choose_evicted(
+    home: Path, graph: Graph, backend: Backend, whole: Sequence[Snapshot], keep_bytes: int
+) -> list[Snapshot]:
+    """Returns the snapshots to delete so that the others take at most `keep_bytes`, if what is pinned leaves that.
 
-    Those whose states a replay would hardly lead to come last but one, those kept by hand last.
+    What was kept by hand and what rollouts stand on is pinned; what nothing else leads to goes last.
     """
-    ledger = Ledger(graph, backend.name)
-    known = ledger.read()
+    known = Ledger(graph, backend.name, Holds(home)).read()
     there = [known[snapshot.state][0] for snapshot in whole if snapshot.state in known]
     room, now = Room(keep_bytes), time.time()
-    chosen = choose_evicted(there, room, now, ledger.volatile, IRREPLACEABLE)
+    chosen = choose_evicted([kept._replace(pinned=kept.pinned or not kept.proven) for kept in there], room, now)
     gone = {kept.state for kept in chosen}
-    rest = [kept._replace(pinned=False) for kept in there if kept.state not in gone]
-    chosen += choose_evicted(rest, room, now, ledger.volatile, IRREPLACEABLE)
+    chosen += choose_evicted([kept for kept in there if kept.state not in gone], room, now)
     return [known[kept.state][1] for kept in chosen]
 
 

@@ -1,4 +1,9 @@
-"""Getting a live sandbox into a given state, by the cheapest way there is."""
+"""Getting a live sandbox into a given state, by the cheapest way there is.
+
+What a rollout was shown must be the past of the state that it goes on from. So a state is reached only by a sandbox
+that stands there, by a snapshot, or by making calls again of which it is known that they lead to the same state each
+time; or if they just have, as the digests of what they left behind tell.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,8 @@ from dataclasses import dataclass
 from tvsnap.backends.base import Backend, Limits, Sandbox
 from tvsnap.calls import ToolResult
 from tvsnap.environments.base import Environment
-from tvsnap.errors import InfrastructureError, NotRestorable, SnapshotUnusable, TvsnapError, UsageError
-from tvsnap.graph import Edge, Graph, Snapshot
+from tvsnap.errors import InfrastructureError, NotRestorable, SnapshotUnusable, StateLost, TvsnapError, UsageError
+from tvsnap.graph import PROOF_APART, Edge, Graph, Snapshot
 from tvsnap.images import Image
 from tvsnap.policy import Costs
 from tvsnap.pool import LiveSandbox, SandboxPool
@@ -45,13 +50,46 @@ class Arrival:
         live: the sandbox.
         way: how: it was parked there, or made ready ahead of time, or forked there, started (at a root), or calls were
             replayed.
-        departed: empty if it stands just where it should; else the calls replayed, with what they returned now, from
-            the first on that returned something else than was recorded.
     """
 
     live: LiveSandbox
     way: Way
-    departed: tuple[tuple[Edge, ToolResult], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remade:
+    """What a recorded call came to when it was made once more.
+
+    Attributes:
+        result: what it returned.
+        digest: of what it left behind; empty if that is not compared.
+    """
+
+    result: ToolResult
+    digest: str = ""
+
+    def difference(self, edge: Edge) -> str:
+        """Returns in words how it differs from what was recorded; empty if it does not."""
+        if not self.result.same_value(edge.result):
+            return difference(edge.result, self.result)
+        return difference(edge.result, self.result) if edge.changed and edge.digest != self.digest else ""
+
+
+class ReplayDiffered(StateLost):
+    """A call that was made again did not lead to the state that it led to when it was recorded.
+
+    Attributes:
+        edge: the call.
+        seen: what it returned now.
+    """
+
+    def __init__(self, state: str, edge: Edge, seen: ToolResult, what: str) -> None:
+        super().__init__(
+            f"state {state[:12]} can no longer be reached: it has no snapshot, and a replay of "
+            f"{edge.call.canonical[:80]} {what}; begin the rollout anew"
+        )
+        self.edge = edge
+        self.seen = seen
 
 
 class _ForkFailed(Exception):
@@ -82,7 +120,6 @@ class Rebuilder:
         self._preforker = preforker
         self._costs = costs
         self._meter = meter
-        self._suspects: set[str] = set()
 
     def arrive(self, state: str, place: Place) -> Arrival:
         """Returns a sandbox in a state: a parked one, a fork of the state's snapshot, or one brought there by replay.
@@ -90,7 +127,7 @@ class Rebuilder:
         Where one that was made ahead of time will do, none is forked or started.
 
         A replay begins in the nearest state above for which there is a parked sandbox or a snapshot, or else in a fresh
-        sandbox. A replayed call that returns something else than was recorded is marked nondeterministic in the graph.
+        sandbox. It waits where the recording did.
 
         Args:
             state: the state.
@@ -98,6 +135,7 @@ class Rebuilder:
 
         Raises:
             NotFound: if the state is not in the graph.
+            StateLost: if there is no way to it.
             InfrastructureError: if no sandbox could be had, or it failed on the way.
         """
         live = self._take_parked(state, place)
@@ -112,12 +150,14 @@ class Rebuilder:
             self.drop(snapshot)
             if isinstance(unusable, NotRestorable):
                 self._snapshotter.refuse(snapshot.state, str(unusable))
-            return self.arrive(state, place)
+            try:
+                return self.arrive(state, place)
+            except StateLost as lost:
+                raise StateLost(f"{lost} ({unusable})") from None
         except _ForkFailed as failure:
             assert snapshot is not None
             if self._is_gone(snapshot):  # evicted while it was being forked
                 return self.arrive(state, place)
-            self._suspect(snapshot)
             try:
                 live, way, left = self._begin(state, None, self._graph.lineage(state), place)
             except InfrastructureError:
@@ -125,14 +165,20 @@ class Rebuilder:
         if not left:
             return Arrival(live, way)
         try:
-            departed = self._replay(live, left, place)
-            live.state = state
-            if not departed:
-                self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
+            self._replay(live, left, place, state)
+            self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
         except BaseException:
             self._pool.discard(live)
             raise
-        return Arrival(live, "replayed", departed)
+        return Arrival(live, "replayed")
+
+    def is_sure(self, state: str) -> bool:
+        """Whether a state can be reached for certain: by its snapshot, or by calls that lead there each time.
+
+        Raises:
+            NotFound: if the state is not in the graph.
+        """
+        return all(edge.proven for edge in self._graph.nearest_snapshot(state, self._backend.name)[1])
 
     def foretell(self, state: str, place: Place) -> None:
         """Says that a rollout begins at a state: where nothing was ever called, it will need a sandbox there."""
@@ -165,8 +211,7 @@ class Rebuilder:
         return self._pool.open(make, state)
 
     def drop(self, snapshot: Snapshot) -> None:
-        """Deletes a snapshot: its row, then its files."""
-        self._suspects.discard(snapshot.id)
+        """Deletes a snapshot that cannot be used: its row, then its files."""
         self._graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
         self._backend.delete_snapshot(snapshot.id)
 
@@ -174,13 +219,6 @@ class Rebuilder:
         """Whether a snapshot is no longer the one of its state."""
         found = self._graph.snapshot(snapshot.state, snapshot.backend)
         return found is None or found.id != snapshot.id
-
-    def _suspect(self, snapshot: Snapshot) -> None:
-        """Takes note of a fork that failed though the snapshot seems sound; a second time, the snapshot goes."""
-        if snapshot.id in self._suspects:
-            self.drop(snapshot)
-        else:
-            self._suspects.add(snapshot.id)
 
     def _way(self, state: str) -> tuple[Snapshot | None, list[Edge]]:
         """Returns the nearest snapshot above a state and the calls from there, once no nearer one is on its way."""
@@ -214,7 +252,9 @@ class Rebuilder:
             self._graph.touch_snapshot(snapshot.state, snapshot.backend, seconds)
             return sandbox
 
-        return self._pool.open(make, snapshot.state)
+        live = self._pool.open(make, snapshot.state)
+        live.since -= snapshot.age_s
+        return live
 
     def _take_parked(self, state: str, place: Place) -> LiveSandbox | None:
         """Returns a parked sandbox that still is as it was when it was parked: its processes went on running."""
@@ -230,6 +270,7 @@ class Rebuilder:
     ) -> tuple[LiveSandbox, Way, list[Edge]]:
         """Returns the sandbox to replay in, how it was had, and which of `edges` are left to be replayed in it."""
         for index in range(len(edges) - 1, -1, -1):
+            _refuse_the_incomparable(state, edges[index])
             live = self._take_parked(edges[index].state, place)
             if live is not None:
                 return live, "parked", edges[index:]
@@ -237,6 +278,7 @@ class Rebuilder:
         live = self._preforker.take(place.source(snapshot))
         if live is not None:
             live.state = beginning
+            live.since = time.monotonic() - (0.0 if snapshot is None else snapshot.age_s)
             if snapshot is not None:
                 self._graph.touch_snapshot(snapshot.state, snapshot.backend)
             return live, "ready", edges
@@ -252,19 +294,39 @@ class Rebuilder:
                 raise
         return live, "started", edges
 
-    def _replay(self, live: LiveSandbox, edges: list[Edge], place: Place) -> tuple[tuple[Edge, ToolResult], ...]:
-        """Replays calls; returns those from the first on that did not return what was recorded, or leave it behind."""
+    def _replay(self, live: LiveSandbox, edges: list[Edge], place: Place, state: str) -> None:
+        """Makes calls again in a sandbox, one after the other, each after the wait that it was recorded with.
+
+        Raises:
+            ReplayDiffered: one did not lead to the state that it led to then.
+        """
         live.observation = None
-        departed: list[tuple[Edge, ToolResult]] = []
         for edge in edges:
+            live.let_run(edge.waited)
             began = time.perf_counter()
             result = make_again(live.sandbox, edge, place)
+            live.state, live.since = edge.next_state, time.monotonic()
             self._meter.add(replayed=1, replay_time_s=time.perf_counter() - began)
-            if departed or not result.same_value(edge.result) or place.environment.tool(edge.call).volatile:
-                if not departed and edge.shared:
-                    self._graph.mark_nondeterministic(edge, f"a replay {difference(edge.result, result)}")
-                departed.append((edge, result))
-        return tuple(departed)
+            compared = edge.digest and (edge is edges[-1] or not edge.proven)
+            words = Remade(result, live.sandbox.digest() if compared else edge.digest).difference(edge)
+            if words:
+                if edge.proven and edge.shared:  # it was relied on
+                    self._graph.mark_nondeterministic(edge, f"a replay {words}")
+                raise ReplayDiffered(state, edge, result, words)
+            if not edge.proven and edge.shared and time.time() - edge.created >= PROOF_APART:
+                self._graph.prove(edge)
+
+
+def _refuse_the_incomparable(state: str, edge: Edge) -> None:
+    """
+    Raises:
+        StateLost: a call is not known to lead to the same state each time, and it would not show whether it did.
+    """
+    if not (edge.proven or edge.digest):
+        raise StateLost(
+            f"state {state[:12]} can no longer be reached: it has no snapshot, and whether "
+            f"{edge.call.canonical[:80]} would leave the same behind again cannot be told; begin the rollout anew"
+        )
 
 
 def make_again(sandbox: Sandbox, edge: Edge, place: Place) -> ToolResult:
@@ -288,12 +350,12 @@ def make_again(sandbox: Sandbox, edge: Edge, place: Place) -> ToolResult:
 
 
 def difference(recorded: ToolResult, seen: ToolResult) -> str:
-    """Returns in words how two results differ: `printed "b" where "a" was recorded (line 3)`.
+    """Returns in words how two executions of a call differ: `printed "b" where "a" was recorded (line 3)`.
 
-    Where they do not, the call is known to leave behind what is left to chance or the clock.
+    Where their results do not, what they left behind does.
     """
     if recorded.same_value(seen):
-        return "leaves behind what is left to chance or the clock"
+        return "left something else behind"
     if recorded.timed_out != seen.timed_out:
         return "timed out" if seen.timed_out else "did not time out"
     if recorded.exit_code != seen.exit_code:

@@ -20,8 +20,8 @@ from tvsnap.errors import InfrastructureError, SandboxDied, TvsnapError, UsageEr
 from tvsnap.flights import Flight
 from tvsnap.graph import Edge
 from tvsnap.pool import LiveSandbox
-from tvsnap.rebuild import Place, difference
-from tvsnap.recording import Executed, Position, Recorder
+from tvsnap.rebuild import Place
+from tvsnap.recording import Aftermath, Executed, Position, Recorder
 from tvsnap.stats import Way
 
 if TYPE_CHECKING:
@@ -44,10 +44,14 @@ class Rollout:
         self._root = root
         self._id = id
         self._task = task
-        self._recorder = Recorder(cache.graph, cache.owner, task)
+        self._recorder = Recorder(cache.graph, cache.backend.name, task)
+        self._hold = cache._holds.add() if cache.use_cache else None
         self._turn = threading.RLock()
         self._at = at
+        if self._hold is not None:
+            self._hold.stand(at.state)
         self._calls = 0
+        self._ended = time.monotonic()  # the last call
         self._live: LiveSandbox | None = None
         self._outcome: Future[Position] | None = None  # of the last call, until it is taken into _at
         self._freed: Future[LiveSandbox | None] | None = None  # its sandbox, until it is taken into _live
@@ -89,28 +93,35 @@ class Rollout:
         """Why the result of the last call will answer no other call; empty if it may."""
         return self._where().unshared
 
-    def call(self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> ToolResult:
+    def call(
+        self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT, *, after: float = 0.0
+    ) -> ToolResult:
         """Makes a tool call.
 
         Args:
             name: the tool's name.
             arguments: its arguments; plain JSON.
             timeout: seconds that it may take where it is executed.
+            after: seconds, at least, that are to have passed in the sandbox since the last call. The time that the
+                caller has really let pass counts in any case; what is missing is waited for only where the call is
+                executed and something runs by itself meanwhile.
 
         Returns:
             What the tool returned, now or when the same was called in the same state before.
 
         Raises:
             UsageError: no such tool, or its arguments are wrong.
+            StateLost: what kept the rollout's state is gone, and nothing else leads to it: the rollout cannot go on.
             InfrastructureError: tvsnap, not the tool, failed. The rollout stands where it stood; try again if you like.
         """
-        call, timeout = ToolCall(name, arguments), _seconds(timeout)
+        call, timeout, after = ToolCall(name, arguments), _seconds(timeout), _seconds(after, "after", least=0.0)
         with self._turn:
             if not self._cache.use_cache:
-                return self._call_uncached(call, timeout)
+                return self._call_uncached(call, timeout, after)
             # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
             began = time.perf_counter()
             self._catch_up()
+            self._let_pass(after)
             edge = self._lookup(call, timeout)
             if edge is not None:
                 return self._follow(edge, "hit", began)
@@ -136,13 +147,15 @@ class Rollout:
             )
             return executed.result
 
-    def try_hit(self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT) -> ToolResult | None:
+    def try_hit(
+        self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT, *, after: float = 0.0
+    ) -> ToolResult | None:
         """Makes a tool call if the graph has the answer, without waiting for anything; arguments as in `call`.
 
         Returns:
             The recorded result; None if the call was not made.
         """
-        call, timeout = ToolCall(name, arguments), _seconds(timeout)
+        call, timeout, after = ToolCall(name, arguments), _seconds(timeout), _seconds(after, "after", least=0.0)
         if not self._cache.use_cache or not self._turn.acquire(blocking=False):
             return None
         try:
@@ -150,7 +163,8 @@ class Rollout:
                 return None
             began = time.perf_counter()
             self._settle()
-            edge = self._lookup(call, timeout)
+            self._let_pass(after)
+            edge = self._lookup(call, timeout, patient=False)
             return None if edge is None else self._follow(edge, "hit", began)
         finally:
             self._turn.release()
@@ -206,8 +220,28 @@ class Rollout:
             if self._live is None:
                 raise InfrastructureError("the sandbox has ended: what was done in it is lost")
             if self._at != before:
-                self._cache._snapshotter.take(live)
+                self._cache._snapshotter.take(live, pinned=True)
             return self._at.state
+
+    def snapshot_if_idle(self) -> bool:
+        """Snapshots the present state if a sandbox of the rollout's own stands there and no call is being made.
+
+        Returns:
+            Whether the state can be reached again for certain.
+
+        Raises:
+            InfrastructureError: the snapshot failed.
+        """
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            self._catch_up()
+            live = self._own()
+            if live is not None:
+                self._cache._snapshotter.take(live)
+            return live is not None
+        finally:
+            self._turn.release()
 
     def close(self) -> None:
         """Ends the rollout; safe to repeat. Its sandbox is left to other rollouts that come to its state."""
@@ -219,6 +253,9 @@ class Rollout:
                 self._settle()
             finally:
                 self._leave()
+                if self._hold is not None:
+                    self._cache._holds.remove(self._hold)
+                    self._hold = None
                 self._cache._ended(self, self._at)
 
     def close_if_idle(self) -> None:
@@ -250,7 +287,7 @@ class Rollout:
     def _settle(self) -> None:
         """Moves to where the last call led, once that is known."""
         if self._outcome is not None:
-            self._at = self._outcome.result()
+            self._stand_at(self._outcome.result())
             self._outcome = None
 
     def _catch_up(self) -> None:
@@ -274,24 +311,68 @@ class Rollout:
         if observation != live.observation:
             call = ToolCall(OUTSIDE, {"what": label} if label else {})
             reason = label or "changed from outside, in the sandbox that was given out"
-            self._at = self._recorder.branch_off(self._at, call, ToolResult(output, None, 0.0), reason)
-            live.state, live.observation = self._at.state, observation
+            left = Aftermath(False, quiet_s=observation.quiet_s, active=observation.active)
+            self._stand_at(self._recorder.branch_off(self._at, call, ToolResult(output, None, 0.0), reason, left))
+            live.state, live.observation, live.since = self._at.state, observation, self._at.since
+
+    def _stand_at(self, at: Position) -> None:
+        """Takes its place at a state."""
+        self._at = at
+        if self._hold is not None:
+            self._hold.stand(at.state)
+
+    def _let_pass(self, after: float) -> None:
+        """Sees to it that so many seconds have passed since the last call."""
+        missing = after - (time.monotonic() - self._ended)
+        if missing > 0:
+            self._at = self._at.pass_time(missing)
+            self._ended -= missing
 
     # Answering from the graph.
 
-    def _lookup(self, call: ToolCall, timeout: float) -> Edge | None:
-        """Returns the recorded answer to a call, if there is one that may be given."""
-        if self._at.private:
+    def _lookup(self, call: ToolCall, timeout: float, *, patient: bool = True) -> Edge | None:
+        """Returns the recorded answer to a call, if there is one that may be given; the state it leads to is held then.
+
+        Args:
+            call, timeout: see `call`.
+            patient: wait for an eviction that is under way; else there is no answer.
+        """
+        at, holds = self._at, self._cache._holds
+        if at.private:
             return None
-        return self._cache.graph.lookup(self._at.state, call, timeout)
+        evictions = holds.evictions
+        edge = self._look_up(call, timeout)
+        if edge is None or not edge.changed or self._hold is None:
+            return edge
+        self._hold.approach(edge.next_state)
+        if evictions % 2 == 0 and holds.evictions == evictions:
+            return edge
+        if patient:
+            holds.wait_for_evictions()
+            again = self._look_up(call, timeout)
+            if again is not None and again.id == edge.id:
+                return again
+        self._hold.stand(at.state)
+        return None
+
+    def _look_up(self, call: ToolCall, timeout: float) -> Edge | None:
+        at = self._at
+        return self._cache.graph.lookup(
+            at.state, call, timeout, self._cache.backend.name, waited=at.waited, quiet_s=at.quiet_s
+        )
 
     def _follow(self, edge: Edge, source: Source, began: float) -> ToolResult:
         """Moves along an edge; returns its result."""
-        if edge.next_state != self._at.state:
+        at, now = self._at, time.monotonic()
+        if edge.changed:
             self._leave()
-            self._at = Position(edge.next_state, self._at.depth + 1)
-        elif self._at.unshared:
-            self._at = replace(self._at, unshared="")
+            self._stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now))
+        elif at.quiet_s < math.inf:
+            # It has waited as long as the one whose answer it is given, and for the call's own time.
+            self._at = replace(at, unshared="", since=min(at.since, now - edge.waited) - edge.result.duration)
+        elif at.unshared:
+            self._at = replace(at, unshared="")
+        self._ended = now
         cache = self._cache
         cache.graph.touch_hit(edge, self._task)
         cache.audit.answered(edge)
@@ -314,7 +395,7 @@ class Rollout:
         recorded = self._cache.graph.recorded(self._at.state, call)
         if recorded is not None and not recorded.deterministic:
             return None
-        return self._cache._flights.board(self._at.state, call, timeout)
+        return self._cache._flights.board(self._at.state, call, timeout, lambda: self._lookup(call, timeout))
 
     def _abandon(self, flight: Flight | None) -> None:
         """Gives up a call that was not executed to its end: the next who wants it executes it."""
@@ -345,23 +426,28 @@ class Rollout:
         self, tool: Tool, call: ToolCall, timeout: float, flight: Flight | None
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         live, way = self._stand()
-        if flight is not None and flight.state != self._at.state:
-            self._cache._flights.end(flight, unshareable=True)
-            flight = None
-        if live.observation is None and not tool.read_only:
+        at = self._at
+        # Where something runs by itself, how it looked at first is what the outcome is compared with.
+        if live.observation is None and (not tool.read_only or at.quiet_s < math.inf):
             live.observation = self._place.environment.observe(live.sandbox)
+        if at.quiet_s < math.inf:
+            live.let_run(at.waited)
         if flight is not None:
             flight.take_off()
         # Looked for before, too: a disk that was full may have room again when the call ends.
         trouble = live.sandbox.trouble("")
+        age = live.age()
         result = self._place.environment.execute(live.sandbox, call, timeout, self._place.limits)
+        self._ended = time.monotonic()
         trouble = live.sandbox.trouble(result.output) or trouble
-        return live, Executed(tool, call, timeout, result, self._at, live.observation, flight, trouble), way
+        executed = Executed(tool, call, timeout, result, at, live.observation, flight, trouble, age, self._ended)
+        return live, executed, way
 
     def _stand(self) -> tuple[LiveSandbox, Way | None]:
         """Returns a sandbox in the present state, and how it was had (None: it was its own).
 
-        Where a replay turned out differently, the present state is another then, in a private branch.
+        Raises:
+            StateLost: there is no way to it.
         """
         live = self._own()
         if live is not None:
@@ -372,10 +458,8 @@ class Rollout:
             return live, "started"
         arrival = self._cache._rebuilder.arrive(self._at.state, self._place)
         live = self._live = arrival.live
-        if arrival.departed:
-            self._depart(arrival.departed)
-            live.state = self._at.state
-        live.expendable = not self._at.private
+        sure = arrival.way != "replayed" or self._cache._rebuilder.is_sure(self._at.state)
+        live.expendable = sure and not self._at.private
         return live, arrival.way
 
     def _own(self) -> LiveSandbox | None:
@@ -403,7 +487,7 @@ class Rollout:
     def _give_away(self, live: LiveSandbox | None, keep: bool) -> None:
         if live is None:
             return
-        if keep:
+        if keep and not (live.observation is not None and live.observation.active):
             self._cache.pool.park(live)
         else:
             self._cache.pool.discard(live)
@@ -414,15 +498,6 @@ class Rollout:
         self._exposed = False
         if live is not None:
             self._cache.pool.discard(live)
-
-    def _depart(self, replayed: tuple[tuple[Edge, ToolResult], ...]) -> None:
-        """Goes on in a private branch, beginning at the replayed call that returned something else."""
-        first, result = replayed[0]
-        reason = f"a replay of {first.call.canonical[:80]} {difference(first.result, result)}"
-        at = Position(first.state, self._at.depth - len(replayed), recorded=self._at.recorded)
-        for edge, result in replayed:
-            at = self._recorder.branch_off(at, edge.call, result, reason, edge.timeout)
-        self._at = at
 
     # What a call came to.
 
@@ -448,19 +523,27 @@ class Rollout:
         """What `_conclude_later` lets a worker do."""
         usable = False
         try:
+            looked = time.monotonic()
             observation = self._observe_after(live, executed)
-            usable = observation is not None or executed.tool.read_only
-            unchanged = usable and self._left_unchanged(executed, observation)
-            position = self._recorder.record(executed, unchanged=unchanged)
-            live.state, live.observation = position.state, observation
-            live.expendable = not position.private and not self._exposed
-            changed = usable and position.state != executed.at.state and not position.private
+            usable = observation is not None or self._left_alone(executed)
+            left = Aftermath(unchanged=False)
+            if usable:
+                left = self._aftermath(live, executed, observation, looked - executed.ended)
+            position = self._recorder.record(executed, left)
+            changed = position.state != executed.at.state
             if changed:
+                live.state, live.since = position.state, executed.ended
+            live.observation = observation
+            live.expendable = not changed and live.expendable
+            kept = usable and changed and not position.private
+            if kept:
                 self._cache._snapshotter.expect(position.state)
+            if self._hold is not None:
+                self._hold.approach(position.state)
             outcome.set_result(position)
-            self._end_flight(executed)
-            if changed:
-                usable = self._snapshot(live, volatile=executed.tool.volatile)
+            if kept:
+                usable = self._snapshot(live)
+            self._end_flight(executed)  # who waits for the call is answered only if what it led to is kept
         except BaseException as error:  # a mistake of ours: the next call tells
             usable = False
             self._end_flight(executed)
@@ -475,30 +558,41 @@ class Rollout:
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
         """Returns how the sandbox looks after a call; None if it did not survive that."""
-        if executed.tool.read_only:
+        if self._left_alone(executed):
             return live.observation
         try:
             return self._place.environment.observe(live.sandbox)
         except InfrastructureError:
             return None
 
-    def _left_unchanged(self, executed: Executed, after: Observation | None) -> bool:
-        """Whether a call left the state as it was."""
-        if executed.tool.read_only:
-            return True
+    def _left_alone(self, executed: Executed) -> bool:
+        """Whether a call is known to have changed nothing: its tool changes nothing, nor does anything by itself."""
+        return executed.tool.read_only and executed.at.quiet_s == math.inf
+
+    def _aftermath(self, live: LiveSandbox, executed: Executed, after: Observation | None, seconds: float) -> Aftermath:
+        """Returns what a call left behind, as it was seen so many seconds after its end.
+
+        Raises:
+            InfrastructureError: the sandbox ended.
+        """
+        if self._left_alone(executed):
+            return Aftermath(unchanged=True)
         if executed.before is None or after is None:
-            return False
-        return self._place.environment.unchanged(executed.call, executed.before, after)
+            return Aftermath(unchanged=False)
+        if self._place.environment.unchanged(executed.call, executed.before, after):
+            return Aftermath(unchanged=True)
+        quiet_s = seconds + after.quiet_s if after.quiet_s else 0.0
+        return Aftermath(False, live.sandbox.digest(), quiet_s, after.active)
 
     def _end_flight(self, executed: Executed) -> None:
         """Wakes who waits for a call. Who does not find it in the graph now had better execute it without waiting."""
         if executed.flight is not None:
             self._cache._flights.end(executed.flight, unshareable=True)
 
-    def _snapshot(self, live: LiveSandbox, *, volatile: bool) -> bool:
+    def _snapshot(self, live: LiveSandbox) -> bool:
         """Snapshots the state that a sandbox came to, if the policy says so; returns whether the sandbox lives on."""
         try:
-            self._cache._snapshotter.consider(live, volatile=volatile)
+            live.expendable = self._cache._snapshotter.consider(live) and not self._exposed
         except TvsnapError:
             return False
         finally:
@@ -507,13 +601,14 @@ class Rollout:
 
     # Without the cache.
 
-    def _call_uncached(self, call: ToolCall, timeout: float) -> ToolResult:
+    def _call_uncached(self, call: ToolCall, timeout: float, after: float) -> ToolResult:
         """Executes a call in the rollout's one sandbox; looks nothing up and records nothing."""
         if self._closed:
             raise UsageError("the rollout is closed")
         began = time.perf_counter()
         self._tool(call)
         live = self._uncached_sandbox()
+        time.sleep(max(0.0, after - (time.monotonic() - self._ended)))
         try:
             result = self._place.environment.execute(live.sandbox, call, timeout, self._place.limits)
         except BaseException:
@@ -521,6 +616,7 @@ class Rollout:
             raise
         finally:
             self._calls += 1
+            self._ended = time.monotonic()
         self._at = Position(next_state(self._at.state, call), self._at.depth + 1, recorded=False)
         self._cache._meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
         return result
@@ -534,12 +630,14 @@ class Rollout:
         return self._live
 
 
-def _seconds(timeout: float) -> float:
-    """Returns a timeout as a plain number of seconds.
+def _seconds(value: float, what: str = "a timeout", *, least: float | None = None) -> float:
+    """Returns a number of seconds as a plain one; `least` is the smallest that is allowed, None for any above 0.
 
     Raises:
         UsageError: if it is none.
     """
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
-        raise UsageError(f"a timeout must be a number of seconds above 0, not {timeout!r}")
-    return float(timeout)
+    number = not isinstance(value, bool) and isinstance(value, (int, float))
+    if not number or not value < math.inf or not (value > 0 if least is None else value >= least):
+        bound = "above 0" if least is None else f"of at least {least:g}"
+        raise UsageError(f"{what} must be a number of seconds {bound}, not {value!r}")
+    return float(value)

@@ -12,7 +12,7 @@ from tvsnap.backends.base import MIB, Backend
 from tvsnap.budgets import SERVICE_START, SnapshotBudget
 from tvsnap.errors import InfrastructureError, NotCheckpointable, NotFound, SandboxDied, TvsnapError
 from tvsnap.graph import Edge, Graph, Snapshot
-from tvsnap.policy import Costs, Policy, Rebuild, looks_volatile
+from tvsnap.policy import Costs, Policy, Rebuild
 from tvsnap.policy.eviction import Kept
 from tvsnap.policy.snapshotting import CALL_OVERHEAD
 from tvsnap.pool import LiveSandbox
@@ -74,17 +74,16 @@ class Snapshotter:
         for event in expected:
             event.wait(LONGEST_CHECKPOINT)
 
-    def consider(self, live: LiveSandbox, *, volatile: bool = False) -> None:
+    def consider(self, live: LiveSandbox) -> bool:
         """Snapshots the state that a sandbox has just come to by a call, if the policy says so.
 
-        Args:
-            live: the sandbox.
-            volatile: the call is known to have left behind what a replay of it would not.
+        Returns:
+            Whether the state can be reached again for certain, with or without a snapshot of its own.
 
         Raises:
             SandboxDied: if the sandbox ended over it.
         """
-        self._consider(live, replayed=False, volatile=volatile)
+        return self._consider(live)
 
     def consider_rebuilt(self, live: LiveSandbox, seconds: float) -> None:
         """Snapshots a state that was rebuilt by replay, or started anew, if that has cost too much by now.
@@ -99,24 +98,30 @@ class Snapshotter:
         with self._lock:
             _put(self._spent, live.state, self._spent.get(live.state, 0.0) + seconds)
             _put(self._rebuilds, live.state, self._rebuilds.get(live.state, 0) + 1)
-        self._consider(live, replayed=True, volatile=False)
+        self._consider(live)
 
-    def take(self, live: LiveSandbox) -> None:
+    def take(self, live: LiveSandbox, *, pinned: bool = False) -> None:
         """Snapshots the state that a sandbox stands at, whatever the policy says, unless it has a snapshot.
+
+        Args:
+            live: the sandbox.
+            pinned: keep it until the state is forgotten, whatever room there is.
 
         Raises:
             NotCheckpointable: with the reason in words; also if there is no room for it.
             InfrastructureError: if it failed.
         """
         snapshot, edges = self._graph.nearest_snapshot(live.state, self._backend.name)
-        if snapshot is not None and not edges:
+        has_one = snapshot is not None and not edges
+        if has_one and (not pinned or self._graph.pin_snapshot(live.state, self._backend.name)):
             return
-        rebuild = self._rebuild(live.state, snapshot, edges, replayed=True, volatile=False)
+        rebuild = self._rebuild(live.state, snapshot, edges)
         new = self._candidate(live.state, snapshot, rebuild)._replace(pinned=True)
         reason = self._budget.find_room(new)
         if reason:
             raise NotCheckpointable(reason)
-        self._checkpoint(live, new)
+        if not self._checkpoint(live, new, pinned=pinned):
+            raise NotCheckpointable("there is no room for a snapshot, or the state was forgotten meanwhile")
 
     def refuse(self, state: str, reason: str) -> None:
         """Takes note that a state cannot be checkpointed, so that it is not tried again, and tells people.
@@ -133,23 +138,23 @@ class Snapshotter:
         """Returns why a state cannot be checkpointed, as seen by this process; empty if it was not tried or can be."""
         return self._refused.get(state, "")
 
-    def _consider(self, live: LiveSandbox, *, replayed: bool, volatile: bool) -> None:
-        if live.state in self._refused or time.monotonic() < self._paused_until:
-            return
+    def _consider(self, live: LiveSandbox) -> bool:
         try:
             snapshot, edges = self._graph.nearest_snapshot(live.state, self._backend.name)
         except NotFound:
-            return
+            return False
         if snapshot is not None and not edges:
-            return
-        rebuild = self._rebuild(live.state, snapshot, edges, replayed=replayed, volatile=volatile)
+            return True
+        rebuild = self._rebuild(live.state, snapshot, edges)
+        if live.state in self._refused or time.monotonic() < self._paused_until:
+            return rebuild.proven
         if not self._policy.should_checkpoint(rebuild, self._costs):
-            return
+            return rebuild.proven
         try:
             new = self._candidate(live.state, snapshot, rebuild)
             self.trouble = self._budget.find_room(new)
             if not self.trouble:
-                self._checkpoint(live, new)
+                return self._checkpoint(live, new) or rebuild.proven
         except NotCheckpointable as refusal:
             self.refuse(live.state, str(refusal))
         except SandboxDied as death:
@@ -159,18 +164,16 @@ class Snapshotter:
         except (InfrastructureError, OSError) as error:
             self.trouble = str(error)
             self._paused_until = time.monotonic() + RETRY_AFTER
+        return rebuild.proven
 
-    def _rebuild(
-        self, state: str, snapshot: Snapshot | None, edges: list[Edge], *, replayed: bool, volatile: bool
-    ) -> Rebuild:
+    def _rebuild(self, state: str, snapshot: Snapshot | None, edges: list[Edge]) -> Rebuild:
         """Returns what it takes to rebuild a state from the nearest snapshot (or its root) and the calls after that."""
         return Rebuild(
             snapshot is None,
             len(edges),
             sum(edge.result.duration for edge in edges),
             self._spent.get(state, 0.0),
-            # What was just replayed has been seen to return the same.
-            volatile or (not replayed and any(looks_volatile(edge.result.output) for edge in edges)),
+            all(edge.proven for edge in edges),
             0.0 if snapshot is None else snapshot.checkpoint_s,
             0.0 if snapshot is None else snapshot.fork_s or 0.0,
         )
@@ -184,10 +187,13 @@ class Snapshotter:
             rebuild.replay_s + rebuild.calls * CALL_OVERHEAD if rebuild.calls else SERVICE_START,
             forks=self._rebuilds.get(state, 0),  # each time that it was rebuilt, it would have been forked
             created=time.time(),
+            proven=rebuild.proven,
         )
 
-    def _checkpoint(self, live: LiveSandbox, new: Kept) -> None:
+    def _checkpoint(self, live: LiveSandbox, new: Kept, *, pinned: bool = False) -> bool:
+        """Takes a snapshot and adds it to the graph; returns whether the state has one now."""
         began = time.perf_counter()
+        age_s = live.age()
         info = live.sandbox.checkpoint()
         seconds = time.perf_counter() - began
         self._costs.add("checkpoint", seconds)
@@ -204,6 +210,8 @@ class Snapshotter:
             info.processes,
             now,
             now,
+            pinned=pinned,
+            age_s=age_s,
         )
         self._usual_size = info.size
         try:
@@ -214,6 +222,7 @@ class Snapshotter:
             with self._lock:
                 _put(self._sizes, live.state, info.size)
             self._backend.delete_snapshot(info.id)
+        return added or self._graph.snapshot(live.state, self._backend.name) is not None
 
 
 def _put(table: OrderedDict[str, V], key: str, value: V) -> None:

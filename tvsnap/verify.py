@@ -1,4 +1,7 @@
-"""Checking the graph against reality: recorded calls are made again in forks of their states, and compared."""
+"""Checking the graph against reality: recorded calls are made again in forks of their states.
+
+What they return is compared, and what they leave behind.
+"""
 
 from __future__ import annotations
 

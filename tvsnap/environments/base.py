@@ -24,8 +24,8 @@ class Tool:
         cacheable: False if what it does cannot be repeated from the graph, nor seen in the sandbox (it acts on the
             world outside): a rollout that calls it goes on in a private branch, unless the tool is read-only.
         stochastic: its value is left to chance and is never shared, only the state before it.
-        volatile: what it leaves behind is left to chance or the clock, though its value does not show it: a replay
-            would not rebuild that, so it is snapshotted at once.
+        reproducible: what it leaves behind is by its nature the same whenever it is called in the same state: neither
+            the clock, nor chance, nor a process id enters. Such a state can be reached by calling it again.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Tool:
     read_only: bool = False
     cacheable: bool = True
     stochastic: bool = False
-    volatile: bool = False
+    reproducible: bool = False
 
 
 class Environment(Protocol):

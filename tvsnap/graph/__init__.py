@@ -12,9 +12,10 @@ from tvsnap.graph.model import (
     State,
     TreeNode,
 )
-from tvsnap.graph.store import Graph
+from tvsnap.graph.store import PROOF_APART, Graph
 
 __all__ = [
+    "PROOF_APART",
     "CallSummary",
     "Edge",
     "Forgotten",

@@ -21,7 +21,7 @@ from pathlib import Path
 from tvsnap.errors import InfrastructureError, MachineLacks, TvsnapError
 from tvsnap.graph.rows import checksum
 
-VERSION = 2
+VERSION = 3
 APPLICATION_ID = 0x74767370  # "tvsp": tells a graph from any other SQLite file
 BUSY_SECONDS = 30.0
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -213,7 +213,9 @@ class Database:
         self._writer.execute("BEGIN IMMEDIATE")
         try:
             if self._version() != VERSION:  # another process may have done it meanwhile
-                self._add_checksums()
+                if self._version() == 1:
+                    self._add_checksums()
+                self._add_proofs()
                 self._writer.execute(f"PRAGMA user_version = {VERSION}")
             self._writer.execute("COMMIT")
         finally:
@@ -228,6 +230,20 @@ class Database:
             "UPDATE edges SET checksum = edge_checksum(state, call_key, slot, next_state, timeout, exit_code, "
             "duration, timed_out, blocked, truncated, output, call) WHERE deterministic AND slot IS NOT NULL"
         )
+
+    def _add_proofs(self) -> None:
+        """Brings a file of version 2 to version 3: nothing in it was proven, and time counted for nothing.
+
+        What has a snapshot goes on answering; what has none is executed once more.
+        """
+        for column in ("proven INTEGER NOT NULL DEFAULT 0", "waited REAL NOT NULL DEFAULT 0", "quiet_s REAL"):
+            self._writer.execute(f"ALTER TABLE edges ADD COLUMN {column}")
+        for column in ("pinned INTEGER NOT NULL DEFAULT 0", "age_s REAL NOT NULL DEFAULT 0"):
+            self._writer.execute(f"ALTER TABLE snapshots ADD COLUMN {column}")
+        # Private states had snapshots only if someone asked for them.
+        self._writer.execute("UPDATE snapshots SET pinned = state IN (SELECT hash FROM states WHERE private <> '')")
+        self._writer.execute("DROP INDEX edges_by_call")
+        self._writer.execute("CREATE UNIQUE INDEX edges_by_call ON edges (state, call_key, slot, waited)")
 
     def _enter_wal_mode(self) -> None:
         deadline = time.monotonic() + BUSY_SECONDS

@@ -5,6 +5,7 @@ States are named by 64 hex digits; times are seconds since the epoch; durations 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,12 @@ from tvsnap.calls import ToolCall, ToolResult
 
 REFUSALS = "not_checkpointable"
 """Key in `Edge.extra`: by backend, why the state that the edge leads to could not be checkpointed."""
+
+
+DIGEST = "digest"
+"""Key in `Edge.extra`: the digest of what the call left behind."""
+ACTIVE = "active"
+"""Key in `Edge.extra`: why the state that the edge leads to may change by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,11 @@ class Edge:
         result: what it returned; its `source` is `hit`.
         next_state: where it led; `state` itself if nothing changed.
         deterministic: False once the same call was seen to return something else: its value is no longer served.
+        proven: the call was executed more than once and left the same behind, or does so by its nature: `next_state`
+            may be reached by making the call again. Meaningless where nothing changed.
+        waited: seconds that the state had been left to itself when the call was made; 0 where that does not count.
+        quiet_s: seconds, from its beginning, in which `next_state` does not change by itself; infinite if it never
+            does.
         shared: False if it is kept for people only and never answers a call.
         reason: why it is not shared or not deterministic; else empty.
         hits: how often it answered a call, but for hits that a process has not yet flushed.
@@ -91,6 +103,19 @@ class Edge:
     hits: int
     created: float
     extra: Mapping[str, Any] = field(default_factory=dict)
+    proven: bool = False
+    waited: float = 0.0
+    quiet_s: float = math.inf
+
+    @property
+    def digest(self) -> str:
+        """The digest of what the call left behind (`Sandbox.digest`); empty if that could not be told."""
+        return str(self.extra.get(DIGEST, ""))
+
+    @property
+    def active(self) -> str:
+        """Why `next_state` may change by itself; empty if it does not."""
+        return str(self.extra.get(ACTIVE, ""))
 
     def refusal(self, backend: str) -> str:
         """Returns why the state that this leads to could not be checkpointed; empty if it was not tried or could be."""
@@ -118,6 +143,8 @@ class Snapshot:
         created: when it was taken.
         last_used: when it was last forked; `created` if never.
         forks: how often it was forked.
+        pinned: it was asked for by hand: only forgetting its state deletes it.
+        age_s: seconds that the state had been left to itself when it was taken.
     """
 
     state: str
@@ -131,6 +158,8 @@ class Snapshot:
     created: float
     last_used: float
     forks: int = 0
+    pinned: bool = False
+    age_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +172,7 @@ class SnapshotWay:
         calls: how many calls lead from there, or from the root, to this state.
         seconds: that they took when they were executed.
         answered: whether all these calls are answered from the graph, so that rollouts come here.
+        proven: whether all these calls may be made again to come here; else only the snapshot leads here.
         private: why the state is not shared; empty if it is.
     """
 
@@ -151,6 +181,7 @@ class SnapshotWay:
     calls: int
     seconds: float
     answered: bool
+    proven: bool
     private: str
 
 
@@ -204,6 +235,7 @@ class CallSummary:
 
     Attributes:
         refusals: why the state that it leads to could not be checkpointed, by backend; see `Edge.refusal`.
+        proven, waited, active: see `Edge`.
     """
 
     id: int
@@ -219,6 +251,9 @@ class CallSummary:
     hits: int
     created: float
     refusals: Mapping[str, str] = field(default_factory=dict)
+    proven: bool = False
+    waited: float = 0.0
+    active: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 from tvsnap.backends.base import Captures
 from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.errors import InfrastructureError
-from tvsnap.graph.model import REFUSALS, CallSummary, Edge, Snapshot, State
+from tvsnap.graph.model import ACTIVE, REFUSALS, CallSummary, Edge, Snapshot, State
 
 COMPRESS_ABOVE = 4096  # bytes; shorter text gains too little for what inflating it costs a hit
 
@@ -20,15 +21,15 @@ STATE_COLUMNS = "{0}.hash, {0}.root, {0}.parent, {0}.depth, {0}.private, {0}.cre
 EDGE_COLUMNS = (
     "{0}.id, {0}.state, {0}.timeout, {0}.exit_code, {0}.duration, {0}.timed_out, {0}.blocked, {0}.truncated, "
     "{0}.next_state, {0}.deterministic, {0}.slot, {0}.reason, {0}.hits, {0}.created, {0}.extra, {0}.output, {0}.call, "
-    "{0}.call_key, {0}.checksum"
+    "{0}.call_key, {0}.checksum, {0}.proven, {0}.waited, {0}.quiet_s"
 )
 SUMMARY_COLUMNS = (
     "{0}.id, {0}.call, {0}.timeout, {0}.exit_code, {0}.duration, {0}.timed_out, {0}.truncated, {0}.deterministic, "
-    "{0}.slot, {0}.reason, {0}.hits, {0}.created, {0}.extra"
+    "{0}.slot, {0}.reason, {0}.hits, {0}.proven, {0}.waited, {0}.created, {0}.extra"
 )
 SNAPSHOT_COLUMNS = (
     "{0}.state, {0}.id, {0}.backend, {0}.size, {0}.files, {0}.processes, {0}.shell, {0}.checkpoint_s, {0}.fork_s, "
-    "{0}.commands, {0}.created, {0}.last_used, {0}.forks"
+    "{0}.commands, {0}.created, {0}.last_used, {0}.forks, {0}.pinned, {0}.age_s"
 )
 STATE_WIDTH = STATE_COLUMNS.count(",") + 1
 SUMMARY_WIDTH = SUMMARY_COLUMNS.count(",") + 1
@@ -37,6 +38,7 @@ SNAPSHOT_WIDTH = SNAPSHOT_COLUMNS.count(",") + 1
 UNREADABLE = (struct.error, zlib.error, ValueError, TypeError, KeyError, AttributeError)
 """What comes of values that SQLite gives back and nobody wrote."""
 _FACTS = struct.Struct("<dddq5?q")
+_TIMES = struct.Struct("<dd")
 _NO_EXIT_CODE = -1 << 62
 
 Row = Sequence[Any]
@@ -76,8 +78,12 @@ def checksum(
     truncated: int,
     output: str | bytes,
     call: str | bytes,
+    waited: float = 0.0,
+    quiet_s: float | None = None,
 ) -> int:
     """Returns the CRC-32 of all that an answer rests on, as it is stored: SQLite keeps no checksums of its own.
+
+    Where time does not count it is what it was before there were `waited` and `quiet_s`.
 
     Raises:
         UNREADABLE: these are not even values of the right kind.
@@ -95,6 +101,8 @@ def checksum(
         canonical is call,
         len(data),
     )
+    if waited or quiet_s is not None:
+        facts += _TIMES.pack(waited, -1.0 if quiet_s is None else quiet_s)
     crc = zlib.crc32(state + call_key + (next_state or b"") + facts)
     return zlib.crc32(canonical, zlib.crc32(data, crc))
 
@@ -141,12 +149,13 @@ def to_edge(row: Row) -> Edge:
         DamagedRecord: it is not what was written.
     """
     (id, state, timeout, exit_code, duration, timed_out, blocked, truncated, next_state) = row[:9]
-    (deterministic, slot, reason, hits, created, extra, output, packed_call, call_key, expected) = row[9:]
+    (deterministic, slot, reason, hits, created, extra, output, packed_call, call_key, expected) = row[9:19]
+    proven, waited, quiet_s = row[19:]
     try:
         call = ToolCall.from_canonical(unpack(packed_call))
         sound = call.key == call_key.hex()
         if deterministic and slot is not None:
-            facts = (timeout, exit_code, duration, timed_out, blocked, truncated, output, packed_call)
+            facts = (timeout, exit_code, duration, timed_out, blocked, truncated, output, packed_call, waited, quiet_s)
             sound = sound and checksum(state, call_key, slot, next_state, *facts) == expected
         result = ToolResult(unpack(output), exit_code, duration, bool(timed_out), bool(blocked), bool(truncated), "hit")
     except UNREADABLE:
@@ -168,14 +177,18 @@ def to_edge(row: Row) -> Edge:
         hits,
         created,
         to_extra(extra),
+        bool(proven),
+        waited,
+        math.inf if quiet_s is None else quiet_s,
     )
 
 
 @_readable
 def to_summary(row: Row) -> CallSummary:
     """Returns the edge without its output in a row of `SUMMARY_COLUMNS`."""
-    (id, call, timeout, exit_code, duration, timed_out, truncated, deterministic, slot, reason, hits) = row[:-2]
-    created, extra = row[-2:]
+    (id, call, timeout, exit_code, duration, timed_out, truncated, deterministic, slot, reason, hits) = row[:11]
+    proven, waited, created, extra = row[11:]
+    kept = to_extra(extra)
     return CallSummary(
         id,
         ToolCall.from_canonical(unpack(call)),
@@ -189,14 +202,18 @@ def to_summary(row: Row) -> CallSummary:
         reason,
         hits,
         created,
-        dict(to_extra(extra).get(REFUSALS, {})),
+        dict(kept.get(REFUSALS, {})),
+        bool(proven),
+        waited,
+        str(kept.get(ACTIVE, "")),
     )
 
 
 @_readable
 def to_snapshot(row: Row) -> Snapshot:
     """Returns the snapshot in a row of `SNAPSHOT_COLUMNS`."""
-    state, id, backend, size, files, processes, shell, checkpoint_s, fork_s, commands, created, last_used, forks = row
+    state, id, backend, size, files, processes, shell, checkpoint_s, fork_s, commands = row[:10]
+    created, last_used, forks, pinned, age_s = row[10:]
     return Snapshot(
         state.hex(),
         id,
@@ -209,4 +226,6 @@ def to_snapshot(row: Row) -> Snapshot:
         created,
         last_used,
         forks,
+        bool(pinned),
+        age_s,
     )

@@ -43,10 +43,13 @@ CREATE TABLE edges (
     reason        TEXT NOT NULL,    -- why it is not shared or not deterministic
     extra         TEXT,             -- JSON; NULL for none
     checksum      INTEGER,          -- of what an answer rests on (see rows.py); NULL where it answers nothing
+    proven        INTEGER NOT NULL DEFAULT 0,  -- making the call again leads to the same state
+    waited        REAL NOT NULL DEFAULT 0,     -- how long the state had been left to itself; 0 where it does not count
+    quiet_s       REAL,             -- how long next_state does not change by itself; NULL: it never does
     output        NOT NULL,         -- packed
     call          NOT NULL          -- packed; canonical JSON
 );
-CREATE UNIQUE INDEX edges_by_call ON edges (state, call_key, slot);
+CREATE UNIQUE INDEX edges_by_call ON edges (state, call_key, slot, waited);
 
 CREATE TABLE snapshots (
     state        BLOB NOT NULL,
@@ -62,6 +65,8 @@ CREATE TABLE snapshots (
     created      REAL NOT NULL,
     last_used    REAL NOT NULL,
     forks        INTEGER NOT NULL,
+    pinned       INTEGER NOT NULL DEFAULT 0,   -- asked for by hand: never evicted
+    age_s        REAL NOT NULL DEFAULT 0,      -- how long the state had been left to itself when it was taken
     PRIMARY KEY (state, backend)
 ) WITHOUT ROWID;
 

@@ -15,24 +15,25 @@ _USAGE = "SELECT count(*), coalesce(sum(size), 0) FROM snapshots WHERE backend =
 _DROP = "DELETE FROM snapshots WHERE state = ? AND backend = ? AND id = coalesce(?, id)"
 # Walks up from each snapshot's state until there is another snapshot, or the root; the longest walk is the whole way.
 _WAYS = f"""
-WITH RECURSIVE up (start, hash, calls, seconds, answered) AS (
-    SELECT state, state, 0, 0.0, 1 FROM snapshots WHERE backend = :backend
+WITH RECURSIVE up (start, hash, calls, seconds, answered, proven) AS (
+    SELECT state, state, 0, 0.0, 1, 1 FROM snapshots WHERE backend = :backend
     UNION ALL
-    SELECT up.start, s.parent, up.calls + 1, up.seconds + e.duration, up.answered AND e.deterministic
+    SELECT up.start, s.parent, up.calls + 1, up.seconds + e.duration,
+           up.answered AND e.deterministic AND e.slot IS NOT NULL, up.proven AND e.proven
     FROM up CROSS JOIN states s ON s.hash = up.hash CROSS JOIN edges e ON e.id = s.edge
     WHERE up.calls = 0 OR NOT EXISTS (SELECT 1 FROM snapshots n WHERE n.state = up.hash AND n.backend = :backend)
 ), way AS (
-    SELECT start, hash, max(calls) AS calls, seconds, answered FROM up GROUP BY start
+    SELECT start, hash, max(calls) AS calls, seconds, answered, proven FROM up GROUP BY start
 )
-SELECT {SNAPSHOT_COLUMNS.format("n")}, way.hash, way.calls, way.seconds, way.answered, s.private,
+SELECT {SNAPSHOT_COLUMNS.format("n")}, way.hash, way.calls, way.seconds, way.answered, way.proven, s.private,
        EXISTS (SELECT 1 FROM snapshots a WHERE a.state = way.hash AND a.backend = :backend AND a.state <> n.state)
 FROM way CROSS JOIN snapshots n ON n.state = way.start AND n.backend = :backend
 CROSS JOIN states s ON s.hash = n.state
 """
 _INSERT = """
 INSERT INTO snapshots (state, backend, id, size, files, processes, shell, checkpoint_s, fork_s, commands, created,
-                       last_used, forks)
-SELECT hash, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM states WHERE hash = ?
+                       last_used, forks, pinned, age_s)
+SELECT hash, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM states WHERE hash = ?
 ON CONFLICT DO NOTHING
 """
 
@@ -73,6 +74,8 @@ class Snapshots(GraphPart):
                     snapshot.created,
                     snapshot.last_used,
                     snapshot.forks,
+                    snapshot.pinned,
+                    snapshot.age_s,
                     bytes.fromhex(snapshot.state),
                 ),
             )
@@ -104,10 +107,19 @@ class Snapshots(GraphPart):
             rows = reader.execute(_WAYS, {"backend": backend}).fetchall()
         ways = []
         for row in rows:
-            top, calls, seconds, answered, private, is_snapshot = row[SNAPSHOT_WIDTH:]
+            top, calls, seconds, answered, proven, private, is_snapshot = row[SNAPSHOT_WIDTH:]
             above = top.hex() if is_snapshot else None
-            ways.append(SnapshotWay(to_snapshot(row[:SNAPSHOT_WIDTH]), above, calls, seconds, bool(answered), private))
+            snapshot = to_snapshot(row[:SNAPSHOT_WIDTH])
+            ways.append(SnapshotWay(snapshot, above, calls, seconds, bool(answered), bool(proven), private))
         return ways
+
+    def pin_snapshot(self, state: str, backend: str) -> bool:
+        """Has a state's snapshot kept until the state is forgotten; returns whether there is one."""
+        with self._database.write() as cursor:
+            cursor.execute(
+                "UPDATE snapshots SET pinned = 1 WHERE state = ? AND backend = ?", (bytes.fromhex(state), backend)
+            )
+            return cursor.rowcount == 1
 
     def drop_snapshot(self, state: str, backend: str, id: str | None = None) -> bool:
         """Deletes the row of a snapshot; the state is rebuilt by replay from then on.

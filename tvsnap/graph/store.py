@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,28 +33,49 @@ from tvsnap.graph.rows import (
 )
 from tvsnap.graph.snapshots import Snapshots
 from tvsnap.graph.tree import Tree
+from tvsnap.waiting import alike
 
-# One range of the index edges_by_call: what is not shared has no slot, and so lies outside of it.
-_LOOKUP = """
-SELECT id, timeout, output, exit_code, duration, timed_out, blocked, truncated, next_state, reason, hits, created,
-       extra, slot, checksum, call
-FROM edges
-WHERE state = ? AND call_key = ? AND slot >= 0 AND deterministic AND (slot = ? OR slot = 0 AND duration <= ?)
-LIMIT 1
+PROOF_APART = 2.0
+"""Seconds between two executions for their likeness to prove anything: what shows the clock changes in that time."""
+
+# Whether the state that edge e leads to can be had for whoever is given its answer: by a snapshot, or by making the
+# call again. The parameter is the backend.
+_KEPT = """
+(e.next_state IS NULL OR e.proven OR EXISTS (SELECT 1 FROM snapshots n WHERE n.state = e.next_state AND n.backend = ?))
 """
-_RECORDED = f"SELECT {EDGE_COLUMNS.format('e')} FROM edges e WHERE e.state = ? AND e.call_key = ? AND e.slot = ?"
-_EDGE_TO = f"SELECT {EDGE_COLUMNS.format('e')} FROM states s JOIN edges e ON e.id = s.edge WHERE s.hash = ?"
+# One range of the index edges_by_call: what is not shared has no slot, and so lies outside of it.
+_CANDIDATES = f"""
+SELECT e.id, e.timeout, e.output, e.exit_code, e.duration, e.timed_out, e.blocked, e.truncated, e.next_state, e.reason,
+       e.hits, e.created, e.extra, e.slot, e.checksum, e.call, e.proven, e.waited, e.quiet_s
+FROM edges e
+WHERE e.state = ? AND e.call_key = ? AND e.slot >= 0 AND e.deterministic
+AND (e.slot = ? OR e.slot = 0 AND e.duration <= ?) AND {_KEPT}
+"""
+_LOOKUP = f"{_CANDIDATES} AND e.waited = 0 LIMIT 1"
+_LOOKUP_WAITED = f"""{_CANDIDATES}
+AND CASE e.waited WHEN 0 THEN ? + e.duration <= ? ELSE e.waited BETWEEN ? AND ? END
+ORDER BY abs(e.waited - ?) LIMIT 1
+"""
+_RECORDED = f"""
+SELECT {EDGE_COLUMNS.format("e")}, {_KEPT} FROM edges e
+WHERE e.state = ? AND e.call_key = ? AND e.slot = ? AND e.waited BETWEEN ? AND ?
+ORDER BY e.id DESC LIMIT 1
+"""
+_EDGE_TO = f"SELECT {EDGE_COLUMNS.format('e')}, {_KEPT} FROM states s JOIN edges e ON e.id = s.edge WHERE s.hash = ?"
 _INSERT_EDGE = """
-INSERT INTO edges (state, call_key, slot, next_state, timeout, exit_code, duration, timed_out, blocked, truncated,
-                   deterministic, hits, created, reason, extra, checksum, output, call)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING
+INSERT INTO edges (state, call_key, slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked,
+                   truncated, quiet_s, deterministic, created, reason, extra, checksum, output, call, proven, hits)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)
 """
 _MEND = """
-UPDATE edges SET (next_state, timeout, exit_code, duration, timed_out, blocked, truncated, deterministic, created,
-                  reason, extra, checksum, output, call) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-WHERE state = ? AND call_key = ? AND slot = ?
+UPDATE edges SET (next_state, timeout, exit_code, duration, timed_out, blocked, truncated, quiet_s, deterministic,
+                  created, reason, extra, checksum, output, call, proven) =
+                 (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+WHERE state = ? AND call_key = ? AND slot = ? AND waited = ?
+RETURNING id
 """
+_RETIRE = "UPDATE edges SET slot = NULL, checksum = NULL, reason = ? WHERE id = ?"
+_REINSTATE = "UPDATE edges SET slot = ?, waited = ?, checksum = ?, proven = ?, reason = '' WHERE id = ?"
 _INSERT_STATE = """
 INSERT INTO states (hash, root, parent, edge, depth, private, created) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
@@ -109,17 +132,37 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             )
             cursor.execute(_INSERT_STATE, (hash, hash, None, None, 0, "", info.created))
 
-    def lookup(self, state: str, call: ToolCall, timeout: float) -> Edge | None:
+    def lookup(
+        self,
+        state: str,
+        call: ToolCall,
+        timeout: float,
+        backend: str = "",
+        *,
+        waited: float = 0.0,
+        quiet_s: float = math.inf,
+    ) -> Edge | None:
         """Returns the recorded answer to a call, None if there is none that may be given.
 
-        It may be given if it is shared, was never seen to differ, and either ended by itself within `timeout`, or was
-        blocked until just this timeout. What is not what was recorded, because the file was damaged, is not given: the
-        call is then made again, and recorded anew. Writes nothing; may be called from an event loop.
+        It may be given if all of this holds:
+
+        - it is shared, and was never seen to differ;
+        - it ended by itself within `timeout`, or was blocked until just this timeout;
+        - whoever is given it can go on from the very state that it led to: nothing was changed, that state has a
+          snapshot, or making the call again was proven to lead there;
+        - time makes no difference: nothing changes by itself until the call would have ended, then as now; or the state
+          had then been left to itself for about as long as now (`tvsnap.waiting`).
+
+        What is not what was recorded, because the file was damaged, is not given: the call is then made again, and
+        recorded anew. Writes nothing; may be called from an event loop.
 
         Args:
             state: where the call is made.
             call: the call.
             timeout: seconds that the caller would wait.
+            backend: whose snapshots can be used.
+            waited: seconds that the state has been left to itself.
+            quiet_s: seconds in which it does not change by itself.
 
         Raises:
             TvsnapError: if the file cannot be read.
@@ -128,7 +171,14 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         reader = database.reader()
         try:
             state_hash, call_key = bytes.fromhex(state), bytes.fromhex(call.key)
-            row = reader.execute(_LOOKUP, (state_hash, call_key, timeout, timeout)).fetchone()
+            if quiet_s == math.inf:
+                row = reader.execute(_LOOKUP, (state_hash, call_key, timeout, timeout, backend)).fetchone()
+            else:
+                least, most = alike(waited)
+                row = reader.execute(
+                    _LOOKUP_WAITED,
+                    (state_hash, call_key, timeout, timeout, backend, waited, quiet_s, least, most, waited),
+                ).fetchone()
         except FAILURES as error:
             if is_undecodable(error):
                 return None
@@ -138,8 +188,10 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         if row is None:
             return None
         id, key_timeout, output, exit_code, duration, timed_out, blocked, truncated = row[:8]
-        next_state, reason, hits, created, extra, slot, expected, packed_call = row[8:]
-        facts = (key_timeout, exit_code, duration, timed_out, blocked, truncated, output, packed_call)
+        next_state, reason, hits, created, extra, slot, expected, packed_call, proven, recorded_wait, quiet = row[8:]
+        facts = (
+            key_timeout, exit_code, duration, timed_out, blocked, truncated, output, packed_call, recorded_wait, quiet,
+        )  # fmt: skip
         try:
             if checksum(state_hash, call_key, slot, next_state, *facts) != expected:
                 return None
@@ -159,10 +211,15 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             hits,
             created,
             to_extra(extra),
+            proven == 1,
+            recorded_wait,
+            math.inf if quiet is None else quiet,
         )
 
     def recorded(self, state: str, call: ToolCall, timeout: float | None = None) -> Edge | None:
         """Returns the shared edge of a call even where `lookup` does not: it took longer, or is not deterministic.
+
+        Where time counts in the state, that is the latest.
 
         Args:
             state: where the call is made.
@@ -172,9 +229,10 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         with self._database.read() as reader:
             key = (bytes.fromhex(state), bytes.fromhex(call.key), _slot(timeout, shared=True))
             try:
-                return _edge(reader.execute(_RECORDED, key))
+                found = _found(reader.execute(_RECORDED, ("", *key, 0.0, math.inf)))
             except DamagedRecord:
                 return None
+        return None if found is None else found[0]
 
     def record(
         self,
@@ -190,9 +248,18 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         reason: str = "",
         private: str = "",
         extra: Mapping[str, Any] | None = None,
+        proven: bool = False,
+        comparable: bool = False,
+        waited: float = 0.0,
+        quiet_s: float = math.inf,
+        backend: str = "",
         lease_owner: str = "",
     ) -> Edge:
-        """Records what a call returned and where it led, all or nothing. The first to record a shared call wins.
+        """Records what a call returned and where it led, all or nothing.
+
+        Of a shared call the first record counts for as long as it can answer (see `lookup`). One that led to a state
+        which could not be kept is retired by the next, unless both led to the same state: then that is proven to be
+        reproducible.
 
         Args:
             state: where the call was made.
@@ -206,11 +273,16 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             reason: why it is not shared or not deterministic.
             private: why the branch from `next_state` on is not shared; below a private state, its reason holds.
             extra: what to keep with it; plain JSON.
+            proven: whether the call leads to the same state whenever it is made, by its nature.
+            comparable: whether `next_state` names what was left behind, so that who comes to the same has the same.
+            waited: seconds that the state had been left to itself; only where that counts.
+            quiet_s: seconds in which `next_state` does not change by itself.
+            backend: whose snapshots keep a state.
             lease_owner: whose lease for this call ends with this; empty for none.
 
         Returns:
-            The edge. If the call was recorded before, that edge: its result, its `next_state` and whether it is
-            deterministic may then differ from what was given.
+            The edge. If the call was recorded before and that record still counts, that edge: its result, its
+            `next_state` and whether it is deterministic may then differ from what was given.
 
         Raises:
             NotFound: if `state` is not in the graph; it may have been forgotten.
@@ -224,29 +296,33 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         after = None if next_state == state else bytes.fromhex(next_state)
         facts = (timeout, result.exit_code, result.duration, result.timed_out, result.blocked, result.truncated)
         output, packed_call = pack(result.output), pack(call.canonical)
-        answers = shared and deterministic
+        quiet = None if quiet_s == math.inf else quiet_s
+        sum = checksum(state_hash, call_key, slot, after, *facts, output, packed_call, waited, quiet)
         row = (
             state_hash,
             call_key,
             slot,
+            waited,
             after,
             *facts,
+            quiet,
             deterministic,
             now,
             reason,
             canonical_json(extra) if extra else None,
-            checksum(state_hash, call_key, slot, after, *facts, output, packed_call) if answers else None,
+            sum if shared and deterministic else None,
             output,
             packed_call,
+            proven,
         )
         with self._database.write() as cursor:
-            id = _insert(cursor, row, private)
-            if id is None:
-                edge = _recorded_before(cursor, row, call)
-            else:
-                result = result.from_source("hit")
-                kept = dict(extra or {})
-                edge = Edge(id, state, call, timeout, result, next_state, deterministic, shared, reason, 0, now, kept)
+            edge = _earlier(cursor, row, call, backend, comparable=comparable) if shared else None
+            if edge is None:
+                id = _insert(cursor, row, private)
+                edge = Edge(
+                    id, state, call, timeout, result.from_source("hit"), next_state, deterministic, shared, reason, 0,
+                    now, dict(extra or {}), proven, waited, quiet_s,
+                )  # fmt: skip
             cursor.execute(
                 "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, task))
             )
@@ -275,6 +351,11 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
                 "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?", (reason, edge.id)
             )
 
+    def prove(self, edge: Edge) -> None:
+        """Takes note that making a call again led to the same state."""
+        with self._database.write() as cursor:
+            cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (edge.id,))
+
     def note_refusal(self, state: str, backend: str, reason: str) -> None:
         """Keeps why a state could not be checkpointed, for people; see `Edge.refusal`.
 
@@ -292,7 +373,7 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             cursor.execute("UPDATE edges SET extra = ? WHERE id = ?", (canonical_json(extra), edge.id))
 
 
-def _insert(cursor: sqlite3.Cursor, row: Row, private: str) -> int | None:
+def _insert(cursor: sqlite3.Cursor, row: Row, private: str) -> int:
     """Adds an edge and, if it changes the state, the state that it leads to.
 
     Args:
@@ -301,48 +382,111 @@ def _insert(cursor: sqlite3.Cursor, row: Row, private: str) -> int | None:
         private: why the branch is not shared.
 
     Returns:
-        The edge's identity; None if the call, or the state that it leads to, has been recorded before.
+        The edge's identity.
 
     Raises:
         NotFound: if the state that the call was made in is not in the graph.
+        UsageError: if the state that it is said to lead to was made by another call.
     """
-    state, next_state, created = row[0], row[3], row[11]
-    above = cursor.execute("SELECT root, depth, private FROM states WHERE hash = ?", (state,)).fetchone()
-    if above is None:
-        raise unknown_state(state.hex())
-    if next_state is not None and cursor.execute("SELECT 1 FROM states WHERE hash = ?", (next_state,)).fetchone():
-        return None
+    above = _above(cursor, row[0])
     id = cursor.execute(_INSERT_EDGE, row).lastrowid
-    if cursor.rowcount == 0:
-        return None
-    if next_state is not None:
-        root, depth, private_above = above
-        cursor.execute(_INSERT_STATE, (next_state, root, state, id, depth + 1, private_above or private, created))
+    assert id is not None
+    _insert_state(cursor, id, row, above, private)
     return id
 
 
-def _recorded_before(cursor: sqlite3.Cursor, row: Row, call: ToolCall) -> Edge:
-    """Returns the edge for which `_insert` added nothing; what was recorded first counts, unless it is damaged.
+def _above(cursor: sqlite3.Cursor, state: bytes) -> Row:
+    """Returns root, depth and privacy of the state that a call was made in."""
+    above: Row | None = cursor.execute("SELECT root, depth, private FROM states WHERE hash = ?", (state,)).fetchone()
+    if above is None:
+        raise unknown_state(state.hex())
+    return above
+
+
+def _insert_state(cursor: sqlite3.Cursor, edge: int, row: Row, above: Row, private: str) -> None:
+    """Adds the state that an edge leads to, if it leads to another."""
+    state, next_state, created = row[0], row[4], row[13]
+    if next_state is None:
+        return
+    root, depth, private_above = above
+    cursor.execute(_INSERT_STATE, (next_state, root, state, edge, depth + 1, private_above or private, created))
+    if cursor.rowcount == 0:
+        raise UsageError(f"state {next_state.hex()[:12]} has another origin than this call")
+
+
+def _earlier(cursor: sqlite3.Cursor, row: Row, call: ToolCall, backend: str, *, comparable: bool) -> Edge | None:
+    """Returns the earlier record of a shared call if it counts and not `row`; retires one that cannot answer.
 
     Raises:
+        NotFound: if the state that the call was made in is not in the graph.
         UsageError: if the state that the call is said to lead to was made by another call.
         DamagedRecord: if it is damaged and cannot be mended.
     """
-    state, call_key, slot, next_state = row[:4]
+    state, call_key, slot, waited, next_state = row[:5]
+    above = _above(cursor, state)
+    key = (backend, state, call_key, slot, waited, waited)
     try:
-        edge = _edge(cursor.execute(_RECORDED, (state, call_key, slot)))
+        found = _found(cursor.execute(_RECORDED, key))
     except DamagedRecord:
-        cursor.execute(_MEND, (*row[3:], state, call_key, slot))
-        edge = _edge(cursor.execute(_RECORDED, (state, call_key, slot)))
-    if edge is None:
-        edge = _edge(cursor.execute(_EDGE_TO, (next_state,)))
-    if edge is None or edge.state != state.hex() or edge.call.key != call.key:
+        (id,) = cursor.execute(_MEND, (*row[4:], state, call_key, slot, waited)).fetchone()
+        if next_state is not None and not _exists(cursor, next_state):
+            _insert_state(cursor, id, row, above, "")
+        found = _found(cursor.execute(_RECORDED, key))
+        return None if found is None else found[0]
+    if found is not None:
+        edge, kept = found
+        if edge.next_state == (next_state or state).hex():
+            return _proven(cursor, edge, row, comparable=comparable)
+        if kept or not edge.deterministic:
+            return edge
+        cursor.execute(_RETIRE, ("what it led to could not be kept, and the call was made anew since", edge.id))
+    if next_state is None or not _exists(cursor, next_state):
+        return None
+    again = _found(cursor.execute(_EDGE_TO, ("", next_state)))  # retired before
+    if again is None or again[0].state != state.hex() or again[0].call.key != call.key:
         raise UsageError(f"state {next_state.hex()[:12]} has another origin than this call")
-    return edge
+    return _reinstated(cursor, again[0], slot, waited, comparable=comparable)
 
 
-def _edge(cursor: sqlite3.Cursor) -> Edge | None:
-    """Returns the edge that a query found; None if there is none.
+def _proven(cursor: sqlite3.Cursor, edge: Edge, row: Row, *, comparable: bool) -> Edge:
+    """Returns an edge to the state that another execution came to as well, which proves it if they were compared."""
+    by_nature, created = row[-1], row[13]
+    if edge.proven or not edge.changed or not (by_nature or (comparable and created - edge.created >= PROOF_APART)):
+        return edge
+    cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (edge.id,))
+    return replace(edge, proven=True)
+
+
+def _reinstated(cursor: sqlite3.Cursor, edge: Edge, slot: float, waited: float, *, comparable: bool) -> Edge:
+    """Lets a retired edge answer again, as a later execution came to the same state."""
+    result = edge.result
+    sum = checksum(
+        bytes.fromhex(edge.state),
+        bytes.fromhex(edge.call.key),
+        slot,
+        bytes.fromhex(edge.next_state),
+        edge.timeout,
+        result.exit_code,
+        result.duration,
+        result.timed_out,
+        result.blocked,
+        result.truncated,
+        pack(result.output),
+        pack(edge.call.canonical),
+        waited,
+        None if edge.quiet_s == math.inf else edge.quiet_s,
+    )
+    proven = edge.proven or comparable
+    cursor.execute(_REINSTATE, (slot, waited, sum, proven, edge.id))
+    return replace(edge, shared=True, reason="", waited=waited, proven=proven)
+
+
+def _exists(cursor: sqlite3.Cursor, state: bytes) -> bool:
+    return cursor.execute("SELECT 1 FROM states WHERE hash = ?", (state,)).fetchone() is not None
+
+
+def _found(cursor: sqlite3.Cursor) -> tuple[Edge, bool] | None:
+    """Returns the edge that a query found, and whether the state that it leads to is kept; None if there is none.
 
     Raises:
         DamagedRecord: it is not what was written.
@@ -353,7 +497,7 @@ def _edge(cursor: sqlite3.Cursor) -> Edge | None:
         if is_undecodable(error):
             raise DamagedRecord(f"the record of a call is damaged ({error}); make it again") from None
         raise
-    return None if row is None else to_edge(row)
+    return None if row is None else (to_edge(row[:-1]), bool(row[-1]))
 
 
 def _slot(timeout: float | None, *, shared: bool) -> float | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tvsnap.policy.snapshotting import VOLATILE_WORTH
+from tvsnap.policy.snapshotting import UNPROVEN_WORTH
 
 YOUTH = 600.0  # seconds: what is younger is not thought of as seldom used
 
@@ -58,6 +58,8 @@ class Kept(NamedTuple):
         created: when it was taken, seconds since the epoch.
         reached: False if rollouts do not come here any more, as a call above is no longer answered.
         pinned: it never goes.
+        proven: the calls from `above` are known to lead to the state each time. If not, nothing that follows from it is
+            answered once the snapshot is gone: that counts for some seconds more.
     """
 
     state: str
@@ -68,6 +70,12 @@ class Kept(NamedTuple):
     created: float
     reached: bool = True
     pinned: bool = False
+    proven: bool = True
+
+    @property
+    def way_s(self) -> float:
+        """Seconds that doing without it costs whoever comes to its state."""
+        return self.rebuild_s + (0.0 if self.proven else UNPROVEN_WORTH)
 
     def demand(self, now: float) -> float:
         """Returns how often it is likely to be needed, in forks a second.
@@ -80,16 +88,10 @@ class Kept(NamedTuple):
 
     def worth(self, room: Room, now: float) -> float:
         """Returns what keeping it saves while all others stay, in seconds a second for all the room."""
-        return self.demand(now) * self.rebuild_s / room.price(self.size)
+        return self.demand(now) * self.way_s / room.price(self.size)
 
 
-def choose_evicted(
-    kept: Iterable[Kept],
-    room: Room,
-    now: float,
-    volatile: Callable[[Kept], bool] = lambda _: False,
-    volatile_s: float = VOLATILE_WORTH,
-) -> list[Kept]:
+def choose_evicted(kept: Iterable[Kept], room: Room, now: float) -> list[Kept]:
     """Returns the snapshots that are to go so that the others fit, the least useful first.
 
     A snapshot's worth is how often it is likely to be needed (itself, or one below that has gone), times the seconds
@@ -99,22 +101,14 @@ def choose_evicted(
         kept: all that there are.
         room: what the others may take; if it is not enough for what is pinned, all but that goes.
         now: seconds since the epoch.
-        volatile: whether a replay on the way to a state would hardly return the same again, and so end elsewhere.
-            Asked only of those that are about to go.
-        volatile_s: for how many seconds of replay that counts; by default, for as many as its checkpoint might take.
     """
     shelf = _Shelf(kept, room, now)
     size, count = shelf.size, shelf.count
     queue = [(shelf.worth(state), state) for state, found in shelf.kept.items() if not found.pinned]
     heapq.heapify(queue)
-    examined: set[str] = set()
     chosen: list[Kept] = []
     while queue and not room.holds(size, count):
         known, state = heapq.heappop(queue)
-        if state not in examined:
-            examined.add(state)
-            if volatile(shelf.kept[state]):
-                shelf.lengthen(state, volatile_s)
         now_worth = shelf.worth(state)
         if now_worth > known:  # a worth never falls: this is no longer the least
             heapq.heappush(queue, (now_worth, state))
@@ -140,7 +134,7 @@ class _Shelf:
         self.count = len(self.kept)
         self._room = room
         self._above = {state: each.above for state, each in self.kept.items()}
-        self._way_s = {state: each.rebuild_s for state, each in self.kept.items()}
+        self._way_s = {state: each.way_s for state, each in self.kept.items()}
         self._demand = {state: each.demand(now) for state, each in self.kept.items()}
         self._gone: set[str] = set()
 
@@ -148,10 +142,6 @@ class _Shelf:
         """Returns what keeping a snapshot saves by now; see `Kept.worth`."""
         self._climb(state)
         return self._demand[state] * self._way_s[state] / self._room.price(self.kept[state].size)
-
-    def lengthen(self, state: str, seconds: float) -> None:
-        """Makes the way to a state longer."""
-        self._way_s[state] += seconds
 
     def remove(self, state: str) -> None:
         """Lets a snapshot go; who needed it needs the one above from now on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +9,7 @@ from typing import Protocol
 from tvsnap.errors import UsageError
 from tvsnap.policy.costs import Costs
 
-VOLATILE_WORTH = 1.0  # seconds that the checkpoint behind a volatile call may take
+UNPROVEN_WORTH = 1.0  # seconds that the checkpoint of a state may take that only a snapshot can keep
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
 
 
@@ -23,7 +22,8 @@ class Rebuild:
         calls: how many calls to replay.
         replay_s: seconds that they took when they were executed.
         spent_s: seconds that this process has already spent on rebuilding this very state.
-        volatile: one of the calls would hardly return the same again, so a replay would end in a private branch.
+        proven: the calls are known to lead to the same state each time. If not, only a snapshot keeps the state:
+            without one, nothing that follows from it is answered, and whoever comes next executes the call anew.
         checkpoint_s, fork_s: what a checkpoint and a fork took just above, in seconds; 0 if there was none. A sandbox
             with much in memory stays dear.
     """
@@ -32,7 +32,7 @@ class Rebuild:
     calls: int
     replay_s: float
     spent_s: float = 0.0
-    volatile: bool = False
+    proven: bool = True
     checkpoint_s: float = 0.0
     fork_s: float = 0.0
 
@@ -77,8 +77,8 @@ class BreakEven:
     """Snapshots a state once rebuilding it costs more time than a checkpoint and a fork of it.
 
     What rebuilding it has cost so far counts too, as in the ski-rental problem: so a state that is cheap to rebuild
-    but rebuilt often costs at most twice what the best choice in hindsight would have. A call that would not return
-    the same again has no price at which a replay could be had: the state behind it gets a snapshot at once.
+    but rebuilt often costs at most twice what the best choice in hindsight would have. A state that is not known to be
+    reproducible cannot be rebuilt at any price: it gets a snapshot at once.
     """
 
     name = "break-even"
@@ -87,7 +87,7 @@ class BreakEven:
         """See `Policy.should_checkpoint`."""
         checkpoint_s = max(costs.checkpoint_s, rebuild.checkpoint_s)
         fork_s = max(costs.fork_s, rebuild.fork_s)
-        if rebuild.volatile and checkpoint_s < VOLATILE_WORTH:
+        if not rebuild.proven and checkpoint_s < UNPROVEN_WORTH:
             return True
         begin_s = costs.start_s if rebuild.from_root else fork_s
         once_s = begin_s + rebuild.replay_s + rebuild.calls * CALL_OVERHEAD
@@ -109,25 +109,3 @@ def policy(name: str) -> Policy:
     if found is None:
         raise UsageError(f'policy "{name}" not found; have: {", ".join(_POLICIES)}')
     return found()
-
-
-# What differs between two runs of one command in the same state, as seen in what agents print.
-_VOLATILE = re.compile(
-    r"""
-    \b[0-2]?\d:[0-5]\d\b                      # a time of day: ls -l, date, logs
-    | (?<![\d.])\d+\.\d+\s?(?:s|ms|sec|secs|seconds)\b  # a duration: test runners
-    | \b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7,40}\b  # a hash: git commit
-    | ^\[\d+\]\s\d+$                          # a background job and its process id
-    | /tmp/tmp[.\w]+                          # mktemp
-    """,
-    re.VERBOSE | re.MULTILINE,
-)
-_LOOKED_AT = 8192  # characters, from the start
-
-
-def looks_volatile(output: str) -> bool:
-    """Whether an output shows what another run would hardly show again: a time, a commit's hash, a process id.
-
-    A guess, which costs a snapshot where it is wrong; correctness does not rest on it.
-    """
-    return _VOLATILE.search(output[:_LOOKED_AT]) is not None

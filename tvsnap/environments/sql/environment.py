@@ -88,7 +88,7 @@ class SqlEnvironment(TerminalEnvironment):
         if call.name != "sql":
             return tool
         known = effects(call.arguments["query"], self._engine)
-        return replace(tool, stochastic=known.stochastic, volatile=known.volatile)
+        return replace(tool, stochastic=known.stochastic)
 
     def prepare(self, sandbox: Sandbox) -> None:
         """See `Environment.prepare`: starts the server and the session."""
