@@ -46,7 +46,6 @@ Examples:
 )
 STATE_LABEL = "tvsnap.state"
 IMAGE_LABEL = "tvsnap.image"
-EXACT_LABEL = "tvsnap.exact"
 """On states that were rebuilt by a replay that printed something else than was recorded: `false`."""
 
 LOOK_TIMEOUT = 20.0  # seconds
@@ -139,13 +138,11 @@ class _Source:
         hash: of the state, or the image's digest.
         created: seconds since the epoch.
         is_state: it is a state.
-        exact: it was not rebuilt by a replay that differed.
     """
 
     hash: str
     created: float
     is_state: bool
-    exact: bool = True
 
     @contextlib.contextmanager
     def sandbox(self, cache: Cache) -> Iterator[Sandbox]:
@@ -190,8 +187,6 @@ def _describe(sandbox: Sandbox, source: _Source) -> Description:
     labels = {IMAGE_LABEL: image.digest}
     if source.is_state:
         labels[STATE_LABEL] = source.hash
-    if not source.exact:
-        labels[EXACT_LABEL] = "false"
     return Description(
         env=image.env,
         workdir=_working_directory(sandbox) or image.workdir,
@@ -258,7 +253,6 @@ def _data(source: _Source, target: str, format: Format, tag: Tag, exported: Expo
         "bytes": _bytes(target),
         "tag": str(tag),
         "state": source.hash if source.is_state else None,
-        "exact": source.exact,
         **asdict(exported),
     }
 

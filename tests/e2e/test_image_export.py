@@ -143,7 +143,6 @@ def test_a_state_with_a_live_process_by_replay(home: Path, engine: Engine, tmp_p
         "(echo begun > log; sleep 1000; echo ended >> log) & until [ -s log ]; do sleep 0.05; done",
     )
     data = json.loads(tvsnap(home, "image", "export", state, "-o", f"{tmp_path}/i.tar", "--compress", "--json").stdout)
-    assert data["exact"] is True
     with loaded(engine, tmp_path / "i.tar") as image:
         assert image.run("sh", "-c", "pwd; cat log; echo ${SECRET-lost}; whoami") == "/srv/here\nbegun\nlost\nroot\n"
         assert image.about["Id"] == data["image_id"]

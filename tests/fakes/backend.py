@@ -417,6 +417,22 @@ class FakeSandbox:
             quiet_s=max(0.0, awake[0].wake - machine.clock) if awake else math.inf,
         )
 
+    def digest(self) -> str:
+        self.enter("digest")
+        machine = self.machine
+        if machine.jobs:
+            return ""
+        files = {
+            name: (
+                inode.kind,
+                inode.mode,
+                bytes(inode.data) if isinstance(inode.data, (bytes, bytearray)) else repr(inode.data),
+            )
+            for name, number in machine.files.names.items()
+            for inode in [machine.files.inodes[number]]
+        }
+        return fingerprint([sorted(files.items()), sorted(machine.shell.state().items())])
+
     def checkpoint(self) -> SnapshotInfo:
         self.enter("checkpoint")
         with self._lock:

@@ -112,12 +112,12 @@ class OddEnvironment(TerminalEnvironment):
                 "ask": {"stochastic": True},
                 "send": {"cacheable": False},
                 "fetch": {"cacheable": False, "read_only": True},
-                "stamp": {"volatile": True},
+                "note": {"reproducible": True},
             }.items()
         },
     }
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("ask", "send", "fetch", "stamp"):
+        for name in ("ask", "send", "fetch", "note"):
             self._actions[name] = self._actions["bash"]

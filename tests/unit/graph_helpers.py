@@ -33,9 +33,10 @@ def add_root(graph: Graph, salt: str = "", image: str = "terminal") -> str:
 
 
 def step(graph: Graph, state: str, command: str, output: str = "", *, task: str = "", duration: float = 0.1) -> Edge:
-    """Records a shared call that changes the state."""
+    """Records a shared call that changes the state, and does the same each time."""
     made = call(command)
-    return graph.record(state, made, result(output, duration), next_state=next_state(state, made), task=task)
+    after = next_state(state, made)
+    return graph.record(state, made, result(output, duration), next_state=after, task=task, proven=True)
 
 
 def look(graph: Graph, state: str, command: str, output: str = "", *, task: str = "") -> Edge:
