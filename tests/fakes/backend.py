@@ -10,6 +10,7 @@ import errno
 import hashlib
 import io
 import itertools
+import math
 import os
 import posixpath
 import random
@@ -407,7 +408,14 @@ class FakeSandbox:
         machine = self.machine
         jobs = [(job.pid, job.command, job.stopped, job.steps) for job in machine.jobs.values()]
         state = sorted(machine.shell.state().items())
-        return Observation(machine.files.fingerprint(machine.base), fingerprint(jobs), fingerprint(state))
+        awake = sorted((job for job in machine.jobs.values() if not job.stopped), key=lambda job: job.wake)
+        return Observation(
+            machine.files.fingerprint(machine.base),
+            fingerprint(jobs),
+            fingerprint(state),
+            active="; ".join(f"process {job.pid} ({job.command}) goes on by itself" for job in awake),
+            quiet_s=max(0.0, awake[0].wake - machine.clock) if awake else math.inf,
+        )
 
     def checkpoint(self) -> SnapshotInfo:
         self.enter("checkpoint")

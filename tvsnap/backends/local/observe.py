@@ -92,6 +92,17 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
         return secrets.token_hex(), 0  # it ended under our eyes
 
 
+def serving(pids: list[int], service: Service) -> frozenset[int]:
+    """Returns the processes of a service, as the host sees them, among `pids`, a sandbox's."""
+    if not service.processes:
+        return frozenset()
+    parents = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            parents[pid] = int(_stat_fields(pid)[1])
+    return observing.descendants(parents, (pid for pid in parents if inner_pid(pid) in service.processes))
+
+
 def _activity(pid: int) -> Activity:
     fields = _stat_fields(pid)
     ran = sum(int(Path(task.path, "schedstat").read_text().split()[0]) for task in os.scandir(f"/proc/{pid}/task"))

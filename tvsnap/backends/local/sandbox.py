@@ -28,7 +28,7 @@ from tvsnap.backends.base import (
     Service,
     SnapshotInfo,
 )
-from tvsnap.backends.local import observe
+from tvsnap.backends.local import activity, observe
 from tvsnap.backends.local.cgroups import Cgroup
 from tvsnap.backends.local.criu import ProcessesDisturbed
 from tvsnap.backends.observing import ShellHold
@@ -142,13 +142,19 @@ class LocalSandbox(GuestActions):
         shell = self._host_pid(info.shell)
         files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service)
         processes, serving = observe.processes_fingerprint(self.cgroup.pids(), self.init, shell, service)
+        since = time.monotonic()
+        serving_pids = observe.serving(self.cgroup.pids(), service)
+        unrest = activity.unrest(self.cgroup.pids, self.init, shell if info.idle else 0, serving_pids)
         self._keep_limit(self)
+        active, quiet_s = activity.told(unrest, since)
         return Observation(
             files=files,
             processes=processes,
             shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner}",
             data=data,
             serving=serving,
+            active=active,
+            quiet_s=quiet_s,
         )
 
     def memory(self) -> int:

@@ -1,0 +1,195 @@
+"""Whether anything in a sandbox may change by itself, without any call, and when at the earliest.
+
+Nothing can where every thread merely waits, without limit, for what only a call can bring. All of them are looked at,
+and it is made sure that none ran meanwhile: one that has been looked at could else have been woken by one that had not.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from tvsnap.backends.local import timers
+from tvsnap.backends.local.refusals import describe
+from tvsnap.backends.local.waits import FOR_EVER, wait_of
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+_SIGALRM_BIT = 1 << 13
+_MOST_THREADS, _MOST_FILES = 2000, 4000
+"""Beyond so many, all told, not all is looked at, and the sandbox counts as active."""
+_TOLD = 3
+_SETTLE_TRIES, _SETTLE_PAUSE = 20, 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class Unrest:
+    """Something that may happen by itself.
+
+    Attributes:
+        pid: the process, as the host sees it; 0 if it is none's.
+        what: what it does, in words.
+        left: seconds in which it does not happen.
+    """
+
+    pid: int
+    what: str
+    left: float
+
+    def __str__(self) -> str:
+        return f"{describe(self.pid)} {self.what}" if self.pid else self.what
+
+
+def told(found: Iterable[Unrest], since: float) -> tuple[str, float]:
+    """Returns what is found in words, and seconds from now on in which nothing happens.
+
+    Args:
+        found: what may happen.
+        since: when they were looked at, by time.monotonic().
+    """
+    urgent = sorted(found, key=lambda one: one.left)
+    if not urgent:
+        return "", math.inf
+    words = [str(one) for one in urgent[:_TOLD]]
+    if len(urgent) > _TOLD:
+        words.append(f"{len(urgent) - _TOLD} more")
+    return _printable("; ".join(words)), max(0.0, urgent[0].left - (time.monotonic() - since))
+
+
+def unrest(list_pids: Callable[[], Collection[int]], init: int, shell: int, leave_out: Collection[int]) -> list[Unrest]:
+    """Returns what may happen by itself in a sandbox; empty if nothing can. Not all of it, where something runs.
+
+    Args:
+        list_pids: returns its processes, as the host sees them.
+        init: its PID 1, which does nothing unasked.
+        shell: its persistent shell while it waits for a command; else 0.
+        leave_out: processes that are not asked about.
+    """
+    for last in range(_SETTLE_TRIES, -1, -1):
+        found = _look(list_pids, init, shell, leave_out)
+        if not last or [one.pid for one in found if not one.left] != [shell]:
+            break
+        time.sleep(_SETTLE_PAUSE)  # it has just said its state, and is on its way to its sleep
+    return found
+
+
+def _look(list_pids: Callable[[], Collection[int]], init: int, shell: int, leave_out: Collection[int]) -> list[Unrest]:
+    found: list[Unrest] = []
+    pids = [pid for pid in list_pids() if pid != init and pid not in leave_out]
+    try:
+        ran = {pid: _ran(pid) for pid in pids[:_MOST_THREADS]}
+        if len(pids) > _MOST_THREADS or sum(map(len, ran.values())) > _MOST_THREADS:
+            return [Unrest(0, "there are too many processes to look at", 0.0)]
+        for pid in pids:
+            for one in _of_threads(pid, ran[pid], init):
+                found.append(one)
+                if not one.left:
+                    return found
+        found += _of_timers([pid for pid in pids if pid != shell], shell)
+        for pid in pids:
+            if _ran(pid) != ran[pid]:
+                return [*found, Unrest(pid, "is running", 0.0)]
+        new = set(list_pids()).difference(pids, leave_out, [init])
+        if new:
+            return [*found, Unrest(min(new), "has just been started", 0.0)]
+    except (FileNotFoundError, ProcessLookupError):
+        return [*found, Unrest(0, "a process has just ended", 0.0)]
+    except OSError as error:
+        return [*found, Unrest(0, f"what runs cannot be looked at ({error.strerror})", 0.0)]
+    return found
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read(4096)
+
+
+def _ran(pid: int) -> dict[str, bytes]:
+    """Returns, for each thread of a process, what changes when it has run."""
+    return {thread: _read(f"/proc/{pid}/task/{thread}/schedstat") for thread in os.listdir(f"/proc/{pid}/task")}
+
+
+def _of_threads(pid: int, threads: Iterable[str], init: int) -> Iterator[Unrest]:
+    for thread in threads:
+        stat = _read(f"/proc/{pid}/task/{thread}/stat")
+        fields = stat[stat.rindex(b")") + 2 :].split()
+        state = fields[0].decode()
+        if state in "ZX":
+            if int(fields[1]) == init:
+                yield Unrest(pid, "has ended and is about to go", 0.0)
+            continue
+        if state == "D":
+            yield Unrest(pid, "waits for the disk, or a process that it starts", 0.0)
+            continue
+        if state not in "STt":
+            yield Unrest(pid, "is running", 0.0)
+            continue
+        said = _read(f"/proc/{pid}/task/{thread}/syscall").decode(errors="replace")
+        if state != "S" and said.startswith("-1"):
+            continue  # stopped, outside of any call
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) * _TICK
+        wait = wait_of(pid, int(thread), said, age)
+        if wait.left >= FOR_EVER:
+            continue
+        if state != "S" and math.isnan(wait.most):
+            continue  # stopped, in a call that does not count time as far as is known
+        if math.isnan(wait.most):
+            yield Unrest(pid, "is running" if said.startswith("running") else _unknown(said), 0.0)
+        else:
+            yield Unrest(pid, f"waits at most {_seconds(wait.most)}", wait.left)
+
+
+def _unknown(said: str) -> str:
+    number = said.split()[:1]
+    return f"waits for what may come by itself (system call {number[0]})" if number else "waits for what is not known"
+
+
+def _of_timers(pids: list[int], shell: int) -> Iterator[Unrest]:
+    """Yields what timers may do.
+
+    Args:
+        pids: processes but for the shell.
+        shell: while it waits for a command. Bash has no timers, and sets no alarm then without catching its signal.
+    """
+    room = _MOST_FILES
+    alarms: list[int] = []
+    posix: list[int] = []
+    for pid in pids:
+        for left in timers.timerfds(pid, room):
+            yield Unrest(pid, f"has a timer that rings in {_seconds(left)}", left)
+        room -= 100
+        has_timers = timers.posix_timers(pid)
+        if has_timers is None:
+            yield Unrest(pid, "has a timer of a rare kind", 0.0)
+        elif has_timers:
+            posix.append(pid)
+        if not _signals(pid, b"SigIgn") & _SIGALRM_BIT:
+            alarms.append(pid)
+    if shell and _signals(shell, b"SigCgt") & _SIGALRM_BIT:
+        alarms.append(shell)
+    if not alarms and not posix:
+        return
+    try:
+        rings = timers.soonest()
+    except OSError:
+        if posix or alarms:
+            yield Unrest((posix or alarms)[0], "may have set a timer, which this machine does not tell", 0.0)
+        return
+    for kind, whose in ((timers.POSIX, posix), (timers.ALARM, alarms)):
+        if whose and rings.get(kind, math.inf) < FOR_EVER:
+            yield Unrest(whose[0], f"may have set a timer that rings in {_seconds(rings[kind])}", rings[kind])
+
+
+def _signals(pid: int, which: bytes) -> int:
+    status = _read(f"/proc/{pid}/status")
+    return int(status.partition(b"\n" + which + b":")[2].split(None, 1)[0], 16)
+
+
+def _seconds(number: float) -> str:
+    return f"{number:.3g} s" if number < 1000 else f"{number:.0f} s"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

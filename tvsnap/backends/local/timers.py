@@ -1,0 +1,89 @@
+"""Timers of the kernel that ring for a process whatever it waits for: timerfd, POSIX timers, and alarms.
+
+What a timerfd has left, /proc tells. Of POSIX timers it tells that they are there, of alarms (alarm, setitimer) nothing
+at all. But /proc/timer_list names all timers that are set on the machine by their kind, not by their owner: none of a
+process's can ring before the first of its kind.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ALARM, POSIX = "it_real_fn", "posix_timer_fn"
+"""The kinds, by the function that the kernel calls when one rings."""
+_LIST = Path("/proc/timer_list")
+_LONGEST = 16 << 20
+_ENTRY = re.compile(rb"(?m)^(now at|  \.offset:| clock| #\s*\d+:.*?, (\w+), S:.*\n # expires at) *(\d+)")
+_TIMERFD = "anon_inode:[timerfd]"
+_LEFT = re.compile(rb"^it_value: \((\d+), (\d+)\)", re.MULTILINE)
+_CLOCK = re.compile(rb"^ClockID: (-?\d+)", re.MULTILINE)
+_WALL_CLOCKS = {0, 1, 7, 11}
+"""Of those, timers run without anyone's processor time and are in the list."""
+_CPU_CLOCKS = {2, 3}
+
+
+def soonest() -> dict[str, float]:
+    """Returns, for each kind of timer that is set on this machine, seconds until the first of them rings.
+
+    Raises:
+        OSError: this machine does not tell.
+    """
+    with _LIST.open("rb", buffering=0) as file:
+        text = file.readall()
+    if len(text) > _LONGEST or not text.startswith(b"Timer List"):
+        raise OSError("timers are not listed as expected")
+    now = offset = 0
+    found: dict[str, float] = {}
+    for match in _ENTRY.finditer(text):
+        what, kind, number = match[1], match[2], int(match[3])
+        if what == b"now at":
+            now = number
+        elif what == b"  .offset:":
+            offset = number
+        elif what == b" clock":
+            offset = 0
+        else:
+            name = kind.decode()
+            left = max(0.0, (number - now - offset) / 1e9)
+            found[name] = min(found.get(name, math.inf), left)
+    return found
+
+
+def timerfds(pid: int, room: int) -> Iterator[float]:
+    """Yields seconds until each armed timerfd of a process rings; 0 where that cannot be told.
+
+    Args:
+        pid: the process, as the host sees it.
+        room: how many descriptors may be looked at.
+    """
+    names = os.listdir(f"/proc/{pid}/fd")
+    if len(names) > room:
+        yield 0.0
+        return
+    for name in names:
+        try:
+            if os.readlink(f"/proc/{pid}/fd/{name}") != _TIMERFD:
+                continue
+            with open(f"/proc/{pid}/fdinfo/{name}", "rb", buffering=0) as file:
+                left = _LEFT.search(file.read(4096))
+        except FileNotFoundError:
+            continue  # closed under our eyes; then it ran, which is seen
+        if left is None:
+            yield 0.0
+        elif left[1] != b"0" or left[2] != b"0":
+            yield int(left[1]) + int(left[2]) / 1e9
+
+
+def posix_timers(pid: int) -> bool | None:
+    """Whether a process has made POSIX timers that may be set; None if one of them could not be found in the list."""
+    with open(f"/proc/{pid}/timers", "rb", buffering=0) as file:
+        text = file.read(1 << 16)
+    clocks = {int(number) for number in _CLOCK.findall(text)}
+    waking = {clock for clock in clocks if clock >= 0 and clock not in _CPU_CLOCKS}
+    if waking - _WALL_CLOCKS or len(text) == 1 << 16:
+        return None
+    return bool(waking)
