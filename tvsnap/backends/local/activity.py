@@ -6,6 +6,7 @@ and it is made sure that none ran meanwhile: one that has been looked at could e
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -15,13 +16,17 @@ from dataclasses import dataclass
 from tvsnap.backends.local import timers
 from tvsnap.backends.local.alarms import ALARMS
 from tvsnap.backends.local.connections import passing
+from tvsnap.backends.local.observe import inner_pid
 from tvsnap.backends.local.refusals import describe
 from tvsnap.backends.local.waits import FOR_EVER, wait_of
+
+__all__ = ["Unrest", "family", "inner_pid", "told", "unrest"]
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 _SIGALRM_BIT = 1 << 13
 _MOST_THREADS, _MOST_FILES = 2000, 4000
 """Beyond so many, all told, not all is looked at, and the sandbox counts as active."""
+_LONGEST_LIST = 1 << 16
 _TOLD = 3
 _SETTLE_TRIES, _SETTLE_PAUSE = 20, 0.0005
 
@@ -77,6 +82,16 @@ def unrest(list_pids: Callable[[], Collection[int]], init: int, shell: int, leav
     return found
 
 
+def family(init: int) -> list[int]:
+    """Returns a process and all that descend from it, as the host sees them."""
+    found = [init]
+    for pid in found:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended; then it ran, which is seen
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                found += map(int, _read(f"/proc/{pid}/task/{thread}/children", _LONGEST_LIST).split())
+    return found
+
+
 def _look(list_pids: Callable[[], Collection[int]], init: int, shell: int, leave_out: Collection[int]) -> list[Unrest]:
     found: list[Unrest] = []
     pids = [pid for pid in list_pids() if pid != init and pid not in leave_out]
@@ -104,9 +119,9 @@ def _look(list_pids: Callable[[], Collection[int]], init: int, shell: int, leave
     return found
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, most: int = 4096) -> bytes:
     with open(path, "rb", buffering=0) as file:
-        return file.read(4096)
+        return file.read(most)
 
 
 def _ran(pid: int) -> dict[str, bytes]:

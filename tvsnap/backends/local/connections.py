@@ -6,12 +6,13 @@ millisecond; so it is first asked for how many there are, and for those that mer
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import math
 import re
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tvsnap.backends.local.network import in_network_of
@@ -67,22 +68,30 @@ def passing(init: int) -> list[Connection]:
     Raises:
         TooMany, OSError: they cannot be looked at.
     """
-    used = 0
+    told = b""
     for name in ("sockstat", "sockstat6"):
-        try:
-            with open(f"/proc/{init}/net/{name}", "rb", buffering=0) as file:
-                found = _COUNTS.search(file.read(4096))
-        except FileNotFoundError:
-            continue  # no IPv6 on this machine
-        if found is None:
-            raise OSError("the kernel does not tell how many connections there are")
-        used += int(found[1])
-        if int(found[2] or 0) or int(found[3] or 0):
-            break  # some are closing, maybe in another sandbox
-    else:
-        if not used or used == in_network_of(init, lambda: len(listening())):
-            return []
+        # There may be no IPv6 on this machine.
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{init}/net/{name}", "rb", buffering=0) as file:
+            told += file.read(4096)
+    if not may_pass(told, lambda: len(in_network_of(init, listening))):
+        return []
     return [one for one in in_network_of(init, connections) if one.left < math.inf]
+
+
+def may_pass(told: bytes, count_listening: Callable[[], int] = lambda: 0) -> bool:
+    """Whether there is any other connection than sockets that listen.
+
+    Args:
+        told: what /proc/net/sockstat and sockstat6 say.
+        count_listening: returns how many sockets listen.
+    """
+    counts = _COUNTS.findall(told)
+    if not counts:
+        return True  # the kernel does not tell
+    if any(int(closing or 0) for _, *closings in counts for closing in closings):
+        return True  # maybe those of another sandbox
+    used = sum(int(count) for count, *_ in counts)
+    return used > 0 and used != count_listening()
 
 
 def listening() -> list[Connection]:
