@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tvsnap.backends.local import timers
 from tvsnap.backends.local.alarms import ALARMS
-from tvsnap.backends.local.connections import passing
+from tvsnap.backends.local.connections import Connection
 from tvsnap.backends.local.observe import inner_pid
 from tvsnap.backends.local.refusals import describe
 from tvsnap.backends.local.waits import FOR_EVER, wait_of
@@ -65,7 +65,13 @@ def told(found: Iterable[Unrest], since: float) -> tuple[str, float]:
     return _printable("; ".join(words)), max(0.0, urgent[0].left - (time.monotonic() - since))
 
 
-def unrest(list_pids: Callable[[], Collection[int]], init: int, shell: int, leave_out: Collection[int]) -> list[Unrest]:
+def unrest(
+    list_pids: Callable[[], Collection[int]],
+    init: int,
+    shell: int,
+    leave_out: Collection[int],
+    passing: Callable[[], list[Connection]],
+) -> list[Unrest]:
     """Returns what may happen by itself in a sandbox; empty if nothing can. Not all of it, where something runs.
 
     Args:
@@ -73,9 +79,10 @@ def unrest(list_pids: Callable[[], Collection[int]], init: int, shell: int, leav
         init: its PID 1, which does nothing unasked.
         shell: its persistent shell while it waits for a command, and so has set no timer; else 0.
         leave_out: processes that are not asked about.
+        passing: returns the connections that end by themselves.
     """
     for last in range(_SETTLE_TRIES, -1, -1):
-        found = _look(list_pids, init, shell, leave_out)
+        found = _look(list_pids, init, shell, leave_out, passing)
         if not last or [one.pid for one in found if not one.left] != [shell]:
             break
         time.sleep(_SETTLE_PAUSE)  # it has just said its state, and is on its way to its sleep
@@ -92,7 +99,13 @@ def family(init: int) -> list[int]:
     return found
 
 
-def _look(list_pids: Callable[[], Collection[int]], init: int, shell: int, leave_out: Collection[int]) -> list[Unrest]:
+def _look(
+    list_pids: Callable[[], Collection[int]],
+    init: int,
+    shell: int,
+    leave_out: Collection[int],
+    passing: Callable[[], list[Connection]],
+) -> list[Unrest]:
     found: list[Unrest] = []
     pids = [pid for pid in list_pids() if pid != init and pid not in leave_out]
     try:
@@ -105,7 +118,7 @@ def _look(list_pids: Callable[[], Collection[int]], init: int, shell: int, leave
                 if not one.left:
                     return found
         found += _of_timers([pid for pid in pids if pid != shell])
-        found += [Unrest(0, str(one), one.left) for one in passing(init)]
+        found += [Unrest(0, str(one), one.left) for one in passing()]
         for pid in pids:
             if _ran(pid) != ran[pid]:
                 return [*found, Unrest(pid, "is running", 0.0)]

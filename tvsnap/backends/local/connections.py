@@ -7,12 +7,13 @@ millisecond; so it is first asked for how many there are, and for those that mer
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import math
 import re
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from tvsnap.backends.local.network import in_network_of
@@ -26,6 +27,7 @@ _NO_TIMER, _LAST_WAIT = 0, 3
 _MOST = 2000
 _COUNTS = re.compile(rb"^TCP6?: inuse (\d+)(?: orphan (\d+) tw (\d+))?", re.MULTILINE)
 _DIAGNOSIS, _BY_FAMILY, _TCP_OF_ANY_FAMILY, _DUMP, _DONE, _ERROR = 4, 20, 18, 0x301, 3, 2
+_DESTROY, _REQUEST_AND_ANSWER = 21, 5
 _HEADER, _QUERY, _OLD_QUERY = struct.Struct("=IHHII"), struct.Struct("=BBBBI48s"), struct.Struct("=BBBB48sII")
 _ANSWER = struct.Struct("=BBBB2s2s16s16sIQIIIII")
 
@@ -40,7 +42,8 @@ class Connection:
         state: the kernel's number for it.
         left: seconds for which it keeps its port; infinite if it does not end by itself, 0 if that is not known.
         inode: of its socket; 0 if no process has it any longer.
-        cookie: the kernel's name for it, for good.
+        cookie: the kernel's number for it, for good.
+        name: by which the kernel finds it (struct inet_diag_sockid).
     """
 
     family: int
@@ -50,6 +53,7 @@ class Connection:
     left: float
     inode: int
     cookie: int
+    name: bytes
 
     def __str__(self) -> str:
         return f"TCP port {self.local[1]} is in {_NAMES.get(self.state, f'state {self.state}')}"
@@ -112,6 +116,26 @@ def connections() -> list[Connection]:
     return _ask(_TCP_OF_ANY_FAMILY, query)
 
 
+def can_end() -> bool:
+    """Whether this kernel ends connections before their time."""
+    return _end(_QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0, bytes(48))) != errno.EOPNOTSUPP
+
+
+def end(cookies: Collection[int]) -> None:
+    """Ends connections of this thread's network namespace, known by their cookies; some may be gone."""
+    for one in connections():
+        if one.cookie in cookies:
+            _end(_QUERY.pack(one.family, socket.IPPROTO_TCP, 0, 0, 0xFFF, one.name))
+
+
+def _end(query: bytes) -> int:
+    """Asks the kernel to end a connection; returns the number of the error."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _DIAGNOSIS) as kernel:
+        kernel.send(_HEADER.pack(_HEADER.size + len(query), _DESTROY, _REQUEST_AND_ANSWER, 1, 0) + query)
+        ((_, body),) = _messages(kernel.recv(1 << 16))
+        return -int(struct.unpack_from("=i", body)[0])
+
+
 def _ask(kind: int, query: bytes) -> list[Connection]:
     found: list[Connection] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _DIAGNOSIS) as kernel:
@@ -141,9 +165,10 @@ def _connection(body: bytes) -> Connection:
         left = math.inf
     else:
         left = expires / 1000 if timer == _LAST_WAIT else 0.0
-    return Connection(family, _end(family, address, port), _end(family, peer, peer_port), state, left, inode, cookie)
+    local, remote = _address(family, address, port), _address(family, peer, peer_port)
+    return Connection(family, local, remote, state, left, inode, cookie, body[4:52])
 
 
-def _end(family: int, address: bytes, port: bytes) -> tuple[str, int]:
+def _address(family: int, address: bytes, port: bytes) -> tuple[str, int]:
     data = address[:4] if family == socket.AF_INET else address
     return str(ipaddress.ip_address(data)), int.from_bytes(port, "big")
