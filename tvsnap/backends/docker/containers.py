@@ -22,7 +22,7 @@ from tvsnap.backends.base import Limits
 from tvsnap.backends.docker.seccomp import profile
 from tvsnap.backends.docker.stream import AttachedStream
 from tvsnap.backends.local import refusals
-from tvsnap.backends.local.observe import LAUNCH
+from tvsnap.backends.local.observe import LAUNCH, inner_pid
 from tvsnap.engine import LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, LABEL_PURPOSE, Engine, EngineTimeout
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied
 from tvsnap.guest.actions import COLUMNS, ENVIRONMENT, ROWS
@@ -197,6 +197,13 @@ class Containers:
     def root(self, container: str) -> Path:
         """Returns what a running container sees, by way of its PID 1: the engine may mount it where only it can see."""
         return Path(f"/proc/{self._look(container)['State']['Pid']}/root")
+
+    def init(self, container: str) -> int:
+        """Returns the PID 1 of a running container as this machine sees it; 0 where its processes are out of reach."""
+        if os.geteuid() != 0 or not self._directory(container).is_dir():
+            return 0
+        pid = int(self._look(container)["State"]["Pid"])
+        return pid if inner_pid(pid) == 1 else 0
 
     def processes(self, container: str) -> tuple[int, list[int]]:
         """Returns the PID 1 of a running container, and all its processes, as the engine's machine sees them."""

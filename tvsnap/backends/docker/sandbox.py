@@ -8,6 +8,7 @@ import secrets
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
@@ -17,15 +18,18 @@ from tvsnap.backends.docker.containers import Containers
 from tvsnap.backends.docker.files import Files
 from tvsnap.backends.docker.inside import list_inside, run_tool
 from tvsnap.backends.docker.layers import flattened
+from tvsnap.backends.local import activity, connections
+from tvsnap.backends.local.activity import Unrest
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied
 from tvsnap.guest.actions import GuestActions
-from tvsnap.guest.protocol import Guest
+from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.images import Image
 
 _IN_MEMORY = ("/dev", "/dev/shm", "/dev/mqueue")
 """What the runtime mounts and commands may write to; a checkpoint holds it and a commit does not."""
 _STARTUP_FILE = "/etc/bash.bashrc"
 _START_TIMEOUT = 20.0
+_LONGEST_COMMAND = 60
 _NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?")
 
 
@@ -75,6 +79,7 @@ class DockerSandbox(GuestActions):
         self._guest: Guest | None = None
         self._closing = threading.Lock()
         self._closed = False
+        self._init = 0  # its PID 1 as this machine sees it; 0 if out of reach
         self._lent: Mapping[str, str] = {}
         self._in_memory = self._startup = ""
         self.files = files(self)
@@ -85,6 +90,7 @@ class DockerSandbox(GuestActions):
         Args:
             fresh: it was started, not restored from a checkpoint, which may have brought files in memory.
         """
+        self._init = self._containers.init(self.container)
         if fresh:
             self.files.begin()
         self._lent = self.files.lent_states()
@@ -165,13 +171,36 @@ class DockerSandbox(GuestActions):
         info = guest.info()
         files, data = self.files.fingerprints(service)
         table = self.process_table()
+        since = time.monotonic()
+        active, quiet_s = activity.told(self._unrest(table, service, info), since)
         return Observation(
             files=f"{files} {self._digest(_IN_MEMORY)}",
             processes=secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service),
             shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner}",
             data=data,
             serving=len(table.serving(service)),
+            active=active,
+            quiet_s=quiet_s,
         )
+
+    def _unrest(self, table: observing.ProcessTable, service: Service, info: GuestInfo) -> list[Unrest]:
+        """Returns what may happen by itself; where the engine's processes are out of reach, whatever lives may."""
+        serving = table.serving(service)
+        if self._init:
+            inside = {activity.inner_pid(pid): pid for pid in activity.family(self._init)}
+            return activity.unrest(
+                lambda: activity.family(self._init),
+                self._init,
+                inside.get(info.shell, 0) if info.idle else 0,
+                {pid for inner, pid in inside.items() if inner in serving},
+            )
+        lives = [one for one in table.others if one.pid not in serving]
+        found = [Unrest(0, f"process {one.pid} ({one.command[:_LONGEST_COMMAND]}) may run", 0.0) for one in lives]
+        if not lives and not info.idle:
+            found.append(Unrest(0, "the shell may run", 0.0))
+        if connections.may_pass(self.read_file("/proc/net/sockstat")):
+            found.append(Unrest(0, "a TCP connection has not ended yet", 0.0))
+        return found
 
     def _in_doubt(self, table: observing.ProcessTable, service: Service) -> bool:
         """Whether calls could change something that does not show: what waits for someone to come and take it."""

@@ -25,6 +25,7 @@ from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_version, find_cr
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.backends.local.snapshots import DEVICES, Snapshots, size_of
 from tvsnap.backends.local.storage import open_storage
+from tvsnap.backends.local.time_wait import TimeWaits
 from tvsnap.backends.room import Room
 from tvsnap.errors import InfrastructureError, MachineLacks, SandboxDied, SnapshotUnusable
 from tvsnap.guest.protocol import BARE, INIT
@@ -46,8 +47,8 @@ _ENVIRONMENT = {
 
 _NO_ROOM = ("No space left on device", "ENOSPC")
 _UNLIMITED = 1 << 62
-_Prepared = tuple[list[str], Callable[[int], LocalSandbox]]
-"""Options for launch.c, and what makes a sandbox of the PID 1 that it started."""
+_Prepared = tuple[list[str], Callable[..., LocalSandbox]]
+"""Options for launch.c, and what makes a sandbox of the PID 1 that it started, and of its `TimeWaits` if there are."""
 
 
 class LocalBackend:
@@ -119,6 +120,7 @@ class LocalBackend:
             return self._restore(snapshot, image, limits)
         sandbox = self._start(image, limits, files, bare=True)
         try:
+            sandbox.time_waits.bring_back(self._snapshots.closed(snapshot))
             restore(sandbox.guest(), shell)
         except BaseException:
             sandbox.close()
@@ -146,18 +148,25 @@ class LocalBackend:
         """Restores the processes of a snapshot on a copy of its files."""
         if self._criu is None:
             raise SnapshotUnusable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
+        closed = self._snapshots.closed(snapshot)
+        time_waits: list[TimeWaits] = []
+
+        def bring_back(init: int) -> None:
+            time_waits.append(TimeWaits(init))
+            time_waits[0].bring_back(closed)
+
         with (
             self._new(image, limits, self._snapshots.files(snapshot)) as (options, build),
             self._snapshots.processes(snapshot) as images,
         ):
-            return build(
-                self._criu.restore(
-                    images,
-                    _ROOT,
-                    [f"mnt[{name}]:/dev/{name}" for name in DEVICES],
-                    [str(observe.LAUNCH), "restore", *options, "--"],
-                )
+            init = self._criu.restore(
+                images,
+                _ROOT,
+                [f"mnt[{name}]:/dev/{name}" for name in DEVICES],
+                [str(observe.LAUNCH), "restore", *options, "--"],
+                bring_back if closed else None,
             )
+            return build(init, *time_waits)
 
     @contextlib.contextmanager
     def _new(self, image: Image, limits: Limits, layer: Path) -> Iterator[_Prepared]:
@@ -186,7 +195,12 @@ class LocalBackend:
                 options += ["--pool-dir", str(self._storage.path)]
             options += ["--live", f"live/{id}", "--lower", str(self._guest_layer), "--lower", str(image.rootfs)]
             options += ["--ids", str(UID_BASE), str(UID_COUNT)]
-            yield options, lambda init: self._adopt(id, image, limits, init, live, cgroup, origin, errors)
+            yield (
+                options,
+                lambda init, time_waits=None: self._adopt(
+                    id, image, limits, init, live, cgroup, origin, errors, time_waits or TimeWaits(init)
+                ),
+            )
         except BaseException:
             cgroup.destroy()
             _bury_the_dead()
@@ -203,6 +217,7 @@ class LocalBackend:
         cgroup: Cgroup,
         origin: str,
         errors: int,
+        time_waits: TimeWaits,
     ) -> LocalSandbox:
         sandbox = LocalSandbox(
             id,
@@ -214,6 +229,7 @@ class LocalBackend:
             tree=self._tree(image),
             origin=origin,
             errors=errors,
+            time_waits=time_waits,
             trouble=self._trouble,
             keep_limit=self._keep_limit,
             checkpoint=self._checkpoint,

@@ -151,7 +151,7 @@ class Criu:
 
         failures: list[Exception] = []
 
-        def notified(script: str) -> bool:
+        def notified(script: str, _: int) -> bool:
             try:
                 if script == "post-dump":
                     on_frozen()
@@ -168,7 +168,14 @@ class Criu:
                 raise failures[0]
             raise NotCheckpointable(_reason(log, end))
 
-    def restore(self, images: int, root: Path, external: Sequence[str], enter: Sequence[str]) -> int:
+    def restore(
+        self,
+        images: int,
+        root: Path,
+        external: Sequence[str],
+        enter: Sequence[str],
+        before_it_runs: Callable[[int], None] | None = None,
+    ) -> int:
         """Brings a dumped tree back to life as a child of this process.
 
         Args:
@@ -176,6 +183,8 @@ class Criu:
             root: where the tree's root file system is mounted, in CRIU's mount namespace.
             external: what provides the mounts named at the dump, as `mnt[NAME]:PATH`.
             enter: a command line that prepares namespaces and mounts and becomes CRIU, as for `dump`.
+            before_it_runs: called with the process id of the tree's root when all is there and nothing has run yet; the
+                restore fails with what it raises.
 
         Returns:
             The process id of the tree's root.
@@ -187,7 +196,20 @@ class Criu:
         options = self._options(images, external)
         options.root = str(root)
         options.rst_sibling = True
-        end = self._request(_RESTORE, options, enter, lambda script: True)
+        options.notify_scripts = before_it_runs is not None
+        failures: list[Exception] = []
+
+        def notified(script: str, pid: int) -> bool:
+            try:
+                if script == "post-restore" and before_it_runs is not None:
+                    before_it_runs(pid)
+            except Exception as error:
+                failures.append(error)
+            return not failures
+
+        end = self._request(_RESTORE, options, enter, notified)
+        if failures:
+            raise failures[0]
         if end.killed:
             raise InfrastructureError(_reason("", end))
         if not end.success:
@@ -205,7 +227,7 @@ class Criu:
         options.external.extend(external)
         return options
 
-    def _request(self, kind: int, options: Any, enter: Sequence[str], notified: Callable[[str], bool]) -> _End:
+    def _request(self, kind: int, options: Any, enter: Sequence[str], notified: Callable[[str, int], bool]) -> _End:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # No pipe: processes that a killed CRIU leaves half restored would hold it open.
         with ours, open(os.memfd_create("criu"), "rb") as errors:
@@ -231,7 +253,9 @@ class Criu:
             return _End(response, process.returncode, errors.read().decode(errors="replace").strip())
 
     @staticmethod
-    def _converse(channel: socket.socket, ended: int, kind: int, options: Any, notified: Callable[[str], bool]) -> Any:
+    def _converse(
+        channel: socket.socket, ended: int, kind: int, options: Any, notified: Callable[[str, int], bool]
+    ) -> Any:
         channel.send(_TYPES["Request"](type=kind, opts=options).SerializeToString())
         # The end of CRIU need not be that of the channel, for the same reason.
         while _readable(channel.fileno(), ended, timeout=_TIMEOUT):
@@ -244,7 +268,7 @@ class Criu:
             response = _TYPES["Response"].FromString(data)
             if response.type != _NOTIFY:
                 return response
-            success = notified(response.notify.script)
+            success = notified(response.notify.script, response.notify.pid)
             channel.send(_TYPES["Request"](type=_NOTIFY, notify_success=success).SerializeToString())
         return None
 

@@ -31,6 +31,7 @@ from tvsnap.backends.base import (
 from tvsnap.backends.local import activity, observe
 from tvsnap.backends.local.cgroups import Cgroup
 from tvsnap.backends.local.criu import ProcessesDisturbed
+from tvsnap.backends.local.time_wait import TimeWaits
 from tvsnap.backends.observing import ShellHold
 from tvsnap.errors import InfrastructureError, SandboxDied
 from tvsnap.guest.actions import GuestActions
@@ -62,6 +63,7 @@ class LocalSandbox(GuestActions):
         tree: observing.ImageTree,
         origin: str,
         errors: int,
+        time_waits: TimeWaits,
         trouble: Callable[[LocalSandbox, str], str],
         keep_limit: Callable[[LocalSandbox], None],
         checkpoint: Callable[[LocalSandbox], SnapshotInfo],
@@ -79,6 +81,7 @@ class LocalSandbox(GuestActions):
             tree: what the image has below the writable layer.
             origin: the snapshot that it was forked from; empty if it was not.
             errors: of the pool, counted before it was made.
+            time_waits: its connections that end by themselves.
             trouble: see `Sandbox.trouble`.
             keep_limit: gives a sandbox back what it has freed of the disk.
             checkpoint: takes a snapshot of a sandbox.
@@ -93,6 +96,7 @@ class LocalSandbox(GuestActions):
         self._tree = tree
         self.origin = origin
         self.errors = errors
+        self.time_waits = time_waits
         self.looked = time.monotonic()  # when it was last asked for trouble
         self._trouble = trouble
         self._keep_limit = keep_limit
@@ -144,7 +148,9 @@ class LocalSandbox(GuestActions):
         processes, serving = observe.processes_fingerprint(self.cgroup.pids(), self.init, shell, service)
         since = time.monotonic()
         serving_pids = observe.serving(self.cgroup.pids(), service)
-        unrest = activity.unrest(self.cgroup.pids, self.init, shell if info.idle else 0, serving_pids)
+        unrest = activity.unrest(
+            self.cgroup.pids, self.init, shell if info.idle else 0, serving_pids, self.time_waits.passing
+        )
         self._keep_limit(self)
         active, quiet_s = activity.told(unrest, since)
         return Observation(
@@ -238,6 +244,7 @@ class LocalSandbox(GuestActions):
             if self._closed:
                 return
             self._closed = True
+        self.time_waits.close()
         if self._guest is not None:
             self._guest.abandon()
         with contextlib.suppress(ProcessLookupError):

@@ -28,11 +28,12 @@ from tvsnap.backends.local import fidelity, observe
 from tvsnap.backends.local.criu import LOG, Criu
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.backends.local.storage import Storage
+from tvsnap.backends.local.time_wait import Closed
 from tvsnap.backends.sealing import Stamp, checksum, from_sealed_json, open_regular, seal, stamp, to_sealed_json
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SnapshotUnusable
 from tvsnap.guest.shell_image import ShellImage, capture
 
-FORMAT = 3
+FORMAT = 4
 """Version of the snapshots' layout on disk; others are unusable."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 """Device nodes that a sandbox has from the host."""
@@ -54,11 +55,13 @@ class _Sound:
         processes: it holds live processes.
         stamps: of its files, by their paths in it.
         seal: of its writable layer.
+        closed: the connections that were in TIME_WAIT.
     """
 
     processes: bool
     stamps: dict[str, Stamp]
     seal: int
+    closed: tuple[Closed, ...]
 
 
 class Snapshots:
@@ -97,8 +100,12 @@ class Snapshots:
             processes = tuple(sandbox.other_processes())
             images = os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
+            closed: list[Closed] = []
+
             def copy_files() -> None:
-                fidelity.refuse(fidelity.find_loss(sandbox.cgroup.pids(), sandbox.init, sandbox.layer / "upper"))
+                pids = sandbox.cgroup.pids()
+                closed[:] = sandbox.time_waits.note(pids)
+                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, sandbox.layer / "upper"))
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             try:
@@ -120,7 +127,7 @@ class Snapshots:
                 os.close(images)
             for entry in os.scandir(unfinished / "criu"):
                 os.chmod(entry.path, 0o644)  # the restored root, an unprivileged user of the host, reads them too
-            return finish(Captures(processes=True, shell=True), frozen, processes)
+            return finish(Captures(processes=True, shell=True), frozen, processes, closed)
 
     def take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
         """Copies the files and the idle shell.
@@ -136,12 +143,13 @@ class Snapshots:
             if _holds(unfinished / "files" / "upper", _STARTUP_FILE):
                 raise NotCheckpointable(f"/{'/'.join(_STARTUP_FILE)} was changed, and would act when a shell is made")
             (unfinished / _SHELL).write_bytes(image.to_bytes())
-            return finish(Captures(shell=True), 0.0, ())
+            closed = sandbox.time_waits.note(sandbox.cgroup.pids())
+            return finish(Captures(shell=True), 0.0, (), closed)
 
     @contextlib.contextmanager
     def _unfinished(
         self, above: str
-    ) -> Iterator[tuple[Path, Callable[[Captures, float, tuple[str, ...]], SnapshotInfo]]]:
+    ) -> Iterator[tuple[Path, Callable[[Captures, float, tuple[str, ...], list[Closed]], SnapshotInfo]]]:
         """A block with a directory to fill and what makes a snapshot of it; what is left unfinished is removed.
 
         Args:
@@ -151,7 +159,7 @@ class Snapshots:
         id = f"{self._owner}.{secrets.token_hex(8)}"
         unfinished = self.temporary / id
 
-        def finish(captures: Captures, frozen: float, processes: tuple[str, ...]) -> SnapshotInfo:
+        def finish(captures: Captures, frozen: float, processes: tuple[str, ...], closed: list[Closed]) -> SnapshotInfo:
             names = (
                 [f"criu/{path.name}" for path in (unfinished / "criu").iterdir()] if captures.processes else [_SHELL]
             )
@@ -171,12 +179,13 @@ class Snapshots:
                 "above": above,
                 "checksums": checksums,
                 "seal": sealed,
+                "time_wait": [one.to_json() for one in closed],
                 **asdict(info),
             }
             (unfinished / _MANIFEST).write_text(to_sealed_json(manifest))
             stamps = {name: stamp(unfinished / name) for name in (*names, *_ALWAYS)}
             unfinished.rename(self.path / id)
-            self._remember(id, _Sound(captures.processes, stamps, sealed))
+            self._remember(id, _Sound(captures.processes, stamps, sealed, tuple(closed)))
             return info
 
         try:
@@ -230,7 +239,8 @@ class Snapshots:
                 if [*checksum(directory / name)] != expected:
                     raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not what was written")
             self._check_layer(snapshot, manifest["seal"], seen_before=False)
-            sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"])
+            closed = tuple(map(Closed.from_json, manifest["time_wait"]))
+            sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"], closed)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
         self._remember(snapshot, sound)
@@ -270,6 +280,14 @@ class Snapshots:
             return ShellImage.from_bytes((self.path / snapshot / _SHELL).read_bytes())
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+
+    def closed(self, snapshot: str) -> tuple[Closed, ...]:
+        """Returns the connections that were in TIME_WAIT, of a snapshot that is as it was taken."""
+        known = self._sound.get(snapshot)
+        if known is None:
+            self.check(snapshot)
+            known = self._sound[snapshot]
+        return known.closed
 
     @contextlib.contextmanager
     def processes(self, snapshot: str) -> Iterator[int]:
