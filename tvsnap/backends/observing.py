@@ -21,12 +21,16 @@ from tvsnap.backends.base import NO_SERVICE, FileChange, Process, Service
 from tvsnap.errors import InfrastructureError
 from tvsnap.guest.declarations import declarations
 
-_INIT = Path(guest.__file__).with_name("tvsnap-init")
+INIT = Path(guest.__file__).with_name("tvsnap-init")
+"""Our own program, which looks from outside as well."""
 _SHELL_OWN_FILES = frozenset({0, 1, 2, 27, 28, 29, 255})
 """Descriptors of the shell that are its terminal, PID 1's pipes, and bash's own."""
+_COMMAND = 29
 _REPORTING = frozenset({10, 11, 12, 30})
 """Descriptors that bash has for a moment more when it has just said its state: saved ones, and a command's output."""
 _SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
+UNSEEN = "?"
+"""In place of a hash, of what cannot all be seen: it may have changed."""
 SMALL_FILE = 64 * 1024
 """Bytes up to which a file is named by a digest of its contents."""
 _KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
@@ -105,7 +109,7 @@ def walk(directory: Path) -> Iterator[Entry]:
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        command = [str(_INIT), "walk", "list", str(descriptor)]
+        command = [str(INIT), "walk", "list", str(descriptor)]
         run = subprocess.run(command, pass_fds=[descriptor], capture_output=True, check=False)
     finally:
         os.close(descriptor)
@@ -221,14 +225,16 @@ class Activity:
         start: clock ticks after boot; with its id it names the process for good.
         state: as in ps.
         ran: nanoseconds of processor time that its tasks used.
-        attributes: what others can change of it while it sleeps.
+        holds: what others can change of it while it sleeps, a hash (holds.c); `UNSEEN` if part of that cannot be seen.
+        locks: a hash of its locks and leases alone.
     """
 
     pid: int
     start: int
     state: str
     ran: int
-    attributes: str
+    holds: str
+    locks: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +264,8 @@ class ShellHold:
         processors: those it may use.
         cwd_deleted: its working directory is no more.
         files: all that it has open, by number.
+        holds: what else there is to know of those that it does not have by itself, a hash (holds.c): their locks, what
+            a deleted file holds, a terminal's modes; `UNSEEN` if part of that cannot be seen.
     """
 
     pid: int
@@ -266,6 +274,7 @@ class ShellHold:
     processors: str
     cwd_deleted: bool
     files: tuple[OpenFile, ...]
+    holds: str = ""
 
     @property
     def further_files(self) -> list[OpenFile]:
@@ -275,7 +284,9 @@ class ShellHold:
     @property
     def fingerprint(self) -> str:
         """Changes with any of it."""
-        return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {self.further_files}"
+        # Where it stands in the file of its commands, no call can see.
+        own = [(file.number, file.target, file.flags, file.number != _COMMAND and file.position) for file in self.files]
+        return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {own} {self.holds}"
 
 
 def settled(look: Callable[[], tuple[OpenFile, ...]]) -> tuple[OpenFile, ...]:
@@ -310,16 +321,17 @@ def processes_fingerprint(others: Iterable[Activity], shell: ShellHold | None, s
     Args:
         others: all but PID 1 and the shell, in any order.
         shell: None if it cannot be told; then nothing is equal to the hash.
-        serving: the first processes of a service: whether they have run does not count.
+        serving: the first processes of a service: whether they have run does not count, what they have locked does.
     """
-    if shell is None:
+    others, serving = list(others), list(serving)
+    if shell is None or UNSEEN in (shell.holds, *(one.holds for one in others), *(one.locks for one in serving)):
         return secrets.token_hex()
     hasher = hashlib.sha256(shell.fingerprint.encode("utf-8", "surrogateescape"))
     for one in sorted(serving, key=lambda one: one.pid):
-        hasher.update(f"\nserving {one.pid} {one.start} {one.state in 'Tt'} {one.state == 'Z'}".encode())
+        hasher.update(f"\nserving {one.pid} {one.start} {one.state in 'Tt'} {one.state == 'Z'} {one.locks}".encode())
     for one in sorted(others, key=lambda one: one.pid):
         stands = f"{one.state in 'Tt'} {one.state == 'Z'}"
-        hasher.update(f"\n{one.pid} {one.start} {stands} {one.ran} {one.attributes}".encode())
+        hasher.update(f"\n{one.pid} {one.start} {stands} {one.ran} {one.holds}".encode())
     return hasher.hexdigest()
 
 
@@ -366,13 +378,13 @@ def parse_processes(records: bytes) -> ProcessTable:
     for numbers, text in zip(fields[0::2], fields[1::2], strict=False):
         words = numbers.decode().split()
         if words[0] == "shell":
-            pid, start, nice, processors, gone = words[1:]
+            pid, start, nice, processors, gone, holds, _ = words[1:]
             files = tuple(_parse_file(line) for line in os.fsdecode(text).split("\n")[:-1])
-            shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files)
+            shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files, holds)
             continue
-        pid, parent, state, start, ran, memory, *attributes = words
+        pid, parent, state, start, ran, memory, holds, locks = words
         processes.append(Process(int(pid), int(parent), state, text.decode(errors="replace"), int(memory)))
-        activities.append(Activity(int(pid), int(start), state, int(ran), " ".join(attributes)))
+        activities.append(Activity(int(pid), int(start), state, int(ran), holds, locks))
     return ProcessTable(tuple(sorted(processes, key=lambda one: one.pid)), tuple(activities), shell)
 
 

@@ -146,7 +146,7 @@ class LocalSandbox(GuestActions):
         return Observation(
             files=files,
             processes=processes,
-            shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner}",
+            shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel}",
             data=data,
             serving=serving,
         )
