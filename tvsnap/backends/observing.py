@@ -40,12 +40,15 @@ _KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
     stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket",
 }
-# Variables that change by themselves or with every command: no part of the state.
+# Variables that change by themselves or with every command: their values are no part of the state.
 _VOLATILE = {
     "_", "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL",
-    "COMP_WORDBREAKS", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "RANDOM",
-    "SECONDS", "SRANDOM",
+    "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "SECONDS", "SRANDOM",
 }  # fmt: skip
+_NOT_TOLD = {*_VOLATILE, "RANDOM"}
+"""Variables that are not listed for people."""
+_HEAD = re.compile(rb"declare -([-a-zA-Z]+) ")
+_CLOCK = re.compile(rb"\x01clock\n(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,16 +400,26 @@ def _parse_file(line: str) -> OpenFile:
 def shell_fingerprint(dump: bytes) -> str:
     """Returns a hash of what the shell said of its state, without what changes by itself."""
     variables, _, rest = dump.partition(b"\1")
-    hasher = hashlib.sha256(rest)
+    hasher = hashlib.sha256(_CLOCK.sub(_ahead, rest, count=1))
     end = 0
     for each in declarations(variables):
         if each.start != end:
             hasher.update(variables[end : each.start])  # not understood: all of it counts
-        if each.name not in _VOLATILE and not each.name.startswith("__tvsnap_"):
-            hasher.update(variables[each.start : each.end])
+        text = variables[each.start : each.end]
+        if each.name in _VOLATILE:  # what bash computes gets -i when it is first read
+            head = _HEAD.match(text)
+            hasher.update(b"%s %s\n" % (each.name.encode(), head[1].replace(b"i", b"").strip(b"-") if head else text))
+        elif not each.name.startswith("__tvsnap_"):
+            hasher.update(text)
         end = each.end
     hasher.update(variables[end:])
     return hasher.hexdigest()
+
+
+def _ahead(clock: re.Match[bytes]) -> bytes:
+    """Returns by how many seconds SECONDS was set ahead since the shell began, from what it said with the clock."""
+    then, now = clock.group(1, 2), clock.group(3, 4)
+    return b"\1ahead\n%d\n" % (int(now[0]) - int(now[1]) - int(then[0]) + int(then[1])) if then[0] and now[0] else b""
 
 
 def shell_items(dump: bytes) -> dict[str, str]:
@@ -415,7 +428,7 @@ def shell_items(dump: bytes) -> dict[str, str]:
     items: dict[str, str] = {}
     variables = sections[0].encode()
     for each in declarations(variables):
-        if each.name not in _VOLATILE and not each.name.startswith("__tvsnap_") and each.name != "PROMPT_COMMAND":
+        if each.name not in _NOT_TOLD and not each.name.startswith("__tvsnap_") and each.name != "PROMPT_COMMAND":
             declared = variables[each.start : each.end].decode("utf-8", "replace")
             items[f"var {each.name}"] = declared.rstrip("\n").removeprefix("declare ")
     for section in sections[1:]:
@@ -431,8 +444,12 @@ def shell_items(dump: bytes) -> dict[str, str]:
                 items[f"alias {name}"] = value
         elif title == "options":
             for line in text.splitlines():
+                if line.startswith("enable ") and not line.startswith("enable -n "):
+                    continue
                 command, flag, *names = [*line.split(), ""]
                 items[f"option {names[0]}"] = f"{command} {flag}"
+        elif title == "clock":
+            continue
         elif title == "limits":
             mask, _, limits = text.partition("\n")
             items["umask"] = mask

@@ -27,8 +27,8 @@
 #include <unistd.h>
 
 enum { PAGE = 4096, CHUNK = 1 << 18, MAX_FILES = 4096, TERMIOS2 = 44, IOPRIO_WHO_PROCESS = 1 };
-#define MAX_MEMORY (256LL << 20) /* bytes that are looked at, of all processes together: about 100 ms */
-#define TASK_END (1ULL << 47)
+#define MAX_MEMORY (128LL << 20) /* bytes that are looked at, of all processes together: about 50 ms */
+#define TASK_END ((1ULL << 47) - PAGE)
 
 /* linux/fs.h has these since 6.7. */
 struct page_region {
