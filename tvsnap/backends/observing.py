@@ -20,6 +20,7 @@ from tvsnap.backends import paths
 from tvsnap.backends.base import NO_SERVICE, FileChange, Process, Service
 from tvsnap.errors import InfrastructureError
 from tvsnap.guest.declarations import declarations
+from tvsnap.guest.shell_words import hidden_commands
 
 INIT = Path(guest.__file__).with_name("tvsnap-init")
 """Our own program, which looks from outside as well."""
@@ -414,6 +415,13 @@ def shell_fingerprint(dump: bytes) -> str:
         end = each.end
     hasher.update(variables[end:])
     return hasher.hexdigest()
+
+
+def shell_hidden(dump: bytes) -> frozenset[str]:
+    """Returns the commands of a shell that may change what it does not tell; see `shell_words`."""
+    sections = dict(part.partition("\n")[::2] for part in dump.decode("latin-1").split("\1")[1:])
+    told = (sections.get(title, "") for title in ("functions", "aliases", "traps", "options"))
+    return hidden_commands(*told)
 
 
 def _ahead(clock: re.Match[bytes]) -> bytes:

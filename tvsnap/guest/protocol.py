@@ -71,8 +71,8 @@ class GuestInfo:
     Attributes:
         shell: the persistent shell's process id inside.
         idle: it waits for a command.
-        inner: changes with what is seen from inside only: bytes sent to the terminal, its modes, speeds, size, owner and
-            foreground, System V objects.
+        inner: changes with what is seen from inside only: bytes sent to the terminal, its modes, speeds, size, owner
+            and foreground, System V objects.
         commands: how many the shell was given.
         plain: the terminal's modes are as at the start, there are no System V objects, and no call is yet to be told
             that the shell ended.

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 
 _SECTIONS = (
-    "functions", "aliases", "options", "limits", "hard limits", "cwd", "directories", "history", "jobs", "clock", "last",
-    "arguments", "traps",
+    "functions", "aliases", "options", "limits", "hard limits", "cwd", "directories", "history", "jobs", "clock",
+    "last", "arguments", "traps",
 )  # fmt: skip
 DYNAMIC = frozenset({
     "_", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND",

@@ -174,8 +174,11 @@ class DockerSandbox(GuestActions):
         return Observation(
             files=f"{files} {self._digest(_IN_MEMORY)}",
             processes=secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service),
-            shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel}",
+            shell=secrets.token_hex()
+            if dump is None
+            else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel}",
             data=data,
+            hidden=frozenset() if dump is None else observing.shell_hidden(dump),
             serving=len(table.serving(service)),
         )
 

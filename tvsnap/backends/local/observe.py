@@ -93,14 +93,18 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
         others = [_activity(pid, *holds[pid]) for pid in running]
         if hold is not None and _in_doubt(hold, others):
             hold = None
-        return observing.processes_fingerprint(others, hold, [_activity(pid, *holds[pid]) for pid in roots]), len(serving)
+        return observing.processes_fingerprint(others, hold, [_activity(pid, *holds[pid]) for pid in roots]), len(
+            serving
+        )
     except (OSError, LookupError):
         return secrets.token_hex(), 0  # it ended under our eyes
 
 
 def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> dict[int, tuple[str, str]]:
-    """Returns what processes hold, and their locks, by process; see `Activity`. The idle shell is looked at if it has more
-    open than it always has."""
+    """Returns what processes hold, and their locks, by process; see `Activity`.
+
+    The idle shell is looked at if it has more open than it always has.
+    """
     asked = [*map(str, others), *(f"-{pid}" for pid in serving)]
     if shell is not None and shell.further_files:
         asked.append(f"={shell.pid}")

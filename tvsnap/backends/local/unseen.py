@@ -1,7 +1,7 @@
-"""What a call can change in the kernel without a trace in files, in the shell, or in what has run: what waits to be read.
+"""What a call can change without a trace in files, in the shell, or in what has run: what waits to be read.
 
-Nobody has to run for data to be taken out of a fifo, or to be queued for a sleeping process. What else others change of a
-process is looked at by `tvsnap-init holds`.
+Nobody has to run for data to be taken out of a fifo, or to be queued for a sleeping process. What else others change of
+a process is looked at by `tvsnap-init holds`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def _read(path: str) -> str:
 
 
 def data_waits(pid: int, numbers: Iterable[int]) -> bool:
-    """Whether anything among a process' descriptors holds what has not been read yet: a pipe, a fifo, a socket, a terminal,
-    a queue of inotify, a timer, a counter, an epoll.
+    """Whether anything among a process' descriptors holds what has not been read yet.
+
+    That is a pipe, a fifo, a socket, a terminal, a queue of inotify, a timer, a counter or an epoll.
 
     Args:
         pid: the process, as the host sees it.
