@@ -54,7 +54,7 @@ def with_criu(tvsnap_home: Path) -> Iterator[Backend]:
 # What the variables of the shell's own machinery and of bash's say changes with every command or with time.
 CHANGING = (
     r"declare \S+ (_|BASHPID|BASH_\w+|COMP_WORDBREAKS|DIRSTACK|EPOCH\w+|FUNCNAME|GROUPS|HISTCMD|LINENO|PIPESTATUS|"
-    r"RANDOM|SECONDS|SRANDOM|__tvsnap_[cmrs])\b[^\n]*\n"
+    r"RANDOM|SECONDS|SRANDOM|__tvsnap_([cmors]|start))\b[^\n]*\n"
 )
 PROBES = (
     "echo $? \"$0\" $# \"$@\" $- $$ $PPID \"${!-}\"",

@@ -103,6 +103,8 @@ class Observation:
             can. No part of what is compared.
         quiet_s: seconds from the observation on in which nothing changes by itself: infinite if `active` is empty, 0
             if something runs, in between if all that is active waits for a known time. No part of what is compared.
+        hidden: commands of the shell that may change what it does not tell, see `shell_words`. No part of what is
+            compared.
     """
 
     files: str
@@ -113,6 +115,7 @@ class Observation:
     serving: int = field(default=0, compare=False)
     active: str = field(default="", compare=False)
     quiet_s: float = field(default=math.inf, compare=False)
+    hidden: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,18 @@ from tvsnap.backends import paths
 from tvsnap.backends.base import NO_SERVICE, FileChange, Process, Service
 from tvsnap.errors import InfrastructureError
 from tvsnap.guest.declarations import declarations
+from tvsnap.guest.shell_words import hidden_commands
 
-_INIT = Path(guest.__file__).with_name("tvsnap-init")
+INIT = Path(guest.__file__).with_name("tvsnap-init")
+"""Our own program, which looks from outside as well."""
 _SHELL_OWN_FILES = frozenset({0, 1, 2, 27, 28, 29, 255})
 """Descriptors of the shell that are its terminal, PID 1's pipes, and bash's own."""
+_COMMAND = 29
 _REPORTING = frozenset({10, 11, 12, 30})
 """Descriptors that bash has for a moment more when it has just said its state: saved ones, and a command's output."""
 _SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
+UNSEEN = "?"
+"""In place of a hash, of what cannot all be seen: it may have changed."""
 SMALL_FILE = 64 * 1024
 """Bytes up to which a file is named by a digest of its contents."""
 _KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
@@ -36,12 +41,15 @@ _KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
     stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket",
 }
-# Variables that change by themselves or with every command: no part of the state.
+# Variables that change by themselves or with every command: their values are no part of the state.
 _VOLATILE = {
     "_", "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL",
-    "COMP_WORDBREAKS", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "RANDOM",
-    "SECONDS", "SRANDOM",
+    "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "SECONDS", "SRANDOM",
 }  # fmt: skip
+_NOT_TOLD = {*_VOLATILE, "RANDOM"}
+"""Variables that are not listed for people."""
+_HEAD = re.compile(rb"declare -([-a-zA-Z]+) ")
+_CLOCK = re.compile(rb"\x01clock\n(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +113,7 @@ def walk(directory: Path) -> Iterator[Entry]:
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        command = [str(_INIT), "walk", "list", str(descriptor)]
+        command = [str(INIT), "walk", "list", str(descriptor)]
         run = subprocess.run(command, pass_fds=[descriptor], capture_output=True, check=False)
     finally:
         os.close(descriptor)
@@ -221,14 +229,16 @@ class Activity:
         start: clock ticks after boot; with its id it names the process for good.
         state: as in ps.
         ran: nanoseconds of processor time that its tasks used.
-        attributes: what others can change of it while it sleeps.
+        holds: what others can change of it while it sleeps, a hash (holds.c); `UNSEEN` if part of that cannot be seen.
+        locks: a hash of its locks and leases alone.
     """
 
     pid: int
     start: int
     state: str
     ran: int
-    attributes: str
+    holds: str
+    locks: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +268,8 @@ class ShellHold:
         processors: those it may use.
         cwd_deleted: its working directory is no more.
         files: all that it has open, by number.
+        holds: what else there is to know of those that it does not have by itself, a hash (holds.c): their locks, what
+            a deleted file holds, a terminal's modes; `UNSEEN` if part of that cannot be seen.
     """
 
     pid: int
@@ -266,6 +278,7 @@ class ShellHold:
     processors: str
     cwd_deleted: bool
     files: tuple[OpenFile, ...]
+    holds: str = ""
 
     @property
     def further_files(self) -> list[OpenFile]:
@@ -275,7 +288,9 @@ class ShellHold:
     @property
     def fingerprint(self) -> str:
         """Changes with any of it."""
-        return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {self.further_files}"
+        # Where it stands in the file of its commands, no call can see.
+        own = [(file.number, file.target, file.flags, file.number != _COMMAND and file.position) for file in self.files]
+        return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {own} {self.holds}"
 
 
 def settled(look: Callable[[], tuple[OpenFile, ...]]) -> tuple[OpenFile, ...]:
@@ -310,16 +325,17 @@ def processes_fingerprint(others: Iterable[Activity], shell: ShellHold | None, s
     Args:
         others: all but PID 1 and the shell, in any order.
         shell: None if it cannot be told; then nothing is equal to the hash.
-        serving: the first processes of a service: whether they have run does not count.
+        serving: the first processes of a service: whether they have run does not count, what they have locked does.
     """
-    if shell is None:
+    others, serving = list(others), list(serving)
+    if shell is None or UNSEEN in (shell.holds, *(one.holds for one in others), *(one.locks for one in serving)):
         return secrets.token_hex()
     hasher = hashlib.sha256(shell.fingerprint.encode("utf-8", "surrogateescape"))
     for one in sorted(serving, key=lambda one: one.pid):
-        hasher.update(f"\nserving {one.pid} {one.start} {one.state in 'Tt'} {one.state == 'Z'}".encode())
+        hasher.update(f"\nserving {one.pid} {one.start} {one.state in 'Tt'} {one.state == 'Z'} {one.locks}".encode())
     for one in sorted(others, key=lambda one: one.pid):
         stands = f"{one.state in 'Tt'} {one.state == 'Z'}"
-        hasher.update(f"\n{one.pid} {one.start} {stands} {one.ran} {one.attributes}".encode())
+        hasher.update(f"\n{one.pid} {one.start} {stands} {one.ran} {one.holds}".encode())
     return hasher.hexdigest()
 
 
@@ -366,13 +382,13 @@ def parse_processes(records: bytes) -> ProcessTable:
     for numbers, text in zip(fields[0::2], fields[1::2], strict=False):
         words = numbers.decode().split()
         if words[0] == "shell":
-            pid, start, nice, processors, gone = words[1:]
+            pid, start, nice, processors, gone, holds, _ = words[1:]
             files = tuple(_parse_file(line) for line in os.fsdecode(text).split("\n")[:-1])
-            shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files)
+            shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files, holds)
             continue
-        pid, parent, state, start, ran, memory, *attributes = words
+        pid, parent, state, start, ran, memory, holds, locks = words
         processes.append(Process(int(pid), int(parent), state, text.decode(errors="replace"), int(memory)))
-        activities.append(Activity(int(pid), int(start), state, int(ran), " ".join(attributes)))
+        activities.append(Activity(int(pid), int(start), state, int(ran), holds, locks))
     return ProcessTable(tuple(sorted(processes, key=lambda one: one.pid)), tuple(activities), shell)
 
 
@@ -385,16 +401,33 @@ def _parse_file(line: str) -> OpenFile:
 def shell_fingerprint(dump: bytes) -> str:
     """Returns a hash of what the shell said of its state, without what changes by itself."""
     variables, _, rest = dump.partition(b"\1")
-    hasher = hashlib.sha256(rest)
+    hasher = hashlib.sha256(_CLOCK.sub(_ahead, rest, count=1))
     end = 0
     for each in declarations(variables):
         if each.start != end:
             hasher.update(variables[end : each.start])  # not understood: all of it counts
-        if each.name not in _VOLATILE and not each.name.startswith("__tvsnap_"):
-            hasher.update(variables[each.start : each.end])
+        text = variables[each.start : each.end]
+        if each.name in _VOLATILE:  # what bash computes gets -i when it is first read
+            head = _HEAD.match(text)
+            hasher.update(b"%s %s\n" % (each.name.encode(), head[1].replace(b"i", b"").strip(b"-") if head else text))
+        elif not each.name.startswith("__tvsnap_"):
+            hasher.update(text)
         end = each.end
     hasher.update(variables[end:])
     return hasher.hexdigest()
+
+
+def shell_hidden(dump: bytes) -> frozenset[str]:
+    """Returns the commands of a shell that may change what it does not tell; see `shell_words`."""
+    sections = dict(part.partition("\n")[::2] for part in dump.decode("latin-1").split("\1")[1:])
+    told = (sections.get(title, "") for title in ("functions", "aliases", "traps", "options"))
+    return hidden_commands(*told)
+
+
+def _ahead(clock: re.Match[bytes]) -> bytes:
+    """Returns by how many seconds SECONDS was set ahead since the shell began, from what it said with the clock."""
+    then, now = clock.group(1, 2), clock.group(3, 4)
+    return b"\1ahead\n%d\n" % (int(now[0]) - int(now[1]) - int(then[0]) + int(then[1])) if then[0] and now[0] else b""
 
 
 def shell_items(dump: bytes) -> dict[str, str]:
@@ -403,7 +436,7 @@ def shell_items(dump: bytes) -> dict[str, str]:
     items: dict[str, str] = {}
     variables = sections[0].encode()
     for each in declarations(variables):
-        if each.name not in _VOLATILE and not each.name.startswith("__tvsnap_") and each.name != "PROMPT_COMMAND":
+        if each.name not in _NOT_TOLD and not each.name.startswith("__tvsnap_") and each.name != "PROMPT_COMMAND":
             declared = variables[each.start : each.end].decode("utf-8", "replace")
             items[f"var {each.name}"] = declared.rstrip("\n").removeprefix("declare ")
     for section in sections[1:]:
@@ -419,8 +452,12 @@ def shell_items(dump: bytes) -> dict[str, str]:
                 items[f"alias {name}"] = value
         elif title == "options":
             for line in text.splitlines():
+                if line.startswith("enable ") and not line.startswith("enable -n "):
+                    continue
                 command, flag, *names = [*line.split(), ""]
                 items[f"option {names[0]}"] = f"{command} {flag}"
+        elif title == "clock":
+            continue
         elif title == "limits":
             mask, _, limits = text.partition("\n")
             items["umask"] = mask

@@ -245,6 +245,7 @@ def _reasons(dump: ShellDump, info: GuestInfo) -> Iterator[tuple[bool, str]]:
     yield info.shell - _FIRST_PID > _MOST_PIDS, f"the shell was started anew, as process {info.shell}"
     yield bool(dump.background), f"the shell remembers a background job, {dump.background} ($!)"
     yield bool(dump.history), "the shell has a command history"
+    yield bool(dump.jobs), "the shell has jobs"
     # Once used, the variable has a value, whether it was seeded or only read: the seed itself cannot be seen.
     yield random is not None and random.has_value, "the shell's RANDOM was used, and may have been seeded"
     yield bool(trapped & {"DEBUG", "RETURN", "SIGCHLD"}), "a trap on DEBUG, RETURN or CHLD runs while a shell is made"
@@ -300,7 +301,9 @@ def _script(wanted: ShellDump, fresh: ShellDump, origin: float) -> Iterator[str]
             there = Variable(there.flags if there else frozenset(), '"as cd has set it"', None)
         yield from _variable(name, wanted.variables.get(name), there)
     if "SECONDS" in wanted.variables:
-        yield f"SECONDS={int(time.time() - origin)}"
+        seconds = int(time.time() - origin)
+        yield rf"while SECONDS={seconds}; \builtin printf -v __tvsnap_start '%s %(%s)T' {seconds - wanted.ahead} -1"
+        yield rf"[[ $SECONDS != {seconds} ]]; do :; done"
     if wanted.aliases != fresh.aliases:
         yield r"\builtin unalias -a"
         yield from _builtin(wanted.aliases, "alias ")

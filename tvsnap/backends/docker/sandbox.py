@@ -127,13 +127,19 @@ class DockerSandbox(GuestActions):
     def processes(self) -> list[Process]:
         return list(self.process_table().processes)
 
-    def process_table(self) -> observing.ProcessTable:
-        """Returns the live processes, and what the shell holds."""
+    def process_table(self, service: Service = NO_SERVICE) -> observing.ProcessTable:
+        """Returns the live processes, and what the shell holds.
+
+        Args:
+            service: of whose processes the locks alone are looked at.
+        """
         guest = self.guest()
+        serving = [str(pid) for pid in sorted(service.processes)]
         tables: list[observing.ProcessTable] = []
 
         def look() -> tuple[observing.OpenFile, ...]:
-            tables.append(observing.parse_processes(run_tool(guest, "processes", str(guest.info().shell), user="")))
+            shell_pid = str(guest.info().shell)
+            tables.append(observing.parse_processes(run_tool(guest, "processes", shell_pid, *serving)))
             shell = tables[-1].shell
             return shell.files if shell else ()
 
@@ -170,14 +176,17 @@ class DockerSandbox(GuestActions):
         dump = guest.shell_state()
         info = guest.info()
         files, data = self.files.fingerprints(service)
-        table = self.process_table()
+        table = self.process_table(service)
         since = time.monotonic()
         active, quiet_s = activity.told(self._unrest(table, service, info), since)
         return Observation(
             files=f"{files} {self._digest(_IN_MEMORY)}",
             processes=secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service),
-            shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner}",
+            shell=secrets.token_hex()
+            if dump is None
+            else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel}",
             data=data,
+            hidden=frozenset() if dump is None else observing.shell_hidden(dump),
             serving=len(table.serving(service)),
             active=active,
             quiet_s=quiet_s,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tvsnap.backends import observing, paths
@@ -83,12 +85,18 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
     roots = [pid for pid in pids if inner_pid(pid) in service.processes] if service.processes else []
     try:
         serving = observing.descendants({pid: int(_stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
-        others = [_activity(pid) for pid in pids if pid not in (init, shell) and pid not in serving]
+        running = [pid for pid in pids if pid not in (init, shell) and pid not in serving]
         hold = shell_hold(shell) if shell in pids else None
+        holds = _holds(hold, running, roots)
+        if hold is not None:
+            hold = replace(hold, holds=holds[shell][0]) if shell in holds else hold
+        others = [_activity(pid, *holds[pid]) for pid in running]
         if hold is not None and _in_doubt(hold, others):
             hold = None
-        return observing.processes_fingerprint(others, hold, [_activity(pid) for pid in roots]), len(serving)
-    except OSError:
+        return observing.processes_fingerprint(others, hold, [_activity(pid, *holds[pid]) for pid in roots]), len(
+            serving
+        )
+    except (OSError, LookupError):
         return secrets.token_hex(), 0  # it ended under our eyes
 
 
@@ -103,10 +111,25 @@ def serving(pids: list[int], service: Service) -> frozenset[int]:
     return observing.descendants(parents, (pid for pid in parents if inner_pid(pid) in service.processes))
 
 
-def _activity(pid: int) -> Activity:
+def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> dict[int, tuple[str, str]]:
+    """Returns what processes hold, and their locks, by process; see `Activity`.
+
+    The idle shell is looked at if it has more open than it always has.
+    """
+    asked = [*map(str, others), *(f"-{pid}" for pid in serving)]
+    if shell is not None and shell.further_files:
+        asked.append(f"={shell.pid}")
+    if not asked:
+        return {}
+    run = subprocess.run([observing.INIT, "holds", *asked], capture_output=True, check=False, text=True)
+    lines = (line.split() for line in run.stdout.splitlines())
+    return {int(pid): (holds, locks) for pid, holds, locks in lines}
+
+
+def _activity(pid: int, holds: str, locks: str) -> Activity:
     fields = _stat_fields(pid)
     ran = sum(int(Path(task.path, "schedstat").read_text().split()[0]) for task in os.scandir(f"/proc/{pid}/task"))
-    return Activity(pid, int(fields[19]), fields[0], ran, unseen.attributes(pid, fields))
+    return Activity(pid, int(fields[19]), fields[0], ran, holds, locks)
 
 
 def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:

@@ -156,8 +156,11 @@ class LocalSandbox(GuestActions):
         return Observation(
             files=files,
             processes=processes,
-            shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner}",
+            shell=secrets.token_hex()
+            if dump is None
+            else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel}",
             data=data,
+            hidden=frozenset() if dump is None else observing.shell_hidden(dump),
             serving=serving,
             active=active,
             quiet_s=quiet_s,

@@ -112,7 +112,7 @@ class SqlEnvironment(TerminalEnvironment):
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
         """See `Environment.unchanged`: of what it alone writes, an engine knows best if a statement changed it."""
         if call.name not in (_SQL.name, _SCHEMA.name):
-            return before == after
+            return super().unchanged(call, before, after)
         return (before.files, before.processes, before.service) == (after.files, after.processes, after.service)
 
     def _start(self, sandbox: Sandbox) -> None:
