@@ -129,7 +129,7 @@ class OuterFiles:
         return states
 
     def fingerprints(self, service: Service) -> tuple[str, str]:
-        files, data = files_fingerprints(self._layers.upper, self._tree, service)
+        files, data = files_fingerprints(self._layers.upper, self._tree, service, accessed=False)
         return files + str(self.lent_states()), data
 
     def identity(self, entry: observing.Entry) -> str:
@@ -202,7 +202,7 @@ class InnerFiles:
                 continue
             if stat.S_ISSOCK(entry.mode):
                 raise NotCheckpointable(f"{entry.path} is a socket, which no commit of this engine holds")
-            if entry.attributes:
+            if entry.has_attributes:
                 raise NotCheckpointable(f"{entry.path} has extended attributes, which no commit of this engine holds")
             if entry.mtime_ns % 10**9:
                 notes += f"{entry.path}\0{entry.mtime_ns}\0".encode("utf-8", "surrogateescape")

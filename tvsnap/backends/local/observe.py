@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from tvsnap.backends import observing, paths
@@ -18,7 +19,7 @@ from tvsnap.images.rootfs import UID_BASE
 LAUNCH = Path(__file__).with_name("tvsnap-launch")
 
 
-def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service) -> tuple[str, str]:
+def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service, *, accessed: bool) -> tuple[str, str]:
     """Returns hashes that change whenever a file does: one of a service's, and one, first, of all others.
 
     See `observing.files_fingerprint`.
@@ -27,7 +28,8 @@ def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service
         others, data = observing.apart(observing.walk(upper), service.directories)
     except InfrastructureError:
         return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
-    return observing.files_fingerprint(others, image), observing.files_fingerprint(data, image) if data else ""
+    print_of = partial(observing.files_fingerprint, image=image, accessed=accessed)
+    return print_of(others), print_of(data) if data else ""
 
 
 def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileChange]:

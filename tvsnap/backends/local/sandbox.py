@@ -140,7 +140,7 @@ class LocalSandbox(GuestActions):
         dump = guest.shell_state()
         info = guest.info()
         shell = self._host_pid(info.shell)
-        files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service)
+        files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service, accessed=True)
         processes, serving = observe.processes_fingerprint(self.cgroup.pids(), self.init, shell, service)
         self._keep_limit(self)
         return Observation(
