@@ -116,8 +116,8 @@ def acl(path: str, kind: str = "") -> str:
 
     Args:
         path: of the file or directory.
-        kind: `u:ID:PERMISSIONS` for what one user may, `default` for what new files in a directory are to have; empty to
-            have none.
+        kind: `u:ID:PERMISSIONS` for what one user may, `default` for what new files in a directory are to have; empty
+            to have none.
     """
     entries = [(1, 7, -1), (4, 5, -1), (0x20, 5, -1)]
     if kind == "default":

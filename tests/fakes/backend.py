@@ -409,6 +409,13 @@ class FakeSandbox:
         state = sorted(machine.shell.state().items())
         return Observation(machine.files.fingerprint(machine.base), fingerprint(jobs), fingerprint(state))
 
+    def digest(self) -> str:
+        self.enter("digest")
+        machine = self.machine
+        if machine.jobs or machine.finished:
+            return ""
+        return fingerprint((machine.files.digest(machine.base), sorted(machine.shell.state().items()), self._screen))
+
     def checkpoint(self) -> SnapshotInfo:
         self.enter("checkpoint")
         with self._lock:

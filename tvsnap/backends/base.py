@@ -101,8 +101,9 @@ class Observation:
         serving: how many processes belong to the service; no part of what is compared.
         active: why something may change by itself, without any call: `process 18 (make) is running`; empty if nothing
             can. No part of what is compared.
-        quiet_s: seconds from the observation on in which nothing changes by itself: infinite if `active` is empty, 0 if
-            something runs, in between if all that is active waits for a time that is known. No part of what is compared.
+        quiet_s: seconds from the observation on in which nothing changes by itself: infinite if `active` is empty, 0
+            if something runs, in between if all that is active waits for a time that is known. No part of what is
+            compared.
     """
 
     files: str
@@ -287,10 +288,11 @@ class Sandbox(Protocol):
     def digest(self) -> str:
         """Returns a digest of all that the sandbox holds but times; empty if part of it cannot be compared.
 
-        Two sandboxes of one image whose digests are equal and not empty hold the same: files by path, type, mode, owner,
-        link target, extended attributes and content; the shell by all that it says of itself and by its open files. What
-        cannot be looked at, such as the memory of processes beyond PID 1 and the idle shell, makes it empty. It does not
-        depend on the backend, on when or how often a history was executed, or on whether the sandbox was forked.
+        Two sandboxes of one image whose digests are equal and not empty hold the same: files by path, type, mode,
+        owner, link target, extended attributes and content; the shell by all that it says of itself and by its open
+        files. What cannot be looked at, such as the memory of processes beyond PID 1 and the idle shell, makes it
+        empty. It does not depend on the backend, on when or how often a history was executed, or on whether the sandbox
+        was forked. See `tvsnap.backends.digest`.
         """
         ...
 

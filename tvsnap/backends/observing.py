@@ -22,8 +22,12 @@ from tvsnap.errors import InfrastructureError
 from tvsnap.guest.declarations import declarations
 
 _INIT = Path(guest.__file__).with_name("tvsnap-init")
-_SHELL_OWN_FILES = frozenset({0, 1, 2, 27, 28, 29, 255})
-"""Descriptors of the shell that are its terminal, PID 1's pipes, and bash's own."""
+_SHELL_OWN_FILES = {
+    **dict.fromkeys((0, 1, 2, 255), "/dev/pts/"),
+    **dict.fromkeys((27, 28), "pipe:"),
+    29: "/memfd:command",
+}
+"""How what descriptors of the shell are begins that are its terminal, PID 1's pipes, and a command's text."""
 _REPORTING = frozenset({10, 11, 12, 30})
 """Descriptors that bash has for a moment more when it has just said its state: saved ones, and a command's output."""
 _SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
@@ -37,7 +41,7 @@ _KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
     stat.S_IFSOCK: "socket",
 }
 # Variables that change by themselves or with every command: no part of the state.
-_VOLATILE = {
+VOLATILE = {
     "_", "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL",
     "COMP_WORDBREAKS", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "RANDOM",
     "SECONDS", "SRANDOM",
@@ -146,11 +150,18 @@ class ImageDirectory:
 
 
 class ImageTree:
-    """What a read-only image has at a path; remembered, since it never changes."""
+    """What a read-only image has at a path; remembered, since it never changes.
+
+    Attributes:
+        entry: returns where an image has what is at a path, and its lstat; None if it has nothing there.
+        contents: a place for digests of its files, by where they are.
+    """
 
     def __init__(self, *layers: Path) -> None:
         """Args: layers: root directories, topmost first."""
         self._lookup = lru_cache(maxsize=65536)(self._find)
+        self.entry = lru_cache(maxsize=65536)(self._entry)
+        self.contents: dict[str, str] = {}
         self._layers = layers
 
     def directory(self, path: str) -> ImageDirectory | None:
@@ -164,8 +175,11 @@ class ImageTree:
                 for found, _ in paths.scan(root, path):
                     yield found
 
+    def _entry(self, path: str) -> tuple[Path, os.stat_result] | None:
+        return paths.topmost(self._layers, path)
+
     def _find(self, path: str) -> ImageDirectory | None:
-        found = paths.topmost(self._layers, path)
+        found = self.entry(path)
         if found is None or not stat.S_ISDIR(found[1].st_mode):
             return None
         place, about = found
@@ -297,6 +311,12 @@ class OpenFile:
     position: int
     flags: str
 
+    @property
+    def of_the_shell(self) -> bool:
+        """Whether it is one of those by which PID 1 talks to the shell, if it is the shell's."""
+        own = _SHELL_OWN_FILES.get(self.number)
+        return own is not None and self.target.startswith(own)
+
 
 @dataclass(frozen=True, slots=True)
 class ShellHold:
@@ -305,7 +325,7 @@ class ShellHold:
     Attributes:
         start: clock ticks after boot.
         nice: its priority.
-        processors: those it may use.
+        processors: those it may use, as /proc shows them.
         cwd_deleted: its working directory is no more.
         files: all that it has open, by number.
     """
@@ -320,7 +340,7 @@ class ShellHold:
     @property
     def further_files(self) -> list[OpenFile]:
         """All but those by which PID 1 talks to the shell."""
-        return [file for file in self.files if file.number not in _SHELL_OWN_FILES]
+        return [file for file in self.files if not file.of_the_shell]
 
     @property
     def fingerprint(self) -> str:
@@ -440,7 +460,7 @@ def shell_fingerprint(dump: bytes) -> str:
     for each in declarations(variables):
         if each.start != end:
             hasher.update(variables[end : each.start])  # not understood: all of it counts
-        if each.name not in _VOLATILE and not each.name.startswith("__tvsnap_"):
+        if each.name not in VOLATILE and not each.name.startswith("__tvsnap_"):
             hasher.update(variables[each.start : each.end])
         end = each.end
     hasher.update(variables[end:])
@@ -453,7 +473,7 @@ def shell_items(dump: bytes) -> dict[str, str]:
     items: dict[str, str] = {}
     variables = sections[0].encode()
     for each in declarations(variables):
-        if each.name not in _VOLATILE and not each.name.startswith("__tvsnap_") and each.name != "PROMPT_COMMAND":
+        if each.name not in VOLATILE and not each.name.startswith("__tvsnap_") and each.name != "PROMPT_COMMAND":
             declared = variables[each.start : each.end].decode("utf-8", "replace")
             items[f"var {each.name}"] = declared.rstrip("\n").removeprefix("declare ")
     for section in sections[1:]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from tvsnap.backends import digest as digests
 from tvsnap.backends import observing, paths
 from tvsnap.backends.base import (
     NO_SERVICE,
@@ -60,6 +61,7 @@ class LocalSandbox(GuestActions):
         layer: Path,
         cgroup: Cgroup,
         tree: observing.ImageTree,
+        contents: digests.Contents,
         origin: str,
         errors: int,
         trouble: Callable[[LocalSandbox, str], str],
@@ -77,6 +79,7 @@ class LocalSandbox(GuestActions):
             layer: directory with the writable layer (`upper`, `work`).
             cgroup: its control groups.
             tree: what the image has below the writable layer.
+            contents: what is known of its files' contents.
             origin: the snapshot that it was forked from; empty if it was not.
             errors: of the pool, counted before it was made.
             trouble: see `Sandbox.trouble`.
@@ -91,6 +94,7 @@ class LocalSandbox(GuestActions):
         self.layer = layer
         self.cgroup = cgroup
         self._tree = tree
+        self.contents = contents
         self.origin = origin
         self.errors = errors
         self.looked = time.monotonic()  # when it was last asked for trouble
@@ -150,6 +154,20 @@ class LocalSandbox(GuestActions):
             data=data,
             serving=serving,
         )
+
+    def digest(self) -> str:
+        return digests.digest(
+            self.guest(),
+            self._alone,
+            lambda: observe.differing(self.layer / "upper", self._tree, self.contents),
+            Path(f"/proc/{self.init}"),
+        )
+
+    def _alone(self) -> tuple[bool, ShellHold | None]:
+        shell = self._host_pid(self.guest().info().shell)
+        if {*self.cgroup.pids()} != {self.init, shell}:
+            return False, None
+        return True, observe.shell_hold(shell)
 
     def memory(self) -> int:
         total = 0
