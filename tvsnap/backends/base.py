@@ -294,7 +294,7 @@ class Sandbox(Protocol):
         owner, link target, extended attributes and content; the shell by all that it says of itself and by its open
         files. What cannot be looked at, such as the memory of processes beyond PID 1 and the idle shell, makes it
         empty. It does not depend on the backend, on when or how often a history was executed, or on whether the sandbox
-        was forked.
+        was forked. See `tvsnap.backends.digest`.
         """
         ...
 

@@ -24,8 +24,12 @@ from tvsnap.guest.shell_words import hidden_commands
 
 INIT = Path(guest.__file__).with_name("tvsnap-init")
 """Our own program, which looks from outside as well."""
-_SHELL_OWN_FILES = frozenset({0, 1, 2, 27, 28, 29, 255})
-"""Descriptors of the shell that are its terminal, PID 1's pipes, and bash's own."""
+_SHELL_OWN_FILES = {
+    **dict.fromkeys((0, 1, 2, 255), "/dev/pts/"),
+    **dict.fromkeys((27, 28), "pipe:"),
+    29: "/memfd:command",
+}
+"""How what descriptors of the shell are begins that are its terminal, PID 1's pipes, and a command's text."""
 _COMMAND = 29
 _REPORTING = frozenset({10, 11, 12, 30})
 """Descriptors that bash has for a moment more when it has just said its state: saved ones, and a command's output."""
@@ -42,11 +46,11 @@ _KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
     stat.S_IFSOCK: "socket",
 }
 # Variables that change by themselves or with every command: their values are no part of the state.
-_VOLATILE = {
+VOLATILE = {
     "_", "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL",
     "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "SECONDS", "SRANDOM",
 }  # fmt: skip
-_NOT_TOLD = {*_VOLATILE, "RANDOM"}
+_NOT_TOLD = {*VOLATILE, "RANDOM"}
 """Variables that are not listed for people."""
 _HEAD = re.compile(rb"declare -([-a-zA-Z]+) ")
 _CLOCK = re.compile(rb"\x01clock\n(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
@@ -60,10 +64,11 @@ class Entry:
         path: absolute, as seen inside.
         mode: type and permission bits.
         size: bytes.
-        mtime_ns, ctime_ns: nanoseconds.
+        mtime_ns, ctime_ns, atime_ns: nanoseconds.
         device: that a device node stands for.
         opaque: a directory of an upper layer that hides what the image has there.
-        attributes: it has extended attributes of users, or an access control list.
+        flags: of a directory, those that commands can set (chattr).
+        attributes: a hash of its extended attributes and access control lists; `0` if it has none.
     """
 
     path: str
@@ -73,15 +78,22 @@ class Entry:
     size: int
     mtime_ns: int
     ctime_ns: int
+    atime_ns: int
     inode: int
     device: int
     opaque: bool
-    attributes: bool
+    flags: int
+    attributes: str
 
     @property
     def deleted(self) -> bool:
         """Whether it stands, in an upper layer, for a path that the image has and the sandbox has not."""
         return stat.S_ISCHR(self.mode) and self.device == 0
+
+    @property
+    def has_attributes(self) -> bool:
+        """Whether it has extended attributes or access control lists, the kernel's own left out."""
+        return self.attributes != "0"
 
     @property
     def set_time(self) -> int:
@@ -98,20 +110,21 @@ def parse_entries(records: bytes) -> Iterator[Entry]:
     """Yields the entries that `walk list` printed."""
     fields = records.split(b"\0")
     for name, numbers in zip(fields[0::2], fields[1::2], strict=False):
-        mode, *rest = numbers.split()
-        uid, gid, size, mtime, ctime, inode, device, opaque, attributes = map(int, rest)
+        mode, *rest, attributes = numbers.split()
+        uid, gid, size, mtime, ctime, atime, inode, device, opaque, flags = map(int, rest)
         yield Entry(
-            os.fsdecode(name), int(mode, 8), uid, gid, size, mtime, ctime, inode, device, bool(opaque), bool(attributes)
-        )
+            os.fsdecode(name), int(mode, 8), uid, gid, size, mtime, ctime, atime, inode, device, bool(opaque), flags,
+            attributes.decode(),
+        )  # fmt: skip
 
 
 def walk(directory: Path) -> Iterator[Entry]:
-    """Yields all that lies below a directory of the host, without following any link; paths begin there.
+    """Yields a directory of the host, as `/`, and all that lies below it, without following any link.
 
     Raises:
         InfrastructureError: part of it cannot be read.
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOATIME)
     try:
         command = [str(INIT), "walk", "list", str(descriptor)]
         run = subprocess.run(command, pass_fds=[descriptor], capture_output=True, check=False)
@@ -122,16 +135,45 @@ def walk(directory: Path) -> Iterator[Entry]:
     yield from parse_entries(run.stdout)
 
 
+@dataclass(frozen=True, slots=True)
+class ImageDirectory:
+    """A directory of an image.
+
+    Attributes:
+        owned: its mode, owner and group.
+        mtime_ns: its modification time.
+        bare: it has no extended attributes and no access control list.
+        place: where it is on this machine.
+    """
+
+    owned: tuple[int, int, int]
+    mtime_ns: int
+    bare: bool
+    place: Path
+
+    @property
+    def atime_ns(self) -> int:
+        """Its time of access, which processes of this machine may move."""
+        return self.place.lstat().st_atime_ns
+
+
 class ImageTree:
-    """What a read-only image has at a path; remembered, since it never changes."""
+    """What a read-only image has at a path; remembered, since it never changes.
+
+    Attributes:
+        entry: returns where an image has what is at a path, and its lstat; None if it has nothing there.
+        contents: a place for digests of its files, by where they are.
+    """
 
     def __init__(self, *layers: Path) -> None:
         """Args: layers: root directories, topmost first."""
         self._lookup = lru_cache(maxsize=65536)(self._find)
+        self.entry = lru_cache(maxsize=65536)(self._entry)
+        self.contents: dict[str, str] = {}
         self._layers = layers
 
-    def directory(self, path: str) -> tuple[int, int, int, int] | None:
-        """Returns mode, uid, gid and mtime (ns) of a directory of the image; None if it has none there."""
+    def directory(self, path: str) -> ImageDirectory | None:
+        """Returns a directory of the image; None if it has none there."""
         return self._lookup(path)
 
     def below(self, path: str) -> Iterator[str]:
@@ -141,45 +183,67 @@ class ImageTree:
                 for found, _ in paths.scan(root, path):
                     yield found
 
-    def _find(self, path: str) -> tuple[int, int, int, int] | None:
-        found = paths.topmost(self._layers, path)
+    def _entry(self, path: str) -> tuple[Path, os.stat_result] | None:
+        return paths.topmost(self._layers, path)
+
+    def _find(self, path: str) -> ImageDirectory | None:
+        found = self.entry(path)
         if found is None or not stat.S_ISDIR(found[1].st_mode):
             return None
-        about = found[1]
-        return about.st_mode, about.st_uid, about.st_gid, about.st_mtime_ns
+        place, about = found
+        names = os.listxattr(place, follow_symlinks=False)
+        return ImageDirectory(
+            owned=(about.st_mode, about.st_uid, about.st_gid),
+            mtime_ns=about.st_mtime_ns,
+            bare=all(name.startswith("trusted.") for name in names),
+            place=place,
+        )
 
 
-def differs(entry: Entry, image: ImageTree) -> bool:
-    """Whether an entry says anything: a directory is there also because something below it was touched once."""
+def differs(entry: Entry, image: ImageTree, *, accessed: bool = False) -> bool:
+    """Whether an entry says anything: a directory is there also because something below it was touched once.
+
+    Args:
+        entry: of an upper layer.
+        image: what lies below it.
+        accessed: a directory's time of access counts.
+    """
     if not stat.S_ISDIR(entry.mode) or entry.opaque:
         return True
     there = image.directory(entry.path)
-    if there is None or there[:3] != (entry.mode, entry.uid, entry.gid):
+    if there is None or there.owned != (entry.mode, entry.uid, entry.gid):
         return True
-    return entry.set_time not in (0, there[3])
+    if entry.has_attributes or not there.bare or entry.flags or entry.set_time not in (0, there.mtime_ns):
+        return True
+    return accessed and entry.path != "/" and entry.atime_ns != there.atime_ns
 
 
-def files_fingerprint(entries: Iterable[Entry], image: ImageTree) -> str:
+def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: bool = False) -> str:
     """Returns a hash that changes whenever a file does.
 
-    A directory's own times are left out unless they were set on purpose: its entries count.
+    All of a directory counts but what follows from its entries: its size, and its times of modification and change
+    unless they were set on purpose. A file's attributes are in its time of change.
 
     Args:
         entries: of an upper layer, in any order.
         image: what lies below it.
+        accessed: to read does not change times of access: those of directories count, for they were set on purpose.
     """
     lines = []
     for entry in entries:
-        if not differs(entry, image):
+        if not differs(entry, image, accessed=accessed):
             continue
         if stat.S_ISDIR(entry.mode):
-            lines.append(f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.opaque} {entry.set_time}")
+            lines.append(
+                f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.opaque} {entry.flags} {entry.attributes} "
+                f"{entry.set_time} {entry.inode} {entry.atime_ns if accessed else 0}"
+            )
         elif entry.deleted:
             lines.append(f"{entry.path}\0deleted")
         else:
             lines.append(
                 f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.size} {entry.mtime_ns} {entry.ctime_ns} "
-                f"{entry.inode} {entry.device}"
+                f"{entry.inode} {entry.device} {entry.attributes}"
             )
     hasher = hashlib.sha256()
     for line in sorted(lines):
@@ -257,6 +321,12 @@ class OpenFile:
     position: int
     flags: str
 
+    @property
+    def of_the_shell(self) -> bool:
+        """Whether it is one of those by which PID 1 talks to the shell, if it is the shell's."""
+        own = _SHELL_OWN_FILES.get(self.number)
+        return own is not None and self.target.startswith(own)
+
 
 @dataclass(frozen=True, slots=True)
 class ShellHold:
@@ -265,7 +335,7 @@ class ShellHold:
     Attributes:
         start: clock ticks after boot.
         nice: its priority.
-        processors: those it may use.
+        processors: those it may use, as /proc shows them.
         cwd_deleted: its working directory is no more.
         files: all that it has open, by number.
         holds: what else there is to know of those that it does not have by itself, a hash (holds.c): their locks, what
@@ -283,7 +353,7 @@ class ShellHold:
     @property
     def further_files(self) -> list[OpenFile]:
         """All but those by which PID 1 talks to the shell."""
-        return [file for file in self.files if file.number not in _SHELL_OWN_FILES]
+        return [file for file in self.files if not file.of_the_shell]
 
     @property
     def fingerprint(self) -> str:
@@ -401,13 +471,13 @@ def _parse_file(line: str) -> OpenFile:
 def shell_fingerprint(dump: bytes) -> str:
     """Returns a hash of what the shell said of its state, without what changes by itself."""
     variables, _, rest = dump.partition(b"\1")
-    hasher = hashlib.sha256(_CLOCK.sub(_ahead, rest, count=1))
+    hasher = hashlib.sha256(without_clock(rest))
     end = 0
     for each in declarations(variables):
         if each.start != end:
             hasher.update(variables[end : each.start])  # not understood: all of it counts
         text = variables[each.start : each.end]
-        if each.name in _VOLATILE:  # what bash computes gets -i when it is first read
+        if each.name in VOLATILE:  # what bash computes gets -i when it is first read
             head = _HEAD.match(text)
             hasher.update(b"%s %s\n" % (each.name.encode(), head[1].replace(b"i", b"").strip(b"-") if head else text))
         elif not each.name.startswith("__tvsnap_"):
@@ -422,6 +492,11 @@ def shell_hidden(dump: bytes) -> frozenset[str]:
     sections = dict(part.partition("\n")[::2] for part in dump.decode("latin-1").split("\1")[1:])
     told = (sections.get(title, "") for title in ("functions", "aliases", "traps", "options"))
     return hidden_commands(*told)
+
+
+def without_clock(sections: bytes) -> bytes:
+    """Returns what the shell said, with how far SECONDS was set ahead in place of what its clock shows."""
+    return _CLOCK.sub(_ahead, sections, count=1)
 
 
 def _ahead(clock: re.Match[bytes]) -> bytes:

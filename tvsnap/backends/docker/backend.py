@@ -96,7 +96,7 @@ class DockerBackend:
                     self._containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
                     self._containers.start(sandbox.container, CHECKPOINT)
                     self._containers.raise_network(sandbox.container)
-                    sandbox.settle(fresh=False)
+                    sandbox.settle(fresh=False, empty_memory=manifest.empty_memory)
                     sandbox.files.bring_back(directory)
                 else:
                     self._containers.start(sandbox.container)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
+from tvsnap.backends import digest as digests
 from tvsnap.backends import observing
 from tvsnap.backends.base import NO_SERVICE, FileChange, Limits, Observation, Process, Service, SnapshotInfo
 from tvsnap.backends.docker.containers import Containers
@@ -80,22 +81,26 @@ class DockerSandbox(GuestActions):
         self._closing = threading.Lock()
         self._closed = False
         self._init = 0  # its PID 1 as this machine sees it; 0 if out of reach
+        self._image_tree = observing.ImageTree(image.rootfs)
+        self._contents = digests.Contents()
         self._lent: Mapping[str, str] = {}
         self._in_memory = self._startup = ""
         self.files = files(self)
 
-    def settle(self, *, fresh: bool) -> None:
+    def settle(self, *, fresh: bool, empty_memory: bool = True) -> None:
         """Notes how it looks where no commit reaches; called when it runs, before any command.
 
         Args:
-            fresh: it was started, not restored from a checkpoint, which may have brought files in memory.
+            fresh: it was started, not restored from a checkpoint.
+            empty_memory: no checkpoint has brought files in memory.
         """
         self._init = self._containers.init(self.container)
         if fresh:
             self.files.begin()
         self._lent = self.files.lent_states()
-        if fresh:
+        if empty_memory:
             self._in_memory = self._digest(_IN_MEMORY)
+        if fresh:
             self._startup = self._startup_file()
 
     def changed_lent_files(self) -> list[str]:
@@ -210,6 +215,19 @@ class DockerSandbox(GuestActions):
         if connections.may_pass(self.read_file("/proc/net/sockstat")):
             found.append(Unrest(0, "a TCP connection has not ended yet", 0.0))
         return found
+
+    def digest(self) -> str:
+        outside = self.files.outside()
+        if outside is None or not self.holds_nothing_in_memory:
+            return ""
+        baseline = self._baseline(self.image)
+        return digests.digest(
+            self.guest(), self._alone, lambda: self.files.differing(baseline, self._image_tree, self._contents), outside
+        )
+
+    def _alone(self) -> tuple[bool, observing.ShellHold | None]:
+        table = self.process_table()
+        return not table.others, table.shell
 
     def _in_doubt(self, table: observing.ProcessTable, service: Service) -> bool:
         """Whether calls could change something that does not show: what waits for someone to come and take it."""

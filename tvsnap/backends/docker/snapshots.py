@@ -33,7 +33,7 @@ from tvsnap.engine import Engine, EngineTimeout
 from tvsnap.errors import InfrastructureError, SnapshotUnusable
 
 REPOSITORY = "tvsnap/snapshot"
-FORMAT = 2
+FORMAT = 3
 """Version of the layout; others are unusable."""
 MANIFEST, SHELL, CRIU = "manifest.json", "shell.json", "criu"
 TIMES, LINKS, LENT = "times", "links.json", "lent.json"
@@ -54,11 +54,13 @@ class Manifest:
         info: for the graph.
         guest: version of the PID 1 in it.
         depth: layers of its image.
+        empty_memory: no files are in memory but those that a fresh sandbox has there.
     """
 
     info: SnapshotInfo
     guest: str
     depth: int
+    empty_memory: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ class SnapshotStore:
             info = SnapshotInfo(**{**values["info"], "captures": captures})
             if info.id != snapshot:
                 raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {info.id}")
-            return Manifest(info, values["guest"], values["depth"]), values["checksums"]
+            about = Manifest(info, values["guest"], values["depth"], values["empty_memory"])
+            return about, values["checksums"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
 

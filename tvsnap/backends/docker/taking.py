@@ -73,12 +73,13 @@ class Taker:
             info = SnapshotInfo(
                 unfinished.id, Captures(shell=True), size, time.perf_counter() - began, frozen=0.0, processes=()
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth))
+            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory=True))
         return info
 
     def _take_live(self, sandbox: DockerSandbox, processes: tuple[str, ...], began: float) -> SnapshotInfo:
         with self._snapshots.taking() as unfinished:
             self._note_lent(sandbox, unfinished)
+            empty_memory = sandbox.holds_nothing_in_memory
             frozen = time.perf_counter()
             with self._containers.paused(sandbox.container):
                 init, pids = self._containers.processes(sandbox.container)
@@ -95,7 +96,7 @@ class Taker:
                 now - frozen,
                 processes,
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth))
+            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory))
         return info
 
     @staticmethod

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tvsnap.backends import observing
 from tvsnap.backends.base import Captures, Limits, ReapReport, SnapshotInfo
+from tvsnap.backends.digest import SnapshotContents
 from tvsnap.backends.local import observe
 from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
 from tvsnap.backends.local.criu import Criu
@@ -87,6 +88,7 @@ class LocalBackend:
         self._numbers = itertools.count(1)
         self._sandboxes: dict[str, LocalSandbox] = {}
         self._trees: dict[str, observing.ImageTree] = {}
+        self._contents = SnapshotContents()
         self._full = -math.inf  # when the pool was last seen too full, by time.monotonic()
         self._lock = threading.Lock()
         self._template()
@@ -227,6 +229,7 @@ class LocalBackend:
             layer=live,
             cgroup=cgroup,
             tree=self._tree(image),
+            contents=self._contents.of(origin),
             origin=origin,
             errors=errors,
             time_waits=time_waits,
@@ -284,14 +287,18 @@ class LocalBackend:
         room = self._storage.room()
         room.require(room.reserve, "a snapshot")
         if self._criu is None:
-            return self._snapshots.take_shell(sandbox)
-        return self._snapshots.take_processes(sandbox, self._criu)
+            info = self._snapshots.take_shell(sandbox)
+        else:
+            info = self._snapshots.take_processes(sandbox, self._criu)
+        self._contents.note(info.id, sandbox.contents)
+        return info
 
     def snapshots(self) -> Iterator[str]:
         return self._snapshots.ids()
 
     def delete_snapshot(self, snapshot: str) -> None:
         self._snapshots.delete(snapshot)
+        self._contents.drop(snapshot)
 
     # -- housekeeping -------------------------------------------------------------------------------------------------
 

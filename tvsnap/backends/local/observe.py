@@ -6,12 +6,14 @@ import contextlib
 import os
 import secrets
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tvsnap.backends import observing, paths
 from tvsnap.backends.base import FileChange, Process, Service
+from tvsnap.backends.digest import Contents, Files, gone_from
 from tvsnap.backends.local import unseen
 from tvsnap.backends.observing import Activity, OpenFile, ShellHold
 from tvsnap.errors import InfrastructureError
@@ -20,7 +22,7 @@ from tvsnap.images.rootfs import UID_BASE
 LAUNCH = Path(__file__).with_name("tvsnap-launch")
 
 
-def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service) -> tuple[str, str]:
+def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service, *, accessed: bool) -> tuple[str, str]:
     """Returns hashes that change whenever a file does: one of a service's, and one, first, of all others.
 
     See `observing.files_fingerprint`.
@@ -29,7 +31,21 @@ def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service
         others, data = observing.apart(observing.walk(upper), service.directories)
     except InfrastructureError:
         return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
-    return observing.files_fingerprint(others, image), observing.files_fingerprint(data, image) if data else ""
+    print_of = partial(observing.files_fingerprint, image=image, accessed=accessed)
+    return print_of(others), print_of(data) if data else ""
+
+
+@contextlib.contextmanager
+def differing(upper: Path, image: observing.ImageTree, contents: Contents) -> Iterator[Files]:
+    """A block with the files of an upper layer, for a digest."""
+    entries = list(observing.walk(upper))
+    there = {entry.path: entry for entry in entries}
+    gone = [entry.path for entry in entries if entry.deleted and image.entry(entry.path)]
+    for entry in entries:
+        if entry.opaque:
+            gone += gone_from(there, {path for path in image.below(entry.path) if path not in there})
+    with paths.directory(upper) as root:
+        yield Files(entries, gone, root, UID_BASE, image, contents)
 
 
 def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileChange]:
@@ -141,7 +157,8 @@ def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
 
 def shell_hold(pid: int) -> ShellHold:
     fields = _stat_fields(pid)
-    processors = ",".join(map(str, sorted(os.sched_getaffinity(pid))))
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
+        processors = next((line.split()[1] for line in status if line.startswith("Cpus_allowed:")), "")
     gone = os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")  # its path, the shell itself tells
     return ShellHold(
         pid, int(fields[19]), int(fields[16]), processors, gone, observing.settled(lambda: _open_files(pid))

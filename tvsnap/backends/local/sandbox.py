@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from tvsnap.backends import digest as digests
 from tvsnap.backends import observing, paths
 from tvsnap.backends.base import (
     NO_SERVICE,
@@ -61,6 +62,7 @@ class LocalSandbox(GuestActions):
         layer: Path,
         cgroup: Cgroup,
         tree: observing.ImageTree,
+        contents: digests.Contents,
         origin: str,
         errors: int,
         time_waits: TimeWaits,
@@ -79,6 +81,7 @@ class LocalSandbox(GuestActions):
             layer: directory with the writable layer (`upper`, `work`).
             cgroup: its control groups.
             tree: what the image has below the writable layer.
+            contents: what is known of its files' contents.
             origin: the snapshot that it was forked from; empty if it was not.
             errors: of the pool, counted before it was made.
             time_waits: its connections that end by themselves.
@@ -94,6 +97,7 @@ class LocalSandbox(GuestActions):
         self.layer = layer
         self.cgroup = cgroup
         self._tree = tree
+        self.contents = contents
         self.origin = origin
         self.errors = errors
         self.time_waits = time_waits
@@ -144,7 +148,7 @@ class LocalSandbox(GuestActions):
         dump = guest.shell_state()
         info = guest.info()
         shell = self._host_pid(info.shell)
-        files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service)
+        files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service, accessed=True)
         processes, serving = observe.processes_fingerprint(self.cgroup.pids(), self.init, shell, service)
         since = time.monotonic()
         serving_pids = observe.serving(self.cgroup.pids(), service)
@@ -165,6 +169,20 @@ class LocalSandbox(GuestActions):
             active=active,
             quiet_s=quiet_s,
         )
+
+    def digest(self) -> str:
+        return digests.digest(
+            self.guest(),
+            self._alone,
+            lambda: observe.differing(self.layer / "upper", self._tree, self.contents),
+            Path(f"/proc/{self.init}"),
+        )
+
+    def _alone(self) -> tuple[bool, ShellHold | None]:
+        shell = self._host_pid(self.guest().info().shell)
+        if {*self.cgroup.pids()} != {self.init, shell}:
+            return False, None
+        return True, observe.shell_hold(shell)
 
     def memory(self) -> int:
         total = 0
