@@ -1,8 +1,8 @@
 """Sandboxes that run beside rollouts which were only answered, where something runs by itself.
 
-What a rollout has waited counts in such a state: when it makes a call that nobody has made, the sandbox must have run as
-long as the rollout has waited. So where a rollout stays for a moment in such a state without a sandbox, which it does
-while its model thinks, one is forked for it at once; else the wait would have to be made up for when the call comes.
+What a rollout has waited counts in such a state: when it makes a call that nobody has made, the sandbox must have run
+as long as the rollout has waited. So where a rollout stays for a moment in such a state without a sandbox, which it
+does while its model thinks, one is forked for it; else the wait would have to be made up for when the call comes.
 """
 
 from __future__ import annotations
