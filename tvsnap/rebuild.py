@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvsnap.backends.base import Backend, Limits, Sandbox
 from tvsnap.calls import ToolResult
 from tvsnap.environments.base import Environment
-from tvsnap.errors import InfrastructureError, NotRestorable, SnapshotUnusable, TvsnapError, UsageError
+from tvsnap.errors import InfrastructureError, SnapshotUnusable, TvsnapError, UsageError
 from tvsnap.graph import Edge, Graph, Snapshot
 from tvsnap.images import Image
 from tvsnap.policy import Costs
@@ -55,7 +55,7 @@ class Arrival:
 
 
 class _ForkFailed(Exception):
-    """A backend could not fork a snapshot, and not because the snapshot is damaged."""
+    """A backend could not fork a snapshot, after trying several times, and not because the snapshot is damaged."""
 
     def __init__(self, error: InfrastructureError) -> None:
         super().__init__(str(error))
@@ -82,7 +82,6 @@ class Rebuilder:
         self._preforker = preforker
         self._costs = costs
         self._meter = meter
-        self._suspects: set[str] = set()
 
     def arrive(self, state: str, place: Place) -> Arrival:
         """Returns a sandbox in a state: a parked one, a fork of the state's snapshot, or one brought there by replay.
@@ -107,17 +106,15 @@ class Rebuilder:
         snapshot, edges = self._way(state)
         try:
             live, way, left = self._begin(state, snapshot, edges, place)
-        except SnapshotUnusable as unusable:
+        except SnapshotUnusable:
             assert snapshot is not None
             self.drop(snapshot)
-            if isinstance(unusable, NotRestorable):
-                self._snapshotter.refuse(snapshot.state, str(unusable))
             return self.arrive(state, place)
         except _ForkFailed as failure:
             assert snapshot is not None
             if self._is_gone(snapshot):  # evicted while it was being forked
                 return self.arrive(state, place)
-            self._suspect(snapshot)
+            # It is kept, for it may be the only way to its state, and another time the fork succeeds.
             try:
                 live, way, left = self._begin(state, None, self._graph.lineage(state), place)
             except InfrastructureError:
@@ -166,7 +163,6 @@ class Rebuilder:
 
     def drop(self, snapshot: Snapshot) -> None:
         """Deletes a snapshot: its row, then its files."""
-        self._suspects.discard(snapshot.id)
         self._graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
         self._backend.delete_snapshot(snapshot.id)
 
@@ -174,13 +170,6 @@ class Rebuilder:
         """Whether a snapshot is no longer the one of its state."""
         found = self._graph.snapshot(snapshot.state, snapshot.backend)
         return found is None or found.id != snapshot.id
-
-    def _suspect(self, snapshot: Snapshot) -> None:
-        """Takes note of a fork that failed though the snapshot seems sound; a second time, the snapshot goes."""
-        if snapshot.id in self._suspects:
-            self.drop(snapshot)
-        else:
-            self._suspects.add(snapshot.id)
 
     def _way(self, state: str) -> tuple[Snapshot | None, list[Edge]]:
         """Returns the nearest snapshot above a state and the calls from there, once no nearer one is on its way."""
