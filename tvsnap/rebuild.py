@@ -270,6 +270,8 @@ def make_again(sandbox: Sandbox, edge: Edge, place: Place) -> ToolResult:
         ) from None
     timeout = edge.timeout or max(REPLAY_TIMEOUT, SLOWER * edge.result.duration)
     result = place.environment.execute(sandbox, edge.call, timeout, place.limits)
+    if result.timed_out and not edge.result.timed_out:
+        raise InfrastructureError(f"a call that took {edge.result.duration:.1f} s did not end within {timeout:.0f} s")
     trouble = sandbox.trouble(result.output)
     if trouble and not result.same_value(edge.result):
         raise InfrastructureError(f"a call could not be made again as it was recorded: {trouble}")
