@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tvsnap.cache import Cache
     from tvsnap.calls import ToolCall, ToolResult
     from tvsnap.errors import (
+        CheckpointFailed,
         InfrastructureError,
         MachineLacks,
         NotCheckpointable,
@@ -31,6 +32,7 @@ _MODULES = {
     "AsyncRollout": "tvsnap.async_cache",
     "Budget": "tvsnap.budgets",
     "Cache": "tvsnap.cache",
+    "CheckpointFailed": "tvsnap.errors",
     "InfrastructureError": "tvsnap.errors",
     "Limits": "tvsnap.backends.base",
     "MachineLacks": "tvsnap.errors",
@@ -52,6 +54,7 @@ __all__ = [
     "AsyncRollout",
     "Budget",
     "Cache",
+    "CheckpointFailed",
     "InfrastructureError",
     "Limits",
     "MachineLacks",

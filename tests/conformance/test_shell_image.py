@@ -17,7 +17,7 @@ from tests.conformance.helpers import LIMITS, Lab, run, settled, sh, usable
 from tests.conformance.shell_cases import FILES, NEEDS_PROCESSES, REAL_FILES, REAL_SHELL, SHELL
 from tests.conformance.targets import make_local
 from tvsnap.backends.base import Backend, Sandbox
-from tvsnap.errors import MachineLacks, NotCheckpointable, SnapshotUnusable
+from tvsnap.errors import MachineLacks, NotCheckpointable, NotRestorable, SnapshotUnusable
 from tvsnap.images import Image
 
 
@@ -262,7 +262,7 @@ def test_snapshot_with_processes_where_there_is_no_criu(lab: Lab, with_criu: Bac
     criu = Lab(with_criu, lab.image)
     try:
         snapshot = criu.checkpoint(criu.start())
-        with pytest.raises(SnapshotUnusable, match="no CRIU"):
+        with pytest.raises(NotRestorable, match="no CRIU"):
             lab.fork(snapshot)
     finally:
         criu.close()

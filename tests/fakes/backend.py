@@ -433,13 +433,6 @@ class FakeSandbox:
         }
         return fingerprint([sorted(files.items()), sorted(machine.shell.state().items())])
 
-    def digest(self) -> str:
-        self.enter("digest")
-        machine = self.machine
-        if machine.jobs or machine.finished:
-            return ""
-        return fingerprint((machine.files.digest(machine.base), sorted(machine.shell.state().items()), self._screen))
-
     def checkpoint(self) -> SnapshotInfo:
         self.enter("checkpoint")
         with self._lock:

@@ -316,7 +316,8 @@ class Sandbox(Protocol):
         """Takes a snapshot of files and processes at one moment; the sandbox goes on undisturbed.
 
         Raises:
-            NotCheckpointable: with the reason in words; the sandbox goes on.
+            NotCheckpointable: with the reason in words, which is what the sandbox holds at present; it goes on.
+            CheckpointFailed: the machine's doing, though it was tried several times; the sandbox goes on.
             SandboxDied: it was ended over it.
         """
         ...
@@ -368,7 +369,9 @@ class Backend(Protocol):
         """Returns a new sandbox in the state that the snapshot was taken in.
 
         Raises:
-            SnapshotUnusable: if it is gone or damaged.
+            SnapshotUnusable: it is known to be gone or damaged.
+            NotRestorable: it is sound, but cannot be brought back here, though it was tried several times.
+            ForkFailed: the machine's doing, though it was tried several times.
         """
         ...
 

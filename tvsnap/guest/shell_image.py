@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
 
+from tvsnap.attempts import AttemptFailed
 from tvsnap.backends.observing import OpenFile, ShellHold
-from tvsnap.errors import NotCheckpointable, SnapshotUnusable
+from tvsnap.errors import NotCheckpointable
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.guest.shell_dump import DYNAMIC, NotUnderstood, ShellDump, Variable, parse_dump, quote
 from tvsnap.guest.shell_probe import PROBE_LIMIT, ProbeFailed, ShellProbe, probe_command, read_probe
@@ -111,6 +112,7 @@ def capture(guest: Guest, *, others: Collection[str], hold: Callable[[], ShellHo
 
     Raises:
         NotCheckpointable: with the reason; the shell goes on.
+        AttemptFailed: it changed meanwhile.
     """
     if others:
         raise NotCheckpointable(f"only an idle shell can be captured without CRIU, and this runs: {', '.join(others)}")
@@ -134,7 +136,7 @@ def capture(guest: Guest, *, others: Collection[str], hold: Callable[[], ShellHo
         raise NotCheckpointable(f"a subshell cannot tell what the shell holds: {reason}") from None
     after = guest.shell_state()
     if after is None or _differences(shell, parse_dump(after)) or guest.info() != info:
-        raise NotCheckpointable("the shell changes while it is looked at")
+        raise AttemptFailed("the shell changes while it is looked at")
     return ShellImage(
         pid=info.shell,
         dump=dump,
@@ -154,33 +156,37 @@ def restore(guest: Guest, image: ShellImage) -> None:
         image: what `capture` returned.
 
     Raises:
-        SnapshotUnusable: the shell did not become the same; the message names what differs.
+        AttemptFailed: the shell did not become the same; the message names what differs.
     """
     _take_pid(guest, image.pid)
     fresh = guest.shell_state()
     if fresh is None:
-        raise SnapshotUnusable("the fresh shell did not start")
+        raise AttemptFailed("the fresh shell did not start")
     try:
         wanted = parse_dump(image.dump)
         script = [*_script(wanted, parse_dump(fresh), image.origin), probe_command(wanted).decode("latin-1")]
     except NotUnderstood as reason:
-        raise SnapshotUnusable(f"the fresh shell cannot be compared with the captured one: {reason}") from None
+        raise AttemptFailed(
+            f"the fresh shell cannot be compared with the captured one: {reason}", machine=False
+        ) from None
     outcome = guest.run("\n".join(script).encode("latin-1"), _TIMEOUT, PROBE_LIMIT)
     made = guest.shell_state()
     if outcome.shell_lost or outcome.timed_out or made is None:
-        raise SnapshotUnusable("the fresh shell ended or hung while it was made like the captured one")
+        raise AttemptFailed("the fresh shell ended or hung while it was made like the captured one")
     guest.put_terminal_back(image.shown, int(image.inner.partition("-")[0]), image.commands)
     try:
         differ = _differences(wanted, parse_dump(made))
         probe, _ = read_probe(outcome.output)
     except (NotUnderstood, ProbeFailed) as reason:
-        raise SnapshotUnusable(f"the fresh shell cannot be compared with the captured one: {reason}") from None
+        raise AttemptFailed(
+            f"the fresh shell cannot be compared with the captured one: {reason}", machine=False
+        ) from None
     differ += [name for name in sorted({*probe, *image.probe}) if probe.get(name) != image.probe.get(name)]
     info = guest.info()
     if (info.inner, info.commands) != (image.inner, image.commands):
         differ.append("the terminal")
     if differ:
-        raise SnapshotUnusable(f"the shell cannot be made as it was: {', '.join(differ)} would differ")
+        raise AttemptFailed(f"the shell cannot be made as it was: {', '.join(differ)} would differ")
 
 
 def _take_pid(guest: Guest, pid: int) -> None:
@@ -192,7 +198,7 @@ def _take_pid(guest: Guest, pid: int) -> None:
     guest.run(f"while {last}; (( last < {pid - 1} )); do ( : ); done; exit".encode(), _TIMEOUT, 4096)
     guest.shell_state()  # waits for it
     if guest.info().shell != pid:
-        raise SnapshotUnusable(f"process id {pid}, the captured shell's, could not be had")
+        raise AttemptFailed(f"process id {pid}, the captured shell's, could not be had")
 
 
 def _check_descriptors(hold: Callable[[], ShellHold]) -> None:

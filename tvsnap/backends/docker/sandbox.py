@@ -21,6 +21,7 @@ from tvsnap.backends.docker.inside import list_inside, run_tool
 from tvsnap.backends.docker.layers import flattened
 from tvsnap.backends.local import activity, connections
 from tvsnap.backends.local.activity import Unrest
+from tvsnap.backends.local.criu import ProcessesDisturbed
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied
 from tvsnap.guest.actions import GuestActions
 from tvsnap.guest.protocol import Guest, GuestInfo
@@ -248,7 +249,11 @@ class DockerSandbox(GuestActions):
                 yield stream
 
     def checkpoint(self) -> SnapshotInfo:
-        return self._checkpoint(self)
+        try:
+            return self._checkpoint(self)
+        except ProcessesDisturbed as error:
+            self.close()
+            raise SandboxDied(f"sandbox {self.id} was ended over a checkpoint ({error})") from error
 
     # -- life -------------------------------------------------------------------------------------------------------
 

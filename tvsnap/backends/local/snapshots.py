@@ -22,15 +22,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import paths
 from tvsnap.backends.base import Captures, SnapshotInfo
 from tvsnap.backends.local import fidelity, observe
-from tvsnap.backends.local.criu import LOG, Criu
+from tvsnap.backends.local.criu import Criu
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.backends.local.storage import Storage
 from tvsnap.backends.local.time_wait import Closed
-from tvsnap.backends.sealing import Stamp, checksum, from_sealed_json, open_regular, seal, stamp, to_sealed_json
-from tvsnap.errors import InfrastructureError, NotCheckpointable, SnapshotUnusable
+from tvsnap.backends.sealing import (
+    DISK_ERRORS,
+    Stamp,
+    checksum,
+    from_sealed_json,
+    open_regular,
+    reading,
+    seal,
+    stamp,
+    to_sealed_json,
+)
+from tvsnap.errors import CheckpointFailed, InfrastructureError, NotCheckpointable, SnapshotUnusable
 from tvsnap.guest.shell_image import ShellImage, capture
 
 FORMAT = 4
@@ -92,7 +103,12 @@ class Snapshots:
     # -- taking -----------------------------------------------------------------------------------------------------
 
     def take_processes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo:
-        """Dumps the processes, and copies the files while they stand still."""
+        """Dumps the processes, and copies the files while they stand still.
+
+        Raises:
+            NotCheckpointable, CheckpointFailed, ProcessesDisturbed, SandboxDied: as `Sandbox.checkpoint` says.
+            AttemptFailed: it may succeed when it is tried again.
+        """
         sandbox.guest()  # raises SandboxDied
         with self._unfinished(sandbox.origin) as (unfinished, finish):
             (unfinished / "criu").mkdir()
@@ -121,8 +137,6 @@ class Snapshots:
                         copy_files,
                     )
                 frozen = time.perf_counter() - begin
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(LOG, dir_fd=images)
             finally:
                 os.close(images)
             for entry in os.scandir(unfinished / "criu"):
@@ -133,13 +147,14 @@ class Snapshots:
         """Copies the files and the idle shell.
 
         Nothing else lives in the sandbox, before or after; so the files are those of one moment without freezing it.
+        Errors are those of `take_processes`.
         """
         with self._unfinished(sandbox.origin) as (unfinished, finish):
             image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
             self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
             info = sandbox.guest().info()
             if sandbox.other_processes() or (info.inner, info.idle) != (image.inner, True):
-                raise NotCheckpointable("the sandbox changed while its files were copied")
+                raise AttemptFailed("the sandbox changes while its files are copied")
             if _holds(unfinished / "files" / "upper", _STARTUP_FILE):
                 raise NotCheckpointable(f"/{'/'.join(_STARTUP_FILE)} was changed, and would act when a shell is made")
             (unfinished / _SHELL).write_bytes(image.to_bytes())
@@ -194,7 +209,10 @@ class Snapshots:
         except BaseException as error:
             self._remove(unfinished)
             if isinstance(error, OSError):
-                raise InfrastructureError(f"no snapshot could be written: {error.strerror}") from error
+                reason = f"no snapshot could be written: {error.strerror}"
+                if error.errno in DISK_ERRORS:
+                    raise CheckpointFailed(reason) from error
+                raise AttemptFailed(reason, machine=True) from error
             raise
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -204,16 +222,15 @@ class Snapshots:
 
         Raises:
             SnapshotUnusable: there is none that can be used, or it was made by another version of tvsnap.
+            AttemptFailed: it cannot be read at present.
         """
-        try:
+        with reading(snapshot):
             with open_regular(self.path / snapshot / _MANIFEST) as file:
                 manifest = from_sealed_json(file.read())
             if manifest["format"] != FORMAT:
                 raise SnapshotUnusable(f"snapshot {snapshot} has format {manifest['format']}, not {FORMAT}")
             if manifest["id"] != snapshot:
                 raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {manifest['id']}")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
         if manifest["guest"] != self._guest:
             raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")
         return manifest
@@ -223,12 +240,13 @@ class Snapshots:
 
         Raises:
             SnapshotUnusable: it is not.
+            AttemptFailed: it cannot be read at present.
         """
         if snapshot in self._distrusted:
             raise SnapshotUnusable(f"snapshot {snapshot} is damaged: the disk did not give back what it holds")
         directory = self.path / snapshot
         known = self._sound.get(snapshot)
-        try:
+        with reading(snapshot):
             if known is not None and known.stamps == {name: stamp(directory / name) for name in known.stamps}:
                 self._check_layer(snapshot, known.seal, seen_before=True)
                 return known.processes
@@ -241,8 +259,6 @@ class Snapshots:
             self._check_layer(snapshot, manifest["seal"], seen_before=False)
             closed = tuple(map(Closed.from_json, manifest["time_wait"]))
             sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"], closed)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
         self._remember(snapshot, sound)
         return sound.processes
 
@@ -259,7 +275,7 @@ class Snapshots:
             self._distrusted.add(snapshot)
             try:
                 snapshot = self.manifest(snapshot)["above"]
-            except SnapshotUnusable:
+            except InfrastructureError:
                 return
 
     def _remember(self, snapshot: str, sound: _Sound) -> None:
@@ -276,10 +292,8 @@ class Snapshots:
         """
         if self.check(snapshot):
             return None
-        try:
+        with reading(snapshot):
             return ShellImage.from_bytes((self.path / snapshot / _SHELL).read_bytes())
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
 
     def closed(self, snapshot: str) -> tuple[Closed, ...]:
         """Returns the connections that were in TIME_WAIT, of a snapshot that is as it was taken."""
@@ -292,10 +306,8 @@ class Snapshots:
     @contextlib.contextmanager
     def processes(self, snapshot: str) -> Iterator[int]:
         """A block with a descriptor of the directory of CRIU's images."""
-        try:
+        with reading(snapshot):
             images = os.open(self.path / snapshot / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise SnapshotUnusable(f"snapshot {snapshot} was deleted meanwhile") from None
         try:
             yield images
         finally:
