@@ -55,6 +55,17 @@ class Executed:
     flight: Flight | None
     trouble: str = ""
 
+    def judged(self, after: Observation | None, *, unchanged: bool) -> Executed:
+        """Returns the same call, its tool as it applies to it by what was observed afterwards.
+
+        Args:
+            after: how the sandbox looked.
+            unchanged: whether the call left the state as it was.
+        """
+        if self.tool.read_only or after is None or not after.chance:
+            return self
+        return replace(self, tool=replace(self.tool, stochastic=self.tool.stochastic or unchanged, volatile=True))
+
 
 class Recorder:
     """Writes calls of one task into the graph. Thread-safe."""

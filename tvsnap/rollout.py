@@ -451,6 +451,7 @@ class Rollout:
             observation = self._observe_after(live, executed)
             usable = observation is not None or executed.tool.read_only
             unchanged = usable and self._left_unchanged(executed, observation)
+            executed = executed.judged(observation, unchanged=unchanged)
             position = self._recorder.record(executed, unchanged=unchanged)
             live.state, live.observation = position.state, observation
             live.expendable = not position.private and not self._exposed
