@@ -610,9 +610,10 @@ class Rollout:
         if executed.before is None or after is None:
             return Aftermath(unchanged=False)
         if self._place.environment.unchanged(executed.call, executed.before, after):
-            return Aftermath(unchanged=True)
+            return Aftermath(unchanged=True, chance=after.chance)
         quiet_s = seconds + after.quiet_s if after.quiet_s else 0.0
-        return Aftermath(False, live.sandbox.digest(), quiet_s, after.active)
+        digest = live.sandbox.digest()
+        return Aftermath(False, digest, quiet_s, after.active, after.chance, after.reproducible and not after.chance)
 
     def _end_flight(self, executed: Executed) -> None:
         """Wakes who waits for a call. Who does not find it in the graph now had better execute it without waiting."""

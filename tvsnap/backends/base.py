@@ -105,6 +105,13 @@ class Observation:
             if something runs, in between if all that is active waits for a known time. No part of what is compared.
         hidden: commands of the shell that may change what it does not tell, see `shell_words`. No part of what is
             compared.
+        chance: what the service did since it was last observed was, or may have been, left to chance, the clock or the
+            like by what the calls' words do not show (a column's default, a trigger, a view): a value is not to be
+            shared if the call changed nothing, and what it left behind is not to be had by a replay if it did. No part
+            of what is compared.
+        reproducible: what the service did since it was last observed was one call that changed something, and it is
+            known that nothing but the state it was made in entered: made again there, it leaves the same behind. False
+            where that is not known. No part of what is compared.
     """
 
     files: str
@@ -116,6 +123,8 @@ class Observation:
     active: str = field(default="", compare=False)
     quiet_s: float = field(default=math.inf, compare=False)
     hidden: frozenset[str] = field(default=frozenset(), compare=False)
+    chance: bool = field(default=False, compare=False)
+    reproducible: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
