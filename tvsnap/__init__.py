@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         NotFound,
         SandboxDied,
         SnapshotUnusable,
+        StateLost,
         TvsnapError,
         UsageError,
     )
@@ -42,6 +43,7 @@ _MODULES = {
     "Rollout": "tvsnap.rollout",
     "SandboxDied": "tvsnap.errors",
     "SnapshotUnusable": "tvsnap.errors",
+    "StateLost": "tvsnap.errors",
     "Stats": "tvsnap.stats",
     "ToolCall": "tvsnap.calls",
     "ToolResult": "tvsnap.calls",
@@ -64,6 +66,7 @@ __all__ = [
     "Rollout",
     "SandboxDied",
     "SnapshotUnusable",
+    "StateLost",
     "Stats",
     "ToolCall",
     "ToolResult",
