@@ -28,12 +28,13 @@ import docker.errors
 
 from tvsnap.backends.base import Captures, SnapshotInfo
 from tvsnap.backends.docker.containers import Whose
+from tvsnap.backends.local.time_wait import Closed
 from tvsnap.backends.sealing import checksum, from_sealed_json, open_regular, to_sealed_json
 from tvsnap.engine import Engine, EngineTimeout
 from tvsnap.errors import InfrastructureError, SnapshotUnusable
 
 REPOSITORY = "tvsnap/snapshot"
-FORMAT = 2
+FORMAT = 3
 """Version of the layout; others are unusable."""
 MANIFEST, SHELL, CRIU = "manifest.json", "shell.json", "criu"
 TIMES, LINKS, LENT = "times", "links.json", "lent.json"
@@ -54,11 +55,13 @@ class Manifest:
         info: for the graph.
         guest: version of the PID 1 in it.
         depth: layers of its image.
+        closed: the connections that were in TIME_WAIT.
     """
 
     info: SnapshotInfo
     guest: str
     depth: int
+    closed: tuple[Closed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,8 @@ class SnapshotStore:
             info = SnapshotInfo(**{**values["info"], "captures": captures})
             if info.id != snapshot:
                 raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {info.id}")
-            return Manifest(info, values["guest"], values["depth"]), values["checksums"]
+            closed = tuple(map(Closed.from_json, values["closed"]))
+            return Manifest(info, values["guest"], values["depth"], closed), values["checksums"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
 
