@@ -214,26 +214,29 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
             posix.append(pid)
         if not _signals(pid, b"SigIgn") & _SIGALRM_BIT:
             may_ring.append(pid)
-    alarms = None
-    if may_ring:
-        with contextlib.suppress(OSError):  # this kernel does not tell whose they are
-            alarms = ALARMS.left()
-    if alarms is not None:
-        for pid in may_ring:
-            if pid in alarms:
-                yield from _rings(pid, "has set an alarm", alarms[pid])
-    kinds = [(timers.POSIX, posix, "may have set a timer")]
-    if alarms is None:
-        kinds.append((timers.ALARM, may_ring, "may have set an alarm"))
-    kinds = [each for each in kinds if each[1]]
-    try:
-        first = timers.first_to_ring() if kinds else {}
-    except OSError:
-        yield Unrest(kinds[0][1][0], "may have set a timer, which this machine does not tell", 0.0)
+    if not may_ring and not posix:
         return
-    for kind, whose, what in kinds:
+    try:
+        alarms, set_timers = ALARMS.left()
+    except OSError:  # this kernel does not tell whose they are
+        yield from _of_any_process(posix, may_ring)
+        return
+    for pid in posix:
+        yield from _rings(pid, "has set a timer", set_timers.get(pid, math.inf))
+    for pid in may_ring:
+        yield from _rings(pid, "has set an alarm", alarms.get(pid, math.inf))
+
+
+def _of_any_process(posix: list[int], may_ring: list[int]) -> Iterator[Unrest]:
+    """Yields what timers may do that are set by these processes, or by others on this machine."""
+    try:
+        first = timers.first_to_ring()
+    except OSError:
+        yield Unrest((posix or may_ring)[0], "may have set a timer, which this machine does not tell", 0.0)
+        return
+    for kind, whose in ((timers.POSIX, posix), (timers.ALARM, may_ring)):
         for pid in whose:
-            yield from _rings(pid, what, first.get(kind, math.inf))
+            yield from _rings(pid, "may have set a timer", first.get(kind, math.inf))
 
 
 def _rings(pid: int, what: str, left: float) -> Iterator[Unrest]:
