@@ -106,11 +106,11 @@ class DockerBackend:
                     self._containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
                     self._containers.start(sandbox.container, CHECKPOINT)
                     self._containers.raise_network(sandbox.container)
-                    sandbox.settle(fresh=False, empty_memory=manifest.empty_memory)
+                    sandbox.settle(fresh=False, empty_memory=manifest.empty_memory, closed=manifest.closed)
                     sandbox.files.bring_back(directory)
                 else:
                     self._containers.start(sandbox.container)
-                    sandbox.settle(fresh=True)
+                    sandbox.settle(fresh=True, closed=manifest.closed)
                     sandbox.files.bring_back(directory)
                     restore(sandbox.guest(), ShellImage.from_bytes((directory / SHELL).read_bytes()))
                 if not (directory / MANIFEST).exists():  # what was read of the rest may have been incomplete

@@ -22,7 +22,8 @@ from tvsnap.backends.docker.layers import flattened
 from tvsnap.backends.local import activity, connections
 from tvsnap.backends.local.activity import Unrest
 from tvsnap.backends.local.criu import ProcessesDisturbed
-from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied
+from tvsnap.backends.local.time_wait import Closed, TimeWaits
+from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.guest.actions import GuestActions
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.images import Image
@@ -32,6 +33,7 @@ _IN_MEMORY = ("/dev", "/dev/shm", "/dev/mqueue")
 _STARTUP_FILE = "/etc/bash.bashrc"
 _START_TIMEOUT = 20.0
 _LONGEST_COMMAND = 60
+_NETWORK_OUT_OF_REACH = "and the network of the engine's containers is out of reach"
 _NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?")
 
 
@@ -84,18 +86,27 @@ class DockerSandbox(GuestActions):
         self._init = 0  # its PID 1 as this machine sees it; 0 if out of reach
         self._image_tree = observing.ImageTree(image.rootfs)
         self._contents = digests.Contents()
+        self._time_waits: TimeWaits | None = None  # if it is within reach
+        self._watch: activity.Watch | None = None  # likewise
         self._lent: Mapping[str, str] = {}
         self._in_memory = self._startup = ""
         self.files = files(self)
 
-    def settle(self, *, fresh: bool, empty_memory: bool = True) -> None:
+    def settle(self, *, fresh: bool, empty_memory: bool = True, closed: tuple[Closed, ...] = ()) -> None:
         """Notes how it looks where no commit reaches; called when it runs, before any command.
 
         Args:
             fresh: it was started, not restored from a checkpoint.
             empty_memory: no checkpoint has brought files in memory.
+            closed: the connections that it is to have in TIME_WAIT.
         """
         self._init = self._containers.init(self.container)
+        if self._init:
+            self._time_waits = TimeWaits(self._init)
+            self._time_waits.bring_back(closed)
+            self._watch = activity.Watch(lambda: activity.family(self._init), self._init, self._time_waits.passing)
+        elif closed:
+            raise SnapshotUnusable(f"TCP port {closed[0].local[1]} was in TIME_WAIT, {_NETWORK_OUT_OF_REACH}")
         if fresh:
             self.files.begin()
         self._lent = self.files.lent_states()
@@ -103,6 +114,18 @@ class DockerSandbox(GuestActions):
             self._in_memory = self._digest(_IN_MEMORY)
         if fresh:
             self._startup = self._startup_file()
+
+    def note_closed(self) -> tuple[Closed, ...]:
+        """Returns the connections in TIME_WAIT; nothing runs meanwhile.
+
+        Raises:
+            NotCheckpointable: a fork could not have them.
+        """
+        if self._time_waits is not None:
+            return tuple(self._time_waits.note(activity.family(self._init)))
+        if connections.may_pass(self.read_file("/proc/net/sockstat")):
+            raise NotCheckpointable(f"a TCP connection has not ended yet, {_NETWORK_OUT_OF_REACH}")
+        return ()
 
     def changed_lent_files(self) -> list[str]:
         """Returns the paths of those lent files (see `Files`) that are not as the engine made them."""
@@ -183,8 +206,7 @@ class DockerSandbox(GuestActions):
         info = guest.info()
         files, data = self.files.fingerprints(service)
         table = self.process_table(service)
-        since = time.monotonic()
-        active, quiet_s = activity.told(self._unrest(table, service, info), since)
+        active, quiet_s = self._unrest(table, service, info)
         return Observation(
             files=f"{files} {self._digest(_IN_MEMORY)}",
             processes=secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service),
@@ -198,24 +220,20 @@ class DockerSandbox(GuestActions):
             quiet_s=quiet_s,
         )
 
-    def _unrest(self, table: observing.ProcessTable, service: Service, info: GuestInfo) -> list[Unrest]:
-        """Returns what may happen by itself; where the engine's processes are out of reach, whatever lives may."""
+    def _unrest(self, table: observing.ProcessTable, service: Service, info: GuestInfo) -> tuple[str, float]:
+        """Returns `Observation.active` and `quiet_s`; whatever lives may do something, if it is out of reach."""
         serving = table.serving(service)
-        if self._init:
+        if self._watch is not None:
             inside = {activity.inner_pid(pid): pid for pid in activity.family(self._init)}
-            return activity.unrest(
-                lambda: activity.family(self._init),
-                self._init,
-                inside.get(info.shell, 0) if info.idle else 0,
-                {pid for inner, pid in inside.items() if inner in serving},
-            )
+            served = {pid for inner, pid in inside.items() if inner in serving}
+            return self._watch.look(inside.get(info.shell, 0) if info.idle else 0, served)
         lives = [one for one in table.others if one.pid not in serving]
         found = [Unrest(0, f"process {one.pid} ({one.command[:_LONGEST_COMMAND]}) may run", 0.0) for one in lives]
         if not lives and not info.idle:
             found.append(Unrest(0, "the shell may run", 0.0))
         if connections.may_pass(self.read_file("/proc/net/sockstat")):
             found.append(Unrest(0, "a TCP connection has not ended yet", 0.0))
-        return found
+        return activity.told(found, time.monotonic())
 
     def digest(self) -> str:
         outside = self.files.outside()
@@ -271,6 +289,8 @@ class DockerSandbox(GuestActions):
             if self._closed:
                 return
             self._closed = True
+        if self._time_waits is not None:
+            self._time_waits.close()
         if self._guest is not None:
             self._guest.abandon()
         with contextlib.suppress(InfrastructureError):  # an engine that is gone: the reaper comes back to it

@@ -29,6 +29,7 @@ import docker.errors
 from tvsnap.attempts import AttemptFailed
 from tvsnap.backends.base import Captures, SnapshotInfo
 from tvsnap.backends.docker.containers import Whose
+from tvsnap.backends.local.time_wait import Closed
 from tvsnap.backends.sealing import DISK_ERRORS, checksum, from_sealed_json, open_regular, reading, to_sealed_json
 from tvsnap.engine import Engine, EngineTimeout
 from tvsnap.errors import CheckpointFailed, InfrastructureError, SnapshotUnusable
@@ -56,12 +57,14 @@ class Manifest:
         guest: version of the PID 1 in it.
         depth: layers of its image.
         empty_memory: no files are in memory but those that a fresh sandbox has there.
+        closed: the connections that were in TIME_WAIT.
     """
 
     info: SnapshotInfo
     guest: str
     depth: int
     empty_memory: bool
+    closed: tuple[Closed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,9 @@ class SnapshotStore:
             info = SnapshotInfo(**{**values["info"], "captures": captures})
             if info.id != snapshot:
                 raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {info.id}")
-            return Manifest(info, values["guest"], values["depth"], values["empty_memory"]), values["checksums"]
+            closed = tuple(map(Closed.from_json, values["closed"]))
+            about = Manifest(info, values["guest"], values["depth"], values["empty_memory"], closed)
+            return about, values["checksums"]
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[Unfinished]:

@@ -75,11 +75,12 @@ class Taker:
         with self._snapshots.taking() as unfinished:
             self._note_lent(sandbox, unfinished)
             depth, size = self._commit(sandbox, unfinished)
+            closed = sandbox.note_closed()
             (unfinished.directory / SHELL).write_bytes(shell.to_bytes())
             info = SnapshotInfo(
                 unfinished.id, Captures(shell=True), size, time.perf_counter() - began, frozen=0.0, processes=()
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory=True))
+            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory=True, closed=closed))
         return info
 
     def _take_live(self, sandbox: DockerSandbox, processes: tuple[str, ...], began: float) -> SnapshotInfo:
@@ -90,6 +91,7 @@ class Taker:
             with self._containers.paused(sandbox.container):
                 init, pids = self._containers.processes(sandbox.container)
                 fidelity.refuse(fidelity.find_loss(pids, init))
+                closed = sandbox.note_closed()
                 self._containers.checkpoint(sandbox.container, unfinished.directory / CRIU)
                 depth, size = self._commit(sandbox, unfinished)
             now = time.perf_counter()
@@ -102,7 +104,7 @@ class Taker:
                 now - frozen,
                 processes,
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory))
+            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory, closed))
         return info
 
     @staticmethod

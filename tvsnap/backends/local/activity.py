@@ -20,7 +20,7 @@ from tvsnap.backends.local.observe import inner_pid
 from tvsnap.backends.local.refusals import describe
 from tvsnap.backends.local.waits import FOR_EVER, wait_of
 
-__all__ = ["Unrest", "family", "inner_pid", "told", "unrest"]
+__all__ = ["Unrest", "Watch", "family", "inner_pid", "told"]
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 _SIGALRM_BIT = 1 << 13
@@ -29,6 +29,10 @@ _MOST_THREADS, _MOST_FILES = 2000, 4000
 _LONGEST_LIST = 1 << 16
 _TOLD = 3
 _SETTLE_TRIES, _SETTLE_PAUSE = 20, 0.0005
+
+
+_Ran = dict[str, bytes]
+"""For each thread of a process, what changes when it has run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +69,6 @@ def told(found: Iterable[Unrest], since: float) -> tuple[str, float]:
     return _printable("; ".join(words)), max(0.0, urgent[0].left - (time.monotonic() - since))
 
 
-def unrest(
-    list_pids: Callable[[], Collection[int]],
-    init: int,
-    shell: int,
-    leave_out: Collection[int],
-    passing: Callable[[], list[Connection]],
-) -> list[Unrest]:
-    """Returns what may happen by itself in a sandbox; empty if nothing can. Not all of it, where something runs.
-
-    Args:
-        list_pids: returns its processes, as the host sees them.
-        init: its PID 1, which does nothing unasked.
-        shell: its persistent shell while it waits for a command, and so has set no timer; else 0.
-        leave_out: processes that are not asked about.
-        passing: returns the connections that end by themselves.
-    """
-    for last in range(_SETTLE_TRIES, -1, -1):
-        found = _look(list_pids, init, shell, leave_out, passing)
-        if not last or [one.pid for one in found if not one.left] != [shell]:
-            break
-        time.sleep(_SETTLE_PAUSE)  # it has just said its state, and is on its way to its sleep
-    return found
-
-
 def family(init: int) -> list[int]:
     """Returns a process and all that descend from it, as the host sees them."""
     found = [init]
@@ -99,37 +79,75 @@ def family(init: int) -> list[int]:
     return found
 
 
-def _look(
-    list_pids: Callable[[], Collection[int]],
-    init: int,
-    shell: int,
-    leave_out: Collection[int],
-    passing: Callable[[], list[Connection]],
-) -> list[Unrest]:
-    found: list[Unrest] = []
-    pids = [pid for pid in list_pids() if pid != init and pid not in leave_out]
-    try:
-        ran = {pid: _ran(pid) for pid in pids[:_MOST_THREADS]}
-        if len(pids) > _MOST_THREADS or sum(map(len, ran.values())) > _MOST_THREADS:
-            return [Unrest(0, "there are too many processes to look at", 0.0)]
-        for pid in pids:
-            for one in _of_threads(pid, ran[pid], init):
-                found.append(one)
-                if not one.left:
-                    return found
-        found += _of_timers([pid for pid in pids if pid != shell])
-        found += [Unrest(0, str(one), one.left) for one in passing()]
-        for pid in pids:
-            if _ran(pid) != ran[pid]:
-                return [*found, Unrest(pid, "is running", 0.0)]
-        new = set(list_pids()).difference(pids, leave_out, [init])
-        if new:
-            return [*found, Unrest(min(new), "has just been started", 0.0)]
-    except (FileNotFoundError, ProcessLookupError):
-        return [*found, Unrest(0, "a process has just ended", 0.0)]
-    except OSError as error:
-        return [*found, Unrest(0, f"what runs cannot be looked at ({error.strerror})", 0.0)]
-    return found
+class Watch:
+    """Looks at one sandbox, and remembers what it saw: what has not run since waits as it did."""
+
+    def __init__(
+        self, list_pids: Callable[[], Collection[int]], init: int, passing: Callable[[], list[Connection]]
+    ) -> None:
+        """
+        Args:
+            list_pids: returns the sandbox's processes, as the host sees them.
+            init: its PID 1, which does nothing unasked.
+            passing: returns the connections that end by themselves.
+        """
+        self._list_pids = list_pids
+        self._init = init
+        self._passing = passing
+        self._seen: dict[int, tuple[_Ran, list[tuple[str, float]]]] = {}  # what may happen, and when at the earliest
+
+    def look(self, shell: int, leave_out: Collection[int] = ()) -> tuple[str, float]:
+        """Returns what may happen by itself, in words, and seconds from now on in which nothing does.
+
+        Args:
+            shell: its persistent shell while it waits for a command, and so has set no timer; else 0.
+            leave_out: processes that are not asked about.
+        """
+        for last in range(_SETTLE_TRIES, -1, -1):
+            since = time.monotonic()
+            found = self._look(shell, {self._init, *leave_out}, since)
+            if not last or [one.pid for one in found if not one.left] != [shell]:
+                break
+            time.sleep(_SETTLE_PAUSE)  # it has just said its state, and is on its way to its sleep
+        return told(found, since)
+
+    def _look(self, shell: int, leave_out: set[int], now: float) -> list[Unrest]:
+        found: list[Unrest] = []
+        try:
+            pids = [pid for pid in self._list_pids() if pid not in leave_out]
+            ran = {pid: _ran(pid) for pid in pids[:_MOST_THREADS]}
+            if len(pids) > _MOST_THREADS or sum(map(len, ran.values())) > _MOST_THREADS:
+                return [Unrest(0, "there are too many processes to look at", 0.0)]
+            known = {pid: self._seen[pid] for pid in pids if self._holds(pid, ran[pid], now)}
+            for pid, (_, told_before) in known.items():
+                found += [Unrest(pid, what, at - now) for what, at in told_before]
+            new = [pid for pid in pids if pid not in known]
+            for pid in new:
+                for one in _of_threads(pid, ran[pid], self._init):
+                    found.append(one)
+                    if not one.left:
+                        return found
+            found += _of_timers([pid for pid in new if pid != shell])
+            found += [Unrest(0, str(one), one.left) for one in self._passing()]
+            for pid in pids:
+                if _ran(pid) != ran[pid]:
+                    return [*found, Unrest(pid, "is running", 0.0)]
+            if started := set(self._list_pids()).difference(pids, leave_out):
+                return [*found, Unrest(min(started), "has just been started", 0.0)]
+        except (FileNotFoundError, ProcessLookupError):
+            return [*found, Unrest(0, "a process has just ended", 0.0)]
+        except OSError as error:
+            return [*found, Unrest(0, f"what runs cannot be looked at ({error.strerror})", 0.0)]
+        self._seen = known
+        for pid in new:
+            mine = [(one.what, now + one.left) for one in found if one.pid == pid]
+            self._seen[pid] = (ran[pid], mine)
+        return found
+
+    def _holds(self, pid: int, ran: _Ran, now: float) -> bool:
+        """Whether what was seen of a process is so still: it has not run, and what it waits for is not due."""
+        seen = self._seen.get(pid)
+        return seen is not None and seen[0] == ran and all(at > now for _, at in seen[1])
 
 
 def _read(path: str, most: int = 4096) -> bytes:
@@ -137,7 +155,7 @@ def _read(path: str, most: int = 4096) -> bytes:
         return file.read(most)
 
 
-def _ran(pid: int) -> dict[str, bytes]:
+def _ran(pid: int) -> _Ran:
     """Returns, for each thread of a process, what changes when it has run."""
     return {thread: _read(f"/proc/{pid}/task/{thread}/schedstat") for thread in os.listdir(f"/proc/{pid}/task")}
 
@@ -188,7 +206,7 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
             yield Unrest(pid, "is one of those with too many open files to look at", 0.0)
             return
         for left in timers.timerfds(pid, descriptors):
-            yield Unrest(pid, f"has a timer that rings in {_seconds(left)}", left)
+            yield from _rings(pid, "has a timer", left)
         has_timers = timers.posix_timers(pid)
         if has_timers is None:
             yield Unrest(pid, "has a timer of a rare kind", 0.0)
@@ -199,21 +217,26 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
     if not may_ring and not posix:
         return
     try:
+        alarms, set_timers = ALARMS.left()
+    except OSError:  # this kernel does not tell whose they are
+        yield from _of_any_process(posix, may_ring)
+        return
+    for pid in posix:
+        yield from _rings(pid, "has set a timer", set_timers.get(pid, math.inf))
+    for pid in may_ring:
+        yield from _rings(pid, "has set an alarm", alarms.get(pid, math.inf))
+
+
+def _of_any_process(posix: list[int], may_ring: list[int]) -> Iterator[Unrest]:
+    """Yields what timers may do that are set by these processes, or by others on this machine."""
+    try:
         first = timers.first_to_ring()
     except OSError:
         yield Unrest((posix or may_ring)[0], "may have set a timer, which this machine does not tell", 0.0)
         return
-    if posix and timers.POSIX in first:
-        yield from _rings(posix[0], "may have set a timer", first[timers.POSIX])
-    if may_ring and timers.ALARM in first:
-        try:
-            alarms = ALARMS.left()
-        except OSError:
-            yield from _rings(may_ring[0], "may have set an alarm", first[timers.ALARM])
-            return
-        for pid in may_ring:
-            if pid in alarms:
-                yield from _rings(pid, "has set an alarm", alarms[pid])
+    for kind, whose in ((timers.POSIX, posix), (timers.ALARM, may_ring)):
+        for pid in whose:
+            yield from _rings(pid, "may have set a timer", first.get(kind, math.inf))
 
 
 def _rings(pid: int, what: str, left: float) -> Iterator[Unrest]:

@@ -1,12 +1,13 @@
-"""Whose alarms are set (alarm, setitimer): /proc does not tell, so a small program in the kernel does.
+"""Whose alarms and POSIX timers are set: /proc does not tell, so a small program in the kernel does.
 
-It is a BPF iterator over tasks, which writes a record for each process whose alarm is set. Where in the kernel's
-structures that stands, the kernel's own type information (BTF) says.
+It is a BPF iterator over tasks, which writes a record for each alarm (alarm, setitimer) and each POSIX timer that is
+set. Where in the kernel's structures they stand, the kernel's own type information (BTF) says.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import platform
 import struct
@@ -18,9 +19,11 @@ from pathlib import Path
 _TYPES = Path("/sys/kernel/btf/vmlinux")
 _SYS_BPF = 321 if platform.machine() == "x86_64" else 280
 _PROG_LOAD, _LINK_CREATE, _ITER_CREATE = 5, 28, 33
-_TRACING, _TRACE_ITER, _SEQ_WRITE = 26, 28, 127
+_TRACING, _TRACE_ITER, _SEQ_WRITE, _READ_KERNEL = 26, 28, 127, 113
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
-_RECORD = struct.Struct("=QQ")
+_RECORD = struct.Struct("=IIQ")  # process, clock, when it rings there
+_ALARM, _TOO_MANY, _MOST = 0xFFFF, 0xFFFE, 64
+_CLOCKS = {0: time.CLOCK_REALTIME, 1: time.CLOCK_MONOTONIC, 7: time.CLOCK_BOOTTIME, 11: time.CLOCK_TAI}
 
 # Kinds of types in BTF: the bytes that follow a type's header, for each that it counts, or once.
 _INT, _ARRAY, _STRUCT, _UNION, _ENUM, _FUNC, _FUNC_PROTO, _VAR, _DATASEC, _DECL_TAG, _ENUM64 = (
@@ -44,8 +47,8 @@ class Alarms:
         self._lack = ""
         self._lock = threading.Lock()
 
-    def left(self) -> dict[int, float]:
-        """Returns seconds until the alarm rings of each process that has set one, by its id.
+    def left(self) -> tuple[dict[int, float], dict[int, float]]:
+        """Returns seconds until the alarm rings of each process that has set one, and its first POSIX timer, by its id.
 
         Raises:
             AlarmsUntold: they cannot be told.
@@ -59,12 +62,17 @@ class Alarms:
         if self._link is None:
             raise AlarmsUntold(self._lack)
         iterator = _bpf(_ITER_CREATE, struct.pack("=II", self._link, 0))
-        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         with open(iterator, "rb", buffering=0) as records:
             data = b""
             while chunk := records.read(1 << 16):
                 data += chunk
-        return {pid: max(0.0, (expires - now) / 1e9) for pid, expires in _RECORD.iter_unpack(data)}
+        now = {clock: time.clock_gettime_ns(name) for clock, name in _CLOCKS.items()}
+        alarms: dict[int, float] = {}
+        timers: dict[int, float] = {}
+        for pid, clock, rings in _RECORD.iter_unpack(data):
+            kind, shows = (alarms, now[1]) if clock == _ALARM else (timers, now.get(clock, math.inf))
+            kind[pid] = min(kind.get(pid, math.inf), max(0.0, (rings - shows) / 1e9))
+        return alarms, timers
 
 
 ALARMS = Alarms()
@@ -85,13 +93,18 @@ def _load() -> int:
     if os.stat("/proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE:
         raise AlarmsUntold("process ids are not the kernel's own here")
     types = _Types(_TYPES.read_bytes())
-    timer = types.offset("signal_struct", "real_timer")
     code = _program(
         signal=types.offset("task_struct", "signal"),
         pid=types.offset("task_struct", "pid"),
         group=types.offset("task_struct", "tgid"),
-        queued=timer + types.offset("hrtimer", "state", "is_queued"),
-        expires=timer + types.offset("hrtimer", "node") + types.offset("timerqueue_node", "expires"),
+        queued=types.offset("hrtimer", "state", "is_queued"),
+        expires=types.offset("hrtimer", "node") + types.offset("timerqueue_node", "expires"),
+        alarm=types.offset("signal_struct", "real_timer"),
+        timers=types.offset("signal_struct", "posix_timers"),
+        node=types.offset("k_itimer", "list"),
+        base=types.offset("hrtimer", "base"),
+        clock=types.offset("hrtimer_clock_base", "clockid"),
+        timer=types.offset("k_itimer", "it"),
     )
     program = ctypes.create_string_buffer(code)
     licence = ctypes.create_string_buffer(b"GPL")
@@ -106,41 +119,102 @@ def _load() -> int:
         os.close(loaded)
 
 
-def _program(*, signal: int, pid: int, group: int, queued: int, expires: int) -> bytes:
-    """Returns the program, of instructions `(operation, target, source, offset, constant)`.
+def _program(
+    *, signal: int, pid: int, group: int, queued: int, expires: int, alarm: int, timers: int, node: int,
+    base: int, clock: int, timer: int,
+) -> bytes:  # fmt: skip
+    """Returns the program.
 
     Args:
         signal, pid, group: offsets in a task.
-        queued, expires: offsets in what `signal` points to.
+        queued, expires, base: offsets in the kernel's timer.
+        clock: offset in its base, whose clock may be another than was asked for.
+        alarm, timers: offsets in what `signal` points to, of the kernel's timer and of a list of POSIX timers.
+        node, timer: offsets in a POSIX timer, of its place in the list and of the kernel's timer.
     """
-    load8, load32, load64, store64 = 0x71, 0x61, 0x79, 0x7B
+    load8, load32, load64, store32, store64, store_constant = 0x71, 0x61, 0x79, 0x63, 0x7B, 0x7A
     move, move_constant, add_constant, and_constant = 0xBF, 0xB7, 0x07, 0x57
-    if_equal, if_differs, call, leave = 0x15, 0x5D, 0x85, 0x95
-    lines = [
+    if_equal, if_same, if_differs, call, leave = 0x15, 0x1D, 0x5D, 0x85, 0x95
+    record, buffer, place = -_RECORD.size, -24, -32  # on the stack
+    # Instructions: operation, target, source, offset or the label to go to, constant. Labels stand for themselves.
+    lines: list[str | tuple[int, int, int, int | str, int]] = []
+
+    def read(size: int, source: int, offset: int, into: int) -> None:
+        lines.extend(
+            [
+                *((move, 1, 10, 0, 0), (add_constant, 1, 0, 0, into), (move_constant, 2, 0, 0, size)),
+                *((move, 3, source, 0, 0), (add_constant, 3, 0, 0, offset), (call, 0, 0, 0, _READ_KERNEL)),
+            ]
+        )
+
+    def write() -> None:
+        lines.extend(
+            [
+                *((load64, 1, 6, 0, 0), (move, 2, 10, 0, 0), (add_constant, 2, 0, 0, record)),
+                *((move_constant, 3, 0, 0, _RECORD.size), (call, 0, 0, 0, _SEQ_WRITE)),
+            ]
+        )
+
+    lines += [
         (load64, 7, 1, 8, 0),  # r7 = context->task
-        (load64, 6, 1, 0, 0),  # r6 = context->meta
-        (if_equal, 7, 0, 15, 0),  # the end of all tasks
+        (load64, 6, 1, 0, 0),  # r6 = context->meta, which begins with where to write
+        (if_equal, 7, 0, "end", 0),  # the end of all tasks
         (load32, 1, 7, pid, 0),
         (load32, 2, 7, group, 0),
-        (if_differs, 1, 2, 12, 0),  # a thread beside the first
+        (if_differs, 1, 2, "end", 0),  # a thread beside the first
         (load64, 8, 7, signal, 0),
-        (load8, 3, 8, queued, 0),
+        *((store_constant, 10, 0, at, 0) for at in (record, record + 8, buffer, place)),
+        (store32, 10, 1, record, 0),
+        (load8, 3, 8, alarm + queued, 0),
         (and_constant, 3, 0, 0, 1),
-        (if_equal, 3, 0, 8, 0),
-        (load64, 4, 8, expires, 0),
-        (store64, 10, 1, -16, 0),
-        (store64, 10, 4, -8, 0),
-        (load64, 1, 6, 0, 0),  # meta->seq
-        (move, 2, 10, 0, 0),
-        (add_constant, 2, 0, 0, -16),
-        (move_constant, 3, 0, 0, _RECORD.size),
-        (call, 0, 0, 0, _SEQ_WRITE),
-        (move_constant, 0, 0, 0, 0),
-        (leave, 0, 0, 0, 0),
+        (if_equal, 3, 0, "timers", 0),
+        (move_constant, 1, 0, 0, _ALARM),
+        (store32, 10, 1, record + 4, 0),
+        (load64, 4, 8, alarm + expires, 0),
+        (store64, 10, 4, record + 8, 0),
     ]
-    return b"".join(
-        struct.pack("=BBhi", op, target | source << 4, offset, k) for op, target, source, offset, k in lines
-    )
+    write()
+    lines.append("timers")
+    read(8, 8, timers, place)
+    for each in range(_MOST):
+        lines += [
+            (load64, 9, 10, place, 0),
+            (if_equal, 9, 0, "end", 0),
+            (move, 1, 8, 0, 0),
+            (add_constant, 1, 0, 0, timers),
+            (if_same, 9, 1, "end", 0),  # back at the head of the list
+        ]
+        read(8, 9, 0, place)
+        read(1, 9, timer - node + queued, buffer)
+        lines += [(load8, 1, 10, buffer, 0), (and_constant, 1, 0, 0, 1), (if_equal, 1, 0, f"next {each}", 0)]
+        read(8, 9, timer - node + base, buffer)
+        lines.append((load64, 3, 10, buffer, 0))
+        read(4, 3, clock, record + 4)
+        read(8, 9, timer - node + expires, record + 8)
+        write()
+        lines.append(f"next {each}")
+    lines += [(move_constant, 1, 0, 0, _TOO_MANY), (store32, 10, 1, record + 4, 0)]
+    write()
+    lines += ["end", (move_constant, 0, 0, 0, 0), (leave, 0, 0, 0, 0)]
+    return _assembled(lines)
+
+
+def _assembled(lines: list[str | tuple[int, int, int, int | str, int]]) -> bytes:
+    places: dict[str, int] = {}
+    number = 0
+    for line in lines:
+        if isinstance(line, str):
+            places[line] = number
+        else:
+            number += 1
+    code = []
+    for line in lines:
+        if not isinstance(line, str):
+            operation, target, source, offset, constant = line
+            if isinstance(offset, str):
+                offset = places[offset] - len(code) - 1
+            code.append(struct.pack("=BBhi", operation, target | source << 4, offset, constant))
+    return b"".join(code)
 
 
 class _Types:

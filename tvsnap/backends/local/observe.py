@@ -118,8 +118,6 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
 
 def serving(pids: list[int], service: Service) -> frozenset[int]:
     """Returns the processes of a service, as the host sees them, among `pids`, a sandbox's."""
-    if not service.processes:
-        return frozenset()
     parents = {}
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended

@@ -101,6 +101,7 @@ class LocalSandbox(GuestActions):
         self.origin = origin
         self.errors = errors
         self.time_waits = time_waits
+        self._watch = activity.Watch(cgroup.pids, init, time_waits.passing)
         self.looked = time.monotonic()  # when it was last asked for trouble
         self._trouble = trouble
         self._keep_limit = keep_limit
@@ -150,13 +151,9 @@ class LocalSandbox(GuestActions):
         shell = self._host_pid(info.shell)
         files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service, accessed=True)
         processes, serving = observe.processes_fingerprint(self.cgroup.pids(), self.init, shell, service)
-        since = time.monotonic()
-        serving_pids = observe.serving(self.cgroup.pids(), service)
-        unrest = activity.unrest(
-            self.cgroup.pids, self.init, shell if info.idle else 0, serving_pids, self.time_waits.passing
-        )
+        served = observe.serving(self.cgroup.pids(), service) if service.processes else ()
+        active, quiet_s = self._watch.look(shell if info.idle else 0, served)
         self._keep_limit(self)
-        active, quiet_s = activity.told(unrest, since)
         return Observation(
             files=files,
             processes=processes,

@@ -31,6 +31,8 @@ _REPAIR, _REPAIR_QUEUE, _QUEUE_SEQUENCE, _REPAIR_OPTIONS = 19, 20, 21, 22
 _RECEIVING, _SENDING = 1, 2
 _OPTIONS = struct.pack("=4I", 2, 1400, 8, 0)  # a segment's size; time stamps
 _SEQUENCE = 1 << 20
+_ANSWER_TIMEOUT, _PAUSE = 5.0, 0.01
+"""Seconds."""
 _ATTACH_FILTER, _DETACH_FILTER = 26, 27
 _DROP_ALL = struct.pack("=HBBI", 6, 0, 0, 0)
 
@@ -199,7 +201,7 @@ def _may_bind(closed: Iterable[Connection], *, reuse: bool, port: bool) -> bool:
 
 
 def _make(noted: list[Closed]) -> list[Connection]:
-    """Makes connections in this thread's network namespace; returns those that are there then."""
+    """Makes connections in this thread's network namespace; returns them, among others, when they are in TIME_WAIT."""
     both = {(one.local, one.remote): one for one in noted}
     while both:
         (local, remote), one = both.popitem()
@@ -210,6 +212,12 @@ def _make(noted: list[Closed]) -> list[Connection]:
                 its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, about is not None and about.reuse)
                 its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, about is not None and about.reuse_port)
             if other:  # both were closed at once: neither had heard of it from the other
+                # What the first says last, it will say again: soon, once it knows how quick an answer is.
+                second.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+                first.settimeout(_ANSWER_TIMEOUT)
+                second.settimeout(_ANSWER_TIMEOUT)
+                first.sendall(b"?")
+                second.recv(1)
                 _deafen(second)
                 first.shutdown(socket.SHUT_WR)
                 second.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
@@ -217,7 +225,14 @@ def _make(noted: list[Closed]) -> list[Connection]:
             else:
                 first.shutdown(socket.SHUT_WR)
                 second.close()
-    return connections.connections()
+    deadline = time.monotonic() + _ANSWER_TIMEOUT
+    while True:
+        made = [one for one in connections.connections() if one.state == TIME_WAIT]
+        if {(one.local, one.remote) for one in noted} <= {(one.local, one.remote) for one in made}:
+            return made
+        if time.monotonic() > deadline:
+            raise TimeoutError(errno.ETIMEDOUT, "a connection was not closed in time")
+        time.sleep(_PAUSE)
 
 
 def _turned(one: Closed) -> Closed:

@@ -2,7 +2,7 @@
 
 What a timerfd has left, /proc tells. Of POSIX timers it tells that they are there, of alarms (alarm, setitimer) nothing
 at all. But /proc/timer_list names all timers that are set on the machine by their kind, not by their owner: none of a
-process's can ring before the first of its kind. Whose alarms are set is told by `alarms.py`.
+process's can ring before the first of its kind. Whose they are is told by `alarms.py` on most kernels.
 """
 
 from __future__ import annotations

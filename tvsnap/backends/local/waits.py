@@ -117,7 +117,7 @@ class _Call:
         if len(data) != 16:
             raise Unreadable
         seconds, rest = struct.unpack("qq", data)
-        return float(seconds) + rest * fraction
+        return float(seconds + rest * fraction)
 
     def relative(self, seconds: float | None) -> Wait:
         return ENDLESS if seconds is None else Wait.lasting(seconds, self.age)
