@@ -142,6 +142,8 @@ REFUSED = [
     ("taskset -pc 0 $$ > /dev/null", "Cpus_allowed"),
     ("echo other > /proc/$$/comm", "name was changed"),
     ("bind '\"\\C-xq\": abort'", "key bindings"),
+    ("ionice -c 3 -p $$", "what the kernel keeps of the shell was changed"),
+    ("echo 0x77 > /proc/$$/coredump_filter", "what the kernel keeps of the shell was changed"),
     ("PROMPT_COMMAND=(a b)", "PROMPT_COMMAND"),
     ("echo : >> /etc/bash.bashrc", "bash.bashrc"),
     ("OPTIND=12345", "OPTIND"),

@@ -5,7 +5,7 @@ probe), and what the terminal was sent. A fresh, bare shell (`TVSNAP_BARE` in PI
 the same; then its own dump and probe are compared with those of the image. What would be lost is refused by `capture`,
 with the reason; what the comparison finds different makes the image unusable.
 
-What nobody can see is not compared: keys that were typed ahead and not yet read, the shell's input/output priority.
+What nobody can see is not compared: keys that were typed ahead and not yet read.
 """
 
 from __future__ import annotations
@@ -132,6 +132,8 @@ def capture(guest: Guest, *, others: Collection[str], hold: Callable[[], ShellHo
         probe, seconds = read_probe(outcome.output)
     except ProbeFailed as reason:
         raise NotCheckpointable(f"a subshell cannot tell what the shell holds: {reason}") from None
+    if not info.ordinary:
+        raise NotCheckpointable("what the kernel keeps of the shell was changed: its priority, core dump filter, ...")
     after = guest.shell_state()
     if after is None or _differences(shell, parse_dump(after)) or guest.info() != info:
         raise NotCheckpointable("the shell changes while it is looked at")
