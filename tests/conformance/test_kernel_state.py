@@ -71,7 +71,7 @@ CHANGES = (
     "chrt --reset-on-fork --other -p 0 $J",
     "renice -n 19 -p $J > /dev/null",
     "renice -n 19 -p $$ > /dev/null",
-    "prlimit --pid $J --core=0:0",
+    "prlimit --pid $J --nofile=99:99",
     "prlimit --pid $$ --fsize=1000001:2000002",
     "echo 500 > /proc/$J/oom_score_adj",
     "echo 500 > /proc/$$/oom_score_adj",
@@ -81,7 +81,7 @@ CHANGES = (
     "echo 123456 > /proc/$$/timerslack_ns",
     "echo 7 > /proc/$J/autogroup",
     "kill -STOP $J",
-    "kill -USR1 $J",
+    "kill -USR2 $J",
     "stty -F /dev/pts/0 9600",
     "stty -F /dev/pts/0 ispeed 300 ospeed 300",
     "stty -F /dev/pts/0 -echo",
@@ -142,7 +142,7 @@ def prepared(sandbox: Sandbox) -> Sandbox:
         sandbox.write_file(f"/tmp/{name}.py", program.encode())
     sh(sandbox, "cd /; mkdir /tmp/watched; python3 /tmp/holder.py & H=$!")
     eventually(lambda: sh(sandbox, "ls /tmp | grep ready; true"))
-    sh(sandbox, "read -r GONE MEMORY TTY PIPE < /tmp/ready; bash -c 'trap \"\" USR1; exec sleep 100000' & J=$!")
+    sh(sandbox, "read -r GONE MEMORY TTY PIPE < /tmp/ready; sleep 100000 & J=$!")
     eventually(lambda: "100000" in sh(sandbox, "ps -o args= -p $J"))
     eventually(lambda: changed(sandbox, "ls / > /dev/null") == set())
     return sandbox
@@ -189,7 +189,7 @@ KEPT = (
     ("chrt --batch -p 0 $$; chrt --idle -p 0 $J", "chrt -p $$; chrt -p $J"),
     ("chrt --reset-on-fork --other -p 0 $J", "chrt -p $J"),
     ("renice -n 19 -p $$ $J > /dev/null", "nice; ps -o ni= -p $J"),
-    ("prlimit --pid $J --core=0:0", "prlimit --pid $J"),
+    ("prlimit --pid $J --nofile=99:99", "prlimit --pid $J"),
     ("echo 500 > /proc/$J/oom_score_adj; echo 600 > /proc/$$/oom_score_adj", "cat /proc/{$$,$J}/oom_score_adj"),
     ("echo 0x77 > /proc/$J/coredump_filter", "cat /proc/$J/coredump_filter"),
     ("echo 0x77 > /proc/$$/coredump_filter", "cat /proc/$$/coredump_filter"),

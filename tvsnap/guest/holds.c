@@ -5,7 +5,7 @@
  *
  * HOLDS is a hash, or `?` where part of what it is to stand for cannot be seen. It covers
  *   - scheduling (policy, priorities, slice, flags), input and output priority, autogroup, limits, the memory killer's
- *     score, the filter of core dumps, name, login id, timer slack, tracer, memory policy, signals not yet taken;
+ *     score, the filter of core dumps, name, login id, tracer, memory policy, signals not yet taken;
  *   - each descriptor: what it leads to, position, flags, locks and leases; of a deleted file or one in memory its size
  *     and times; of a terminal its modes, speeds, size, foreground group and what waits to be read; of a pipe its size;
  *   - all memory of its own: anonymous pages by address and content, and what is mapped of shared memory.
@@ -87,7 +87,7 @@ static void take_status(pid_t pid, bool signals) {
  * same history have the same. `all`: of the shell what a shell made like it would have anew, too; and of others the signals
  * that wait for them. */
 uint64_t kernel_attributes(pid_t pid, bool all) {
-    static const char *const files[] = {"oom_score_adj", "coredump_filter", "comm", "loginuid", "timerslack_ns"};
+    static const char *const files[] = {"oom_score_adj", "coredump_filter", "comm", "loginuid"};
     unsigned char scheduling[64] = {0};
     char group[128];
     uint64_t before = sum;

@@ -33,6 +33,8 @@ _SETTLE = 0.2
 _TERMINAL = frozenset({0, 1, 2, 255})
 _PIPES = frozenset({27, 28})
 _COMMAND = 29
+_TIMER_SLACK = "50000"
+"""Nanoseconds, unless somebody sets another."""
 _SMALL = re.compile(r'"\d{1,2}"')
 _CALLER = re.compile(r"\b(?:LINENO|BASH_LINENO|BASH_SOURCE|caller)\b")
 _SWITCHED = (
@@ -248,6 +250,7 @@ def _reasons(dump: ShellDump, info: GuestInfo) -> Iterator[tuple[bool, str]]:
     yield bool(dump.background), f"the shell remembers a background job, {dump.background} ($!)"
     yield bool(dump.history), "the shell has a command history"
     yield bool(dump.jobs), "the shell has jobs"
+    yield dump.slack not in ("", _TIMER_SLACK), "the shell has a timer slack of its own"
     # Once used, the variable has a value, whether it was seeded or only read: the seed itself cannot be seen.
     yield random is not None and random.has_value, "the shell's RANDOM was used, and may have been seeded"
     yield bool(trapped & {"DEBUG", "RETURN", "SIGCHLD"}), "a trap on DEBUG, RETURN or CHLD runs while a shell is made"
