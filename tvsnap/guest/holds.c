@@ -159,6 +159,10 @@ static void take_file(pid_t pid, int process, const char *number, bool shell) {
         return;
     }
     target[n] = 0;
+    if (starts(target, OUTPUT_PATH)) n = sizeof OUTPUT_PATH - 1; /* ours, and gone as soon as a later call needs another */
+    target[n] = 0;
+    /* A job that is a copy of the shell has what its commands come from. */
+    if (atoi(number) >= 10 && strcmp(target, "/memfd:command (deleted)") == 0) return;
     take(number, strlen(number) + 1);
     take(target, (size_t)n + 1);
     take_info(pid, number);
@@ -328,9 +332,11 @@ static void take_memory(pid_t pid) {
 
 /* Inside, root may look at a user's processes as that user: it has no CAP_SYS_PTRACE. */
 static bool look_as(uid_t uid, gid_t gid) {
-    setfsgid(gid);
+    setfsuid(geteuid()); /* gives back what rights it took when it went away from root; setresuid would not */
+    if (setresgid(gid, (gid_t)-1, (gid_t)-1) || setresuid(uid, (uid_t)-1, (uid_t)-1)) return false;
+    setfsgid(gid); /* the others take these along */
     setfsuid(uid);
-    return setresgid(gid, (gid_t)-1, (gid_t)-1) == 0 && setresuid(uid, (uid_t)-1, (uid_t)-1) == 0;
+    return true;
 }
 
 bool look_as_user_of(pid_t pid) {
