@@ -72,3 +72,40 @@ def test_no_answer_rests_on_it(tmp_path: Path, terminal_image: Image) -> None:
             alive = rollout.call("bash", {"command": "kill -CONT %1; wait %1; echo $?"}, timeout=1)
         assert ended.output.endswith("143\n")
         assert alive.timed_out
+
+
+def answers(cache: Cache, image: Image, *calls: tuple[str, dict[str, object], float]) -> list[tuple[str, str]]:
+    """Returns outputs and sources of one rollout's calls: tool, arguments, timeout."""
+    with cache.rollout(image.name) as rollout:
+        results = [rollout.call(tool, arguments, timeout=timeout) for tool, arguments, timeout in calls]
+    return [(result.output, result.source) for result in results]
+
+
+def test_what_the_shell_does_not_tell(tmp_path: Path, terminal_image: Image) -> None:
+    """A builtin that changes what no dump shows has changed something, whatever calls it."""
+    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
+    option = ("bash", {"command": "getopts a o -aaaa; echo $o $OPTIND"}, 30.0)
+    hidden = ("bash", {"command": "option"}, 30.0)
+    define = ("bash", {"command": "option() { getopts a o -aaaa; echo $o $OPTIND; }"}, 30.0)
+    waited = ("bash", {"command": "wait $job 2> /dev/null; echo $?"}, 30.0)
+    start = ("bash", {"command": "(exit 7) & job=$!; sleep 0.3"}, 30.0)
+    with Cache(tmp_path) as cache:
+        for _ in range(2):
+            found = answers(cache, terminal_image, option, option, option, option)
+            assert [output for output, _ in found] == ["a 1\n"] * 3 + ["a 2\n"]
+            found = answers(cache, terminal_image, define, hidden, hidden, hidden, hidden)
+            assert [output for output, _ in found[1:]] == ["a 1\n"] * 3 + ["a 2\n"]
+            found = answers(cache, terminal_image, start, waited)
+            assert found[1][0] == "7\n"
+        assert found[1][1] == "hit"
+
+
+def test_keys_answer_those_who_wait_as_long(tmp_path: Path, terminal_image: Image) -> None:
+    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
+    with Cache(tmp_path) as cache:
+        for round in range(2):
+            keys = {"keys": "clear; sleep 1.5; echo fin''ished<Enter>", "wait": 20}
+            short, long = (answers(cache, terminal_image, ("keys", keys, timeout))[0] for timeout in (0.05, 30.0))
+            assert "finished" not in short[0]
+            assert round == 0 or short[1] == "hit"
+            assert long[1] == "executed" or round == 1

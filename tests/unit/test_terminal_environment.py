@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import time
 from typing import Any
 
 import pytest
@@ -158,6 +159,16 @@ def test_keys_wait_no_longer_than_the_timeout(sandbox: FakeSandbox, monkeypatch:
     call(sandbox, "keys", timeout=2.0, keys="x", wait=60)
     call(sandbox, "keys", timeout=2.0, keys="x")
     assert waits == [2.0, 1.0]
+
+
+def test_keys_that_the_timeout_cuts_short(sandbox: FakeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The screen is another for who gives them more time, and so their timeout is part of what they came to."""
+    monkeypatch.setattr(sandbox, "send_keys", lambda data, *, wait: time.sleep(wait))
+    cut = call(sandbox, "keys", timeout=0.05, keys="x", wait=60)
+    whole = call(sandbox, "keys", timeout=60, keys="x", wait=0.05)
+    assert (cut.timed_out, cut.blocked, whole.timed_out) == (True, True, False)
+    monkeypatch.setattr(sandbox, "send_keys", lambda data, *, wait: None)  # quiet at once
+    assert not call(sandbox, "keys", timeout=1, keys="x", wait=60).timed_out
 
 
 @pytest.mark.parametrize(

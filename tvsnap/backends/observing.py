@@ -531,7 +531,7 @@ def shell_items(dump: bytes) -> dict[str, str]:
                     continue
                 command, flag, *names = [*line.split(), ""]
                 items[f"option {names[0]}"] = f"{command} {flag}"
-        elif title == "clock":
+        elif title in ("clock", "slack"):
             continue
         elif title == "limits":
             mask, _, limits = text.partition("\n")

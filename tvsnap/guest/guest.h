@@ -116,6 +116,7 @@ struct guest {
     struct buffer incoming; /* the report that is arriving */
     struct buffer dump;     /* the shell's state after its last call, */
     bool dump_ready;        /* unless it has done something since */
+    uint64_t fresh_kernel;  /* kernel_attributes() when it was ready first; 0 before */
     struct buffer typing; /* keys on their way to the terminal, */
     size_t typed;         /* of which it has taken so many */
     struct buffer terminal;  /* the last of what the terminal was sent */
@@ -282,7 +283,7 @@ int census(pid_t shell, char **serving);
 
 struct stat;
 enum holder { OTHER, SERVING, SHELL };
-uint64_t kernel_attributes(pid_t pid, bool signals);
+uint64_t kernel_attributes(pid_t pid, bool all);
 uint64_t terminal_state(uint64_t hash, int fd);
 bool is_terminal(const struct stat *st);
 bool look_as_user_of(pid_t pid);

@@ -5,7 +5,7 @@
  *
  * HOLDS is a hash, or `?` where part of what it is to stand for cannot be seen. It covers
  *   - scheduling (policy, priorities, slice, flags), input and output priority, autogroup, limits, the memory killer's
- *     score, the filter of core dumps, name, login id, timer slack, tracer, memory policy, signals not yet taken;
+ *     score, the filter of core dumps, name, login id, tracer, memory policy, signals not yet taken;
  *   - each descriptor: what it leads to, position, flags, locks and leases; of a deleted file or one in memory its size
  *     and times; of a terminal its modes, speeds, size, foreground group and what waits to be read; of a pipe its size;
  *   - all memory of its own: anonymous pages by address and content, and what is mapped of shared memory.
@@ -84,14 +84,16 @@ static void take_status(pid_t pid, bool signals) {
 }
 
 /* What others set of a process, and the shell's children or its own builtins of the shell. Two sandboxes' shells of the
- * same history have the same. `signals`: those that wait for it, too. */
-uint64_t kernel_attributes(pid_t pid, bool signals) {
-    static const char *const files[] = {"limits", "oom_score_adj", "coredump_filter", "comm", "loginuid", "timerslack_ns"};
+ * same history have the same. `all`: of the shell what a shell made like it would have anew, too; and of others the signals
+ * that wait for them. */
+uint64_t kernel_attributes(pid_t pid, bool all) {
+    static const char *const files[] = {"oom_score_adj", "coredump_filter", "comm", "loginuid"};
     unsigned char scheduling[64] = {0};
     char group[128];
     uint64_t before = sum;
     sum = HASH_START;
-    take_status(pid, signals);
+    take_status(pid, all && pid != guest.shell);
+    if (all) take_proc(pid, "limits");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) take_proc(pid, files[i]);
     if (read_proc(pid, "autogroup", group, sizeof group) > 0 && strchr(group, ' ')) /* what is before it is a number */
         take(strchr(group, ' '), strlen(strchr(group, ' ')));
@@ -146,7 +148,7 @@ bool is_terminal(const struct stat *st) {
     return S_ISCHR(st->st_mode) && ((kind >= 136 && kind <= 143) || (kind == 5 && minor(st->st_rdev) == 2));
 }
 
-static void take_file(pid_t pid, int process, const char *number) {
+static void take_file(pid_t pid, int process, const char *number, bool shell) {
     static const char gone[] = " (deleted)";
     char name[64], target[PATH_MAX];
     struct stat st;
@@ -157,10 +159,17 @@ static void take_file(pid_t pid, int process, const char *number) {
         return;
     }
     target[n] = 0;
+    if (starts(target, OUTPUT_PATH)) n = sizeof OUTPUT_PATH - 1; /* ours, and gone as soon as a later call needs another */
+    target[n] = 0;
+    /* A job that is a copy of the shell has what its commands come from. */
+    if (atoi(number) >= 10 && strcmp(target, "/memfd:command (deleted)") == 0) return;
     take(number, strlen(number) + 1);
     take(target, (size_t)n + 1);
     take_info(pid, number);
-    if (starts(target, "socket:") || starts(target, "anon_inode:")) return;
+    if (starts(target, "socket:") || starts(target, "anon_inode:")) {
+        doubt = doubt || shell; /* calls inherit it, and may set its options */
+        return;
+    }
     if (stat(name, &st)) {
         doubt = true;
         return;
@@ -214,7 +223,7 @@ static void take_files(pid_t pid, bool shell) {
     while (d && !doubt && (e = readdir(d))) {
         if (e->d_name[0] == '.' || (shell && is_own(atoi(e->d_name)))) continue;
         if (++count > MAX_FILES) doubt = true;
-        else take_file(pid, process, e->d_name);
+        else take_file(pid, process, e->d_name, shell);
     }
     if (d) closedir(d);
     if (process >= 0) close(process);
@@ -323,9 +332,11 @@ static void take_memory(pid_t pid) {
 
 /* Inside, root may look at a user's processes as that user: it has no CAP_SYS_PTRACE. */
 static bool look_as(uid_t uid, gid_t gid) {
-    setfsgid(gid);
+    setfsuid(geteuid()); /* gives back what rights it took when it went away from root; setresuid would not */
+    if (setresgid(gid, (gid_t)-1, (gid_t)-1) || setresuid(uid, (uid_t)-1, (uid_t)-1)) return false;
+    setfsgid(gid); /* the others take these along */
     setfsuid(uid);
-    return setresgid(gid, (gid_t)-1, (gid_t)-1) == 0 && setresuid(uid, (uid_t)-1, (uid_t)-1) == 0;
+    return true;
 }
 
 bool look_as_user_of(pid_t pid) {

@@ -10,7 +10,8 @@ A frame is a 32-bit little-endian length and that many bytes. A request is an op
     s                                            the shell's state     D | L (later) | N (not idle)
     i                                            what goes on          I (shell's pid, mode, action, inner state,
                                                                          commands, whether inner is as at the start,
-                                                                         what the kernel keeps of the shell)
+                                                                         what the kernel keeps of the shell, whether
+                                                                         that is as at its start but for limits)
     w files processes                            what waits for them   H (whether anything does, or it cannot be told)
     p shown count commands                       the terminal as it was elsewhere P
     a columns rows                               attach                A, then raw bytes both ways | E
@@ -77,6 +78,7 @@ class GuestInfo:
         plain: the terminal's modes are as at the start, there are no System V objects, and no call is yet to be told
             that the shell ended.
         kernel: changes with what the kernel keeps of the shell: scheduling, limits, name, ... (holds.c).
+        ordinary: that is what it was when the shell began, but for limits.
     """
 
     shell: int
@@ -84,7 +86,8 @@ class GuestInfo:
     inner: str
     commands: int
     plain: bool
-    kernel: str = ""
+    kernel: str
+    ordinary: bool
 
     @property
     def shown(self) -> int:
@@ -228,10 +231,11 @@ class Guest:
         """Returns what goes on inside."""
         self._send("i")
         words = self._expect("I").split()
-        if len(words) != 7 or not _INNER.fullmatch(words[3]) or not _HASH.fullmatch(words[6]):
+        if len(words) != 8 or not _INNER.fullmatch(words[3]) or not _HASH.fullmatch(words[6]):
             raise _nonsense(b" ".join(words))
-        shell, mode, commands, plain = _numbers(b" ".join((*words[:2], *words[4:6])), 4, 0xFFFFFFFF)
-        return GuestInfo(shell, mode == 1, words[3].decode(), commands, plain == 1, words[6].decode())
+        numbers = b" ".join((*words[:2], *words[4:6], words[7]))
+        shell, mode, commands, plain, ordinary = _numbers(numbers, 5, 0xFFFFFFFF)
+        return GuestInfo(shell, mode == 1, words[3].decode(), commands, plain == 1, words[6].decode(), ordinary == 1)
 
     def data_waits(self, files: Iterable[int], processes: Iterable[int]) -> bool:
         """Whether a pipe, fifo or socket holds what has not been read yet, or may hold some: not all can be looked at.

@@ -153,10 +153,11 @@ void handle_request(int i, const char *body, size_t length) {
         else answer(i, later ? 'L' : 'N', "", 0);
     } else if (op == 'i') {
         uint64_t inner = inner_state();
-        uint64_t attributes = guest.shell ? kernel_attributes(guest.shell, false) : 0;
-        answer_text(i, 'I', "%d %d %d %llu-%llx %u %d %llx", guest.shell, guest.mode, action.kind,
+        uint64_t attributes = guest.shell ? kernel_attributes(guest.shell, true) : 0;
+        bool ordinary = guest.shell && kernel_attributes(guest.shell, false) == guest.fresh_kernel;
+        answer_text(i, 'I', "%d %d %d %llu-%llx %u %d %llx %d", guest.shell, guest.mode, action.kind,
                     (unsigned long long)guest.terminal_count, (unsigned long long)inner, guest.sequence,
-                    inner == guest.fresh_inner, (unsigned long long)attributes);
+                    inner == guest.fresh_inner, (unsigned long long)attributes, ordinary);
     } else if (op == 'w' && count == 2) {
         answer_text(i, 'H', "%d", anything_waits(f[0], f[1]));
     } else if (op == 'p' && count == 3) {

@@ -85,6 +85,7 @@ bool start_shell(void) {
     close_shell_ends();
     keep_rc();
     guest.mode = SHELL_STARTING;
+    guest.fresh_kernel = 0;
     guest.shell_started = now_us();
     guest.master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
     bool ready = guest.master >= 0 && ioctl(guest.master, TIOCGPTN, &number) == 0 &&
@@ -240,6 +241,7 @@ static void take_state(const char *text, size_t length) {
     guest.dump_ready = guest.proven = true;
     guest.unready = false;
     guest.mode = SHELL_IDLE;
+    if (!guest.fresh_kernel) guest.fresh_kernel = kernel_attributes(guest.shell, false);
     if (action.kind == RUN && action.unread) { /* fed again, the command would run twice */
         guest.mode = SHELL_RUNNING;
     } else if (action.kind == RUN && action.timed_out) {

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 
 _SECTIONS = (
-    "functions", "aliases", "options", "limits", "hard limits", "cwd", "directories", "history", "jobs", "clock",
-    "last", "arguments", "traps",
+    "functions", "aliases", "options", "limits", "hard limits", "cwd", "directories", "history", "jobs", "slack",
+    "clock", "last", "arguments", "traps",
 )  # fmt: skip
 DYNAMIC = frozenset({
     "_", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND",
@@ -83,6 +83,7 @@ class ShellDump:
         directories: the stack, cwd first.
         history: its entries.
         jobs: the job table.
+        slack: of its timers, nanoseconds, as /proc tells only itself.
         ahead: seconds that SECONDS was set ahead since the shell began.
         status: of the last command.
         background: process id of the last background job; empty if there never was one.
@@ -106,6 +107,7 @@ class ShellDump:
     directories: tuple[str, ...]
     history: str
     jobs: str
+    slack: str
     ahead: int
     status: int
     background: str
@@ -153,6 +155,7 @@ def parse_dump(dump: bytes) -> ShellDump:
         directories=directories,
         history=sections["history"],
         jobs=sections["jobs"],
+        slack=sections["slack"].strip("\n"),
         ahead=_ahead(sections["clock"]),
         status=int(status),
         background=background,

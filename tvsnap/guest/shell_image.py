@@ -5,7 +5,7 @@ probe), and what the terminal was sent. A fresh, bare shell (`TVSNAP_BARE` in PI
 the same; then its own dump and probe are compared with those of the image. What would be lost is refused by `capture`,
 with the reason; what the comparison finds different makes the image unusable.
 
-What nobody can see is not compared: keys that were typed ahead and not yet read, the shell's input/output priority.
+What nobody can see is not compared: keys that were typed ahead and not yet read.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _SETTLE = 0.2
 _TERMINAL = frozenset({0, 1, 2, 255})
 _PIPES = frozenset({27, 28})
 _COMMAND = 29
+_TIMER_SLACK = "50000"
+"""Nanoseconds, unless somebody sets another."""
 _SMALL = re.compile(r'"\d{1,2}"')
 _CALLER = re.compile(r"\b(?:LINENO|BASH_LINENO|BASH_SOURCE|caller)\b")
 _SWITCHED = (
@@ -134,6 +136,8 @@ def capture(guest: Guest, *, others: Collection[str], hold: Callable[[], ShellHo
         probe, seconds = read_probe(outcome.output)
     except ProbeFailed as reason:
         raise NotCheckpointable(f"a subshell cannot tell what the shell holds: {reason}") from None
+    if not info.ordinary:
+        raise NotCheckpointable("what the kernel keeps of the shell was changed: its priority, core dump filter, ...")
     after = guest.shell_state()
     if after is None or _differences(shell, parse_dump(after)) or guest.info() != info:
         raise AttemptFailed("the shell changes while it is looked at")
@@ -252,6 +256,7 @@ def _reasons(dump: ShellDump, info: GuestInfo) -> Iterator[tuple[bool, str]]:
     yield bool(dump.background), f"the shell remembers a background job, {dump.background} ($!)"
     yield bool(dump.history), "the shell has a command history"
     yield bool(dump.jobs), "the shell has jobs"
+    yield dump.slack not in ("", _TIMER_SLACK), "the shell has a timer slack of its own"
     # Once used, the variable has a value, whether it was seeded or only read: the seed itself cannot be seen.
     yield random is not None and random.has_value, "the shell's RANDOM was used, and may have been seeded"
     yield bool(trapped & {"DEBUG", "RETURN", "SIGCHLD"}), "a trap on DEBUG, RETURN or CHLD runs while a shell is made"

@@ -173,14 +173,16 @@ class _Usual:
     Attributes:
         processors: that they may run on.
         slack: of their timers, ns, as /proc shows it.
+        core: what of their memory a core dump has, likewise.
     """
 
     processors: set[int]
     slack: str
+    core: str
 
     @classmethod
     def of(cls, init: int) -> _Usual:
-        return cls(os.sched_getaffinity(init), _read(f"/proc/{init}/timerslack_ns"))
+        return cls(os.sched_getaffinity(init), _read(f"/proc/{init}/timerslack_ns"), _read(f"/proc/{init}/coredump_filter"))
 
 
 def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
@@ -196,6 +198,10 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
         yield "has another personality (setarch)"
     if _LOCKED.search(_read(f"/proc/{pid}/status")) and _LOCKED_HEAP.search(_read(f"/proc/{pid}/smaps")):
         yield "has locked its heap or stack in memory, as mlockall() does"
+    if _read(f"/proc/{pid}/coredump_filter") != usual.core:
+        yield "has a filter of core dumps of its own"
+    if _group_priority(pid) != 0:
+        yield "belongs to a session with a priority of its own (autogroup)"
     directory = os.readlink(f"/proc/{pid}/cwd")
     if _misplaced(directory, root):
         yield f"is in a directory that was deleted, and whose place is not as it was ({_path(directory)})"
@@ -208,6 +214,14 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
             yield "has an input and output priority (ionice)"
         if int(thread) != pid and os.readlink(f"/proc/{pid}/task/{thread}/cwd") != directory:
             yield "has threads with directories of their own"
+
+
+def _group_priority(pid: int) -> int:
+    """Returns the niceness of a process' session; 0 where the kernel does not schedule by session."""
+    with contextlib.suppress(OSError):
+        found = re.search(r" nice (-?\d+)", _read(f"/proc/{pid}/autogroup"))
+        return int(found[1]) if found else 0
+    return 0
 
 
 def _has_io_priority(thread: int) -> bool:

@@ -1,0 +1,236 @@
+"""What the kernel keeps of processes, descriptors and terminals: seen when a call changes it, and in a fork as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.helpers import Lab, changed, eventually, job, sh
+from tvsnap.backends.base import Sandbox
+from tvsnap.errors import NotCheckpointable
+
+POKE = """
+import os, sys
+pid, shared = int(sys.argv[1]), len(sys.argv) > 2
+for line in open(f"/proc/{pid}/maps"):
+    if ("memfd" if shared else "[heap]") in line:
+        at = int(line.split("-")[0], 16) + 64
+with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+    old = os.pread(memory.fileno(), 1, at)[0]
+    os.pwrite(memory.fileno(), bytes([old ^ 1]), at)
+"""
+VECTOR = """
+import ctypes, sys
+pid = int(sys.argv[1])
+at = [int(line.split("-")[0], 16) + 72 for line in open(f"/proc/{pid}/maps") if "[heap]" in line][0]
+class Vector(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+data = ctypes.create_string_buffer(b"poked")
+here, there = Vector(ctypes.addressof(data), 5), Vector(at, 5)
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.process_vm_writev(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0) == 5
+"""
+HOLDER = """
+import ctypes, mmap, os, pty, time
+libc = ctypes.CDLL(None)
+watch = libc.inotify_init()
+libc.inotify_add_watch(watch, b"/tmp/watched", 0x100)
+memory = os.memfd_create("shared")
+os.ftruncate(memory, 4096)
+shared = mmap.mmap(memory, 4096)
+shared[0] = 1
+gone = open("/tmp/gone", "w+"); gone.write("abc"); gone.flush(); os.unlink("/tmp/gone")
+main, other = pty.openpty()
+pipe = os.pipe()
+open("/tmp/ready", "w").write(f"{gone.fileno()} {memory} {os.ttyname(other)} {pipe[0]}")
+time.sleep(100000)
+"""
+SHARE = """
+import mmap, os, sys
+pid, number = sys.argv[1:]
+file = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR)
+mmap.mmap(file, 4096)[100] ^= 1
+"""
+FLAGS = "import fcntl, sys; fcntl.fcntl(int(sys.argv[1]), 4, fcntl.fcntl(int(sys.argv[1]), 3) ^ 2048)"
+PIPE_SIZE = "import fcntl, os, sys; fcntl.fcntl(os.open(sys.argv[1], os.O_RDWR), 1031, 1 << 16 << int(sys.argv[2]))"
+SEMAPHORE = """
+import ctypes
+libc = ctypes.CDLL(None)
+class Value(ctypes.Union):
+    _fields_ = [("value", ctypes.c_int)]
+id = libc.semget(77, 1, 0o1600)
+libc.semctl(id, 0, 16, ctypes.c_int(libc.semctl(id, 0, 12) + 1))
+"""
+OPTION = "import socket; s = socket.socket(fileno=9); s.setsockopt(1, 9, 1 - s.getsockopt(1, 9)); s.detach()"
+
+# What is changed without anybody's running, each twice or more; $J is a sleeping job, $H one with descriptors.
+CHANGES = (
+    "ionice -c 3 -p $J",
+    "ionice -c 2 -n 7 -p $$",
+    "chrt --batch -p 0 $J",
+    "chrt --batch -p 0 $$",
+    "chrt --reset-on-fork --other -p 0 $J",
+    "renice -n 19 -p $J > /dev/null",
+    "renice -n 19 -p $$ > /dev/null",
+    "prlimit --pid $J --nofile=99:99",
+    "prlimit --pid $$ --fsize=1000001:2000002",
+    "echo 500 > /proc/$J/oom_score_adj",
+    "echo 500 > /proc/$$/oom_score_adj",
+    "echo 0x77 > /proc/$J/coredump_filter",
+    "echo 0x77 > /proc/$$/coredump_filter",
+    "echo other > /proc/$$/comm",
+    "echo 123456 > /proc/$$/timerslack_ns",
+    "echo 7 > /proc/$J/autogroup",
+    "kill -STOP $J",
+    "kill -USR2 $J",
+    "stty -F /dev/pts/0 9600",
+    "stty -F /dev/pts/0 ispeed 300 ospeed 300",
+    "stty -F /dev/pts/0 -echo",
+    "stty -F /dev/pts/0 cols 77",
+    "chmod 600 /dev/pts/0",
+    "exec 9> /tmp/lock",
+    "flock 9",
+    "flock -u 9",
+    "flock -s 9",
+    "python3 /tmp/lease.py",
+    "exec 9>&-",
+    "python3 /tmp/flags.py 0",
+    "python3 /tmp/flags.py 0",
+    "exec < /etc/passwd",
+    "x=1; read -r x; x=1",
+    "exec < /dev/tty",
+    "exec 8<> /tmp/gone2; rm /tmp/gone2",
+    "printf abc > /proc/$$/fd/8",
+    "printf xyz > /proc/$$/fd/8",
+    "exec 8>&-",
+    "mkfifo /tmp/pipe; exec 7<> /tmp/pipe",
+    "python3 /tmp/pipe_size.py /tmp/pipe 2",
+    "printf xyz > /proc/$H/fd/$GONE",
+    "printf xzz > /proc/$H/fd/$GONE",
+    "python3 /tmp/share.py $H $MEMORY",
+    "python3 /tmp/share.py $H $MEMORY",
+    "python3 /tmp/pipe_size.py /proc/$H/fd/$PIPE 3",
+    "stty -F $TTY -echo",
+    "stty -F $TTY 4800",
+    "stty -F $TTY rows 33",
+    "touch /tmp/watched/x; rm /tmp/watched/x",
+    "python3 /tmp/poke.py $J",
+    "python3 /tmp/poke.py $J",
+    "python3 /tmp/poke.py $H shared",
+    "python3 /tmp/vector.py $J",
+    "ipcmk -M 4096 > /dev/null",
+    "python3 /tmp/semaphore.py",
+    "python3 /tmp/semaphore.py",
+    "python3 /tmp/semaphore.py",
+)
+LEASE = "import fcntl; fcntl.fcntl(9, 1024, fcntl.F_WRLCK)"
+PROGRAMS = {
+    "poke": POKE,
+    "vector": VECTOR,
+    "holder": HOLDER,
+    "share": SHARE,
+    "flags": FLAGS,
+    "pipe_size": PIPE_SIZE,
+    "semaphore": SEMAPHORE,
+    "lease": LEASE,
+    "option": OPTION,
+}
+
+
+def prepared(sandbox: Sandbox) -> Sandbox:
+    """Starts a sleeping job and one that holds things, and waits until nothing runs any more."""
+    for name, program in PROGRAMS.items():
+        sandbox.write_file(f"/tmp/{name}.py", program.encode())
+    sh(sandbox, "cd /; mkdir /tmp/watched; python3 /tmp/holder.py & H=$!")
+    eventually(lambda: sh(sandbox, "ls /tmp | grep ready; true"))
+    sh(sandbox, "read -r GONE MEMORY TTY PIPE < /tmp/ready; sleep 100000 & J=$!")
+    eventually(lambda: "100000" in sh(sandbox, "ps -o args= -p $J"))
+    eventually(lambda: changed(sandbox, "ls / > /dev/null") == set())
+    return sandbox
+
+
+@pytest.mark.needs_programs
+def test_changes_are_seen(sandbox: Sandbox) -> None:
+    prepared(sandbox)
+    unseen = []
+    for change in CHANGES:
+        before = sandbox.observe()
+        outcome = sandbox.run(change, timeout=60)
+        sh(sandbox, "true")
+        if outcome.exit_code == 0 and sandbox.observe() == before:
+            unseen.append(change)
+        elif outcome.exit_code != 0:
+            assert b"ermission" in outcome.output or b"ermitted" in outcome.output, (change, outcome)
+    assert unseen == []
+
+
+@pytest.mark.needs_programs
+def test_nothing_is_seen_where_nothing_changed(sandbox: Sandbox) -> None:
+    """All of it is there, and merely lives: what was looked at stays as it was."""
+    prepared(sandbox)
+    sh(sandbox, "exec 9> /tmp/lock; flock 9; exec 8<> /tmp/gone2; rm /tmp/gone2; mkfifo /tmp/pipe; exec 7<> /tmp/pipe")
+    sh(sandbox, "ionice -c 3 -p $J; echo 500 > /proc/$J/oom_score_adj; ipcmk -M 4096 > /dev/null; stty -F $TTY 4800")
+    eventually(lambda: changed(sandbox, "true") == set())
+    assert changed(sandbox, "ls / > /dev/null; cat /proc/$J/status > /dev/null") == set()
+    assert changed(sandbox, "stty -F $TTY > /dev/null; ls -l /proc/$H/fd > /dev/null") == set()
+
+
+@pytest.mark.needs_programs
+def test_a_socket_that_calls_inherit(sandbox: Sandbox) -> None:
+    """Its options are the open socket's, and so the shell's."""
+    prepared(sandbox)
+    sh(sandbox, "exec 9<> /dev/udp/127.0.0.1/9100")
+    assert changed(sandbox, "python3 /tmp/option.py") != set()
+
+
+# What changes the shell or a job, and what tells of it afterwards. A fork says the same, or there is none.
+KEPT = (
+    ("ionice -c 3 -p $$", "ionice -p $$"),
+    ("ionice -c 3 -p $J", "ionice -p $J"),
+    ("chrt --batch -p 0 $$; chrt --idle -p 0 $J", "chrt -p $$; chrt -p $J"),
+    ("chrt --reset-on-fork --other -p 0 $J", "chrt -p $J"),
+    ("renice -n 19 -p $$ $J > /dev/null", "nice; ps -o ni= -p $J"),
+    ("prlimit --pid $J --nofile=99:99", "prlimit --pid $J"),
+    ("echo 500 > /proc/$J/oom_score_adj; echo 600 > /proc/$$/oom_score_adj", "cat /proc/{$$,$J}/oom_score_adj"),
+    ("echo 0x77 > /proc/$J/coredump_filter", "cat /proc/$J/coredump_filter"),
+    ("echo 0x77 > /proc/$$/coredump_filter", "cat /proc/$$/coredump_filter"),
+    ("echo other > /proc/$$/comm", "cat /proc/$$/comm"),
+    ("echo 7 > /proc/$$/autogroup", "sed 's/.*nice//' /proc/$$/autogroup"),
+    ("echo 7 > /proc/self/loginuid", "cat /proc/self/loginuid"),
+    ("echo 123456 > /proc/$$/timerslack_ns", "cat /proc/$BASHPID/timerslack_ns"),
+    ("stty -F /dev/pts/0 9600 -echo cols 77", "stty -a < /dev/pts/0"),
+    ("stty -F /dev/pts/0 ispeed 300 ospeed 1200", "stty -a < /dev/pts/0"),
+    ("chmod 600 /dev/pts/0", "stat -c %a:%u:%g /dev/pts/0"),
+    ("exec 9> /tmp/lock; flock 9", "flock -n /tmp/lock true; echo $?"),
+    ("exec 9> /tmp/lock; flock -s 9", "flock -n /tmp/lock true; echo $?; flock -ns /tmp/lock true; echo $?"),
+    ("exec 9> /tmp/lock; python3 /tmp/lease.py", "python3 -c 'import fcntl; print(fcntl.fcntl(9, 1025))'"),
+    ("python3 /tmp/flags.py 0", "python3 -c 'import fcntl; print(fcntl.fcntl(0, 3) & 2048)'"),
+    ("exec < /etc/passwd; read -r x", "read -r x; echo $x"),
+    ("exec 8<> /tmp/gone2; rm /tmp/gone2; printf abc > /proc/$$/fd/8", "cat /proc/$$/fd/8"),
+    ("mkfifo /tmp/pipe; exec 7<> /tmp/pipe; python3 /tmp/pipe_size.py /tmp/pipe 2", "python3 /tmp/size.py"),
+    ("disown", "jobs"),
+    ("getopts ab o -ab", "getopts ab o -ab; echo $o"),
+    ("history -s one; history -s two; history -d 1", "history"),
+    ("hash -p /bin/true ls; bind '\"\\C-xq\": abort'", "bind -p | grep -c 'xq.: abort'"),
+    ("RANDOM=42; echo $RANDOM", "echo $RANDOM $RANDOM"),
+    ("SECONDS=1000", "echo $((SECONDS / 100))"),
+    ("enable -n test; complete -W 'a b' x; ulimit -Sn 99", "enable -n; complete -p; ulimit -n"),
+)
+
+
+@pytest.mark.needs_programs
+@pytest.mark.needs_processes
+@pytest.mark.parametrize(("change", "look"), KEPT, ids=[change for change, _ in KEPT])
+def test_a_fork_has_it_too(lab: Lab, change: str, look: str) -> None:
+    sandbox = lab.start()
+    for name in ("flags", "lease", "pipe_size"):
+        sandbox.write_file(f"/tmp/{name}.py", PROGRAMS[name].encode())
+    sandbox.write_file("/tmp/size.py", b"import fcntl; print(fcntl.fcntl(7, 1032))")
+    sh(sandbox, "cd /")
+    job(sandbox, "sleep 100000")
+    sh(sandbox, "J=$!")
+    sh(sandbox, change)
+    try:
+        fork = lab.fork_of(sandbox)
+    except NotCheckpointable:
+        return
+    assert sh(fork, look) == sh(sandbox, look)
