@@ -104,6 +104,11 @@ static void fresh_network(void) {
     set_network_up();
 }
 
+/* xino: inode numbers are those of the layers, so that they are the same in each mount of a copy; without, those of
+ * directories are counted as they come, and an image's file has another once it is written. The others are set whatever
+ * this machine's defaults: what lies in the upper layer is all that differs, whole, under its name. */
+#define OVERLAY_OPTIONS "xino=on,index=off,redirect_dir=off,metacopy=off"
+
 /* Mounts the sandbox's root at ROOT, in a mount namespace of our own, below a tmpfs that hides the host's /run: every
  * user may pass through it, which the data directory need not allow, and a CRIU that keeps its files in /run finds it
  * empty and quick. Layers are named by descriptors: no path of the host shows inside. */
@@ -124,7 +129,7 @@ static void mount_root(void) {
         snprintf(path, sizeof path, POOL "/%s", O.live);
         move_fd(path, UPPER_FD);
     }
-    int n = snprintf(options, sizeof options, "upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
+    int n = snprintf(options, sizeof options, OVERLAY_OPTIONS ",upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
                      UPPER_FD, UPPER_FD);
     for (int i = 0; i < O.lower_count; i++)
         n += snprintf(options + n, sizeof options - (size_t)n, "%s/proc/self/fd/%d", i ? ":" : "", LOWER_FD + i);
