@@ -15,7 +15,7 @@ from tvsnap.images import Image
 
 MADE = (
     "mkdir -p w/d/e; for i in 9 3 7 1; do echo $i > w/d/$i; done; ln w/d/1 w/d/one; rm w/d/7",
-    "echo more >> /etc/passwd; chmod 700 /srv; touch /usr/share/new; mkdir /etc/new; rm -r /usr/share/doc; rm /etc/motd",
+    "echo more >> /etc/passwd; chmod 700 /srv; touch /usr/share/x; mkdir /etc/new; rm -r /usr/share/doc; rm /etc/issue",
 )
 NUMBERS = (
     "find / -xdev -not -path '/run/*' -not -path '/dev/*' -not -path /proc -printf '%p %i %n\\n' | sort | sha256sum; "

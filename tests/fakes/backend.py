@@ -274,6 +274,7 @@ class FakeSandbox:
     def run(self, command: str, *, timeout: float) -> Outcome:
         self.enter("run", command)
         with self._lock:
+            self.machine.begin_call()
             return self.interpret(self.machine.shell, command, timeout, persistent=True)
 
     def exec(
@@ -288,8 +289,8 @@ class FakeSandbox:
         self.enter("exec", command)
         with self._lock:
             shell = fresh_shell(self._image)
-            shell.pid = self.machine.next_pid
-            self.machine.next_pid += 1
+            self.machine.begin_call()
+            shell.pid = self.machine.take_pid()
             shell.user = user or shell.user
             if cwd is not None:
                 inode = self.machine.files.lookup(cwd)
@@ -360,6 +361,7 @@ class FakeSandbox:
     def type(self, data: bytes, wait: float) -> None:
         """Types into the shell: complete lines are run, and their output shows on the terminal."""
         with self._lock:
+            self.machine.begin_call()
             self._typed += decode(data).replace("\r", "\n")
             while "\n" in self._typed:
                 line, self._typed = self._typed.split("\n", 1)
@@ -409,12 +411,16 @@ class FakeSandbox:
         state = sorted(machine.shell.state().items())
         return Observation(machine.files.fingerprint(machine.base), fingerprint(jobs), fingerprint(state))
 
+    def settle(self, *, changed: bool) -> None:
+        self.machine.changes += changed
+
     def digest(self) -> str:
         self.enter("digest")
         machine = self.machine
         if machine.jobs or machine.finished:
             return ""
-        return fingerprint((machine.files.digest(machine.base), sorted(machine.shell.state().items()), self._screen))
+        held = machine.files.digest(machine.base), sorted(machine.shell.state().items()), self._screen, machine.changes
+        return fingerprint(held)
 
     def checkpoint(self) -> SnapshotInfo:
         self.enter("checkpoint")

@@ -77,7 +77,7 @@ class DockerBackend:
         try:
             with self._new(image, limits, reference, EngineImages.DEPTH) as sandbox:
                 self._containers.start(sandbox.container)
-                sandbox.settle(fresh=True)
+                sandbox.begin(fresh=True)
                 return sandbox
         except docker.errors.NotFound as error:
             self._images.forget(reference)
@@ -96,13 +96,14 @@ class DockerBackend:
                     self._containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
                     self._containers.start(sandbox.container, CHECKPOINT)
                     self._containers.raise_network(sandbox.container)
-                    sandbox.settle(fresh=False, empty_memory=manifest.empty_memory)
+                    sandbox.begin(fresh=False, empty_memory=manifest.empty_memory)
                     sandbox.files.bring_back(directory)
                 else:
                     self._containers.start(sandbox.container)
-                    sandbox.settle(fresh=True)
+                    sandbox.begin(fresh=True)
                     sandbox.files.bring_back(directory)
                     restore(sandbox.guest(), ShellImage.from_bytes((directory / SHELL).read_bytes()))
+                sandbox.changes_settled = manifest.changes
                 if not (directory / MANIFEST).exists():  # what was read of the rest may have been incomplete
                     raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
                 return sandbox

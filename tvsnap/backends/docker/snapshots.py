@@ -55,12 +55,14 @@ class Manifest:
         guest: version of the PID 1 in it.
         depth: layers of its image.
         empty_memory: no files are in memory but those that a fresh sandbox has there.
+        changes: how many calls had changed the state of its sandbox.
     """
 
     info: SnapshotInfo
     guest: str
     depth: int
     empty_memory: bool
+    changes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +141,8 @@ class SnapshotStore:
             info = SnapshotInfo(**{**values["info"], "captures": captures})
             if info.id != snapshot:
                 raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {info.id}")
-            about = Manifest(info, values["guest"], values["depth"], values["empty_memory"])
-            return about, values["checksums"]
+            about = {name: values[name] for name in ("guest", "depth", "empty_memory", "changes")}
+            return Manifest(info, **about), values["checksums"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
 

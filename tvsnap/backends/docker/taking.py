@@ -73,7 +73,7 @@ class Taker:
             info = SnapshotInfo(
                 unfinished.id, Captures(shell=True), size, time.perf_counter() - began, frozen=0.0, processes=()
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory=True))
+            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, True, sandbox.changes_settled))
         return info
 
     def _take_live(self, sandbox: DockerSandbox, processes: tuple[str, ...], began: float) -> SnapshotInfo:
@@ -96,7 +96,9 @@ class Taker:
                 now - frozen,
                 processes,
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory))
+            self._snapshots.complete(
+                unfinished, Manifest(info, self._guest, depth, empty_memory, sandbox.changes_settled)
+            )
         return info
 
     @staticmethod

@@ -108,6 +108,11 @@ class LocalBackend:
 
     def fork(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
         sandbox = self._fork(snapshot, image, limits)
+        try:
+            sandbox.changes_settled = self._snapshots.changes(snapshot)
+        except BaseException:
+            sandbox.close()
+            raise
         # Its files may have gone one by one while they were read, and CRIU takes an image that is missing for empty.
         if not self._snapshots.is_there(snapshot):
             sandbox.close()

@@ -238,6 +238,24 @@ static int network(const char *pid) {
     return 0;
 }
 
+/* Lets the next process of a container have the number after `last`: what is written there is about the namespace of
+ * who writes it, and only children are in the one that was entered. */
+static int number(const char *pid, const char *last) {
+    char path[64];
+    int status;
+    snprintf(path, sizeof path, "/proc/%s/ns/pid", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    check(fd >= 0 && setns(fd, CLONE_NEWPID) == 0, "the sandbox's process namespace");
+    pid_t child = fork();
+    check(child >= 0, "fork");
+    if (child == 0) {
+        write_file("/proc/sys/kernel/ns_last_pid", last);
+        _exit(0);
+    }
+    check(waitpid(child, &status, 0) == child, "waitpid");
+    return status != 0;
+}
+
 static void parse(int argc, char **argv, int first) {
     for (int i = first; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
@@ -274,6 +292,7 @@ int main(int argc, char **argv) {
         dump(argv[2]);
     }
     if (argc == 3 && strcmp(argv[1], "network") == 0) return network(argv[2]);
+    if (argc == 4 && strcmp(argv[1], "number") == 0) return number(argv[2], argv[3]);
     if (argc < 3) return 2;
     parse(argc, argv, 2);
     if (strcmp(argv[1], "start") == 0) return start();

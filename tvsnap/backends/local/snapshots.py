@@ -32,7 +32,7 @@ from tvsnap.backends.sealing import Stamp, checksum, from_sealed_json, open_regu
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SnapshotUnusable
 from tvsnap.guest.shell_image import ShellImage, capture
 
-FORMAT = 3
+FORMAT = 4
 """Version of the snapshots' layout on disk; others are unusable."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 """Device nodes that a sandbox has from the host."""
@@ -54,11 +54,13 @@ class _Sound:
         processes: it holds live processes.
         stamps: of its files, by their paths in it.
         seal: of its writable layer.
+        changes: how many calls had changed the state of its sandbox.
     """
 
     processes: bool
     stamps: dict[str, Stamp]
     seal: int
+    changes: int
 
 
 class Snapshots:
@@ -91,7 +93,7 @@ class Snapshots:
     def take_processes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo:
         """Dumps the processes, and copies the files while they stand still."""
         sandbox.guest()  # raises SandboxDied
-        with self._unfinished(sandbox.origin) as (unfinished, finish):
+        with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
             (unfinished / "criu").mkdir()
             (unfinished / "criu").chmod(0o755)
             processes = tuple(sandbox.other_processes())
@@ -127,7 +129,7 @@ class Snapshots:
 
         Nothing else lives in the sandbox, before or after; so the files are those of one moment without freezing it.
         """
-        with self._unfinished(sandbox.origin) as (unfinished, finish):
+        with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
             image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
             self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
             info = sandbox.guest().info()
@@ -140,12 +142,13 @@ class Snapshots:
 
     @contextlib.contextmanager
     def _unfinished(
-        self, above: str
+        self, above: str, changes: int
     ) -> Iterator[tuple[Path, Callable[[Captures, float, tuple[str, ...]], SnapshotInfo]]]:
         """A block with a directory to fill and what makes a snapshot of it; what is left unfinished is removed.
 
         Args:
             above: the snapshot that the sandbox was forked from; empty if it was not.
+            changes: how many calls have changed the sandbox's state.
         """
         started = time.perf_counter()
         id = f"{self._owner}.{secrets.token_hex(8)}"
@@ -169,6 +172,7 @@ class Snapshots:
                 "format": FORMAT,
                 "guest": self._guest,
                 "above": above,
+                "changes": changes,
                 "checksums": checksums,
                 "seal": sealed,
                 **asdict(info),
@@ -176,7 +180,7 @@ class Snapshots:
             (unfinished / _MANIFEST).write_text(to_sealed_json(manifest))
             stamps = {name: stamp(unfinished / name) for name in (*names, *_ALWAYS)}
             unfinished.rename(self.path / id)
-            self._remember(id, _Sound(captures.processes, stamps, sealed))
+            self._remember(id, _Sound(captures.processes, stamps, sealed, changes))
             return info
 
         try:
@@ -230,7 +234,7 @@ class Snapshots:
                 if [*checksum(directory / name)] != expected:
                     raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not what was written")
             self._check_layer(snapshot, manifest["seal"], seen_before=False)
-            sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"])
+            sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"], int(manifest["changes"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
         self._remember(snapshot, sound)
@@ -270,6 +274,11 @@ class Snapshots:
             return ShellImage.from_bytes((self.path / snapshot / _SHELL).read_bytes())
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+
+    def changes(self, snapshot: str) -> int:
+        """Returns how many calls had changed the state of a snapshot's sandbox; it was checked before."""
+        known = self._sound.get(snapshot)
+        return known.changes if known else int(self.manifest(snapshot)["changes"])
 
     @contextlib.contextmanager
     def processes(self, snapshot: str) -> Iterator[int]:
