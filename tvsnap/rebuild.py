@@ -308,6 +308,7 @@ class Rebuilder:
             live.let_run(edge.waited)
             began = time.perf_counter()
             result = make_again(live.sandbox, edge, place)
+            live.sandbox.settle(changed=True)
             live.state, live.since = edge.next_state, time.monotonic()
             self._meter.add(replayed=1, replay_time_s=time.perf_counter() - began)
             compared = edge.digest and (edge is edges[-1] or not edge.proven)

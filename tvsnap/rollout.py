@@ -561,6 +561,8 @@ class Rollout:
                 left = self._aftermath(live, executed, observation, looked - executed.ended)
             position = self._recorder.record(executed, left)
             changed = position.state != executed.at.state
+            if usable:
+                live.sandbox.settle(changed=changed)
             if changed:
                 live.state, live.since = position.state, executed.ended
             live.observation = observation

@@ -45,7 +45,10 @@ def test_what_leaves_nothing_is_not_in_it(lab: Lab) -> None:
     assert after(sandbox, "cp f g; mv g f; mkdir d; rmdir d; true") == before
 
 
-REACH = "mkdir d d2; echo one > f; echo one > other; echo one > extra; ln f second; ln -s f link; umask 022; y=1; exec 7< /etc/hostname"
+REACH = (
+    "mkdir d d2; echo one > f; echo one > other; echo one > extra; ln f second; ln -s f link; umask 022; y=1; "
+    "exec 7< /etc/hostname"
+)
 
 DIFFERENCES = (
     "echo two > f",
@@ -57,7 +60,7 @@ DIFFERENCES = (
     "mv other third",
     "ln -sf other link",
     "rm second; cp f second",
-    "rm f; ln second f",
+    "ln second fourth",
     "rm -r d2; echo x > d2",
     "x=1",
     "y=2",
@@ -126,8 +129,8 @@ def test_every_difference_is_seen(sandbox: Sandbox, target: Target) -> None:
         "stty -echo < /dev/tty",
         "exec 0< f",
         "mkfifo q; exec 7<> q",
-        "python3 -c \"import socket as s; l = s.create_server(('127.0.0.1', 9)); c = s.create_connection(('127.0.0.1', 9)); "
-        'a, _ = l.accept(); c.close(); a.recv(1)"',
+        'python3 -c \'import socket as s; l = s.create_server(("127.0.0.1", 9)); '
+        'c = s.create_connection(("127.0.0.1", 9)); a, _ = l.accept(); c.close(); a.recv(1)\'',
     ],
 )
 def test_what_cannot_be_compared_makes_it_empty(reused: Sandbox, command: str) -> None:

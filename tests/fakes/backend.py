@@ -275,6 +275,7 @@ class FakeSandbox:
     def run(self, command: str, *, timeout: float) -> Outcome:
         self.enter("run", command)
         with self._lock:
+            self.machine.begin_call()
             return self.interpret(self.machine.shell, command, timeout, persistent=True)
 
     def exec(
@@ -289,8 +290,8 @@ class FakeSandbox:
         self.enter("exec", command)
         with self._lock:
             shell = fresh_shell(self._image)
-            shell.pid = self.machine.next_pid
-            self.machine.next_pid += 1
+            self.machine.begin_call()
+            shell.pid = self.machine.take_pid()
             shell.user = user or shell.user
             if cwd is not None:
                 inode = self.machine.files.lookup(cwd)
@@ -361,6 +362,7 @@ class FakeSandbox:
     def type(self, data: bytes, wait: float) -> None:
         """Types into the shell: complete lines are run, and their output shows on the terminal."""
         with self._lock:
+            self.machine.begin_call()
             self._typed += decode(data).replace("\r", "\n")
             while "\n" in self._typed:
                 line, self._typed = self._typed.split("\n", 1)
@@ -417,21 +419,16 @@ class FakeSandbox:
             quiet_s=max(0.0, awake[0].wake - machine.clock) if awake else math.inf,
         )
 
+    def settle(self, *, changed: bool) -> None:
+        self.machine.changes += changed
+
     def digest(self) -> str:
         self.enter("digest")
         machine = self.machine
-        if machine.jobs:
+        if machine.jobs or machine.finished:
             return ""
-        files = {
-            name: (
-                inode.kind,
-                inode.mode,
-                bytes(inode.data) if isinstance(inode.data, (bytes, bytearray)) else repr(inode.data),
-            )
-            for name, number in machine.files.names.items()
-            for inode in [machine.files.inodes[number]]
-        }
-        return fingerprint([sorted(files.items()), sorted(machine.shell.state().items())])
+        held = machine.files.digest(machine.base), sorted(machine.shell.state().items()), self._screen, machine.changes
+        return fingerprint(held)
 
     def checkpoint(self) -> SnapshotInfo:
         self.enter("checkpoint")

@@ -221,6 +221,7 @@ class Machine:
         self.jobs: dict[int, Job] = {}
         self.finished: dict[int, int] = {}
         self.next_pid = 3
+        self.changes = 0
         self.clock = 0.0
         self.calls = 0
         self.process_limit = 512
@@ -230,10 +231,23 @@ class Machine:
         other.jobs = {pid: job.copy() for pid, job in self.jobs.items()}
         other.finished = dict(self.finished)
         other.next_pid = self.next_pid
+        other.changes = self.changes
         other.clock = self.clock
         other.calls = self.calls
         other.process_limit = self.process_limit
         return other
+
+    def begin_call(self) -> None:
+        """Numbers the processes to come as in any other execution of what came before."""
+        self.next_pid = 3 + self.changes * 64
+
+    def take_pid(self) -> int:
+        """Returns the id of a new process."""
+        while self.next_pid in self.jobs:
+            self.next_pid += 1
+        self.next_pid += 1
+        self.finished.pop(self.next_pid - 1, None)
+        return self.next_pid - 1
 
     def advance(self, seconds: float) -> None:
         """Lets virtual time pass, and the jobs that are due in it run."""
@@ -421,8 +435,7 @@ class Interpreter:
             self.say("bash: fork: retry: Resource temporarily unavailable")
             self.shell.status = 254
             return 254
-        pid = machine.next_pid
-        machine.next_pid += 1
+        pid = machine.take_pid()
         number = max([job.number for job in machine.jobs.values()], default=0) + 1
         shell = self.shell.copy()
         shell.options.discard("e")
@@ -692,8 +705,7 @@ class Interpreter:
         """Runs a text in a new shell that inherits exported variables and the cwd."""
         variables = {name: Variable(each.value, True) for name, each in self.shell.variables.items() if each.exported}
         shell = Shell(self.shell.cwd, variables, umask=self.shell.umask, user=self.shell.user, arguments=arguments)
-        shell.pid = self.machine.next_pid
-        self.machine.next_pid += 1
+        shell.pid = self.machine.take_pid()
         other = self.child(shell, dict(self.streams))
         other.tested = 0
         try:

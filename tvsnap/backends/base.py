@@ -307,6 +307,16 @@ class Sandbox(Protocol):
         """
         ...
 
+    def settle(self, *, changed: bool) -> None:
+        """Takes note of whether the last call changed the state, before a snapshot is taken or the next call is made.
+
+        The processes of a call are numbered from a number that depends on how many calls have changed the state, so
+        that they have the same ids in each execution of a history, whichever calls in between were answered without
+        one, and in forks: a snapshot holds how many there were. Costs nothing; where nobody calls it, each call's
+        processes are numbered alike.
+        """
+        ...
+
     def trouble(self, said: str) -> str:
         """Returns why what was seen in it since this was last asked may be this machine's doing; empty if it is not.
 

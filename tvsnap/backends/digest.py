@@ -130,6 +130,7 @@ def digest(
     processes: Callable[[], tuple[bool, ShellHold | None]],
     files: Callable[[], contextlib.AbstractContextManager[Files]],
     outside: Path,
+    changes: int,
 ) -> str:
     """Returns the digest of a sandbox; see `Sandbox.digest`.
 
@@ -138,6 +139,7 @@ def digest(
         processes: returns whether any lives beyond PID 1 and the shell, and what the shell holds.
         files: returns a block with its files.
         outside: the directory of its PID 1 in this machine's /proc.
+        changes: how many calls have changed its state; the ids of processes to come depend on it.
 
     Raises:
         SandboxDied, InfrastructureError: it cannot be asked.
@@ -157,7 +159,7 @@ def digest(
         if not alone or hold is None:
             raise Incomparable("processes live beyond PID 1 and the shell")
         _check_network(outside)
-        hasher.update(b"%b%d " % (_shell(dump), info.shell))
+        hasher.update(b"%b%d %d " % (_shell(dump), info.shell, changes))
         for text in _hold(hold, outside / "root"):
             take(text)
         shown, columns, rows = guest.terminal()

@@ -20,6 +20,10 @@ ENVIRONMENT: Mapping[str, str] = {
     "LANG": "C.UTF-8",
 }
 """Of every process in a sandbox, below what the image says."""
+_SHELL = 16
+"""The number of the first persistent shell (init.c)."""
+_STRIDE, _TURNS = 256, 125
+"""Between calls, so that numbers are not soon used again; below 32,768, which is the most on small machines."""
 _FILE_TIMEOUT = 60.0
 _LONGEST_ARGUMENT = 100_000
 """Bytes; the kernel takes 128 KiB in one argument."""
@@ -32,11 +36,13 @@ class GuestActions(ABC):
     Attributes:
         id, image: see `tvsnap.backends.base.Sandbox`.
         limits: what it may use.
+        changes_settled: how many calls have changed its state, as far as `settle` was told.
     """
 
     id: str
     image: Image
     limits: Limits
+    changes_settled: int = 0
 
     @abstractmethod
     def guest(self) -> Guest:
@@ -46,7 +52,15 @@ class GuestActions(ABC):
             SandboxDied: the sandbox has ended.
         """
 
+    def settle(self, *, changed: bool) -> None:
+        self.changes_settled += changed
+
+    def number_processes(self) -> None:
+        """Sees to it that the next call's processes have the numbers that they would have in any execution."""
+        self.guest().number_processes(last_number(self.changes_settled))
+
     def run(self, command: str, *, timeout: float) -> Outcome:
+        self.number_processes()
         try:
             return self.guest().run(_text(command), timeout, self.limits.output)
         except TerminalBusy as busy:
@@ -64,6 +78,7 @@ class GuestActions(ABC):
     ) -> Outcome:
         script = _text(command)
         long = len(script) > _LONGEST_ARGUMENT
+        self.number_processes()
         try:
             return self.guest().execute(
                 ["/bin/bash", "-c", _EVAL_STDIN if long else script.decode("utf-8", "surrogateescape")],
@@ -107,10 +122,20 @@ class GuestActions(ABC):
         return ""
 
     def send_keys(self, data: bytes, *, wait: float) -> None:
+        self.number_processes()
         self.guest().keys(data, wait)
 
     def terminal(self) -> TerminalBytes:
         return TerminalBytes(*self.guest().terminal())
+
+
+def last_number(changes: int) -> int:
+    """Returns the number after which a call's processes are numbered.
+
+    It depends on nothing but how many calls have changed the state: not on how many processes those had, on calls that
+    changed nothing, nor on where it is executed. Processes that live keep their numbers, which are passed over.
+    """
+    return _SHELL + changes % _TURNS * _STRIDE
 
 
 def _text(command: str) -> bytes:

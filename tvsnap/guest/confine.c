@@ -2,17 +2,21 @@
 #include "guest.h"
 #include "allowed.h"
 
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#define LAST_PID "/proc/sys/kernel/ns_last_pid"
 
 #if defined __x86_64__
 #define NATIVE_ARCH AUDIT_ARCH_X86_64
@@ -22,7 +26,23 @@
 #error "the system call filter does not know this machine"
 #endif
 
-/* What a container's root keeps: at most the default set of Docker, without devices. The rest is gone for good. */
+/* Sets capabilities of ours, and of nobody that we start: `permitted` in one word, of which `effective` act. */
+static void set_capabilities(uint64_t permitted, uint64_t effective) {
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+    for (int i = 0; i < 2; i++) {
+        data[i].permitted = (uint32_t)(permitted >> 32 * i);
+        data[i].effective = (uint32_t)(effective >> 32 * i);
+        data[i].inheritable = 0;
+    }
+    if (syscall(SYS_capset, &head, data)) die("capset");
+}
+
+static uint64_t ordinary;  /* capabilities that we have all the time */
+static uint64_t numbering; /* what it takes to number processes, if we have that */
+
+/* What a container's root keeps: at most the default set of Docker, without devices. The rest is gone for good, but that
+ * PID 1 may number processes: it is in no bounding set, so that no program gets it, and acts for one write only. */
 void drop_capabilities(void) {
     static const int keep[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE,     CAP_FOWNER,  CAP_FSETID,     CAP_KILL,
                                CAP_SETGID, CAP_SETUID,           CAP_SETPCAP, CAP_SYS_CHROOT, CAP_NET_RAW,
@@ -34,12 +54,21 @@ void drop_capabilities(void) {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2];
     if (syscall(SYS_capget, &head, data)) die("capget");
-    for (int i = 0; i < 2; i++) {
-        data[i].permitted &= (uint32_t)(mask >> 32 * i);
-        data[i].effective = data[i].permitted;
-        data[i].inheritable = 0;
-    }
-    if (syscall(SYS_capset, &head, data)) die("capset");
+    uint64_t permitted = data[0].permitted | (uint64_t)data[1].permitted << 32;
+    ordinary = permitted & mask;
+    numbering = permitted & 1ULL << CAP_CHECKPOINT_RESTORE;
+    set_capabilities(ordinary | numbering, ordinary);
+}
+
+/* Lets the next process have the number after `last`, or the next that is free; false if the kernel does not let us. */
+bool number_processes(pid_t last) {
+    int fd = open(LAST_PID, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    if (numbering) set_capabilities(ordinary | numbering, ordinary | numbering);
+    bool done = dprintf(fd, "%d", last) > 0;
+    if (numbering) set_capabilities(ordinary | numbering, ordinary);
+    close(fd);
+    return done;
 }
 
 /* Makes kernel settings read-only, and hides what container runtimes hide of /proc. Some of the settings belong to the
@@ -49,11 +78,19 @@ void protect_proc(void) {
                                         "/proc/timer_list"};
     static const char *const directories[] = {"/proc/acpi", "/proc/asound", "/proc/scsi"};
     static const unsigned long read_only = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    int last = open(LAST_PID, O_PATH | O_CLOEXEC);
     if (mount("/proc/sys", "/proc/sys", NULL, MS_BIND, NULL)) {
+        if (last >= 0) close(last);
         if (errno == EPERM) return; /* a container engine has done all this before it started us */
         die("/proc/sys");
     }
     if (mount(NULL, "/proc/sys", NULL, read_only, NULL)) die("/proc/sys");
+    if (last >= 0) { /* as it was: the kernel asks whoever writes there for a capability that only PID 1 has */
+        char path[64];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", last);
+        if (mount(path, LAST_PID, NULL, MS_BIND, NULL)) die(LAST_PID);
+        close(last);
+    }
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (mount("/dev/null", files[i], NULL, MS_BIND, NULL) && errno != ENOENT) die(files[i]);
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) /* there is nothing in /sys */

@@ -261,6 +261,7 @@ bool anything_waits(struct field shell_files, struct field processes);
 
 void protect_proc(void);
 void drop_capabilities(void);
+bool number_processes(pid_t last);
 void filter_system_calls(void);
 
 /* Programs of their own, run inside a sandbox or beside it; they return their exit status. */

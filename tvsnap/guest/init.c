@@ -150,12 +150,7 @@ static bool take_variable(const char *name, char *value, size_t room) {
 /* Uses up process ids, so that the shell is number FIRST_SHELL wherever it starts: what brought us here, such as a
  * container's runtime, had some before. The kernel does it at once where it lets us. */
 static void skip_process_ids(void) {
-    int fd = open("/proc/sys/kernel/ns_last_pid", O_WRONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        bool done = dprintf(fd, "%d", FIRST_SHELL - 1) > 0;
-        close(fd);
-        if (done) return;
-    }
+    if (number_processes(FIRST_SHELL - 1)) return;
     for (pid_t pid = 0; pid < FIRST_SHELL - 1;) {
         pid = vfork();
         if (pid == 0) _exit(0);

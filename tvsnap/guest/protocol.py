@@ -12,6 +12,7 @@ A frame is a 32-bit little-endian length and that many bytes. A request is an op
                                                                          commands, whether inner is as at the start,
                                                                          what the kernel keeps of the shell, whether
                                                                          that is as at its start but for limits)
+    n number                                     processes to come are numbered from there; no answer
     w files processes                            what waits for them   H (whether anything does, or it cannot be told)
     p shown count commands                       the terminal as it was elsewhere P
     a columns rows                               attach                A, then raw bytes both ways | E
@@ -114,6 +115,7 @@ class Guest:
         self._ahead = 65536  # bytes to ask for beyond those that are needed
         self._deadline = 0.0  # for the answer awaited
         self._given_away = False
+        self._first = b""  # a request that goes along with the next one
 
     def __del__(self) -> None:
         if not self._given_away:
@@ -160,6 +162,13 @@ class Guest:
         assert isinstance(self._socket, socket.socket)
         self.attach(columns, rows)
         return self._socket
+
+    def number_processes(self, last: int) -> None:
+        """Lets the processes of the next request have the numbers after `last`, as far as those are free.
+
+        Where PID 1 may not, nothing happens. The request goes along with the next one.
+        """
+        self._first = _frame("n", last)
 
     def run(self, command: bytes, timeout: float, limit: int) -> Outcome:
         """Runs a command in the persistent shell.
@@ -290,14 +299,11 @@ class Guest:
         )
 
     def _send(self, operation: str, *fields: str | int | bytes) -> None:
-        body = bytearray(operation.encode())
-        for field in fields:
-            data = field if isinstance(field, bytes) else str(field).encode("utf-8", "surrogateescape")
-            body += struct.pack("<I", len(data)) + data
+        first, self._first = self._first, b""
         self._deadline = time.monotonic() + _GRACE
         try:
             self._socket.settimeout(_GRACE)
-            self._socket.sendall(struct.pack("<I", len(body)) + body)
+            self._socket.sendall(first + _frame(operation, *fields))
         except OSError as error:
             raise SandboxDied(f"the sandbox is gone ({error.strerror})") from None
 
@@ -334,6 +340,15 @@ class Guest:
             self._buffer += chunk
         taken, self._buffer = self._buffer[:length], self._buffer[length:]
         return taken
+
+
+def _frame(operation: str, *fields: str | int | bytes) -> bytes:
+    """Returns a request as it is sent."""
+    body = bytearray(operation.encode())
+    for field in fields:
+        data = field if isinstance(field, bytes) else str(field).encode("utf-8", "surrogateescape")
+        body += struct.pack("<I", len(data)) + data
+    return struct.pack("<I", len(body)) + body
 
 
 def _numbers(payload: bytes, count: int, most: int) -> list[int]:

@@ -158,6 +158,8 @@ void handle_request(int i, const char *body, size_t length) {
         answer_text(i, 'I', "%d %d %d %llu-%llx %u %d %llx %d", guest.shell, guest.mode, action.kind,
                     (unsigned long long)guest.terminal_count, (unsigned long long)inner, guest.sequence,
                     inner == guest.fresh_inner, (unsigned long long)attributes, ordinary);
+    } else if (op == 'n' && count == 1) { /* no answer: it comes along with what is to be done next */
+        if (action.kind == NOTHING) number_processes((pid_t)number_of(f[0], INT_MAX));
     } else if (op == 'w' && count == 2) {
         answer_text(i, 'H', "%d", anything_waits(f[0], f[1]));
     } else if (op == 'p' && count == 3) {

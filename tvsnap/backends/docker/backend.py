@@ -82,7 +82,7 @@ class DockerBackend:
         try:
             with self._new(image, limits, reference, EngineImages.DEPTH) as sandbox:
                 self._containers.start(sandbox.container)
-                sandbox.settle(fresh=True)
+                sandbox.begin(fresh=True)
                 return sandbox
         except docker.errors.NotFound as error:
             self._images.forget(reference)
@@ -106,13 +106,14 @@ class DockerBackend:
                     self._containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
                     self._containers.start(sandbox.container, CHECKPOINT)
                     self._containers.raise_network(sandbox.container)
-                    sandbox.settle(fresh=False, empty_memory=manifest.empty_memory, closed=manifest.closed)
+                    sandbox.begin(fresh=False, empty_memory=manifest.empty_memory, closed=manifest.closed)
                     sandbox.files.bring_back(directory)
                 else:
                     self._containers.start(sandbox.container)
-                    sandbox.settle(fresh=True, closed=manifest.closed)
+                    sandbox.begin(fresh=True, closed=manifest.closed)
                     sandbox.files.bring_back(directory)
                     restore(sandbox.guest(), ShellImage.from_bytes((directory / SHELL).read_bytes()))
+                sandbox.changes_settled = manifest.changes
                 if not (directory / MANIFEST).exists():  # what was read of the rest may have been incomplete
                     raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
                 return sandbox

@@ -176,6 +176,15 @@ class Containers:
         if done.returncode:
             raise InfrastructureError(f"a restored container's network could not be set up: {done.stderr.strip()}")
 
+    def number_processes(self, init: int, last: int) -> None:
+        """Lets the next process of a container have the number after `last`, or the next that is free.
+
+        Args:
+            init: its PID 1, as this machine sees it.
+            last: a process id inside.
+        """
+        subprocess.run([str(LAUNCH), "number", str(init), str(last)], stderr=subprocess.DEVNULL, check=False)
+
     def attach(self, container: str) -> AttachedStream:
         """Joins a running container's standard streams."""
         with _alive(container), self._engine.turn("attaching to a container"):

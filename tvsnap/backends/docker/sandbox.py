@@ -24,7 +24,7 @@ from tvsnap.backends.local.activity import Unrest
 from tvsnap.backends.local.criu import ProcessesDisturbed
 from tvsnap.backends.local.time_wait import Closed, TimeWaits
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
-from tvsnap.guest.actions import GuestActions
+from tvsnap.guest.actions import GuestActions, last_number
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.images import Image
 
@@ -92,7 +92,7 @@ class DockerSandbox(GuestActions):
         self._in_memory = self._startup = ""
         self.files = files(self)
 
-    def settle(self, *, fresh: bool, empty_memory: bool = True, closed: tuple[Closed, ...] = ()) -> None:
+    def begin(self, *, fresh: bool, empty_memory: bool = True, closed: tuple[Closed, ...] = ()) -> None:
         """Notes how it looks where no commit reaches; called when it runs, before any command.
 
         Args:
@@ -141,6 +141,12 @@ class DockerSandbox(GuestActions):
     def holds_nothing_in_memory(self) -> bool:
         """Whether no files are known to have been written to file systems in memory."""
         return self._in_memory == self._digest(_IN_MEMORY)
+
+    def number_processes(self) -> None:
+        """Does from outside what PID 1 of a container may not; an engine on another machine cannot be helped."""
+        outside = self.files.outside()
+        if outside is not None:
+            self._containers.number_processes(int(outside.name), last_number(self.changes_settled))
 
     # -- what it is like ------------------------------------------------------------------------------------------
 
@@ -241,7 +247,11 @@ class DockerSandbox(GuestActions):
             return ""
         baseline = self._baseline(self.image)
         return digests.digest(
-            self.guest(), self._alone, lambda: self.files.differing(baseline, self._image_tree, self._contents), outside
+            self.guest(),
+            self._alone,
+            lambda: self.files.differing(baseline, self._image_tree, self._contents),
+            outside,
+            self.changes_settled,
         )
 
     def _alone(self) -> tuple[bool, observing.ShellHold | None]:

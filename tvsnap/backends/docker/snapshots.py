@@ -57,6 +57,7 @@ class Manifest:
         guest: version of the PID 1 in it.
         depth: layers of its image.
         empty_memory: no files are in memory but those that a fresh sandbox has there.
+        changes: how many calls had changed the state of its sandbox.
         closed: the connections that were in TIME_WAIT.
     """
 
@@ -64,6 +65,7 @@ class Manifest:
     guest: str
     depth: int
     empty_memory: bool
+    changes: int
     closed: tuple[Closed, ...] = ()
 
 
@@ -144,8 +146,8 @@ class SnapshotStore:
             if info.id != snapshot:
                 raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {info.id}")
             closed = tuple(map(Closed.from_json, values["closed"]))
-            about = Manifest(info, values["guest"], values["depth"], values["empty_memory"], closed)
-            return about, values["checksums"]
+            about = {name: values[name] for name in ("guest", "depth", "empty_memory", "changes")}
+            return Manifest(info, **about, closed=closed), values["checksums"]
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[Unfinished]:

@@ -80,7 +80,8 @@ class Taker:
             info = SnapshotInfo(
                 unfinished.id, Captures(shell=True), size, time.perf_counter() - began, frozen=0.0, processes=()
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory=True, closed=closed))
+            about = Manifest(info, self._guest, depth, True, sandbox.changes_settled, closed)
+            self._snapshots.complete(unfinished, about)
         return info
 
     def _take_live(self, sandbox: DockerSandbox, processes: tuple[str, ...], began: float) -> SnapshotInfo:
@@ -104,7 +105,8 @@ class Taker:
                 now - frozen,
                 processes,
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory, closed))
+            about = Manifest(info, self._guest, depth, empty_memory, sandbox.changes_settled, closed)
+            self._snapshots.complete(unfinished, about)
         return info
 
     @staticmethod

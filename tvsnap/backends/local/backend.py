@@ -133,6 +133,11 @@ class LocalBackend:
         sandbox = attempts.repeat(
             lambda: self._fork(snapshot, image, limits), FORK_PAUSES, lasting=NotRestorable, passing=ForkFailed
         )
+        try:
+            sandbox.changes_settled = self._snapshots.changes(snapshot)
+        except BaseException:
+            sandbox.close()
+            raise
         # Its files may have gone one by one while they were read, and CRIU takes an image that is missing for empty.
         if not self._snapshots.is_there(snapshot):
             sandbox.close()

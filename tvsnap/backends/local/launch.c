@@ -104,6 +104,11 @@ static void fresh_network(void) {
     set_network_up();
 }
 
+/* xino: inode numbers are those of the layers, so that they are the same in each mount of a copy; without, those of
+ * directories are counted as they come, and an image's file has another once it is written. The others are set whatever
+ * this machine's defaults: what lies in the upper layer is all that differs, whole, under its name. */
+#define OVERLAY_OPTIONS "xino=on,index=off,redirect_dir=off,metacopy=off"
+
 /* Mounts the sandbox's root at ROOT, in a mount namespace of our own, below a tmpfs that hides the host's /run: every
  * user may pass through it, which the data directory need not allow, and a CRIU that keeps its files in /run finds it
  * empty and quick. Layers are named by descriptors: no path of the host shows inside. */
@@ -124,7 +129,7 @@ static void mount_root(void) {
         snprintf(path, sizeof path, POOL "/%s", O.live);
         move_fd(path, UPPER_FD);
     }
-    int n = snprintf(options, sizeof options, "upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
+    int n = snprintf(options, sizeof options, OVERLAY_OPTIONS ",upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
                      UPPER_FD, UPPER_FD);
     for (int i = 0; i < O.lower_count; i++)
         n += snprintf(options + n, sizeof options - (size_t)n, "%s/proc/self/fd/%d", i ? ":" : "", LOWER_FD + i);
@@ -233,6 +238,24 @@ static int network(const char *pid) {
     return 0;
 }
 
+/* Lets the next process of a container have the number after `last`: what is written there is about the namespace of
+ * who writes it, and only children are in the one that was entered. */
+static int number(const char *pid, const char *last) {
+    char path[64];
+    int status;
+    snprintf(path, sizeof path, "/proc/%s/ns/pid", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    check(fd >= 0 && setns(fd, CLONE_NEWPID) == 0, "the sandbox's process namespace");
+    pid_t child = fork();
+    check(child >= 0, "fork");
+    if (child == 0) {
+        write_file("/proc/sys/kernel/ns_last_pid", last);
+        _exit(0);
+    }
+    check(waitpid(child, &status, 0) == child, "waitpid");
+    return status != 0;
+}
+
 static void parse(int argc, char **argv, int first) {
     for (int i = first; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
@@ -269,6 +292,7 @@ int main(int argc, char **argv) {
         dump(argv[2]);
     }
     if (argc == 3 && strcmp(argv[1], "network") == 0) return network(argv[2]);
+    if (argc == 4 && strcmp(argv[1], "number") == 0) return number(argv[2], argv[3]);
     if (argc < 3) return 2;
     parse(argc, argv, 2);
     if (strcmp(argv[1], "start") == 0) return start();

@@ -173,6 +173,7 @@ class LocalSandbox(GuestActions):
             self._alone,
             lambda: observe.differing(self.layer / "upper", self._tree, self.contents),
             Path(f"/proc/{self.init}"),
+            self.changes_settled,
         )
 
     def _alone(self) -> tuple[bool, ShellHold | None]:

@@ -67,12 +67,14 @@ class _Sound:
         stamps: of its files, by their paths in it.
         seal: of its writable layer.
         closed: the connections that were in TIME_WAIT.
+        changes: how many calls had changed the state of its sandbox.
     """
 
     processes: bool
     stamps: dict[str, Stamp]
     seal: int
     closed: tuple[Closed, ...]
+    changes: int
 
 
 class Snapshots:
@@ -110,7 +112,7 @@ class Snapshots:
             AttemptFailed: it may succeed when it is tried again.
         """
         sandbox.guest()  # raises SandboxDied
-        with self._unfinished(sandbox.origin) as (unfinished, finish):
+        with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
             (unfinished / "criu").mkdir()
             (unfinished / "criu").chmod(0o755)
             processes = tuple(sandbox.other_processes())
@@ -149,7 +151,7 @@ class Snapshots:
         Nothing else lives in the sandbox, before or after; so the files are those of one moment without freezing it.
         Errors are those of `take_processes`.
         """
-        with self._unfinished(sandbox.origin) as (unfinished, finish):
+        with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
             image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
             self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
             info = sandbox.guest().info()
@@ -163,12 +165,13 @@ class Snapshots:
 
     @contextlib.contextmanager
     def _unfinished(
-        self, above: str
+        self, above: str, changes: int
     ) -> Iterator[tuple[Path, Callable[[Captures, float, tuple[str, ...], list[Closed]], SnapshotInfo]]]:
         """A block with a directory to fill and what makes a snapshot of it; what is left unfinished is removed.
 
         Args:
             above: the snapshot that the sandbox was forked from; empty if it was not.
+            changes: how many calls have changed the sandbox's state.
         """
         started = time.perf_counter()
         id = f"{self._owner}.{secrets.token_hex(8)}"
@@ -192,6 +195,7 @@ class Snapshots:
                 "format": FORMAT,
                 "guest": self._guest,
                 "above": above,
+                "changes": changes,
                 "checksums": checksums,
                 "seal": sealed,
                 "time_wait": [one.to_json() for one in closed],
@@ -200,7 +204,7 @@ class Snapshots:
             (unfinished / _MANIFEST).write_text(to_sealed_json(manifest))
             stamps = {name: stamp(unfinished / name) for name in (*names, *_ALWAYS)}
             unfinished.rename(self.path / id)
-            self._remember(id, _Sound(captures.processes, stamps, sealed, tuple(closed)))
+            self._remember(id, _Sound(captures.processes, stamps, sealed, tuple(closed), changes))
             return info
 
         try:
@@ -258,7 +262,9 @@ class Snapshots:
                     raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not what was written")
             self._check_layer(snapshot, manifest["seal"], seen_before=False)
             closed = tuple(map(Closed.from_json, manifest["time_wait"]))
-            sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"], closed)
+            sound = _Sound(
+                manifest["captures"]["processes"], stamps, manifest["seal"], closed, int(manifest["changes"])
+            )
         self._remember(snapshot, sound)
         return sound.processes
 
@@ -302,6 +308,11 @@ class Snapshots:
             self.check(snapshot)
             known = self._sound[snapshot]
         return known.closed
+
+    def changes(self, snapshot: str) -> int:
+        """Returns how many calls had changed the state of a snapshot's sandbox; it was checked before."""
+        known = self._sound.get(snapshot)
+        return known.changes if known else int(self.manifest(snapshot)["changes"])
 
     @contextlib.contextmanager
     def processes(self, snapshot: str) -> Iterator[int]:
