@@ -147,6 +147,7 @@ class Postgres(Engine):
         return Definitions(
             NONE.union(*(one.reads for one in known)),
             NONE.union(*(one.runs for one in known)),
+            NONE.union(*(one.swept for one in known)),
             NONE.union(*(one.writes for one in known)),
             known[0].pure.intersection(*(one.pure for one in known)) if known else NONE,
             any(one.everything for one in known),
@@ -170,6 +171,18 @@ class Postgres(Engine):
                 definers.at = None
                 return False
         return definers.known is not None
+
+    def expect(self, kind: str, query: str, database: str) -> None:
+        """See `Engine.expect`: the server does not count reads, and so says nothing of which were made."""
+        connection = self._connections.get(database or self._default)
+        if connection is None or not connection.alive or not connection.idle:
+            return
+        connection.counts = connection.counts or "track_counts" in query.lower()
+        counted = kind != "read"
+        if connection.counted != counted and not connection.counts:
+            connection.counted = counted
+            with contextlib.suppress(StatementFailed):  # the session has taken a lesser role, or is lost
+                connection.ask(f"SET track_counts = {'on' if counted else 'off'}")
 
     def seeded(self, database: str) -> bool:
         connection = self._connections.get(database or self._default)

@@ -21,6 +21,8 @@ from .postgres_connection import Connection
 from .postgres_server import HOME
 
 FACTS_SECONDS = 5.0
+SESSION = "tvsnap"
+"""The agent's own connection, in the server's list."""
 
 # The functions below the views are called: planning a view takes longer than answering it.
 
@@ -35,7 +37,8 @@ _UNLOCKED = _SEQUENCES.format(
 )
 
 _SESSION = f"""SELECT ROW(current_user, session_user, pg_my_temp_schema(),
-    (SELECT string_agg(name || '=' || setting, ',' ORDER BY name) FROM pg_show_all_settings() WHERE source = 'session'),
+    (SELECT string_agg(name || '=' || setting, ',' ORDER BY name) FROM pg_show_all_settings()
+     WHERE source = 'session' AND name <> 'track_counts'),
     (SELECT md5(string_agg(name || '=' || statement, ',' ORDER BY name)) FROM pg_prepared_statement()),
     (SELECT md5(string_agg(name || '=' || statement || creation_time, ',' ORDER BY name)) FROM pg_cursor()
      WHERE name <> ''),
@@ -114,7 +117,7 @@ class Watch:
         Raises:
             Refused: with the server's reason.
         """
-        connection = Connection(database, name)
+        connection = Connection(database, name, hidden=name != SESSION)
         self._opened[database] += 1
         return connection
 
@@ -125,7 +128,7 @@ class Watch:
             Refused: with the server's reason.
             StatementFailed: it cannot be asked.
         """
-        connection = self.connect(database, "tvsnap")
+        connection = self.connect(database, SESSION)
         if database not in self._sequences or not self._nothing:
             try:
                 self._nothing, sequences = self._held(connection)
