@@ -110,7 +110,7 @@ class Postgres(Engine):
             return Answer(error=str(failed), lost=True, timed_out=True)
         answer = connection.run(query, timeout, max_rows)
         if connection.database != self._default:
-            self._look(connection)  # it may be closed now
+            self._look(connection, None)  # it may be closed now
         self._after(connection)
         if answer.lost:
             with contextlib.suppress(EngineFailed):  # the next request says so
@@ -141,7 +141,7 @@ class Postgres(Engine):
     def definitions(self) -> Optional[Definitions]:
         """See `Engine.definitions`; of all databases that statements were run in."""
         for connection in list(self._connections.values()):
-            if not self._look(connection):
+            if not self._look(connection, self._watch.written):
                 return None
         known = [one.known for one in self._definers.values() if one.known is not None]
         return Definitions(
@@ -155,18 +155,22 @@ class Postgres(Engine):
             all(connection.idle for connection in self._connections.values()),
         )
 
-    def _look(self, connection: Connection) -> bool:
+    def _look(self, connection: Connection, written: Optional[str]) -> bool:
         """Looks at what a connection's database defines, if that may have changed; returns whether it is known.
 
         In a transaction the connection is not asked: what is defined there is known once it ends.
+
+        Args:
+            connection: the connection.
+            written: the position of the write-ahead log; None to look in any case.
         """
         definers = self._definers.setdefault(connection.database, Definers())
         if connection.alive and connection.idle:
             try:
-                written = (connection, self._watch.written())
-                if definers.at != written:
+                at = (connection, written)
+                if written is None or definers.at != at:
                     definers.look(connection.ask)
-                    definers.at = written
+                    definers.at = at
             except StatementFailed:
                 definers.at = None
                 return False

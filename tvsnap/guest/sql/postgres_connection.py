@@ -30,6 +30,9 @@ KEPT_BYTES = 64 * 1024 * 1024
 """Of the rows of one request."""
 KEPT_MESSAGES = 100
 
+_UNREAD = frozenset(("42601", "42883", "42P01", "42703"))
+"""Errors of syntax, and of names that there are not: said of a text before any of it is executed."""
+
 LOST_CODE = "08006"
 LOST = "The connection was lost. A new one takes its place; what was open in the old one is gone."
 
@@ -311,7 +314,7 @@ class Connection:
         answer.timed_out = self._cancelled and code == "57014"
         # What the parser says of the text as it came: not of one that a function has put together.
         answer.unparsed = (
-            code == "42601"
+            code in _UNREAD
             and not tags
             and not answer.results
             and result.error_field(field.STATEMENT_POSITION) is not None

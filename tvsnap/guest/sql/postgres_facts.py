@@ -63,7 +63,11 @@ _LOCKS = """SELECT md5(string_agg(lock::text, ',' ORDER BY lock::text)),
 
 
 class Watch:
-    """Gathers facts, over a connection of its own, on which no statement of the agent's ever runs."""
+    """Gathers facts, over a connection of its own, on which no statement of the agent's ever runs.
+
+    Attributes:
+        written: the position of the write-ahead log at the last look: it moves with any change of the catalog.
+    """
 
     def __init__(self) -> None:
         self._monitor: Optional[Connection] = None
@@ -73,6 +77,7 @@ class Watch:
         self._sequences: Dict[str, str] = {}
         self._moves = 0
         self._nothing = ""
+        self.written: Optional[str] = None
 
     @property
     def alive(self) -> bool:
@@ -101,10 +106,6 @@ class Watch:
         if self._monitor is None:
             raise StatementFailed("there is no connection to PostgreSQL")
         return self._monitor.ask(query, seconds)
-
-    def written(self) -> Optional[str]:
-        """Returns the position of the write-ahead log: it moves with any change of the catalog."""
-        return self.ask("SELECT pg_current_wal_insert_lsn()")[0][0]
 
     def clients(self) -> int:
         """Returns how many are connected to the server, this one included."""
@@ -173,9 +174,9 @@ class Watch:
                 visited.add(connection.database)
         for database in sorted(visited):
             self._seen(database, self._look_at_sequences(database))
-        server, written = self.ask(_SERVER)[0]
+        server, self.written = self.ask(_SERVER)[0]
         # Where nothing is cleaned up in passing, a read writes nothing; one that did has moved what comes after it.
-        return Facts((server, tuple(held), self._moves, files, written))
+        return Facts((server, tuple(held), self._moves, files, self.written))
 
     def _seen(self, database: str, sequences: str) -> None:
         """Takes note of a database's sequences; where they were not known before, any that there are may have moved."""

@@ -194,8 +194,7 @@ class Session:
                 drew = drew or one.hidden or self._reach.is_doubtful(one.words, one.kind)
                 if one.kind == "read" and self._reach.may_change(one.words):
                     self._since = "other"
-        one = done[0] if len(done) == 1 else None
-        sure = one is not None and one.words.plain and not (one.failed or drew)
+        sure = len(done) == 1 and done[0].words.plain and not (done[0].failed or drew)
         return drew, sure and self._engine.alone()
 
     def _changed(self, facts: Optional[Facts]) -> bool:
