@@ -23,6 +23,9 @@ _KNOWN = (
     | {"values", "with"}
 )
 """Verbs that execute nothing but what the statement itself says."""
+_TURNS = frozenset({"begin", "start", "commit", "end", "rollback", "savepoint", "release"})
+"""Verbs of transactions."""
+_LONGEST_TURN = 5
 _EXECUTING = frozenset({"execute", "call", "tablesample", "immediate"})
 _OBJECTS = frozenset(
     {"aggregate", "cast", "domain", "event", "function", "index", "materialized", "operator", "policy", "procedure"}
@@ -80,13 +83,17 @@ def _words_of(found: list[Lexeme], query: str, dialect: DialectName) -> Words:
     clean = not (known.stochastic or known.volatile or executes or calls)
     rows = first in _ROWS and not (first == "truncate" and dialect == "mariadb")
     made = first in _DEFINES and dialect != "mariadb"  # there, files and triggers have a time of their own
+    # PostgreSQL's BEGIN notes down the time.
+    turns = _TURNS - {"begin", "start"} if dialect == "postgres" else _TURNS
+    turned = first in turns and len(found) <= _LONGEST_TURN and spoken.isdisjoint({"not", "chain"})
+    turned = turned or (first in ("set", "use") and spoken.isdisjoint({"password", "role", "authorization"}))
     return Words(
         _names(found, known.kind == "other"),
         calls,
         defined,
         defines,
         executes,
-        clean and known.kind == "write" and (rows or made),
+        clean and (turned or (known.kind == "write" and (rows or made))),
     )
 
 

@@ -145,6 +145,15 @@ class Engine(ABC):
         """Returns what is defined that is left to chance or the clock; None if that cannot be told at present."""
         return Definitions()
 
+    def expect(self, kind: str, query: str, database: str) -> None:
+        """Makes ready for statements, so that what the engine says of those before them does not hang on mere reads.
+
+        Args:
+            kind: what they do by their words: `read`, `write` or `other`.
+            query, database: as of `run`.
+        """
+        return
+
     def drew(self) -> Optional[bool]:
         """Whether chance or the clock was asked for since this was asked last; None if the engine cannot say."""
         return None

@@ -46,6 +46,7 @@ _LOST = (
 )
 _NO_OTHER = "ERROR 2013 (HY000): Lost connection to server during query. There is no new one in place of the lost one: "
 _SEEDS = re.compile("rand_seed", re.IGNORECASE)
+_STATUS = re.compile("status", re.IGNORECASE)
 
 
 class MariaDB(Engine):
@@ -229,6 +230,12 @@ class MariaDB(Engine):
             return self._definers.look(self._witness.definitions, self._watching())
         except (Refused, Lost, EngineFailed):
             return None
+
+    def expect(self, kind: str, query: str, database: str) -> None:
+        """See `Engine.expect`: the session's counters tell of the request that asks for them."""
+        if self._witness is not None and _STATUS.search(query):
+            with contextlib.suppress(Refused, Lost):  # the statement itself will meet with it
+                self._witness.begin_anew()
 
     def seeded(self, database: str) -> bool:
         return self._seeded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Dict, List, Optional, Tuple
 
 from .engine import Facts
@@ -91,10 +92,26 @@ class Witness:
         self._deletes = 0
         self._emptied = 0
         self._idle = 0
+        self._before: Counter[str] = Counter()
+        self._flushes = 0
         self.clients = 0
         """How many were connected at the last look, our own included."""
         self.definitions: Optional[str] = None
         """What changes whenever something may have been defined; None before the first look."""
+
+    def begin_anew(self) -> None:
+        """Sets the session's counters to nought, so that they tell of what comes next alone; not in a transaction.
+
+        What was counted before may have been fewer statements than the agent's rollout made, and some of our own.
+
+        Raises:
+            Refused, Lost.
+        """
+        (place,), counts, *_ = _asked(self._session, _SESSION)
+        if _plain(place[3]) != b"1":
+            self._session.rows("FLUSH LOCAL STATUS")
+            self._before.update(_numbers(counts))
+            self._flushes += 1
 
     def saw(self, affected: int) -> None:
         """Takes note of what a statement of the session said to have changed."""
@@ -110,11 +127,12 @@ class Witness:
             Refused, Lost.
         """
         (place,), counts, variables, settings = _asked(self._session, _SESSION)
-        own = _numbers(counts)
+        own = Counter(_numbers(counts))
+        own.update(self._before)
         definitions, counts, selects, clients, locks = _asked(monitor, _SERVER)
         self.clients = int(clients[0][0] or 0)
         everyone = _numbers(counts)
-        self.definitions = repr(definitions)
+        self.definitions = repr([(name, self._without_flushes(name, count)) for name, count in definitions])
         rows = (*(everyone[name] for name in _ROWS), self._updated(everyone), self._emptyings(everyone))
         hidden: Tuple[int, ...] = ()
         if self._has_sequences(definitions, monitor):
@@ -135,6 +153,10 @@ class Witness:
                 self._transaction(monitor) if _plain(place[3]) == b"1" else (),
             )
         )
+
+    def _without_flushes(self, name: Optional[bytes], count: Optional[bytes]) -> int:
+        """Returns how often the agent has made statements of a kind."""
+        return int(_plain(count)) - self._flushes * (_plain(name).upper() == b"COM_FLUSH")
 
     def _updated(self, counts: Dict[str, int]) -> int:
         """Returns how many rows have been updated by statements that update rows."""

@@ -110,7 +110,7 @@ class Postgres(Engine):
             return Answer(error=str(failed), lost=True, timed_out=True)
         answer = connection.run(query, timeout, max_rows)
         if connection.database != self._default:
-            self._look(connection)  # it may be closed now
+            self._look(connection, None)  # it may be closed now
         self._after(connection)
         if answer.lost:
             with contextlib.suppress(EngineFailed):  # the next request says so
@@ -141,12 +141,13 @@ class Postgres(Engine):
     def definitions(self) -> Optional[Definitions]:
         """See `Engine.definitions`; of all databases that statements were run in."""
         for connection in list(self._connections.values()):
-            if not self._look(connection):
+            if not self._look(connection, self._watch.written):
                 return None
         known = [one.known for one in self._definers.values() if one.known is not None]
         return Definitions(
             NONE.union(*(one.reads for one in known)),
             NONE.union(*(one.runs for one in known)),
+            NONE.union(*(one.swept for one in known)),
             NONE.union(*(one.writes for one in known)),
             known[0].pure.intersection(*(one.pure for one in known)) if known else NONE,
             any(one.everything for one in known),
@@ -154,22 +155,38 @@ class Postgres(Engine):
             all(connection.idle for connection in self._connections.values()),
         )
 
-    def _look(self, connection: Connection) -> bool:
+    def _look(self, connection: Connection, written: Optional[str]) -> bool:
         """Looks at what a connection's database defines, if that may have changed; returns whether it is known.
 
         In a transaction the connection is not asked: what is defined there is known once it ends.
+
+        Args:
+            connection: the connection.
+            written: the position of the write-ahead log; None to look in any case.
         """
         definers = self._definers.setdefault(connection.database, Definers())
         if connection.alive and connection.idle:
             try:
-                written = (connection, self._watch.written())
-                if definers.at != written:
+                at = (connection, written)
+                if written is None or definers.at != at:
                     definers.look(connection.ask)
-                    definers.at = written
+                    definers.at = at
             except StatementFailed:
                 definers.at = None
                 return False
         return definers.known is not None
+
+    def expect(self, kind: str, query: str, database: str) -> None:
+        """See `Engine.expect`: the server does not count reads, and so says nothing of which were made."""
+        connection = self._connections.get(database or self._default)
+        if connection is None or not connection.alive or not connection.idle:
+            return
+        connection.counts = connection.counts or "track_counts" in query.lower()
+        counted = kind != "read"
+        if connection.counted != counted and not connection.counts:
+            connection.counted = counted
+            with contextlib.suppress(StatementFailed):  # the session has taken a lesser role, or is lost
+                connection.ask(f"SET track_counts = {'on' if counted else 'off'}")
 
     def seeded(self, database: str) -> bool:
         connection = self._connections.get(database or self._default)

@@ -30,6 +30,10 @@ KEPT_BYTES = 64 * 1024 * 1024
 """Of the rows of one request."""
 KEPT_MESSAGES = 100
 
+_UNREAD = frozenset(("42601", "42883", "42P01", "42703"))
+"""Errors of syntax, and of names that there are not: said of a text before any of it is executed."""
+
+LOST_CODE = "08006"
 LOST = "The connection was lost. A new one takes its place; what was open in the old one is gone."
 
 
@@ -49,14 +53,17 @@ class Connection:
         database: its name.
         ledger: what the agent's requests may have left in it that does not show.
         arrived: how many notifications have come in so far.
+        counted: the server keeps statistics of what is done over it.
+        counts: the agent has set whether it does.
     """
 
-    def __init__(self, database: str, name: str) -> None:
+    def __init__(self, database: str, name: str, *, hidden: bool = False) -> None:
         """Connects.
 
         Args:
             database: its name.
             name: of the client, for the server's list of those.
+            hidden: nothing that is done over it is to show in what the server says of its work.
 
         Raises:
             Refused: with the server's reason.
@@ -64,6 +71,9 @@ class Connection:
         self.database = database
         self.ledger = Ledger()
         self.arrived = 0
+        self.counted = True
+        self.counts = False
+        self._doomed = False
         self._cancelled = False
         self._deadline = 0.0
         self._messages: List[str] = []
@@ -78,7 +88,7 @@ class Connection:
                 client_encoding="UTF8",
                 sslmode="disable",
                 gssencmode="disable",
-                options="",
+                options="-c track_counts=off -c track_activities=off" if hidden else "",
             )
         )
         self._libpq.nonblocking = 1
@@ -106,7 +116,7 @@ class Connection:
     @property
     def alive(self) -> bool:
         """Whether it has not been lost, as far as is known."""
-        return bool(self._libpq.status == pq.ConnStatus.OK)
+        return bool(self._libpq.status == pq.ConnStatus.OK) and not self._doomed
 
     @property
     def idle(self) -> bool:
@@ -141,6 +151,9 @@ class Connection:
 
     def run(self, query: str, timeout: float, max_rows: int) -> Answer:
         """Runs statements for the agent; as `Engine.run`, which see. After a loss the connection must be closed."""
+        self.listen()
+        if not self.alive:  # what the server said of it may have been heard before, by who looked on
+            return Answer(error=LOST, code=LOST_CODE, lost=True)
         tags: List[str] = []
         answer = self._execute(query, timeout, max_rows, tags, value)
         if self.alive:
@@ -301,7 +314,7 @@ class Connection:
         answer.timed_out = self._cancelled and code == "57014"
         # What the parser says of the text as it came: not of one that a function has put together.
         answer.unparsed = (
-            code == "42601"
+            code in _UNREAD
             and not tags
             and not answer.results
             and result.error_field(field.STATEMENT_POSITION) is not None
@@ -345,6 +358,9 @@ class Connection:
         return codec((self._libpq.parameter_status(b"client_encoding") or b"UTF8").decode())
 
     def _heard(self, notice: Any) -> None:
+        if notice.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) in (b"FATAL", b"PANIC"):
+            self._doomed = True  # the server ends it, and nobody was waiting for anything
+            return
         self._say(notice.error_message.decode(self._encoding(), "backslashreplace").rstrip())
 
     def _take_notifications(self) -> None:

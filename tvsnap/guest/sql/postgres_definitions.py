@@ -76,6 +76,8 @@ UNION ALL SELECT 'n', oid, NULL, relname FROM pg_catalog.pg_class
     WHERE oid >= {_OWN} AND relkind IN ('r', 'v', 'm', 'p', 'f')
 UNION ALL SELECT 'r', oid, 'chance', relname FROM pg_catalog.pg_class
     WHERE oid < {_OWN} AND relkind = 'v' AND relname ~ '{_AT_WORK}'
+UNION ALL SELECT 'r', oid, 'swept', NULL FROM pg_catalog.pg_class
+    WHERE relnamespace = pg_catalog.pg_my_temp_schema() AND relkind IN ('r', 'p', 'm')
 UNION ALL SELECT 'f', oid, provolatile::text, proname FROM pg_catalog.pg_proc WHERE oid >= {_OWN}
 UNION ALL SELECT 's', 0, NULL, NULL WHERE EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid >= {_OWN}
     AND (prosrc ~* 'setseed' OR pg_catalog.pg_get_function_sqlbody(oid) ~* 'setseed'))"""
@@ -134,12 +136,13 @@ def _definitions(rows: List[List[Optional[str]]]) -> Definitions:
         else:
             tainted.setdefault((what or "w", how or ""), set()).add(relation)
             deferred = deferred or told == "deferred"
-    reads, runs = (_closed(tainted.get(("r", how), set()), edges["r"]) for how in ("chance", "runs"))
+    reads, runs, swept = (_closed(tainted.get(("r", how), set()), edges["r"]) for how in ("chance", "runs", "swept"))
     written = tainted.get(("w", "chance"), set()) | tainted.get(("w", "runs"), set())
     writes = _closed(written, edges["w"] + edges["r"])
     return Definitions(
         reads=_named(reads, names),
         runs=_named(runs, names),
+        swept=_named(swept, names),
         writes=_named(writes, names) | frozenset(_ENDS if deferred else ()),
         pure=frozenset(name.lower() for name, pure in functions.items() if pure),
         everything=everything,

@@ -21,6 +21,8 @@ from .postgres_connection import Connection
 from .postgres_server import HOME
 
 FACTS_SECONDS = 5.0
+SESSION = "tvsnap"
+"""The agent's own connection, in the server's list."""
 
 # The functions below the views are called: planning a view takes longer than answering it.
 
@@ -35,7 +37,8 @@ _UNLOCKED = _SEQUENCES.format(
 )
 
 _SESSION = f"""SELECT ROW(current_user, session_user, pg_my_temp_schema(),
-    (SELECT string_agg(name || '=' || setting, ',' ORDER BY name) FROM pg_show_all_settings() WHERE source = 'session'),
+    (SELECT string_agg(name || '=' || setting, ',' ORDER BY name) FROM pg_show_all_settings()
+     WHERE source = 'session' AND name <> 'track_counts'),
     (SELECT md5(string_agg(name || '=' || statement, ',' ORDER BY name)) FROM pg_prepared_statement()),
     (SELECT md5(string_agg(name || '=' || statement || creation_time, ',' ORDER BY name)) FROM pg_cursor()
      WHERE name <> ''),
@@ -60,7 +63,11 @@ _LOCKS = """SELECT md5(string_agg(lock::text, ',' ORDER BY lock::text)),
 
 
 class Watch:
-    """Gathers facts, over a connection of its own, on which no statement of the agent's ever runs."""
+    """Gathers facts, over a connection of its own, on which no statement of the agent's ever runs.
+
+    Attributes:
+        written: the position of the write-ahead log at the last look: it moves with any change of the catalog.
+    """
 
     def __init__(self) -> None:
         self._monitor: Optional[Connection] = None
@@ -70,6 +77,7 @@ class Watch:
         self._sequences: Dict[str, str] = {}
         self._moves = 0
         self._nothing = ""
+        self.written: Optional[str] = None
 
     @property
     def alive(self) -> bool:
@@ -99,10 +107,6 @@ class Watch:
             raise StatementFailed("there is no connection to PostgreSQL")
         return self._monitor.ask(query, seconds)
 
-    def written(self) -> Optional[str]:
-        """Returns the position of the write-ahead log: it moves with any change of the catalog."""
-        return self.ask("SELECT pg_current_wal_insert_lsn()")[0][0]
-
     def clients(self) -> int:
         """Returns how many are connected to the server, this one included."""
         count = self.ask("SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE usesysid IS NOT NULL")[0][0]
@@ -114,7 +118,7 @@ class Watch:
         Raises:
             Refused: with the server's reason.
         """
-        connection = Connection(database, name)
+        connection = Connection(database, name, hidden=name != SESSION)
         self._opened[database] += 1
         return connection
 
@@ -125,7 +129,7 @@ class Watch:
             Refused: with the server's reason.
             StatementFailed: it cannot be asked.
         """
-        connection = self.connect(database, "tvsnap")
+        connection = self.connect(database, SESSION)
         if database not in self._sequences or not self._nothing:
             try:
                 self._nothing, sequences = self._held(connection)
@@ -170,9 +174,9 @@ class Watch:
                 visited.add(connection.database)
         for database in sorted(visited):
             self._seen(database, self._look_at_sequences(database))
-        server, written = self.ask(_SERVER)[0]
+        server, self.written = self.ask(_SERVER)[0]
         # Where nothing is cleaned up in passing, a read writes nothing; one that did has moved what comes after it.
-        return Facts((server, tuple(held), self._moves, files, written))
+        return Facts((server, tuple(held), self._moves, files, self.written))
 
     def _seen(self, database: str, sequences: str) -> None:
         """Takes note of a database's sequences; where they were not known before, any that there are may have moved."""

@@ -69,7 +69,11 @@ log_timezone = 'UTC'
 
 # Where a scan of a large table begins is not to hang on where an earlier one was left; and nothing is cleaned up in
 # passing: whether a read made room on a page would decide where later rows are put.
-STEADY = ("-c", "synchronize_seqscans=off", "-c", "vacuum_defer_cleanup_age=1000000")
+_STEADY = ("-c", "synchronize_seqscans=off")
+_UNTIL_15 = (
+    "-c",
+    "vacuum_defer_cleanup_age=1000000",
+)  # later ones have no such setting: there, such a read is a change
 
 
 def environment() -> Dict[str, str]:
@@ -146,7 +150,7 @@ class Server:
         try:
             shutil.chown(self.log, USER, USER)
             self._child = subprocess.Popen(
-                [program, "-D", DIRECTORY, *(STEADY if self.steady else ())],
+                [program, "-D", DIRECTORY, *(_steady() if self.steady else ())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -222,6 +226,12 @@ class Server:
             group=user,
             extra_groups=None if user is None else [],
         )
+
+
+def _steady() -> Tuple[str, ...]:
+    """Returns what is set for the sake of sessions."""
+    with open(os.path.join(DIRECTORY, "PG_VERSION")) as stream:
+        return _STEADY + (_UNTIL_15 if int(stream.read().split(".")[0]) <= 15 else ())
 
 
 def _version(path: str) -> Tuple[int, int]:

@@ -46,6 +46,8 @@ class Words:
         )
 
 
+_STIRRING = frozenset({"update", "delete", "merge"})
+
 UNKNOWN = Words(names=None, executes=True)
 
 
@@ -56,6 +58,7 @@ class Definitions:
     Attributes:
         reads: those of which reading is.
         runs: those of which reading runs functions of which nobody knows what they do.
+        swept: those of which reading cleans up in passing, so that it decides where later rows are put.
         writes: those to which writing is: by a default, a trigger, a rule, a constraint, a table that follows.
         pure: functions somebody has made that leave nothing to chance.
         everything: any statement may meet it: an operator or a cast does it.
@@ -65,6 +68,7 @@ class Definitions:
 
     reads: FrozenSet[str] = NONE
     runs: FrozenSet[str] = NONE
+    swept: FrozenSet[str] = NONE
     writes: FrozenSet[str] = NONE
     pure: FrozenSet[str] = NONE
     everything: bool = False
@@ -82,6 +86,7 @@ class Reach:
     def __init__(self, known: Optional[Definitions]) -> None:
         self._known = known
         self._marked: Set[str] = set()
+        self._stirred = False
 
     @property
     def seeds(self) -> bool:
@@ -96,8 +101,11 @@ class Reach:
 
     def note(self, words: Words, kind: str) -> None:
         """Takes note of what a request has defined, which the engine may not tell of at once."""
+        names = words.names
+        if names is None or words.executes or words.calls or not names.isdisjoint(_STIRRING):
+            self._stirred = True  # there are rows to be cleaned up
         if words.defines and (words.defined or self.is_doubtful(words, kind)):
-            self._marked |= words.defined or words.names or NONE
+            self._marked |= words.defined or names or NONE
 
     def is_doubtful(self, words: Words, kind: str) -> bool:
         """Whether chance may enter a request, by what lies behind its words.
@@ -112,7 +120,9 @@ class Reach:
         met = known.reads | known.runs | self._marked
         return not words.names.isdisjoint(met if kind == "read" else met | known.writes)
 
-    def runs_unknown(self, words: Words) -> bool:
-        """Whether reading may run functions of which nobody knows what they do."""
+    def may_change(self, words: Words) -> bool:
+        """Whether mere reading may change something: it runs what nobody knows the effects of, or cleans up."""
         known = self._known
-        return known is None or words.names is None or not words.names.isdisjoint(known.runs)
+        if known is None or words.names is None:
+            return True
+        return not words.names.isdisjoint(known.runs | known.swept if self._stirred else known.runs)

@@ -113,6 +113,7 @@ class Session:
         suspect = hidden or request["chance"]
         if suspect and not self._reach.seeds:
             self._engine.reseed(request["database"])
+        self._engine.expect(kind, request["query"], request["database"])
         began = time.perf_counter()
         answer = self._engine.run(request["query"], request["database"], request["timeout"], request["max_rows"])
         duration = time.perf_counter() - began
@@ -191,10 +192,9 @@ class Session:
             drew = False
             for one in done:  # what they defined themselves counts, and what they dropped
                 drew = drew or one.hidden or self._reach.is_doubtful(one.words, one.kind)
-                if one.kind == "read" and self._reach.runs_unknown(one.words):
+                if one.kind == "read" and self._reach.may_change(one.words):
                     self._since = "other"
-        one = done[0] if len(done) == 1 else None
-        sure = one is not None and one.words.plain and not (one.failed or drew)
+        sure = len(done) == 1 and done[0].words.plain and not (done[0].failed or drew)
         return drew, sure and self._engine.alone()
 
     def _changed(self, facts: Optional[Facts]) -> bool:

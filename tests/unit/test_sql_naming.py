@@ -1,0 +1,133 @@
+"""What statements name, and what an engine's definitions make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tvsnap.environments.sql.lexer import DialectName
+from tvsnap.environments.sql.naming import MOST_NAMES, words
+from tvsnap.guest.sql.mariadb_definitions import told_by
+from tvsnap.guest.sql.reach import Definitions, Reach
+
+
+@pytest.mark.parametrize(
+    ("dialect", "query", "names"),
+    [
+        ("postgres", 'SELECT a FROM s."The ""Table" WHERE b = \'hidden\'', {"s", 'the "table', "a", "b"}),
+        ("postgres", "EXECUTE p('put into h')", {"p", "h"}),
+        ("postgres", "DO $$ BEGIN INSERT INTO H VALUES (1); END $$", {"h"}),
+        ("mariadb", "INSERT INTO `Odd``Name` (`N`) VALUES (1)", {"odd`name", "n"}),
+        ("sqlite", "UPDATE [t x] SET a = 1", {"t x", "a"}),
+    ],
+)
+def test_names(dialect: DialectName, query: str, names: set[str]) -> None:
+    found = words(query, dialect).names
+    assert found is not None
+    assert names <= found
+    assert "hidden" not in found
+
+
+@pytest.mark.parametrize(
+    ("dialect", "query"),
+    [
+        ("postgres", 'SELECT * FROM U&"\\0072"'),
+        ("postgres", "SELECT 'no end"),
+        ("mariadb", "/*!50000 INSERT INTO t VALUES (1) */"),
+        ("sqlite", "SELECT " + ", ".join(f"c{number}" for number in range(MOST_NAMES + 1))),
+    ],
+)
+def test_what_cannot_be_named_may_reach_anything(dialect: DialectName, query: str) -> None:
+    assert words(query, dialect).names is None
+    assert Reach(Definitions()).is_doubtful(words(query, dialect), "read")
+
+
+PLAIN = """
+1 INSERT INTO t VALUES (1, 'a')
+1 UPDATE t SET a = upper(b) WHERE c IN (SELECT d FROM u)
+1 DELETE FROM t
+1 TRUNCATE t
+1 CREATE TABLE t (a integer PRIMARY KEY, b timestamp DEFAULT now())
+1 DROP TABLE t
+1 INSERT INTO t VALUES (1); UPDATE t SET a = 2
+1 COMMIT
+1 ROLLBACK TO SAVEPOINT s
+1 SET search_path = s
+0 SELECT 1
+0 BEGIN
+0 SET ROLE someone
+0 INSERT INTO t VALUES (now())
+0 INSERT INTO t VALUES (f(1))
+0 INSERT INTO t VALUES (1); SELECT now()
+0 CALL f()
+0 CREATE EXTENSION pgcrypto
+0 CREATE ROLE r PASSWORD 'x'
+0 ALTER TABLE t ADD COLUMN made timestamp DEFAULT now()
+0 ANALYZE t
+0 INSERT INTO t SELECT * FROM u TABLESAMPLE system (10)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", PLAIN)
+def test_what_is_plain(line: str) -> None:
+    assert words(line[2:], "postgres").plain == (line[0] == "1")
+
+
+@pytest.mark.parametrize(
+    "query", ["EXECUTE p", "CALL f()", "DO $$ $$", "FETCH c", "VACUUM", "CREATE EXTENSION e", "??"]
+)
+def test_what_executes_more_than_it_says(query: str) -> None:
+    assert words(query, "postgres").executes
+
+
+@pytest.mark.parametrize(
+    "query", ["BEGIN", "COMMIT", "SET x = 1", "SELECT * FROM t FOR UPDATE", "DECLARE c CURSOR FOR TABLE t"]
+)
+def test_what_executes_what_it_says(query: str) -> None:
+    assert not words(query, "postgres").executes
+
+
+def test_a_definition_counts_until_the_engine_tells_of_it() -> None:
+    reach = Reach(Definitions())
+    asked, filled = words("SELECT * FROM v", "postgres"), words("INSERT INTO s.h (n) VALUES (1)", "postgres")
+    assert not reach.is_doubtful(asked, "read")
+    for query in ("CREATE VIEW v AS SELECT now()", "ALTER TABLE ONLY s.h ALTER k SET DEFAULT random()"):
+        reach.note(words(query, "postgres"), "write")
+    assert reach.is_doubtful(asked, "read")
+    assert reach.is_doubtful(filled, "write")
+    assert not reach.is_doubtful(words("SELECT * FROM other", "postgres"), "read")
+    reach.learn(Definitions(complete=False))
+    assert reach.is_doubtful(asked, "read")
+    reach.learn(Definitions())
+    assert not reach.is_doubtful(asked, "read")
+
+
+def test_nothing_is_sure_where_definitions_cannot_be_told() -> None:
+    reach = Reach(None)
+    assert reach.is_doubtful(words("SELECT 1", "postgres"), "read")
+    assert reach.may_change(words("SELECT 1", "postgres"))
+    assert reach.seeds
+
+
+def test_what_mariadb_defines() -> None:
+    known = told_by(
+        [
+            ("view", "clock", "select current_timestamp() AS `c`"),
+            ("view", "over", "select `shop`.`clock`.`c` AS `c` from `shop`.`clock`"),
+            ("view", "calm", "select `shop`.`items`.`id` AS `id` from `shop`.`items`"),
+            ("view", "files", "select `tables`.`update_time` from `information_schema`.`tables`"),
+            ("write", "stamped", "uuid()"),
+            ("write", "items", "trigger insert into stamped (n) values (new.id)"),
+            ("write", "plain", "'x'"),
+            ("column", "virtual", "sysdate(6)"),
+            ("routine", "draw", "return rand()"),
+            ("routine", "calls", "return draw() + 1"),
+            ("routine", "twice", "return 2 * n"),
+            ("routine", "runs", "execute immediate q"),
+        ]
+    )
+    assert known.reads >= {"clock", "over", "files", "virtual", "draw", "calls", "runs"}
+    assert known.reads.isdisjoint({"calm", "stamped", "items", "plain", "twice"})
+    assert known.writes >= {"stamped", "items"}
+    assert "plain" not in known.writes
+    assert known.pure == {"twice"}
+    assert not known.complete
