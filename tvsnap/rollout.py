@@ -5,6 +5,7 @@ The flow of one call is `Rollout.call`, from top to bottom.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -55,6 +56,7 @@ class Rollout:
         self._live: LiveSandbox | None = None
         self._outcome: Future[Position] | None = None  # of the last call, until it is taken into _at
         self._freed: Future[LiveSandbox | None] | None = None  # its sandbox, until it is taken into _live
+        self._noted: Future[None] | None = None  # without the cache: whether the last call changed anything
         self._exposed = False
         self._closed = False
 
@@ -639,7 +641,7 @@ class Rollout:
         if self._closed:
             raise UsageError("the rollout is closed")
         began = time.perf_counter()
-        self._tool(call)
+        tool = self._tool(call)
         live = self._uncached_sandbox()
         time.sleep(max(0.0, after - (time.monotonic() - self._ended)))
         try:
@@ -652,7 +654,18 @@ class Rollout:
             self._ended = time.monotonic()
         self._at = Position(next_state(self._at.state, call), self._at.depth + 1, recorded=False)
         self._cache._meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
+        with contextlib.suppress(RuntimeError):  # the cache is being closed
+            self._noted = self._cache._workers.submit(self._note_uncached, live, tool, call)
         return result
+
+    def _note_uncached(self, live: LiveSandbox, tool: Tool, call: ToolCall) -> None:
+        """Tells the sandbox whether a call changed anything, so that process ids are those of a run with the cache."""
+        before = live.observation
+        if tool.read_only or before is None:
+            return
+        with contextlib.suppress(InfrastructureError):  # the next call tells
+            live.observation = self._place.environment.observe(live.sandbox)
+            live.sandbox.settle(changed=not self._place.environment.unchanged(call, before, live.observation))
 
     def _uncached_sandbox(self) -> LiveSandbox:
         """Returns the rollout's one sandbox, started at its first call."""
@@ -660,6 +673,10 @@ class Rollout:
             if self._calls:
                 raise InfrastructureError("the rollout's sandbox is gone, and without the cache nothing can rebuild it")
             self._live = self._cache._rebuilder.start(self._root, self._place)
+            self._live.observation = self._place.environment.observe(self._live.sandbox)
+        if self._noted is not None:
+            self._noted.result()
+            self._noted = None
         return self._live
 
 
