@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tvsnap.backends.local import activity, timers
-from tvsnap.backends.local.alarms import Alarms, AlarmsUntold
+from tvsnap.backends.local.alarms import ALARMS, Alarms, AlarmsUntold
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_in_doubt_any_may_be_ours(processes: tuple[int, int], monkeypatch: pytes
     def untold() -> None:
         raise AlarmsUntold("as on an old kernel")
 
-    monkeypatch.setattr(activity.ALARMS, "left", untold)
+    monkeypatch.setattr(ALARMS, "left", untold)
     watch = activity.Watch(lambda: [processes[0]], os.getpid(), list)
     active, quiet_s = watch.look(0)
     assert "may have set a timer" in active

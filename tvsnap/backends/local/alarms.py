@@ -207,7 +207,7 @@ def _assembled(lines: list[str | tuple[int, int, int, int | str, int]]) -> bytes
             places[line] = number
         else:
             number += 1
-    code = []
+    code: list[bytes] = []
     for line in lines:
         if not isinstance(line, str):
             operation, target, source, offset, constant = line
