@@ -29,6 +29,8 @@ WIDTH = 160
 def main() -> int:
     """Runs what was asked for; returns the exit status: 0, or 1 if anything was found."""
     options = _options()
+    for number in (signal.SIGINT, signal.SIGTERM):  # the former is ignored by what a shell starts in the background
+        signal.signal(number, signal.default_int_handler)
     console = Console(stderr=True, highlight=False, width=WIDTH)
     if options.topics:
         return _list_topics()

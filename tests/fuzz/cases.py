@@ -84,6 +84,14 @@ def sql(query: str, **fields: Any) -> Step:
     return Step("sql", {"query": query}, **fields)
 
 
+def failing(step: Step) -> Step:
+    """Returns a view that fails where any command of its pipe does, so that an error is not taken for a value."""
+    command = step.arguments.get("command", "")
+    if " | " not in command:
+        return step
+    return replace(step, arguments={**step.arguments, "command": f"(set -o pipefail; {command})"})
+
+
 @dataclass(frozen=True)
 class Motif:
     """Steps that belong together, in order, and different ways to look at what they left.

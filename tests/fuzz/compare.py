@@ -130,16 +130,9 @@ class Ledger:
             return None
         value = fact_value(step, seen)
         before = self.facts.get(step.shows)
-        if before is None or value == before[0]:
-            holds = before is None or step.form != "distinct"
-        elif step.form == "grows":
-            holds = _number(value) >= _number(before[0])
-        else:
-            holds = step.form == "distinct"
-        if holds:
+        if before is None or agree(step.form, before[0], value):
             self.facts[step.shows] = value, str(step)
             return None
-        assert before is not None
         what = "a value of its own" if step.form == "distinct" else f"{before[0][:300]}, as shown by {before[1][:200]}"
         kind = "other past" if how == "by the rollout" else "other state"
         return Violation(kind, step.topic, action, str(step), what, value[:300], f"{step.shows}, seen {how}")
@@ -147,6 +140,15 @@ class Ledger:
     def _forget_scoped(self, but: Iterable[str]) -> None:
         for fact in [fact for fact in self.facts if fact.startswith(_SCOPED) and fact not in but]:
             del self.facts[fact]
+
+
+def agree(form: str, before: str, now: str) -> bool:
+    """Whether two values of one fact may follow each other; see `Step.form`."""
+    if form == "distinct":
+        return before != now or now == MISSING
+    if form == "grows":
+        return _number(now) >= _number(before)
+    return before == now
 
 
 def fact_value(step: Step, seen: Seen) -> str:

@@ -91,6 +91,7 @@ class Executor:
         self._lock = threading.Lock()
         self._options = dict(case.options)
         self._cache: Cache
+        self._uncached: Cache
         self._kept: FakeBackend | None = None
         self._helpers: dict[tuple[int, int], Helper] = {}
         if world.programs:
@@ -102,13 +103,14 @@ class Executor:
     def run(self) -> Outcome:
         """Executes all actions; returns what came of them."""
         try:
-            self._execute_fresh(self._sequences())
-            with contextlib.ExitStack() as stack:
-                stack.callback(self._close)
-                self._open()
-                for index, action in enumerate(self._case.actions):
-                    self._act(index, action)
-            self._settle_doubts()
+            with self._world.open(self._home, {"prefork": 0}, use_cache=False) as self._uncached:
+                self._execute_fresh(self._sequences())
+                with contextlib.ExitStack() as stack:
+                    stack.callback(self._close)
+                    self._open()
+                    for index, action in enumerate(self._case.actions):
+                        self._act(index, action)
+                self._settle_doubts()
         except InfrastructureError as error:
             self.outcome.broken = f"{type(error).__name__}: {error}"
         finally:
@@ -137,16 +139,13 @@ class Executor:
         for sequence in sequences:
             if sequence and not any(other[: len(sequence)] == sequence for other in needed):
                 needed.append(sequence)
-        with (
-            self._world.open(self._home, {"prefork": 0}, use_cache=False) as cache,
-            ThreadPoolExecutor(AT_ONCE) as threads,
-        ):
-            for found in threads.map(lambda sequence: self._fresh_run(cache, sequence), needed):
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            for found in threads.map(self._fresh_run, needed):
                 self._fresh.update(found)
 
-    def _fresh_run(self, cache: Cache, sequence: Play) -> dict[Play, Seen]:
+    def _fresh_run(self, sequence: Play) -> dict[Play, Seen]:
         found: dict[Play, Seen] = {}
-        with cache.rollout(self._world.image, salt=self._salt) as rollout:
+        with self._uncached.rollout(self._world.image, salt=self._salt) as rollout:
             for index, number in enumerate(sequence):
                 found[sequence[: index + 1]] = self._call(rollout, self._case.steps[number])
                 self.outcome.counts["fresh"] += 1
@@ -157,11 +156,8 @@ class Executor:
         others: dict[Play, list[Seen]] = {}
         for doubt in self._doubts:
             step, expected = self._case.steps[doubt.sequence[-1]], self._fresh[doubt.sequence]
-            for _ in range(FURTHER):
-                if doubt.sequence in others:
-                    break
-                with self._world.open(self._home, {"prefork": 0}, use_cache=False) as cache:
-                    runs = [self._fresh_run(cache, doubt.sequence) for _ in range(FURTHER)]
+            if doubt.sequence not in others:
+                runs = [self._fresh_run(doubt.sequence) for _ in range(FURTHER)]
                 for prefix in runs[0]:
                     others[prefix] = [run[prefix] for run in runs]
             if not agrees(step, doubt.seen, expected, others[doubt.sequence]):

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz import chance as silent
-from tests.fuzz import developing, grammar, tables, unseen
+from tests.fuzz import developing, engines, grammar, tables, unseen
 from tests.fuzz.cases import Action, Case, Motif, Step
 from tests.fuzz.probes import probes
 from tests.fuzz.recorded import LONGEST, Recorded
@@ -72,10 +72,10 @@ class Maker:
         chance, recorded = self._chance, self._taste.recorded.of(self._taste.environment)
         if recorded and chance.random() < 0.35 and not self._taste.only:
             return self._recorded(recorded), []
-        motifs = [self._motif() for _ in range(chance.choice((1, 1, 1, 2, 2) if self._taste.slow else (1, 1, 2, 2, 3)))]
+        motifs = [self._motif() for _ in range(chance.choice((1, 1, 1, 2) if self._taste.slow else (1, 1, 1, 2, 2, 3)))]
         history = self._merged([list(motif.steps) for motif in motifs])
         views = [view for motif in motifs for view in motif.views]
-        for _ in range(chance.randrange(5)):
+        for _ in range(chance.choice((0, 0, 1, 1, 2, 4))):
             history.insert(chance.randint(0, len(history)), self._filling())
         for motif in motifs:
             last = max(index for index, step in enumerate(history) if step in motif.steps)
@@ -95,7 +95,7 @@ class Maker:
     def _some_motif(self, d: str) -> Motif:
         chance, taste = self._chance, self._taste
         if taste.environment != "terminal":
-            return tables.motif(chance, taste.environment, d)
+            return engines.motif(chance, taste.environment, d)
         if not taste.programs:
             return silent.placed(chance, d, programs=False)
         kind = chance.random()
@@ -198,7 +198,7 @@ class Maker:
         actions = [Action("play", (tuple(history),), look())]
         ways: list[tuple[float, Callable[[], list[Action]]]] = [
             (8, lambda: [Action("play", (departing(),), look())]),
-            (2, lambda: [Action("together", tuple(departing() for _ in range(3)))]),
+            (2, lambda: [Action("together", tuple(departing() for _ in range(chance.choice((2, 2, 3)))))]),
             (2, lambda: [Action("evict"), Action("play", (departing(),), look())]),
             (2, lambda: [Action("reopen", options=self._options()), Action("play", (departing(),), look())]),
             (1, lambda: [Action("resume", (tuple(tail()),), of=0)]),
@@ -219,7 +219,7 @@ class Maker:
                 )
             )
         weights, makes = zip(*ways, strict=True)
-        for _ in range(chance.choice((1, 2, 2) if self._taste.slow else (1, 2, 3, 4))):
+        for _ in range(chance.choice((1, 1, 2) if self._taste.slow else (1, 1, 2, 2, 3, 4))):
             actions += chance.choices(makes, weights)[0]()
         return tuple(actions)
 

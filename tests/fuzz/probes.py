@@ -63,29 +63,32 @@ for p in sorted(parents, key=int):
         except OSError:
             continue
         fds.append("%s>%s" % (fd, target))
-    limits = hash(of(p, "limits")) and of(p, "limits").split("\n")[8:9]
-    signals = [line for line in of(p, "status").splitlines() if re.match("Sig(Blk|Ign|Cgt)|Cap(Eff|Bnd)|Seccomp:|NoNew|Uid|Gid", line)]
+    wanted = "Sig(Blk|Ign|Cgt)|Cap(Eff|Bnd)|Seccomp:|NoNew|Uid|Gid"
+    signals = " ".join(" ".join(line.split()) for line in of(p, "status").splitlines() if re.match(wanted, line))
     print("%s | of %s | nice %s | comm %s | oom %s | core %s | cwd %s | %s | %s" % (
         name, command.get(parents[p], ""), field[16], of(p, "comm").strip(), of(p, "oom_score_adj").strip(),
-        of(p, "coredump_filter").strip(), os.readlink("/proc/%s/cwd" % p), " ".join(fds), " ".join(" ".join(signals).split())))
-for line in of("self", "mountinfo") and open("/proc/net/tcp").readlines()[1:]:
+        of(p, "coredump_filter").strip(), os.readlink("/proc/%s/cwd" % p), " ".join(fds), signals))
+for line in open("/proc/net/tcp").readlines()[1:]:
     part = line.split()
     if part[3] == "0A":
         print("listens", part[1])
 """
 
-_SHELL = r"""
-{ declare -p | grep -vE '^declare -[-a-zA-Z]+ (_|RANDOM|SRANDOM|SECONDS|EPOCH[A-Z]*|LINENO|BASHPID|BASH_[A-Z]*|PIPESTATUS|PPID|HISTCMD|FUNCNAME|__tvsnap[a-z_]*)(=|$)'
-  declare -f; alias; set +o; shopt; umask; trap; jobs | sed 's/^/job /'; dirs -v; ulimit -a; enable -n; complete -p; hash -l
-  history | sed 's/^/history /'; bind -s; ls -l /proc/$$/fd | sed 's/.* \([0-9]* ->\)/fd \1/; s/[0-9]\{3,\}/N/'; } 2> /dev/null | grep -v '^total'
-"""
+_UNSTEADY = "_|S?RANDOM|SECONDS|EPOCH[A-Z]*|LINENO|BASHPID|BASH_[A-Z]*|PIPESTATUS|HISTCMD|FUNCNAME|__tvsnap[a-z_]*"
+"""Variables that change by themselves, or that say how many calls there were."""
+
+_SHELL = (
+    f"{{ declare -p | grep -vE '^declare -[-a-zA-Z]+ ({_UNSTEADY})(=|$)'; declare -f; alias; set +o; shopt; umask; "
+    "trap; jobs | sed 's/^/job /'; dirs -v; ulimit -a; enable -n; complete -p; hash -l; history | sed 's/^/history /'; "
+    "bind -s; ls -l /proc/$$/fd | sed -E 's/.* ([0-9]* ->)/fd \\1/; s/[0-9]{3,}/N/'; } 2> /dev/null | grep -v ^total"
+)
 
 PROBES: dict[str, Step] = {
     "files": execute(f"python3 -c '{_FILES}' contents {' '.join(FOLDERS)}".replace("\n\n", "\n"), lines=True),
     "inodes": execute(f"python3 -c '{_FILES}' inodes {' '.join(FOLDERS[:6])}", lines=True, free="inode"),
     "processes": execute(f"python3 -c '{_PROCESSES}' others", lines=True),
     "ids": execute(f"python3 -c '{_PROCESSES}' ids", lines=True, free="pid"),
-    "shell": bash(_SHELL.strip("\n"), lines=True),
+    "shell": bash(_SHELL, lines=True),
 }
 
 TABLES = {
@@ -94,7 +97,7 @@ TABLES = {
         'pg_dump -d shop; for t in $(psql -XAtd shop -c "select quote_ident(tablename) from pg_tables where '
         "schemaname = 'public' order by 1\"); do psql -XAtd shop -c \"select '$t', ctid, * from $t\"; done"
     ),
-    "mariadb": "mariadb-dump --skip-dump-date --skip-comments shop; mariadb-dump --skip-dump-date --skip-comments spare",
+    "mariadb": "mariadb-dump --skip-dump-date --skip-comments --databases shop spare",
 }
 """Commands that print all that is committed, in the order in which the engine has it."""
 

@@ -78,8 +78,9 @@ class Report:
         """Returns how it stands, in one line."""
         counts = self.counts
         return (
-            f"{counts['histories']} histories, {counts['calls']} calls ({counts['hits']} hits), {counts['probes']} probes, "
-            f"{counts['violated']} with violations of {len(self.violations)} kinds, {counts['unreachable']} unreachable"
+            f"{counts['histories']} histories, {counts['calls']} calls ({counts['hits']} hits), "
+            f"{counts['probes']} probes; {counts['violated']} with violations of {len(self.violations)} kinds, "
+            f"{counts['unreachable']} unreachable"
         )
 
     def show(self, console: Console, free: Iterable[str], seconds: float) -> None:

@@ -27,12 +27,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.getcwd())
 
+from tests.fuzz.cases import Seen, Step
+from tests.fuzz.compare import agree, fact_value
 from tests.fuzz.worlds import data_directory, open_world
 from tvsnap.calls import ToolCall
 from tvsnap.environments import environment
 from tvsnap.maintenance import plan_gc, run_gc
 
-# Number: tool, arguments, timeout, seconds of thinking before, its output is free, the fact that it shows.
+# Number: tool, arguments, timeout, seconds of thinking before, its output is free, the fact that it shows, how that
+# must agree with what was shown before.
 CALLS = {calls}
 WORLD = open_world({world!r})
 FRESH, WRONG = {{}}, []
@@ -56,14 +59,18 @@ def play(call, numbers, past=((), {{}})):
     (before, facts), facts = past, dict(past[1])
     for number in numbers:
         result, before = make(call, number), (*before, number)
-        tool, arguments, _, _, free, fact = CALLS[number]
+        *_, free, fact, form = CALLS[number]
         expected, output = FRESH[before], result.output
-        was = facts.setdefault(fact, output.strip()) if fact else ""
-        differs = (not free and output != expected) or (fact and was != output.strip())
-        print("!" if differs else " ", number, getattr(result, "source", ""), repr(output[:200]))
-        if differs:
+        print(" ", number, getattr(result, "source", ""), repr(output[:200]))
+        if not free and output != expected:
             WRONG.append(number)
-            print("    shown before:" if fact and was != output.strip() else "    fresh:", repr((was if fact else expected)[:200]))
+            print("!   fresh:", repr(expected[:200]))
+        if fact:
+            was, now = facts.get(fact), fact_value(Step("", {{}}, form=form), Seen(output, result.exit_code))
+            if was is not None and not agree(form, was, now):
+                WRONG.append(number)
+                print("!   shown before:", was[:200])
+            facts[fact] = now
     return before, facts
 
 
@@ -113,8 +120,9 @@ def script(case: Case, violation: Violation, file: str) -> str:
             dict(step.arguments),
             step.timeout or TIMEOUT,
             step.pause,
-            step.free or step.form == "grows",
+            step.free,
             step.shows,
+            step.form,
         )
         for number, step in sorted(case.steps.items())
     }

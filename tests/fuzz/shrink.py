@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 from tests.fuzz.cases import Action, Case
@@ -25,7 +26,7 @@ def shrink(case: Case, shows: Shows, seconds: float, at: int = -1) -> Case:
     smaller = True
     while smaller:
         smaller = False
-        for stage in (lambda case: _guessed(case, at), _fewer_actions, _fewer_steps, _simpler_actions, _simpler_rest):
+        for stage in (partial(_guessed, at=at), _fewer_actions, _fewer_steps, _simpler_actions, _simpler_rest):
             position = 0
             while (candidate := next(islice(stage(case), position, None), None)) is not None:
                 if time.monotonic() > deadline:

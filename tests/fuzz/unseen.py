@@ -5,11 +5,11 @@ All of it is determined by the calls: each view must show what it shows in a fre
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from tests.fuzz.cases import Motif, Step, bash, execute
+from tests.fuzz.cases import Motif, Step, bash, execute, failing
 
 _ACL = (
     'import os, struct, sys; acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", t, p, 0xffffffff) '
@@ -31,7 +31,7 @@ _POKE = (
     'os.pwrite(m, b"after!", int(open("{d}/address").read()))'
 )
 
-Parts = tuple[list[str], list[str | Step]]
+Parts = tuple[list[str], Sequence[str | Step]]
 """Commands of the persistent shell, and views: commands of it, or any steps."""
 
 
@@ -130,7 +130,8 @@ def _record_lock(d: str, r: Random) -> Parts:
         f'python3 -c \'import fcntl, sys, time; f = open("{d}/l", "w"); sys.stdin.readline(); '
         "fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); time.sleep(1000)'"
     )
-    asked = f'python3 -c \'import fcntl; f = open("{d}/l", "a"); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\' 2>&1 | tail -n 1'
+    attempt = f'import fcntl; f = open("{d}/l", "a"); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)'
+    asked = f"python3 -c '{attempt}' 2>&1 | tail -n 1"
     c = f"L{d[-1].upper()}"
     return [
         f"mkdir -p {d}; {{ coproc {c} {{ {take}; }}; }} 2> /dev/null",
@@ -248,14 +249,14 @@ def unseen(chance: Random, d: str) -> Motif:
     return _motif(topic, *make(d, chance))
 
 
-def _motif(topic: str, commands: list[str], views: list[str | Step]) -> Motif:
+def _motif(topic: str, commands: list[str], views: Sequence[str | Step]) -> Motif:
     steps = tuple(bash(command, topic=topic, free="pid") for command in commands)
     shown = [view if isinstance(view, Step) else bash(view) for view in views]
     facts = {view.shows for view in shown if view.shows}
     return Motif(
         topic,
         tuple(replace(step, sets=tuple(facts)) for step in steps),
-        tuple(replace(view, topic=topic) for view in shown),
+        tuple(replace(failing(view) if view.shows else view, topic=topic) for view in shown),
     )
 
 

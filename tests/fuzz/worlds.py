@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import tempfile
@@ -15,8 +16,10 @@ import yaml
 
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.sql_images import DATABASES, ROOT
+from tests.unit.cache_helpers import FakeImages
 from tvsnap import Budget, Cache, ParkLimits
 from tvsnap.backends.base import Backend
+from tvsnap.cache import ImageSource
 from tvsnap.errors import TvsnapError
 from tvsnap.images import Image, ImageStore
 from tvsnap.images.shipped import find_source
@@ -48,7 +51,7 @@ class World:
     """
 
     name: str
-    images: ImageStore
+    images: ImageSource
     image: Image
     make: Callable[[], Backend] | None = None
 
@@ -111,12 +114,8 @@ def fake_world(make: Callable[[], Backend] | None = None) -> World:
     Args:
         make: returns its backend; by default a plain fake one.
     """
-    import itertools
-
     seeds = itertools.count(1)
-    return World(
-        "fake/terminal", ImageStore(Path("/nonexistent")), fake_image(), make or (lambda: FakeBackend(seed=next(seeds)))
-    )
+    return World("fake/terminal", FakeImages(), fake_image(), make or (lambda: FakeBackend(seed=next(seeds))))
 
 
 def image_home() -> Path:
