@@ -164,7 +164,11 @@ class Worker:
                     return True
             return False
 
-        confirmed = violation.kind == "hang" or shows(case) or shows(case)
+        confirmed = violation.kind == "hang"
+        for again in () if confirmed else (case.steady(), case, case):
+            if shows(again):
+                case, confirmed = again, True
+                break
         small = case
         if confirmed and violation.kind != "hang":
             small = shrink(case, shows, self._settings.shrinking, shown.action)

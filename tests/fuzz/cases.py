@@ -170,6 +170,18 @@ class Case:
         )
         return replace(self, actions=actions, steps={n: step for n, step in self.steps.items() if n not in gone})
 
+    def steady(self) -> Case:
+        """Returns the case with nothing parked or made ahead: whether such a sandbox is there is a matter of moments."""
+
+        def steadied(options: Mapping[str, Any]) -> dict[str, Any]:
+            return {**options, "park": 0, "prefork": 0}
+
+        actions = tuple(
+            replace(action, options=steadied(action.options)) if action.kind == "reopen" else action
+            for action in self.actions
+        )
+        return replace(self, options=steadied(self.options), actions=actions)
+
     def to_json(self) -> str:
         """Returns the case as JSON."""
         return json.dumps(asdict(self), ensure_ascii=False)
