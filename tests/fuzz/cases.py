@@ -171,7 +171,7 @@ class Case:
         return replace(self, actions=actions, steps={n: step for n, step in self.steps.items() if n not in gone})
 
     def steady(self) -> Case:
-        """Returns the case with nothing parked or made ahead: whether such a sandbox is there is a matter of moments."""
+        """Returns the case with nothing parked or made ahead: whether such a sandbox is there depends on moments."""
 
         def steadied(options: Mapping[str, Any]) -> dict[str, Any]:
             return {**options, "park": 0, "prefork": 0}

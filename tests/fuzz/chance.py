@@ -53,7 +53,7 @@ def _file(d: str, source: str) -> tuple[list[str], list[Step]]:
 
 
 def _copied(d: str, source: str) -> tuple[list[str], list[Step]]:
-    views = [bash(f"cat {d}/copy"), execute(f"tail -n 1 {d}/log"), read(f"{d}/copy"), bash(f"cat {d}/token")]
+    views = [bash(f"cat {d}/copy"), execute(f"tail -n 1 {d}/log"), read(f"{d}/copy"), bash(f"tac {d}/copy")]
     return [f"{source} > {d}/token", f"cp {d}/token {d}/copy; cat {d}/copy >> {d}/log"], views
 
 
@@ -105,7 +105,7 @@ def _parameters(d: str, source: str) -> tuple[list[str], list[Step]]:
 
 
 def _directory(d: str, source: str) -> tuple[list[str], list[Step]]:
-    views = [bash("pwd"), bash("readlink /proc/$$/cwd"), bash("dirs -l"), bash("echo $PWD"), bash("/bin/pwd")]
+    views = [bash("pwd"), bash("readlink /proc/$$/cwd"), bash("dirs -l +0"), bash("echo $PWD"), bash("/bin/pwd")]
     return [f'cd {d}; d="{d}/$(basename "$({source})")"; mkdir -p "$d"; cd "$d"'], views
 
 
@@ -227,7 +227,7 @@ def keys_of_ssh(chance: Random, d: str) -> Motif:
 
 def temporary_directory(chance: Random, d: str) -> Motif:
     """The everyday `mktemp -d`, and going there."""
-    views = [bash("pwd"), bash("readlink /proc/$$/cwd"), bash(f"echo $d_{d[-1]}"), bash("dirs -l +0")]
+    views = [bash("pwd"), bash("readlink /proc/$$/cwd"), bash("echo $PWD"), bash("dirs -l +0")]
     return motif("A mktemp", d, "chance", [bash(f"d_{d[-1]}=$(mktemp -d); cd $d_{d[-1]}")], views)
 
 
@@ -235,7 +235,7 @@ def background_id(chance: Random, d: str) -> Motif:
     """A process id that is noted down."""
     seconds = chance.randint(2000, 9000)
     before = bash(f"mkdir -p {d}; " + chance.choice(["true", "(true); (true)", f"ls {d}; cat /etc/hostname > {d}/h"]))
-    steps = [before, bash(f"sleep {seconds} & echo $! > {d}/pid")]
+    steps = [before, bash(f"mkdir -p {d}; sleep {seconds} & echo $! > {d}/pid")]
     views = [
         bash(f"cat {d}/pid"),
         bash(f"pgrep -fx 'sleep {seconds}'"),
@@ -276,7 +276,7 @@ def commit(chance: Random, d: str) -> Motif:
 
 def writers(chance: Random, d: str) -> Motif:
     """The order in which writers at once come."""
-    loop = f"for i in 1 2 3 4 5 6 7 8; do (echo $i >> {d}/out) & done; wait"
+    loop = f"for i in 1 2 3 4 5 6 7 8; do (sleep 0.00$((RANDOM % 9)); echo $i >> {d}/out) & done; wait"
     views = [bash(f"cat {d}/out"), read(f"{d}/out"), execute(f"base64 {d}/out | base64 -d")]
     return motif("A writers at once", d, "chance", [bash(f"mkdir -p {d}; {{ {loop}; }} > /dev/null 2>&1")], views)
 
@@ -296,7 +296,7 @@ def archived(chance: Random, d: str) -> Motif:
     views = [
         bash(f"cat {d}/f.tar {d}/f.gz | md5sum"),
         execute(f"cat {d}/f.tar {d}/f.gz | md5sum | cat"),
-        execute(f"cat {d}/f.* | cat - /dev/null > /tmp/.sum; cat {d}/f.tar {d}/f.gz | md5sum; rm /tmp/.sum"),
+        bash(f"cat {d}/f.tar {d}/f.gz | cat | md5sum"),
     ]
     return motif("A archive", d, "clock", steps, views)
 

@@ -35,6 +35,9 @@ _SCOPED = (
 )
 """Topics whose facts live in the shell, or in processes: other commands may end them."""
 _ENDS = re.compile(r"\b(cd|pushd|popd|exit|set --|kill|unset|exec|trap|disown|suspend)\b")
+"""Commands that may end what `_SCOPED` names."""
+_UNDOES = re.compile(r"\b(ROLLBACK|COMMIT|DROP|USE|TRUNCATE|SAVEPOINT|autocommit|KILL|pg_terminate_backend)\b")
+"""Statements that may undo or hide what tables hold."""
 
 MISSING = "(nothing)"
 
@@ -102,11 +105,13 @@ class Ledger:
 
     def __init__(self) -> None:
         self.facts: dict[str, tuple[str, str]] = {}
+        self._void: tuple[str, ...] = ()
+        self._since: set[str] = set()
 
     def copy(self) -> Ledger:
         """Returns the same for a rollout that goes on from there."""
         found = Ledger()
-        found.facts = dict(self.facts)
+        found.facts, found._void, found._since = dict(self.facts), self._void, set(self._since)
         return found
 
     def note(self, step: Step, seen: Seen, action: int, how: str) -> Violation | None:
@@ -118,15 +123,21 @@ class Ledger:
             action: the number of the action.
             how: where it was seen, in words.
         """
-        for fact in step.sets:
-            self.facts.pop(fact, None)
         if seen.cut_short or LOST in seen.output:
             self.facts.clear()
+            self._forget("")
             return None
+        for fact in step.sets:
+            self.facts.pop(fact, None)
+            self._since.add(fact)
         if not step.shows:
-            text = str(step.arguments)
-            if step.name in ("bash", "keys") and (step.topic == "recorded" or _ENDS.search(text)):
-                self._forget_scoped(step.sets)
+            if step.name in ("bash", "keys") and (step.topic == "recorded" or _ENDS.search(str(step.arguments))):
+                self._forget(*_SCOPED, but=step.sets)
+            elif step.name == "sql" and (step.topic == "recorded" or _UNDOES.search(step.arguments["query"])):
+                self._forget("C7", but=step.sets)
+            return None
+        unknown = step.form in ("rows", "distinct") and seen.exit_code != 0
+        if unknown or (step.shows.startswith(self._void) and step.shows not in self._since):
             return None
         value = fact_value(step, seen)
         before = self.facts.get(step.shows)
@@ -137,9 +148,13 @@ class Ledger:
         kind = "other past" if how == "by the rollout" else "other state"
         return Violation(kind, step.topic, action, str(step), what, value[:300], f"{step.shows}, seen {how}")
 
-    def _forget_scoped(self, but: Iterable[str]) -> None:
-        for fact in [fact for fact in self.facts if fact.startswith(_SCOPED) and fact not in but]:
-            del self.facts[fact]
+    def _forget(self, *topics: str, but: Iterable[str] = ()) -> None:
+        """Forgets facts of some topics, which mean nothing until a call makes them again."""
+        self._void = tuple({*self._void, *topics})
+        self._since = set(but)
+        self.facts = {
+            fact: shown for fact, shown in self.facts.items() if fact in self._since or not fact.startswith(topics)
+        }
 
 
 def agree(form: str, before: str, now: str) -> bool:
@@ -157,7 +172,8 @@ def fact_value(step: Step, seen: Seen) -> str:
         return MISSING
     if step.form == "rows":
         said = json.loads(seen.output)
-        return json.dumps(said["rows"]) if said.get("rows") else MISSING
+        values = [value for row in said.get("rows", ()) for value in row if value is not None]
+        return json.dumps(said["rows"]) if values else MISSING
     return seen.output.strip()
 
 
