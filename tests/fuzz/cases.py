@@ -11,6 +11,11 @@ ActionKind = Literal["play", "together", "processes", "kill", "evict", "reopen",
 TIMEOUT = 20.0
 """Seconds, for calls that name none."""
 
+DUE = 1.0
+"""Seconds after which what was begun has happened."""
+EARLY, LATE = 0.35, 1.7
+"""Seconds before which nothing of it has, and after which all of it has, also on a slow machine."""
+
 FREE = {
     "chance": "values that programs draw by chance",
     "clock": "the time of day, and what programs make of it",
@@ -41,7 +46,7 @@ class Step:
             `distinct` (never the same twice).
         sets: facts that it makes or changes.
         lines: its output is compared line by line, in any order: it is a probe of a whole state.
-        developing: something runs by itself, or is about to happen: what it shows depends on when it is asked.
+        begins: it begins what falls due by itself, `DUE` seconds later: what is shown then depends on when it is asked.
     """
 
     name: str
@@ -54,7 +59,7 @@ class Step:
     form: str = "text"
     sets: tuple[str, ...] = ()
     lines: bool = False
-    developing: bool = False
+    begins: bool = False
 
     def __str__(self) -> str:
         text = (
@@ -200,7 +205,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a call came to."""
+    """What a call came to; `since` are the seconds since each call before it that began something, when it was made."""
 
     output: str
     exit_code: int | None
@@ -208,7 +213,7 @@ class Seen:
     blocked: bool = False
     truncated: bool = False
     source: str = ""
-    state: str = ""
+    since: tuple[float, ...] = ()
 
     @property
     def cut_short(self) -> bool:

@@ -8,18 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from tests.fuzz.cases import Motif, Step, bash, execute, read
+from tests.fuzz.cases import DUE, Motif, Step, bash, execute, read
 
-DUE = 1.0
-"""Seconds after which what was begun has happened."""
 LONG = 2.2
 """Seconds of thinking after which it has, for sure."""
 
 
 def _motif(topic: str, steps: list[Step], views: list[Step]) -> Motif:
     """Returns steps after which the views are asked at once and after a long pause."""
-    steps = [replace(step, topic=topic, developing=True) for step in steps]
-    late = [replace(view, topic=topic, developing=True, pause=LONG) for view in views]
+    steps = [replace(step, topic=topic, begins=index == 0) for index, step in enumerate(steps)]
+    late = [replace(view, topic=topic, pause=LONG) for view in views]
     return Motif(topic, tuple(steps), tuple(late))
 
 
@@ -100,13 +98,13 @@ def counting(chance: Random, d: str) -> Motif:
     """A job goes on counting: what was seen never comes back."""
     begin = bash(f"mkdir -p {d}; (while sleep 0.05; do echo x >> {d}/f; done) > /dev/null 2>&1 &", free="pid")
     fact = f"count {d}"
-    begin = replace(begin, sets=(fact,), topic="B counting", developing=True)
+    begin = replace(begin, sets=(fact,), topic="B counting")
     views = [
         bash(f"cat {d}/f 2> /dev/null | wc -l", shows=fact, form="grows", free="clock", pause=0.4),
         execute(f"cat {d}/f 2> /dev/null | wc -l", shows=fact, form="grows", free="clock", pause=0.2),
         bash(f"grep -c x {d}/f", shows=fact, form="grows", free="clock", pause=0.3),
     ]
-    views = [replace(view, topic="B counting", developing=True) for view in views]
+    views = [replace(view, topic="B counting") for view in views]
     return Motif("B counting", (begin, *chance.sample(views, 2)), tuple(views))
 
 

@@ -13,12 +13,12 @@ Part = str | Step
 """A statement, or any step."""
 
 
-def plain(topic: str, steps: Sequence[Part], views: Sequence[Part], *, developing: bool = False) -> Motif:
+def plain(topic: str, steps: Sequence[Part], views: Sequence[Part]) -> Motif:
     """Returns a motif whose views show what a fresh execution shows."""
 
     def made(parts: Sequence[Part]) -> tuple[Step, ...]:
         found = [part if isinstance(part, Step) else sql(part) for part in parts]
-        return tuple(replace(step, topic=topic, developing=developing) for step in found)
+        return tuple(replace(step, topic=topic) for step in found)
 
     return Motif(topic, made(steps), made(views))
 
@@ -43,13 +43,13 @@ def _expiring(chance: Random, engine: str, t: str) -> Motif:
     """A view of what has not expired yet."""
     steps: list[Part] = [
         f"CREATE TABLE live_{t} (id INTEGER, until DOUBLE PRECISION)",
-        sql(f"INSERT INTO live_{t} VALUES (1, {NOW[engine]} + 1.3)", free="clock"),
+        sql(f"INSERT INTO live_{t} VALUES (1, {NOW[engine]} + 1.0)", free="clock", begins=True),
         f"CREATE VIEW of_live_{t} AS SELECT id FROM live_{t} WHERE until > {NOW[engine]}",
     ]
     late = sql(f"SELECT id FROM of_live_{t}", pause=2.5)
     early = replace(late, pause=0.0)
     then = chance.choice([[early, late], [early], []])
-    return plain("C7 view of the clock", [*steps, *then], [late], developing=True)
+    return plain("C7 view of the clock", [*steps, *then], [late])
 
 
 def _synchronised_scan(chance: Random, t: str) -> Motif:

@@ -16,13 +16,13 @@ from tests.fakes.backend import FakeBackend
 from tests.fuzz.cases import TIMEOUT, Action, Case, Seen, Step, Violation
 from tests.fuzz.compare import Ledger, agrees, difference
 from tests.fuzz.helpers import Helper, Report
+from tests.fuzz.places import Clock, Place, Play
 from tests.fuzz.worlds import World
 from tvsnap import Cache, InfrastructureError, Rollout
 from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.environments import environment
 from tvsnap.maintenance import plan_gc, run_gc
 
-Play = tuple[int, ...]
 FURTHER = 2
 """How many more fresh executions there are where one differs, to see what depends on chance."""
 AT_ONCE = 4
@@ -46,17 +46,6 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter)
     unreachable: Counter[str] = field(default_factory=Counter)
     broken: str = ""
-
-
-@dataclass
-class Place:
-    """Where a rollout has come to."""
-
-    sequence: Play
-    state: str
-    ledger: Ledger
-    rollout: Rollout | None = None
-    lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,8 +135,9 @@ class Executor:
     def _fresh_run(self, sequence: Play) -> dict[Play, Seen]:
         found: dict[Play, Seen] = {}
         with self._uncached.rollout(self._world.image, salt=self._salt) as rollout:
+            clock = Clock()
             for index, number in enumerate(sequence):
-                found[sequence[: index + 1]] = self._call(rollout, self._case.steps[number])
+                found[sequence[: index + 1]] = self._call(rollout, self._case.steps[number], clock)
                 self.outcome.counts["fresh"] += 1
         return found
 
@@ -249,11 +239,13 @@ class Executor:
 
     def _go_on(self, index: int, action: Action, before: Place) -> Place:
         """Goes on where another rollout was: with itself, with a new one, or not at all."""
-        place = Place(before.sequence, before.state, before.ledger.copy())
+        place = Place(before.sequence, before.state, before.ledger.copy(), before.clock.resumed())
         if action.kind == "revisit":
             return place
         rollout = before.rollout if action.kind == "continue" else None
-        if rollout is None:
+        if rollout is not None:
+            place.clock = before.clock
+        else:
             try:
                 rollout = self._cache.resume(before.state)
             except Exception as error:
@@ -279,7 +271,7 @@ class Executor:
         for number in play:
             step = self._case.steps[number]
             try:
-                seen = self._call(rollout, step)
+                seen = self._call(rollout, step, place.clock)
                 if steady:
                     place.state = rollout.state
             except Exception as error:
@@ -316,29 +308,36 @@ class Executor:
         """Asks in a sandbox that is made of a rollout's state, as graders do."""
         if not action.look or place.lost or not place.state:
             return
-        tools, at = environment(self._world.image.environment), Place(place.sequence, place.state, place.ledger.copy())
+        tools = environment(self._world.image.environment)
+        at = Place(place.sequence, place.state, place.ledger.copy())
         limits = self._cache.limits_for(self._world.image)
         alike = True
         try:
             with self._cache.materialise(place.state) as sandbox:
+                at.clock = place.clock.resumed()
                 for number in action.look:
                     step = self._case.steps[number]
                     time.sleep(step.pause)
+                    since = at.clock.enter(step)
                     result = tools.execute(
                         sandbox, ToolCall(step.name, step.arguments), step.timeout or TIMEOUT, limits
                     )
-                    alike = self._take(index, at, number, _seen(result), alike, "in a sandbox made of its state")
+                    alike = self._take(index, at, number, _seen(result, since), alike, "in a sandbox made of its state")
         except Exception as error:
             self._error(index, None, error)
 
-    def _call(self, rollout: Rollout, step: Step) -> Seen:
-        timeout = step.timeout or TIMEOUT
+    def _call(self, rollout: Rollout, step: Step, clock: Clock) -> Seen:
+        arguments, timeout = dict(step.arguments), step.timeout or TIMEOUT
         if WAITS and step.pause and rollout._cache.use_cache:
-            result = rollout.call(step.name, dict(step.arguments), timeout, after=step.pause)  # type: ignore[call-arg]
+            clock.waited += step.pause
+            since = clock.enter(step)
+            result = rollout.call(step.name, arguments, timeout, after=step.pause)  # type: ignore[call-arg]
         else:
             time.sleep(step.pause)
-            result = rollout.call(step.name, dict(step.arguments), timeout)
-        return _seen(result)
+            since = clock.enter(step)
+            result = rollout.call(step.name, arguments, timeout)
+        clock.leave()
+        return _seen(result, since)
 
     # In processes of their own.
 
@@ -349,8 +348,9 @@ class Executor:
             self._world.open(self._home, self._options) as cache,
             cache.rollout(self._world.image, salt=self._salt) as rollout,
         ):
+            clock = Clock()
             for number in play:
-                report(self._call(rollout, self._case.steps[number]))
+                report(self._call(rollout, self._case.steps[number], clock))
 
     def _use_helpers(self, index: int, action: Action) -> None:
         helpers = [helper for (at, _), helper in self._helpers.items() if at == index]
@@ -366,5 +366,7 @@ class Executor:
                 self._error(index, None, RuntimeError("a process that made a rollout failed"))
 
 
-def _seen(result: ToolResult) -> Seen:
-    return Seen(result.output, result.exit_code, result.timed_out, result.blocked, result.truncated, result.source)
+def _seen(result: ToolResult, since: tuple[float, ...]) -> Seen:
+    return Seen(
+        result.output, result.exit_code, result.timed_out, result.blocked, result.truncated, result.source, since
+    )

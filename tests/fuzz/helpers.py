@@ -50,7 +50,8 @@ class Helper:
         with os.fdopen(self._said, closefd=False) as lines:
             for line in lines:
                 if line.endswith("\n"):
-                    yield Seen(**json.loads(line))
+                    said = json.loads(line)
+                    yield Seen(**{**said, "since": tuple(said["since"])})
 
     def see(self, count: int, then: float) -> Sequence[Seen]:
         """Returns what it has seen after so many calls and seconds; then it is killed."""

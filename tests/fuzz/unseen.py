@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from tests.fuzz.cases import Motif, Step, bash, execute, failing
+from tests.fuzz.cases import LATE, Motif, Step, bash, execute, failing
 
 _ACL = (
     'import os, struct, sys; acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", t, p, 0xffffffff) '
@@ -262,7 +262,6 @@ def _motif(topic: str, commands: list[str], views: Sequence[str | Step]) -> Moti
 def keys_cut_short(chance: Random, d: str) -> Motif:
     """A call of `keys` with less time than its wait, and the same with enough."""
     arguments = {"keys": "clear; sleep 0.6; echo finished\n", "wait": 2.0}
-    quick = Step("keys", arguments, timeout=0.2, topic="C6 keys", developing=True)
+    quick = Step("keys", arguments, timeout=0.2, topic="C6 keys", begins=True, pause=LATE)
     patient = replace(quick, timeout=30.0)
-    steps = [chance.choice([quick, patient])]
-    return Motif("C6 keys", tuple(steps), (replace(quick), patient))
+    return Motif("C6 keys", (chance.choice([quick, patient]),), (quick, patient))
