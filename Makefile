@@ -7,7 +7,7 @@ NATIVE_FLAGS := -O2 -static -Wall -Wextra
 NATIVE := $(if $(wildcard tvsnap/guest/*.c),tvsnap/guest/tvsnap-init) \
           $(if $(wildcard tvsnap/backends/local/launch.c),tvsnap/backends/local/tvsnap-launch)
 
-.PHONY: help setup engines native demo test bench soak lint format clean
+.PHONY: help setup engines native demo test fuzz bench soak lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ lint: setup ## ruff and mypy
 test: lint engines ## lint, type-check and run the test suite
 	@images=$$(mktemp -d) && trap 'rm -rf "$$images"' EXIT && export TVSNAP_TEST_IMAGES=$$images && \
 	$(PY) -m pytest -rs -n 3 --reruns 1
+
+fuzz: setup engines ## look for histories that see through the cache what they do not see without (FUZZ_SECONDS=600)
+	@$(PY) -m tests.fuzz
 
 bench: setup engines ## run the benchmarks
 	@$(PY) -m benchmarks

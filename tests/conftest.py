@@ -22,7 +22,7 @@ from tvsnap.images import Image
 __all__ = ["sql_engine", "sql_image", "sql_images"]
 
 TESTS = Path(__file__).parent
-ORDER = ("property", "e2e", "faults", "fakes", "unit", "conformance")
+ORDER = ("property", "fuzz", "e2e", "faults", "fakes", "unit", "conformance")
 MARKERS = (
     "needs_programs: runs real programs of the terminal image; not generated for backends without (the fake)",
     "needs_processes: needs snapshots that capture live processes; skipped where the machine has no such",
