@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 HELP = options.help_text(
     """Delete a branch, or what a task did: calls, states, snapshots.
 
-STATE goes with all that came of it. What other tasks did as well stays with --task. Rollouts that are running go on,
-but record no more of what is gone.
+STATE goes with all that came of it. What other tasks did as well stays with --task. Rollouts that are running go
+on: the states that they stand on stay until you forget once more, but answer nothing.
 
 \b
 Examples:
@@ -57,6 +58,7 @@ def forget(
 ) -> None:
     """Deletes, and prints what."""
     from tvsnap.errors import UsageError
+    from tvsnap.holds import Holds
     from tvsnap.maintenance import delete_files
 
     if sum(given is not None for given in (state, task, image)) != 1:
@@ -64,12 +66,14 @@ def forget(
     # The backend is opened first: without it, files would be left behind.
     with context.open_parts(home, backend) as parts:
         graph = parts.graph
-        planned = _forget(graph, state, task, image, dry_run=True)
+        holds = Holds(parts.home)
+        planned = _forget(graph, state, task, image, holds.held(), dry_run=True)
         freed = sum(snapshot.size for snapshot in planned.snapshots)
         if not dry_run:
             if not yes and not as_json and _person():
                 typer.confirm(f"delete {describe(planned, freed)}?", abort=True)
-            planned = _forget(graph, state, task, image, dry_run=False)
+            with holds.evicting() as held:
+                planned = _forget(graph, state, task, image, held, dry_run=False)
             freed = delete_files(parts.backend, planned)
     if as_json:
         context.print_json(
@@ -80,10 +84,16 @@ def forget(
                 "rollouts": planned.rollouts,
                 "snapshots": [snapshot.id for snapshot in planned.snapshots],
                 "bytes": freed,
+                "spared": planned.spared,
             }
         )
     else:
         typer.echo(f"{'would delete' if dry_run else 'deleted'} {describe(planned, freed)}")
+        if planned.spared:
+            from .text import count
+
+            stay = count(planned.spared, "state")
+            typer.echo(f"{stay} that running rollouts stand on answer nothing any more; forget again to delete them")
 
 
 def _person() -> bool:
@@ -91,20 +101,22 @@ def _person() -> bool:
     return sys.stdin.isatty()
 
 
-def _forget(graph: Graph, state: str | None, task: str | None, image: str | None, *, dry_run: bool) -> Forgotten:
+def _forget(
+    graph: Graph, state: str | None, task: str | None, image: str | None, in_use: Collection[str], *, dry_run: bool
+) -> Forgotten:
     from tvsnap.errors import NotFound
     from tvsnap.graph import Forgotten
 
     if state is not None:
-        return graph.forget(graph.resolve(state).hash, dry_run=dry_run)
+        return graph.forget(graph.resolve(state).hash, in_use=in_use, dry_run=dry_run)
     if task is not None:
-        return graph.forget_task(task, dry_run=dry_run)
+        return graph.forget_task(task, in_use=in_use, dry_run=dry_run)
     roots = [root for root in graph.roots() if root.image_name == image or root.image_digest == image]
     if not roots:
         raise NotFound(f'nothing was run on image "{image}" (tvsnap tree)')
     total = Forgotten(0, 0, 0, 0, ())
     for root in roots:
-        part = graph.forget(root.hash, dry_run=dry_run)
+        part = graph.forget(root.hash, in_use=in_use, dry_run=dry_run)
         total = replace(
             total,
             states=total.states + part.states,
@@ -112,6 +124,7 @@ def _forget(graph: Graph, state: str | None, task: str | None, image: str | None
             leases=total.leases + part.leases,
             rollouts=total.rollouts + part.rollouts,
             snapshots=total.snapshots + part.snapshots,
+            spared=total.spared + part.spared,
         )
     return total
 

@@ -17,8 +17,9 @@ HELP = options.help_text(
 That is what killed processes left behind, snapshots that the graph does not know, and rows of snapshots that are gone.
 Recorded results always stay.
 
-With --keep-bytes, snapshots are deleted too, those first that save least time per byte, until the others fit; their
-states are rebuilt by replay when they are needed.
+With --keep-bytes, snapshots are deleted too, those first that save least time per byte, until the others fit. Where
+nothing else leads to such a state, the call that led there is executed again by whoever makes it next. What was kept by
+hand, and what running rollouts stand on, stays.
 
 \b
 Examples:

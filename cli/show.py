@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -71,7 +72,7 @@ class _View:
     def print(
         self, state: State, root: RootInfo, lineage: list[Edge], made: list[Edge], snapshots: list[Snapshot]
     ) -> None:
-        from .text import ago, count, one_line
+        from .text import ago, count, one_line, seconds
 
         self._title(f"state {state.hash}")
         salt = f", salt {one_line(root.salt)}" if root.salt else ""
@@ -81,7 +82,13 @@ class _View:
         self._field("reached", f"{ago(state.created)}, {count(state.depth, 'call')} from its root {root.hash[:12]}")
         if state.private:
             self._field("private", one_line(state.private), "magenta")
-        self._snapshots(snapshots, refusals_of(lineage))
+        made_by = lineage[-1] if lineage else None
+        self._snapshots(snapshots, refusals_of(lineage), proven=made_by is None or made_by.proven)
+        if made_by is not None and made_by.active:
+            self._field("by itself", one_line(made_by.active))
+            quiet = made_by.quiet_s
+            after = f"for {seconds(quiet)} after the call" if 0 < quiet < math.inf else "at no time"
+            self._field("", f"nothing changes {after}; beyond that it counts how long a rollout waits", "dim")
         if lineage:
             self._lineage(lineage)
             self._last_call(lineage[-1])
@@ -97,11 +104,12 @@ class _View:
         line.append(text, style)
         self._console.print(line, soft_wrap=True)
 
-    def _snapshots(self, snapshots: list[Snapshot], refusals: dict[str, str]) -> None:
+    def _snapshots(self, snapshots: list[Snapshot], refusals: dict[str, str], *, proven: bool) -> None:
         from .text import ago, count, one_line, seconds, size
 
         if not snapshots:
-            self._field("snapshot", "none: rebuilt by replay when it is needed")
+            how = "reached by calls that are known to do the same each time"
+            self._field("snapshot", f"none: {how if proven else 'nothing that follows from this state is answered'}")
         for backend, reason in refusals.items():
             self._field("", f"cannot be checkpointed ({backend}): {one_line(reason)}", "magenta")
         for snapshot in snapshots:
@@ -117,6 +125,8 @@ class _View:
             if snapshot.fork_s is not None:
                 forks += f", the latest took {seconds(snapshot.fork_s)}"
             self._field("", forks)
+            if snapshot.pinned:
+                self._field("", "kept by hand: only `tvsnap forget` deletes it")
             for process in snapshot.processes:
                 self._field("process", one_line(process))
 
@@ -206,6 +216,10 @@ def edge_data(edge: Edge, *, output: bool) -> dict[str, Any]:
         "blocked": result.blocked,
         "truncated": result.truncated,
         "deterministic": edge.deterministic,
+        "proven": edge.proven,
+        "waited": edge.waited,
+        "active": edge.active,
+        "quiet_s": None if edge.quiet_s == math.inf else edge.quiet_s,
         "shared": edge.shared,
         "reason": edge.reason,
         "hits": edge.hits,

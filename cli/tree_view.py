@@ -28,7 +28,8 @@ TIME, HITS, FORKS, SNAPSHOT = 7, 7, 6, 11
 COLUMNS = TIME + HITS + FORKS + SNAPSHOT
 
 LEGEND = (
-    "● has a snapshot (F files, P processes, S shell)   ○ rebuilt by replay if needed",
+    "● has a snapshot (F files, P processes, S shell)   ○ is reached by calls that do the same each time",
+    "◌ is kept by nothing: who makes the call executes it   ~ something in it runs by itself",
     f"◇ private to one rollout   {TIMES}7 answered 7 calls   + 5 calls that changed nothing",
 )
 
@@ -49,6 +50,7 @@ class Branch:
         seconds: what those took.
         snapshots: how many of the states below have one.
         above_private: the state above is in a private branch already.
+        above_active: why the state above may change by itself; empty if it may not.
     """
 
     node: TreeNode
@@ -58,6 +60,7 @@ class Branch:
     seconds: float = 0.0
     snapshots: int = 0
     above_private: bool = False
+    above_active: str = ""
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -74,6 +77,7 @@ def build(nodes: Iterable[TreeNode]) -> dict[str, Branch]:
         if above is not None:
             above.children.append(branch)
             branch.above_private = bool(above.node.state.private)
+            branch.above_active = _active(above.node)
     for branch in reversed(branches.values()):
         _add(branch, branch.node.unchanging)
         for child in branch.children:
@@ -240,6 +244,9 @@ class TreeView:
         reason = _why_not_shared(branch)
         if reason:
             yield self._note(bar, f"! {reason}", "magenta")
+        active = _active(node)
+        if active and active != branch.above_active:
+            yield self._note(bar, f"~ {active}", "cyan")
         for refusal in _refusals(node):
             yield self._note(bar, f"! cannot be checkpointed: {refusal}", "magenta")
         if self._everything:
@@ -304,7 +311,14 @@ def group_rollouts(rollouts: Iterable[RolloutRecord]) -> Mapping[str, list[Rollo
 def _mark(node: TreeNode) -> str:
     if node.state.private:
         return "◇"
-    return "●" if node.snapshots else "○"
+    if node.snapshots:
+        return "●"
+    return "○" if node.made_by is None or node.made_by.proven else "◌"
+
+
+def _active(node: TreeNode) -> str:
+    """Returns why a state may change by itself; empty if it may not."""
+    return node.made_by.active if node.made_by else ""
 
 
 def _why_not_shared(branch: Branch) -> str:

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from tvsnap.cache import Cache
     from tvsnap.calls import ToolCall, ToolResult
     from tvsnap.errors import (
+        CheckpointFailed,
         InfrastructureError,
         MachineLacks,
         NotCheckpointable,
         NotFound,
         SandboxDied,
         SnapshotUnusable,
+        StateLost,
         TvsnapError,
         UsageError,
     )
@@ -31,6 +33,7 @@ _MODULES = {
     "AsyncRollout": "tvsnap.async_cache",
     "Budget": "tvsnap.budgets",
     "Cache": "tvsnap.cache",
+    "CheckpointFailed": "tvsnap.errors",
     "InfrastructureError": "tvsnap.errors",
     "Limits": "tvsnap.backends.base",
     "MachineLacks": "tvsnap.errors",
@@ -40,6 +43,7 @@ _MODULES = {
     "Rollout": "tvsnap.rollout",
     "SandboxDied": "tvsnap.errors",
     "SnapshotUnusable": "tvsnap.errors",
+    "StateLost": "tvsnap.errors",
     "Stats": "tvsnap.stats",
     "ToolCall": "tvsnap.calls",
     "ToolResult": "tvsnap.calls",
@@ -52,6 +56,7 @@ __all__ = [
     "AsyncRollout",
     "Budget",
     "Cache",
+    "CheckpointFailed",
     "InfrastructureError",
     "Limits",
     "MachineLacks",
@@ -61,6 +66,7 @@ __all__ = [
     "Rollout",
     "SandboxDied",
     "SnapshotUnusable",
+    "StateLost",
     "Stats",
     "ToolCall",
     "ToolResult",

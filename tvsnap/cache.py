@@ -22,6 +22,7 @@ from tvsnap.backends import open_backend
 from tvsnap.backends.base import Backend, Limits, Sandbox
 from tvsnap.budgets import Budget, SnapshotBudget
 from tvsnap.calls import root_state
+from tvsnap.companions import Companions
 from tvsnap.environments import environment
 from tvsnap.errors import InfrastructureError, TvsnapError, UsageError
 from tvsnap.flights import Flights
@@ -147,6 +148,7 @@ class Cache:
         )
         self.audit = Auditor(audit, self.graph, self.reexecute, self._meter)
         self._flights = Flights(self.graph, self.owner, partial(owners.is_alive, self.home))
+        self._companions = Companions()
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="tvsnap-work")
         self._rollouts: weakref.WeakSet[Rollout] = weakref.WeakSet()
         self._dropped: SimpleQueue[Rollout] = SimpleQueue()
@@ -329,6 +331,7 @@ class Cache:
             for rollout in rollouts:
                 ends.callback(rollout.close_if_idle)
             ends.callback(self._preforker.close)
+            ends.callback(self._companions.close)
             ends.callback(self.audit.close)
 
     def __enter__(self) -> Cache:

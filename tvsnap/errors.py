@@ -39,7 +39,18 @@ class SandboxDied(InfrastructureError):
 
 
 class NotCheckpointable(InfrastructureError):
-    """The sandbox cannot be checkpointed as it stands; it lives on. The message is the reason in words."""
+    """What the sandbox holds cannot be checkpointed as it stands; it lives on. The message is the reason in words.
+
+    As far as can be told: a reason that is none of the known ones was the same several times in a row. So whoever keeps
+    it in mind forgets it after a while.
+    """
+
+
+class CheckpointFailed(InfrastructureError):
+    """The machine, not what the sandbox holds, kept it from being checkpointed, several times in a row; it lives on.
+
+    It says nothing of the state: once the machine has less to do, or more room, it succeeds.
+    """
 
 
 class StateLost(InfrastructureError):
@@ -50,8 +61,15 @@ class StateLost(InfrastructureError):
 
 
 class SnapshotUnusable(InfrastructureError):
-    """A snapshot is missing, incomplete or damaged."""
+    """A snapshot is known to be missing, incomplete or damaged, or of another version of tvsnap; it may be deleted."""
 
 
-class NotRestorable(SnapshotUnusable):
-    """A snapshot is as it was taken, yet cannot be brought back: another of the same state would be no better."""
+class NotRestorable(InfrastructureError):
+    """A snapshot is as it was taken, yet cannot be brought back here, for the same reason several times in a row.
+
+    It is kept: another machine, or another version of CRIU, may bring it back.
+    """
+
+
+class ForkFailed(InfrastructureError):
+    """The machine, not the snapshot, kept it from being forked, several times in a row; later it succeeds."""

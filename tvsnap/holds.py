@@ -72,6 +72,7 @@ class Holds:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = threading.Lock()
         self._files: list[Path] = []
+        self._unseen: list[mmap.mmap] = []
         self._free: list[Hold] = []
         self._descriptor = os.open(home / "run" / "evictions", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if os.fstat(self._descriptor).st_size < _COUNT.size:
@@ -124,6 +125,8 @@ class Holds:
     def held(self) -> frozenset[str]:
         """Returns the states that rollouts of live processes stand at, or are about to come to, as of now."""
         states: set[str] = set()
+        for memory in self._unseen:
+            states |= _states(memory[:])
         alive: dict[str, bool] = {}
         for path in self._directory.iterdir():
             owner = path.name.partition(".")[0]
@@ -131,9 +134,7 @@ class Holds:
                 alive[owner] = owner == self._owner or owners.is_alive(self._home, owner)
             if alive[owner]:
                 with contextlib.suppress(FileNotFoundError):
-                    data = path.read_bytes()
-                    found = {data[at : at + STATE] for at in range(0, len(data), STATE)}
-                    states.update(state.hex() for state in found - {NOTHING} if len(state) == STATE)
+                    states |= _states(path.read_bytes())
             else:
                 path.unlink(missing_ok=True)
         return frozenset(states)
@@ -149,8 +150,20 @@ class Holds:
                 self._descriptor = -1
 
     def _grow(self) -> None:
-        path = self._directory / f"{self._owner}.{len(self._files)}"
         size = 2 * STATE * ROLLOUTS
+        try:
+            memory = self._map(self._directory / f"{self._owner}.{len(self._files)}", size)
+        except OSError:  # a full disk must not fail a rollout: only this process sees where it stands
+            memory = mmap.mmap(-1, size)
+            self._unseen.append(memory)
+        self._free += [Hold(memory, 2 * STATE * number) for number in range(ROLLOUTS)]
+
+    def _map(self, path: Path, size: int) -> mmap.mmap:
+        """Returns the memory of a new file.
+
+        Raises:
+            OSError: it cannot be had.
+        """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, size)  # a full disk is told of now, not by a signal later
@@ -161,4 +174,10 @@ class Holds:
         finally:
             os.close(descriptor)
         self._files.append(path)
-        self._free += [Hold(memory, 2 * STATE * number) for number in range(ROLLOUTS)]
+        return memory
+
+
+def _states(data: bytes) -> set[str]:
+    """Returns the states that are written down."""
+    found = {data[at : at + STATE] for at in range(0, len(data), STATE)}
+    return {state.hex() for state in found - {NOTHING} if len(state) == STATE}

@@ -73,6 +73,12 @@ class SandboxPool:
             return len(self._live)
 
     @property
+    def full(self) -> bool:
+        """Whether another sandbox has to wait until one is closed."""
+        with self._changed:
+            return self._excess() > 0
+
+    @property
     def memory(self) -> int:
         """What they take, bytes, as far as they were weighed."""
         with self._changed:

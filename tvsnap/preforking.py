@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tvsnap.backends.base import Backend, Limits, Sandbox
 from tvsnap.environments.base import Environment
-from tvsnap.errors import SnapshotUnusable, TvsnapError
+from tvsnap.errors import NotRestorable, SnapshotUnusable, TvsnapError
 from tvsnap.graph import Graph, Snapshot
 from tvsnap.images import Image
 from tvsnap.policy import Costs
@@ -29,7 +29,8 @@ WORKERS = min(4, os.cpu_count() or 1)  # threads: an engine makes several at onc
 LOOK_AGAIN = 0.5  # seconds after which room, demand and snapshots are looked at even if nothing is heard of them
 SHORTEST_PAUSE = 1.0  # seconds without preforks after one failed, or was not kept for want of memory; twice as long ...
 LONGEST_PAUSE = 60.0  # ... each time that happens again
-MISTAKES = 3  # times in a row that one of an origin had changed when it was wanted; then no more are made of it
+MISTAKES = 3  # times in a row that one of an origin had changed when it was wanted; then no more are made of it ...
+FORGIVEN = 600.0  # ... for so many seconds: it may have been this machine's doing
 REMEMBERED = 10_000  # origins of which there were mistakes
 LAST_FORK = 30.0  # seconds that closing waits for the one that is being made
 
@@ -85,7 +86,7 @@ class Preforker:
         self._worth_s = SLOW if count is None else 0.0
         self._needs: Needs[Origin] = Needs()
         self._sources: dict[Origin, Source] = {}
-        self._mistakes: Counter[Origin] = Counter()
+        self._mistakes: dict[Origin, tuple[int, float]] = {}  # how many in a row, and when the last was
         self._pause = 0.0  # seconds, the latest
         self._paused_until = 0.0
         self._changed = threading.Condition()  # also guards all of the above
@@ -102,7 +103,7 @@ class Preforker:
 
     def wants(self, source: Source) -> bool:
         """Whether sandboxes made from this may be kept ready at all."""
-        if not self._budget or self._cost(source) < self._worth_s or self._mistakes[source.origin] >= MISTAKES:
+        if not self._budget or self._cost(source) < self._worth_s or self._mistaken(source.origin) >= MISTAKES:
             return False
         return source.snapshot is None or not source.snapshot.processes
 
@@ -169,14 +170,21 @@ class Preforker:
         self._changed.notify_all()
 
     def _regret(self, origin: Origin, mistakes: int = 1) -> None:
-        """Takes note that one of an origin was not to be used; after some in a row, no more are made, and these go."""
+        """Takes note that one of an origin was not to be used; after some in a row no more are made for a while."""
         with self._changed:
-            self._mistakes[origin] += mistakes
+            mistakes += self._mistaken(origin)
+            self._mistakes.pop(origin, None)
+            self._mistakes[origin] = (mistakes, time.monotonic())
             while len(self._mistakes) > REMEMBERED:
                 del self._mistakes[next(iter(self._mistakes))]
-            if self._mistakes[origin] >= MISTAKES:
+            if mistakes >= MISTAKES:
                 self._needs.forget(origin)
                 self._wake()
+
+    def _mistaken(self, origin: Origin) -> int:
+        """Returns how many mistakes there were of late."""
+        mistakes, latest = self._mistakes.get(origin, (0, 0.0))
+        return mistakes if time.monotonic() - latest < FORGIVEN else 0
 
     def _work(self) -> None:
         seen = 0
@@ -248,7 +256,7 @@ class Preforker:
             if live is None:
                 return False
             kept = self._settle(live, source)
-        except SnapshotUnusable:  # whoever comes to its state will find that out, and what to do about it
+        except (SnapshotUnusable, NotRestorable):  # whoever comes to its state will find out, and what to do about it
             self._regret(source.origin, MISTAKES)
             return True
         except (TvsnapError, OSError):

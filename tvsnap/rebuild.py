@@ -93,7 +93,7 @@ class ReplayDiffered(StateLost):
 
 
 class _ForkFailed(Exception):
-    """A backend could not fork a snapshot, and not because the snapshot is damaged."""
+    """A backend could not fork a snapshot, after trying several times, and not because the snapshot is damaged."""
 
     def __init__(self, error: InfrastructureError) -> None:
         super().__init__(str(error))
@@ -148,8 +148,6 @@ class Rebuilder:
         except SnapshotUnusable as unusable:
             assert snapshot is not None
             self.drop(snapshot)
-            if isinstance(unusable, NotRestorable):
-                self._snapshotter.refuse(snapshot.state, str(unusable))
             try:
                 return self.arrive(state, place)
             except StateLost as lost:
@@ -158,6 +156,11 @@ class Rebuilder:
             assert snapshot is not None
             if self._is_gone(snapshot):  # evicted while it was being forked
                 return self.arrive(state, place)
+            # It is kept, for it may be the only way to its state and another time the fork succeeds; but what can never
+            # be brought back here must not keep on answering.
+            if isinstance(failure.error, NotRestorable) and not snapshot.pinned:
+                self.drop(snapshot)
+                self._snapshotter.refuse(snapshot.state, str(failure.error))
             try:
                 live, way, left = self._begin(state, None, self._graph.lineage(state), place)
             except InfrastructureError:
@@ -343,6 +346,8 @@ def make_again(sandbox: Sandbox, edge: Edge, place: Place) -> ToolResult:
         ) from None
     timeout = edge.timeout or max(REPLAY_TIMEOUT, SLOWER * edge.result.duration)
     result = place.environment.execute(sandbox, edge.call, timeout, place.limits)
+    if result.timed_out and not edge.result.timed_out:
+        raise InfrastructureError(f"a call that took {edge.result.duration:.1f} s did not end within {timeout:.0f} s")
     trouble = sandbox.trouble(result.output)
     if trouble and not result.same_value(edge.result):
         raise InfrastructureError(f"a call could not be made again as it was recorded: {trouble}")

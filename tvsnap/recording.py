@@ -93,12 +93,15 @@ class Aftermath:
         digest: of the sandbox; empty if it cannot be told, or is not needed.
         quiet_s: seconds, from the call's end on, in which nothing changes by itself.
         active: why something may; empty if it may not.
+        chance, reproducible: what a service tells of it, see `Observation`.
     """
 
     unchanged: bool
     digest: str = ""
     quiet_s: float = math.inf
     active: str = ""
+    chance: bool = False
+    reproducible: bool = False
 
     @property
     def extra(self) -> dict[str, str]:
@@ -135,7 +138,7 @@ class Recorder:
         if left.unchanged and not (tool.cacheable or tool.read_only):
             left = replace(left, unchanged=False)
         try:
-            reason = at.private or _unshareable(executed)
+            reason = at.private or _unshareable(executed, left)
             if not reason:
                 position, reason = self._share(executed, left)
                 if position is not None:
@@ -167,7 +170,7 @@ class Recorder:
         """Records a call for all; returns where it led, or None and the reason why it cannot be shared after all."""
         at, call, result = executed.at, executed.call, executed.result
         timeout = executed.timeout if result.timed_out else None
-        by_nature = executed.tool.reproducible
+        by_nature = executed.tool.reproducible or left.reproducible
         identity = left.digest or ("" if by_nature else secrets.token_hex(16))
         if executed.waited:
             identity = f"{identity} after {executed.waited!r} s"
@@ -226,12 +229,12 @@ class Recorder:
         return Position(after, at.depth + 1, at.private or reason, unshared=reason, quiet_s=left.quiet_s, since=ended)
 
 
-def _unshareable(executed: Executed) -> str:
+def _unshareable(executed: Executed, left: Aftermath) -> str:
     """Returns why a call's result is not to be shared; empty if it is."""
     tool, result = executed.tool, executed.result
     if not tool.cacheable:
         return f"the tool {tool.name} acts on what is not in the sandbox"
-    if tool.stochastic:
+    if tool.stochastic or (left.chance and left.unchanged):
         return f"the value of the tool {tool.name} is left to chance"
     if executed.trouble:
         return f"may have failed by no fault of its own: {executed.trouble}"

@@ -243,6 +243,34 @@ class Rollout:
         finally:
             self._turn.release()
 
+    def accompany(self, state: str) -> None:
+        """Forks a sandbox that runs beside the rollout in `state`, unless the rollout goes on meanwhile.
+
+        Raises:
+            InfrastructureError: none could be had.
+        """
+        if self._closed or self._at.state != state or self._cache.pool.full:
+            return
+        live = self._cache._rebuilder.arrive(state, self._place).live
+        try:
+            live.observation = self._place.environment.observe(live.sandbox)
+        except BaseException:
+            self._cache.pool.discard(live)
+            raise
+        taken = False
+        if self._turn.acquire(blocking=False):
+            try:
+                idle = self._live is None and self._freed is None and self._outcome is None
+                taken = idle and not self._closed and self._at.state == state
+                if taken:
+                    self._live = live
+            finally:
+                self._turn.release()
+        if taken:
+            self._cache.pool.rest(live)
+        else:
+            self._cache.pool.discard(live)
+
     def close(self) -> None:
         """Ends the rollout; safe to repeat. Its sandbox is left to other rollouts that come to its state."""
         with self._turn:
@@ -374,6 +402,8 @@ class Rollout:
             self._at = replace(at, unshared="")
         self._ended = now
         cache = self._cache
+        if self._at.quiet_s < math.inf and self._live is None and self._freed is None:
+            cache._companions.expect(self, self._at.state)
         cache.graph.touch_hit(edge, self._task)
         cache.audit.answered(edge)
         self._calls += 1
@@ -580,9 +610,10 @@ class Rollout:
         if executed.before is None or after is None:
             return Aftermath(unchanged=False)
         if self._place.environment.unchanged(executed.call, executed.before, after):
-            return Aftermath(unchanged=True)
+            return Aftermath(unchanged=True, chance=after.chance)
         quiet_s = seconds + after.quiet_s if after.quiet_s else 0.0
-        return Aftermath(False, live.sandbox.digest(), quiet_s, after.active)
+        digest = live.sandbox.digest()
+        return Aftermath(False, digest, quiet_s, after.active, after.chance, after.reproducible and not after.chance)
 
     def _end_flight(self, executed: Executed) -> None:
         """Wakes who waits for a call. Who does not find it in the graph now had better execute it without waiting."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tvsnap.backends.base import MIB, Backend
 from tvsnap.budgets import SERVICE_START, SnapshotBudget
-from tvsnap.errors import InfrastructureError, NotCheckpointable, NotFound, SandboxDied, TvsnapError
+from tvsnap.errors import CheckpointFailed, InfrastructureError, NotCheckpointable, NotFound, SandboxDied, TvsnapError
 from tvsnap.graph import Edge, Graph, Snapshot
 from tvsnap.policy import Costs, Policy, Rebuild
 from tvsnap.policy.eviction import Kept
@@ -20,6 +20,8 @@ from tvsnap.stats import Meter
 
 LONGEST_CHECKPOINT = 60.0  # seconds to wait for one that someone else takes
 RETRY_AFTER = 60.0  # seconds without snapshots after one could not be taken (a full disk)
+SHORTEST_PAUSE = 1.0  # the same after the machine kept one from being taken; twice as long each time that it does again
+FORGOTTEN_AFTER = 600.0  # seconds after which a state that could not be checkpointed is tried again
 REMEMBERED = 10_000  # states
 USUAL_SIZE = 1 * MIB  # bytes of a snapshot, until one was taken
 
@@ -44,12 +46,13 @@ class Snapshotter:
         self._usual_size = USUAL_SIZE
         self._costs = costs
         self._meter = meter
+        self._pause = 0.0  # seconds, the latest
         self._paused_until = 0.0
         self._lock = threading.Lock()
         self._spent: OrderedDict[str, float] = OrderedDict()
         self._rebuilds: OrderedDict[str, int] = OrderedDict()
         self._sizes: OrderedDict[str, int] = OrderedDict()  # of those that turned out to be too big
-        self._refused: OrderedDict[str, str] = OrderedDict()
+        self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()  # why, and when
         self._expected: dict[str, threading.Event] = {}
 
     def expect(self, state: str) -> None:
@@ -124,19 +127,20 @@ class Snapshotter:
             raise NotCheckpointable("there is no room for a snapshot, or the state was forgotten meanwhile")
 
     def refuse(self, state: str, reason: str) -> None:
-        """Takes note that a state cannot be checkpointed, so that it is not tried again, and tells people.
+        """Takes note that a state cannot be checkpointed, so that it is not tried again for a while, and tells people.
 
         Args:
             state: the state.
             reason: why, in words.
         """
         with self._lock:
-            _put(self._refused, state, reason)
+            _put(self._refused, state, (reason, time.monotonic()))
         self._graph.note_refusal(state, self._backend.name, reason)
 
     def refusal(self, state: str) -> str:
-        """Returns why a state cannot be checkpointed, as seen by this process; empty if it was not tried or can be."""
-        return self._refused.get(state, "")
+        """Returns why a state could not be checkpointed when this process tried of late; else nothing."""
+        reason, since = self._refused.get(state, ("", 0.0))
+        return reason if time.monotonic() - since < FORGOTTEN_AFTER else ""
 
     def _consider(self, live: LiveSandbox) -> bool:
         try:
@@ -146,7 +150,7 @@ class Snapshotter:
         if snapshot is not None and not edges:
             return True
         rebuild = self._rebuild(live.state, snapshot, edges)
-        if live.state in self._refused or time.monotonic() < self._paused_until:
+        if self.refusal(live.state) or time.monotonic() < self._paused_until:
             return rebuild.proven
         if not self._policy.should_checkpoint(rebuild, self._costs):
             return rebuild.proven
@@ -157,9 +161,13 @@ class Snapshotter:
                 return self._checkpoint(live, new) or rebuild.proven
         except NotCheckpointable as refusal:
             self.refuse(live.state, str(refusal))
+        except CheckpointFailed as failure:
+            self.trouble = str(failure)
+            self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), RETRY_AFTER)
+            self._paused_until = time.monotonic() + self._pause
         except SandboxDied as death:
             with self._lock:  # it might do so again and again
-                _put(self._refused, live.state, str(death))
+                _put(self._refused, live.state, (str(death), time.monotonic()))
             raise
         except (InfrastructureError, OSError) as error:
             self.trouble = str(error)
@@ -195,6 +203,7 @@ class Snapshotter:
         began = time.perf_counter()
         age_s = live.age()
         info = live.sandbox.checkpoint()
+        self._pause = 0.0
         seconds = time.perf_counter() - began
         self._costs.add("checkpoint", seconds)
         self._meter.checkpoint(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -108,6 +109,36 @@ def changed(sandbox: Sandbox, command: str) -> set[str]:
     sh(sandbox, command)
     after = sandbox.observe()
     return {part for part in ("files", "processes", "shell") if getattr(before, part) != getattr(after, part)}
+
+
+def acl(path: str, kind: str = "") -> str:
+    """Returns a command that sets an access control list, which the image has no program for.
+
+    Args:
+        path: of the file or directory.
+        kind: `u:ID:PERMISSIONS` for what one user may, `default` for what new files in a directory are to have; empty
+            to have none.
+    """
+    entries = [(1, 7, -1), (4, 5, -1), (0x20, 5, -1)]
+    if kind == "default":
+        entries = [(1, 6, -1), (4, 0, -1), (0x20, 0, -1)]
+    elif kind:
+        _, user, permissions = kind.split(":")
+        entries += [(2, int(permissions), int(user)), (0x10, 7, -1)]
+    value = struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", tag, mode, id & 0xFFFFFFFF) for tag, mode, id in sorted(entries)
+    )
+    name = "system.posix_acl_default" if kind == "default" else "system.posix_acl_access"
+    change = f"os.setxattr('{path}', '{name}', bytes.fromhex('{value.hex()}'))"
+    if not kind:
+        change = f"[os.removexattr('{path}', name) for name in os.listxattr('{path}') if name.startswith('system.')]"
+    return f'python3 -c "import os; {change}"'
+
+
+def attribute(path: str, value: str = "") -> str:
+    """Returns a command that sets an extended attribute, `user.k`; or removes it if `value` is empty."""
+    change = f"setxattr('{path}', 'user.k', b'{value}')" if value else f"removexattr('{path}', 'user.k')"
+    return f'python3 -c "import os; os.{change}"'
 
 
 def eventually(probe: Callable[[], T], *, timeout: float = 30.0) -> T:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.conformance.helpers import TIMEOUT, Lab, changed, eventually, job, settled, sh
+from tests.conformance.helpers import TIMEOUT, Lab, acl, attribute, changed, eventually, job, settled, sh
 from tvsnap.backends.base import Sandbox
 
 
@@ -34,7 +34,7 @@ def prepared(sandbox: Sandbox, *commands: str) -> Sandbox:
         "x=$(echo sub); unset x",
         "(x=1; cd /; umask 077; set -u)",
         "bash -c 'x=1; cd /'",
-        "echo $RANDOM $SECONDS $LINENO",
+        "echo $SECONDS $LINENO",
         "touch temporary; rm temporary",
         "mkdir -p d/e; echo x > d/e/f; rm -r d",
         "echo hi > /dev/null",
@@ -262,6 +262,53 @@ def test_more_of_the_shell_changed(reused: Sandbox, command: str) -> None:
     assert changed(reused, command) & {"shell", "processes"}
 
 
+COME_AND_GO = "touch {0}/x; rm {0}/x"
+
+
+@pytest.mark.needs_programs
+@pytest.mark.parametrize(
+    "command",
+    [
+        acl("dir", "u:33:7"),
+        f"{acl('dir', 'u:33:7')}; {COME_AND_GO.format('dir')}",
+        f"{acl('dir', 'default')}; {COME_AND_GO.format('dir')}",
+        acl("changed", "u:1:4"),
+        acl("/usr/share", "u:1:4"),
+        f"{acl('/srv', 'default')}; {COME_AND_GO.format('/srv')}",
+        acl("/", "u:1:4"),
+        acl("file", "u:33:7"),
+        f"chattr +A dir; {COME_AND_GO.format('dir')}",
+        "chmod 700 changed",
+        "chown 33 changed",
+        "chmod 711 /srv",
+        "chown 33 /usr/share",
+        "chmod 700 /",
+        "touch -d @1000 /",
+        "rmdir dir; mkdir dir",
+        f"{attribute('dir', 'w')}; {COME_AND_GO.format('dir')}",
+        f"{attribute('dir')}; {COME_AND_GO.format('dir')}",
+        attribute("/opt", "w"),
+    ],
+)
+def test_what_a_directory_is_beyond_its_entries(reused: Sandbox, command: str) -> None:
+    """Also where it was changed before, so that its time of change says nothing any more."""
+    before = f"umask 022; mkdir dir changed; touch file; chmod 750 changed; {acl('changed', 'u:2:4')}"
+    image = f"chmod 755 /; chown 0 /usr/share; chmod 701 /srv; {acl('/')}; {acl('/srv')}; {acl('/usr/share')}"
+    settle = "; ".join(COME_AND_GO.format(each) for each in ("dir", "changed", "/srv"))
+    if "/" in command:
+        sh(reused, image)
+    prepared(reused, f"{before}; {attribute('dir', 'v')}; {settle}")
+    assert changed(reused, f"{command} && true") == {"files"}
+
+
+@pytest.mark.needs_programs
+@pytest.mark.parametrize("directory", ["dir", "changed", "/srv", "/usr/share", "/opt"])
+def test_entries_that_come_and_go_leave_nothing(reused: Sandbox, directory: str) -> None:
+    prepared(reused, f"mkdir dir changed; chmod 700 changed; {acl('changed', 'u:3:7')}; {acl('/srv', 'default')}")
+    prepared(reused, f"touch {directory}/settled; rm {directory}/settled")
+    assert changed(reused, f"ls -la {directory} > /dev/null; touch {directory}/x; rm {directory}/x") == set()
+
+
 @pytest.mark.needs_programs
 def test_descriptor_offset_changed(sandbox: Sandbox) -> None:
     prepared(sandbox, "seq 9 > lines; exec 7< lines; x=1; read -r x <&7; x=1")
@@ -282,7 +329,7 @@ def test_cwd_that_was_replaced(sandbox: Sandbox) -> None:
         "hostname other",
         "ipcmk -Q > /dev/null",
         "ipcmk -M 4096 > /dev/null",
-        "renice -n 5 $$ > /dev/null",
+        "renice -n 19 $$ > /dev/null",
         "taskset -p 1 $$ > /dev/null",
         "stty -echo < /dev/tty",
         "echo shown > /dev/tty",

@@ -22,7 +22,8 @@ COMMANDS = (
     "ls -A / /run /dev/shm",
     "cat /etc/hosts /etc/resolv.conf /etc/hostname /etc/passwd",
     "grep -E 'Cap|NoNewPrivs|Seccomp:' /proc/self/status",
-    "set -o; shopt; alias; trap -p; declare -F; declare -p | grep -v -e _= -e RANDOM -e SECONDS -e EPOCH -e SRANDOM",
+    "set -o; shopt; alias; trap -p; declare -F; "
+    "declare -p | grep -v -e _= -e RANDOM -e SECONDS -e EPOCH -e SRANDOM -e __tvsnap_o -e __tvsnap_start",
     "cat /proc/self/cgroup; cat /proc/self/uid_map | wc -l",
     "cat /proc/net/dev | wc -l; python3 -c 'import socket; print(socket.gethostbyname(\"localhost\"))'",
     "python3 -c 'import os; print(os.cpu_count(), os.getcwd(), sorted(os.environ))'",

@@ -29,7 +29,7 @@ CHANGES = {
     ),
     "error at a socket": ("exec 9<> /dev/udp/127.0.0.1/9; echo x >&9", "read -u 9 2> /dev/null; true"),
     "signal for what is stopped": (STOPPED, "kill -TERM $!"),
-    "priority": ("sleep 1000 &", "renice -n 7 $! > /dev/null"),
+    "priority": ("sleep 1000 &", "renice -n 19 $! > /dev/null"),
     "scheduling": ("sleep 1000 &", "chrt --batch --pid 0 $!"),
     "limits": ("sleep 1000 &", "prlimit --pid $! --nofile=100:100"),
 }

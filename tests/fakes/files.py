@@ -217,6 +217,18 @@ class FileTree:
             hasher.update(f"{name!r} {change!r} {number}\n".encode("utf-8", "surrogateescape"))
         return hasher.hexdigest()
 
+    def digest(self, base: FileTree) -> list[str]:
+        """Returns what differs from `base`, without times: names of one file by the first of them."""
+        first: dict[int, str] = {}
+        found = []
+        for name, number in sorted(self.names.items()):
+            inode = replace(self.inodes[number], mtime=0)
+            there = base.at(name)
+            names = first.setdefault(number, name)
+            if names != name or there is None or replace(there, mtime=0) != inode:
+                found.append(f"{name!r} {names!r} {inode!r}")
+        return found + [f"{name!r} gone" for name in sorted(base.names.keys() - self.names.keys())]
+
     def walk(self, name: str) -> Iterator[str]:
         """Yields a resolved name and all below it."""
         yield name

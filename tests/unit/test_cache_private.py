@@ -109,13 +109,17 @@ def test_a_replay_that_leaves_something_else_behind_silently(tmp_path: Path) -> 
     """Its output is the same and what it left behind is not: nobody is to see parts of both."""
     backend = FakeBackend()
     prove(tmp_path, backend, ["echo 1 > f", "x=1"])
-    with open_cache(tmp_path, backend, policy="never", park=ParkLimits(count=0)) as cache:
-        with cache.rollout("terminal") as rollout:
-            assert [bash(rollout, command).source for command in ("echo 1 > f", "x=1")] == ["hit", "hit"]
-            backend.hooks["run"] = lambda sandbox, _: sandbox.machine.files.write("/task/g", b"by chance\n")
-            with pytest.raises(StateLost, match="left something else behind"):
-                bash(rollout, "ls")
-            backend.hooks.clear()
+    with (
+        open_cache(tmp_path, backend, policy="never", park=ParkLimits(count=0)) as cache,
+        cache.rollout("terminal") as rollout,
+    ):
+        assert [bash(rollout, command).source for command in ("echo 1 > f", "x=1")] == ["hit", "hit"]
+        backend.hooks["run"] = lambda sandbox, _: sandbox.machine.files.write("/task/g", b"by chance\n")
+        with pytest.raises(StateLost, match="left something else behind"):
+            bash(rollout, "ls")
+        backend.hooks.clear()
+        edges = cache.graph.lineage(rollout.state)
+        assert [edge.deterministic for edge in edges] == [True, False], "only ends are compared where all are proven"
 
 
 def test_a_nondeterministic_call_is_made_by_all_at_once(tmp_path: Path) -> None:

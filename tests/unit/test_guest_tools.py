@@ -51,7 +51,7 @@ def tree(tmp_path: Path) -> Path:
 def test_list_tells_each_entry_as_lstat_does(tree: Path) -> None:
     found = listing(tree)
     names = {f"{tree}/{name}" for name in ("a", "a/b", "a/file", "a/b/odd\nname\udcff", "link", "fifo")}
-    assert set(found) == names
+    assert set(found) == {str(tree), *names}
     for path, entry in found.items():
         told = os.lstat(path)
         assert (entry.mode, entry.uid, entry.gid, entry.size) == (told.st_mode, told.st_uid, told.st_gid, told.st_size)
@@ -60,7 +60,7 @@ def test_list_tells_each_entry_as_lstat_does(tree: Path) -> None:
 
 
 def test_an_inherited_descriptor_is_the_root_of_its_paths(tree: Path) -> None:
-    assert {entry.path for entry in observing.walk(tree)} == {path[len(str(tree)) :] for path in listing(tree)}
+    assert {entry.path for entry in observing.walk(tree)} == {path[len(str(tree)) :] or "/" for path in listing(tree)}
 
 
 def test_what_cannot_be_walked_is_an_error(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_deep_trees_are_walked_to_their_ends(tmp_path: Path) -> None:
         here = below
     os.close(here)
     try:
-        assert len(listing(tmp_path)) == depth
+        assert len(listing(tmp_path)) == depth + 1
     finally:
         subprocess.run(["rm", "-r", tmp_path / "d"], check=True)
 
@@ -104,11 +104,17 @@ def test_several_directories_each_within_its_own_file_system(tree: Path) -> None
     assert f"{mounted}/inside\n" in shown
 
 
-def test_attributes_of_users_are_flagged(tree: Path) -> None:
-    assert not any(entry.attributes for entry in listing(tree).values())
-    os.setxattr(tree / "a/file", "user.colour", b"blue")
-    flagged = {path for path, entry in listing(tree).items() if entry.attributes}
-    assert flagged == {f"{tree}/a/file"}
+def test_attributes_are_told_by_a_hash(tree: Path) -> None:
+    assert not any(entry.has_attributes for entry in listing(tree).values())
+    seen = set()
+    for path in ("a/file", "a"):
+        for value in (b"blue", b"green", b"blue and long" * 100):
+            os.setxattr(tree / path, "user.colour", value)
+            flagged = {name: entry.attributes for name, entry in listing(tree).items() if entry.has_attributes}
+            assert set(flagged) == {f"{tree}/{path}"}
+            seen.add(flagged.popitem()[1])
+        os.removexattr(tree / path, "user.colour")
+    assert len(seen) == 3
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
@@ -122,6 +128,8 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a renamed file": lambda tree: (tree / "a/file").rename(tree / "a/other"),
     "a link's target": lambda tree: os.replace(link(tree / "other"), tree / "link"),
     "a directory's time, set on purpose": lambda tree: os.utime(tree / "a", (5, 5)),
+    "a directory's attribute": lambda tree: os.setxattr(tree / "a", "user.colour", b"blue"),
+    "the mode of all of it": lambda tree: tree.chmod(0o700),
 }
 
 

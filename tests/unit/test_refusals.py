@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.helpers import eventually
 from tvsnap.backends.local import refusals
-from tvsnap.backends.local.refusals import describe, reason
+from tvsnap.backends.local.refusals import cause, describe, reason
 
 LIMITS = "Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n"
 FILES = "Error (criu/cr-dump.c:1545): Dump files (pid: 9999999) failed with -1\n"
@@ -135,6 +135,62 @@ LOGS = [
     ("Error (criu/parasite-syscall.c:1): Never seen before\n" + FILES, "CRIU: Never seen before (process 9999999)"),
     (FILES, "CRIU: Dump files (pid: 9999999) failed with -1; Dumping FAILED. (process 9999999)"),
 ]
+
+
+# What CRIU logged when the machine was in trouble: why -> the log. None of it is true of the processes.
+TROUBLE = {
+    "many descriptors in flight": "pie: 17: Error (criu/pie/parasite.c:588): send_fds failed (-109)\n"
+    "Error (criu/parasite-syscall.c:280): Can't retrieve FDs from socket\n"
+    "Error (compel/src/lib/infect-rpc.c:44): Message reply from daemon is trimmed (12/0)\n" + FILES,
+    "more descriptors in flight": "Error (criu/parasite-syscall.c:300): Can't retrieve FD from socket\n"
+    "Error (compel/src/lib/infect-rpc.c:44): Message reply from daemon is trimmed (12/0)\n"
+    "Error (criu/cr-dump.c:1494): Can't get proc fd (pid: 9999999)\n",
+    "descriptors in flight at a restore": "     1: Error (criu/namespaces.c:1407): uns: send req error: Too many "
+    "references: cannot splice\n     1: Error (criu/mount-v2.c:458): mnt-v2: Unable to mount /tmp/.criu.mntns.P0TgM9/"
+    "mnt-0000000094\nError (criu/cr-restore.c:2331): Restoring FAILED.\n",
+    "few descriptors for CRIU": "Error (criu/page-pipe.c:118): page-pipe: Can't make pipe for page-pipe: Too many "
+    "open files\nError (criu/mem.c:718): Can't dump page with parasite\n",
+    "few descriptors for images": "Error (criu/image.c:635): Unable to open pipes-data.img: Too many open files\n"
+    + FILES,
+    "few descriptors at a restore": "    16: Error (criu/servicefd.c:142): sfd: Can't chose service_fd_base: 128 287\n"
+    "     1: Error (criu/cr-restore.c:1265): 16 exited, status=1\n",
+    "few processes at a restore": "     1: Error (criu/cr-restore.c:1237): Can't fork for 16: Resource temporarily "
+    "unavailable\nError (criu/cr-restore.c:2331): Restoring FAILED.\n",
+    "no memory in the restorer": "pie: 16: Error (criu/pie/restorer.c:1883): Can't restore 0x5620c96dd000 mapping with "
+    "0xfffffffffffffff4\npie: 16: Error (criu/pie/restorer.c:2332): Restorer fail 16\n",
+    "no memory at a restore": "Error (criu/cr-restore.c:1269): 17298 killed by signal 9: Killed\n",
+    "killed as namespaces were looked at": "Error (criu/namespaces.c:460): Can't dump nested ipc namespace for 21180\n"
+    "Error (criu/namespaces.c:714): Can't make ipcns id\n"
+    "Error (compel/src/lib/infect.c:417): Unable to detach from 21180: No such process\n",
+    "killed as it was compared with others": "Error (criu/cr-dump.c:669): Can't make VM id for 9999999\n"
+    "Error (compel/src/lib/infect.c:417): Unable to detach from 9999999: No such process\n",
+    "killed with CRIU's code in it": "Error (criu/parasite-syscall.c:87): si_code=2 si_pid=21224 si_status=9\n"
+    "Error (criu/parasite-syscall.c:92): 21231 was killed by 9 unexpectedly: Killed\n",
+}
+UNKNOWN = {
+    "an error that nobody knows": "Error (criu/parasite-syscall.c:1): Never seen before\n" + FILES,
+    "a wait in the kernel": "Error (compel/src/lib/infect.c:262): Unseizable non-zombie 9999999 found, state D, err "
+    "-1/4\n",
+}
+
+
+@pytest.mark.parametrize("log", TROUBLE.values(), ids=TROUBLE)
+def test_trouble_of_the_machine_is_known_by_its_words(log: str) -> None:
+    assert cause(LIMITS + log + END) == "machine"
+
+
+@pytest.mark.parametrize("log", UNKNOWN.values(), ids=UNKNOWN)
+def test_a_cause_that_is_not_known(log: str) -> None:
+    assert cause(LIMITS + log + END) == "unknown"
+
+
+@pytest.mark.parametrize(("log", "words"), LOGS, ids=[words.removeprefix("process 9999999 ") for _, words in LOGS])
+def test_what_the_rules_know_is_a_property_of_the_processes(log: str, words: str) -> None:
+    assert cause(LIMITS + log + END) == ("unknown" if words.startswith("CRIU: ") else "state")
+
+
+def test_a_log_without_a_reason_says_nothing_of_the_processes() -> None:
+    assert cause("") == cause(LIMITS) == "machine"
 
 
 @pytest.mark.parametrize(("log", "words"), LOGS, ids=[words.removeprefix("process 9999999 ") for _, words in LOGS])

@@ -14,6 +14,7 @@ from tvsnap.calls import ToolCall
 from tvsnap.environments import environment
 from tvsnap.errors import InfrastructureError, SandboxDied
 from tvsnap.guest.sql.engine import Facts
+from tvsnap.guest.sql.reach import Definitions
 from tvsnap.guest.sql.session import Session
 
 
@@ -25,6 +26,12 @@ class Failing:
 
     def facts(self) -> Facts:
         return Facts(("as ever",))
+
+    def definitions(self) -> Definitions:
+        return Definitions()
+
+    def drew(self) -> bool:
+        return False
 
     def run(self, *_: object) -> None:
         raise ZeroDivisionError("a mistake")
@@ -42,14 +49,24 @@ def ask(session: Session, request: dict[str, Any]) -> dict[str, Any]:
     return said
 
 
-SQL = {"op": "sql", "query": "SELECT 1", "database": "", "timeout": 1, "max_rows": 1, "limit": 99, "kind": "read"}
+SQL = {
+    "op": "sql",
+    "query": "SELECT 1",
+    "database": "",
+    "timeout": 1,
+    "max_rows": 1,
+    "limit": 99,
+    "kind": "read",
+    "chance": False,
+}
+SQL["words"] = {"names": [], "calls": [], "defined": [], "defines": False, "executes": False, "plain": False}
 
 
 def test_a_mistake_is_told_and_may_have_changed_anything() -> None:
     session = Session(Failing())  # type: ignore[arg-type]
     token = ask(session, {"op": "observe"})["token"]
     assert ask(session, {"op": "observe"})["token"] == token
-    assert "ZeroDivisionError: a mistake" in ask(session, {**SQL, "reseed": False})["broken"]
+    assert "ZeroDivisionError: a mistake" in ask(session, SQL)["broken"]
     assert ask(session, {"op": "observe"})["token"] != token
 
 

@@ -103,6 +103,15 @@ class Observation:
             can. No part of what is compared.
         quiet_s: seconds from the observation on in which nothing changes by itself: infinite if `active` is empty, 0
             if something runs, in between if all that is active waits for a known time. No part of what is compared.
+        hidden: commands of the shell that may change what it does not tell, see `shell_words`. No part of what is
+            compared.
+        chance: what the service did since it was last observed was, or may have been, left to chance, the clock or the
+            like by what the calls' words do not show (a column's default, a trigger, a view): a value is not to be
+            shared if the call changed nothing, and what it left behind is not to be had by a replay if it did. No part
+            of what is compared.
+        reproducible: what the service did since it was last observed was one call that changed something, and it is
+            known that nothing but the state it was made in entered: made again there, it leaves the same behind. False
+            where that is not known. No part of what is compared.
     """
 
     files: str
@@ -113,6 +122,9 @@ class Observation:
     serving: int = field(default=0, compare=False)
     active: str = field(default="", compare=False)
     quiet_s: float = field(default=math.inf, compare=False)
+    hidden: frozenset[str] = field(default=frozenset(), compare=False)
+    chance: bool = field(default=False, compare=False)
+    reproducible: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +303,7 @@ class Sandbox(Protocol):
         owner, link target, extended attributes and content; the shell by all that it says of itself and by its open
         files. What cannot be looked at, such as the memory of processes beyond PID 1 and the idle shell, makes it
         empty. It does not depend on the backend, on when or how often a history was executed, or on whether the sandbox
-        was forked.
+        was forked. See `tvsnap.backends.digest`.
         """
         ...
 
@@ -313,7 +325,8 @@ class Sandbox(Protocol):
         """Takes a snapshot of files and processes at one moment; the sandbox goes on undisturbed.
 
         Raises:
-            NotCheckpointable: with the reason in words; the sandbox goes on.
+            NotCheckpointable: with the reason in words, which is what the sandbox holds at present; it goes on.
+            CheckpointFailed: the machine's doing, though it was tried several times; the sandbox goes on.
             SandboxDied: it was ended over it.
         """
         ...
@@ -365,7 +378,9 @@ class Backend(Protocol):
         """Returns a new sandbox in the state that the snapshot was taken in.
 
         Raises:
-            SnapshotUnusable: if it is gone or damaged.
+            SnapshotUnusable: it is known to be gone or damaged.
+            NotRestorable: it is sound, but cannot be brought back here, though it was tried several times.
+            ForkFailed: the machine's doing, though it was tried several times.
         """
         ...
 

@@ -20,13 +20,22 @@ from tvsnap.backends import paths
 from tvsnap.backends.base import NO_SERVICE, FileChange, Process, Service
 from tvsnap.errors import InfrastructureError
 from tvsnap.guest.declarations import declarations
+from tvsnap.guest.shell_words import hidden_commands
 
-_INIT = Path(guest.__file__).with_name("tvsnap-init")
-_SHELL_OWN_FILES = frozenset({0, 1, 2, 27, 28, 29, 255})
-"""Descriptors of the shell that are its terminal, PID 1's pipes, and bash's own."""
+INIT = Path(guest.__file__).with_name("tvsnap-init")
+"""Our own program, which looks from outside as well."""
+_SHELL_OWN_FILES = {
+    **dict.fromkeys((0, 1, 2, 255), "/dev/pts/"),
+    **dict.fromkeys((27, 28), "pipe:"),
+    29: "/memfd:command",
+}
+"""How what descriptors of the shell are begins that are its terminal, PID 1's pipes, and a command's text."""
+_COMMAND = 29
 _REPORTING = frozenset({10, 11, 12, 30})
 """Descriptors that bash has for a moment more when it has just said its state: saved ones, and a command's output."""
 _SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
+UNSEEN = "?"
+"""In place of a hash, of what cannot all be seen: it may have changed."""
 SMALL_FILE = 64 * 1024
 """Bytes up to which a file is named by a digest of its contents."""
 _KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
@@ -36,12 +45,15 @@ _KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
     stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket",
 }
-# Variables that change by themselves or with every command: no part of the state.
-_VOLATILE = {
+# Variables that change by themselves or with every command: their values are no part of the state.
+VOLATILE = {
     "_", "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL",
-    "COMP_WORDBREAKS", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "RANDOM",
-    "SECONDS", "SRANDOM",
+    "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "SECONDS", "SRANDOM",
 }  # fmt: skip
+_NOT_TOLD = {*VOLATILE, "RANDOM"}
+"""Variables that are not listed for people."""
+_HEAD = re.compile(rb"declare -([-a-zA-Z]+) ")
+_CLOCK = re.compile(rb"\x01clock\n(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +64,11 @@ class Entry:
         path: absolute, as seen inside.
         mode: type and permission bits.
         size: bytes.
-        mtime_ns, ctime_ns: nanoseconds.
+        mtime_ns, ctime_ns, atime_ns: nanoseconds.
         device: that a device node stands for.
         opaque: a directory of an upper layer that hides what the image has there.
-        attributes: it has extended attributes of users, or an access control list.
+        flags: of a directory, those that commands can set (chattr).
+        attributes: a hash of its extended attributes and access control lists; `0` if it has none.
     """
 
     path: str
@@ -65,15 +78,22 @@ class Entry:
     size: int
     mtime_ns: int
     ctime_ns: int
+    atime_ns: int
     inode: int
     device: int
     opaque: bool
-    attributes: bool
+    flags: int
+    attributes: str
 
     @property
     def deleted(self) -> bool:
         """Whether it stands, in an upper layer, for a path that the image has and the sandbox has not."""
         return stat.S_ISCHR(self.mode) and self.device == 0
+
+    @property
+    def has_attributes(self) -> bool:
+        """Whether it has extended attributes or access control lists, the kernel's own left out."""
+        return self.attributes != "0"
 
     @property
     def set_time(self) -> int:
@@ -90,22 +110,23 @@ def parse_entries(records: bytes) -> Iterator[Entry]:
     """Yields the entries that `walk list` printed."""
     fields = records.split(b"\0")
     for name, numbers in zip(fields[0::2], fields[1::2], strict=False):
-        mode, *rest = numbers.split()
-        uid, gid, size, mtime, ctime, inode, device, opaque, attributes = map(int, rest)
+        mode, *rest, attributes = numbers.split()
+        uid, gid, size, mtime, ctime, atime, inode, device, opaque, flags = map(int, rest)
         yield Entry(
-            os.fsdecode(name), int(mode, 8), uid, gid, size, mtime, ctime, inode, device, bool(opaque), bool(attributes)
-        )
+            os.fsdecode(name), int(mode, 8), uid, gid, size, mtime, ctime, atime, inode, device, bool(opaque), flags,
+            attributes.decode(),
+        )  # fmt: skip
 
 
 def walk(directory: Path) -> Iterator[Entry]:
-    """Yields all that lies below a directory of the host, without following any link; paths begin there.
+    """Yields a directory of the host, as `/`, and all that lies below it, without following any link.
 
     Raises:
         InfrastructureError: part of it cannot be read.
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOATIME)
     try:
-        command = [str(_INIT), "walk", "list", str(descriptor)]
+        command = [str(INIT), "walk", "list", str(descriptor)]
         run = subprocess.run(command, pass_fds=[descriptor], capture_output=True, check=False)
     finally:
         os.close(descriptor)
@@ -114,16 +135,45 @@ def walk(directory: Path) -> Iterator[Entry]:
     yield from parse_entries(run.stdout)
 
 
+@dataclass(frozen=True, slots=True)
+class ImageDirectory:
+    """A directory of an image.
+
+    Attributes:
+        owned: its mode, owner and group.
+        mtime_ns: its modification time.
+        bare: it has no extended attributes and no access control list.
+        place: where it is on this machine.
+    """
+
+    owned: tuple[int, int, int]
+    mtime_ns: int
+    bare: bool
+    place: Path
+
+    @property
+    def atime_ns(self) -> int:
+        """Its time of access, which processes of this machine may move."""
+        return self.place.lstat().st_atime_ns
+
+
 class ImageTree:
-    """What a read-only image has at a path; remembered, since it never changes."""
+    """What a read-only image has at a path; remembered, since it never changes.
+
+    Attributes:
+        entry: returns where an image has what is at a path, and its lstat; None if it has nothing there.
+        contents: a place for digests of its files, by where they are.
+    """
 
     def __init__(self, *layers: Path) -> None:
         """Args: layers: root directories, topmost first."""
         self._lookup = lru_cache(maxsize=65536)(self._find)
+        self.entry = lru_cache(maxsize=65536)(self._entry)
+        self.contents: dict[str, str] = {}
         self._layers = layers
 
-    def directory(self, path: str) -> tuple[int, int, int, int] | None:
-        """Returns mode, uid, gid and mtime (ns) of a directory of the image; None if it has none there."""
+    def directory(self, path: str) -> ImageDirectory | None:
+        """Returns a directory of the image; None if it has none there."""
         return self._lookup(path)
 
     def below(self, path: str) -> Iterator[str]:
@@ -133,45 +183,67 @@ class ImageTree:
                 for found, _ in paths.scan(root, path):
                     yield found
 
-    def _find(self, path: str) -> tuple[int, int, int, int] | None:
-        found = paths.topmost(self._layers, path)
+    def _entry(self, path: str) -> tuple[Path, os.stat_result] | None:
+        return paths.topmost(self._layers, path)
+
+    def _find(self, path: str) -> ImageDirectory | None:
+        found = self.entry(path)
         if found is None or not stat.S_ISDIR(found[1].st_mode):
             return None
-        about = found[1]
-        return about.st_mode, about.st_uid, about.st_gid, about.st_mtime_ns
+        place, about = found
+        names = os.listxattr(place, follow_symlinks=False)
+        return ImageDirectory(
+            owned=(about.st_mode, about.st_uid, about.st_gid),
+            mtime_ns=about.st_mtime_ns,
+            bare=all(name.startswith("trusted.") for name in names),
+            place=place,
+        )
 
 
-def differs(entry: Entry, image: ImageTree) -> bool:
-    """Whether an entry says anything: a directory is there also because something below it was touched once."""
+def differs(entry: Entry, image: ImageTree, *, accessed: bool = False) -> bool:
+    """Whether an entry says anything: a directory is there also because something below it was touched once.
+
+    Args:
+        entry: of an upper layer.
+        image: what lies below it.
+        accessed: a directory's time of access counts.
+    """
     if not stat.S_ISDIR(entry.mode) or entry.opaque:
         return True
     there = image.directory(entry.path)
-    if there is None or there[:3] != (entry.mode, entry.uid, entry.gid):
+    if there is None or there.owned != (entry.mode, entry.uid, entry.gid):
         return True
-    return entry.set_time not in (0, there[3])
+    if entry.has_attributes or not there.bare or entry.flags or entry.set_time not in (0, there.mtime_ns):
+        return True
+    return accessed and entry.path != "/" and entry.atime_ns != there.atime_ns
 
 
-def files_fingerprint(entries: Iterable[Entry], image: ImageTree) -> str:
+def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: bool = False) -> str:
     """Returns a hash that changes whenever a file does.
 
-    A directory's own times are left out unless they were set on purpose: its entries count.
+    All of a directory counts but what follows from its entries: its size, and its times of modification and change
+    unless they were set on purpose. A file's attributes are in its time of change.
 
     Args:
         entries: of an upper layer, in any order.
         image: what lies below it.
+        accessed: to read does not change times of access: those of directories count, for they were set on purpose.
     """
     lines = []
     for entry in entries:
-        if not differs(entry, image):
+        if not differs(entry, image, accessed=accessed):
             continue
         if stat.S_ISDIR(entry.mode):
-            lines.append(f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.opaque} {entry.set_time}")
+            lines.append(
+                f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.opaque} {entry.flags} {entry.attributes} "
+                f"{entry.set_time} {entry.inode} {entry.atime_ns if accessed else 0}"
+            )
         elif entry.deleted:
             lines.append(f"{entry.path}\0deleted")
         else:
             lines.append(
                 f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.size} {entry.mtime_ns} {entry.ctime_ns} "
-                f"{entry.inode} {entry.device}"
+                f"{entry.inode} {entry.device} {entry.attributes}"
             )
     hasher = hashlib.sha256()
     for line in sorted(lines):
@@ -221,14 +293,16 @@ class Activity:
         start: clock ticks after boot; with its id it names the process for good.
         state: as in ps.
         ran: nanoseconds of processor time that its tasks used.
-        attributes: what others can change of it while it sleeps.
+        holds: what others can change of it while it sleeps, a hash (holds.c); `UNSEEN` if part of that cannot be seen.
+        locks: a hash of its locks and leases alone.
     """
 
     pid: int
     start: int
     state: str
     ran: int
-    attributes: str
+    holds: str
+    locks: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +321,12 @@ class OpenFile:
     position: int
     flags: str
 
+    @property
+    def of_the_shell(self) -> bool:
+        """Whether it is one of those by which PID 1 talks to the shell, if it is the shell's."""
+        own = _SHELL_OWN_FILES.get(self.number)
+        return own is not None and self.target.startswith(own)
+
 
 @dataclass(frozen=True, slots=True)
 class ShellHold:
@@ -255,9 +335,11 @@ class ShellHold:
     Attributes:
         start: clock ticks after boot.
         nice: its priority.
-        processors: those it may use.
+        processors: those it may use, as /proc shows them.
         cwd_deleted: its working directory is no more.
         files: all that it has open, by number.
+        holds: what else there is to know of those that it does not have by itself, a hash (holds.c): their locks, what
+            a deleted file holds, a terminal's modes; `UNSEEN` if part of that cannot be seen.
     """
 
     pid: int
@@ -266,16 +348,19 @@ class ShellHold:
     processors: str
     cwd_deleted: bool
     files: tuple[OpenFile, ...]
+    holds: str = ""
 
     @property
     def further_files(self) -> list[OpenFile]:
         """All but those by which PID 1 talks to the shell."""
-        return [file for file in self.files if file.number not in _SHELL_OWN_FILES]
+        return [file for file in self.files if not file.of_the_shell]
 
     @property
     def fingerprint(self) -> str:
         """Changes with any of it."""
-        return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {self.further_files}"
+        # Where it stands in the file of its commands, no call can see.
+        own = [(file.number, file.target, file.flags, file.number != _COMMAND and file.position) for file in self.files]
+        return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {own} {self.holds}"
 
 
 def settled(look: Callable[[], tuple[OpenFile, ...]]) -> tuple[OpenFile, ...]:
@@ -310,16 +395,17 @@ def processes_fingerprint(others: Iterable[Activity], shell: ShellHold | None, s
     Args:
         others: all but PID 1 and the shell, in any order.
         shell: None if it cannot be told; then nothing is equal to the hash.
-        serving: the first processes of a service: whether they have run does not count.
+        serving: the first processes of a service: whether they have run does not count, what they have locked does.
     """
-    if shell is None:
+    others, serving = list(others), list(serving)
+    if shell is None or UNSEEN in (shell.holds, *(one.holds for one in others), *(one.locks for one in serving)):
         return secrets.token_hex()
     hasher = hashlib.sha256(shell.fingerprint.encode("utf-8", "surrogateescape"))
     for one in sorted(serving, key=lambda one: one.pid):
-        hasher.update(f"\nserving {one.pid} {one.start} {one.state in 'Tt'} {one.state == 'Z'}".encode())
+        hasher.update(f"\nserving {one.pid} {one.start} {one.state in 'Tt'} {one.state == 'Z'} {one.locks}".encode())
     for one in sorted(others, key=lambda one: one.pid):
         stands = f"{one.state in 'Tt'} {one.state == 'Z'}"
-        hasher.update(f"\n{one.pid} {one.start} {stands} {one.ran} {one.attributes}".encode())
+        hasher.update(f"\n{one.pid} {one.start} {stands} {one.ran} {one.holds}".encode())
     return hasher.hexdigest()
 
 
@@ -366,13 +452,13 @@ def parse_processes(records: bytes) -> ProcessTable:
     for numbers, text in zip(fields[0::2], fields[1::2], strict=False):
         words = numbers.decode().split()
         if words[0] == "shell":
-            pid, start, nice, processors, gone = words[1:]
+            pid, start, nice, processors, gone, holds, _ = words[1:]
             files = tuple(_parse_file(line) for line in os.fsdecode(text).split("\n")[:-1])
-            shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files)
+            shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files, holds)
             continue
-        pid, parent, state, start, ran, memory, *attributes = words
+        pid, parent, state, start, ran, memory, holds, locks = words
         processes.append(Process(int(pid), int(parent), state, text.decode(errors="replace"), int(memory)))
-        activities.append(Activity(int(pid), int(start), state, int(ran), " ".join(attributes)))
+        activities.append(Activity(int(pid), int(start), state, int(ran), holds, locks))
     return ProcessTable(tuple(sorted(processes, key=lambda one: one.pid)), tuple(activities), shell)
 
 
@@ -385,16 +471,38 @@ def _parse_file(line: str) -> OpenFile:
 def shell_fingerprint(dump: bytes) -> str:
     """Returns a hash of what the shell said of its state, without what changes by itself."""
     variables, _, rest = dump.partition(b"\1")
-    hasher = hashlib.sha256(rest)
+    hasher = hashlib.sha256(without_clock(rest))
     end = 0
     for each in declarations(variables):
         if each.start != end:
             hasher.update(variables[end : each.start])  # not understood: all of it counts
-        if each.name not in _VOLATILE and not each.name.startswith("__tvsnap_"):
-            hasher.update(variables[each.start : each.end])
+        text = variables[each.start : each.end]
+        if each.name in VOLATILE:  # what bash computes gets -i when it is first read
+            head = _HEAD.match(text)
+            hasher.update(b"%s %s\n" % (each.name.encode(), head[1].replace(b"i", b"").strip(b"-") if head else text))
+        elif not each.name.startswith("__tvsnap_"):
+            hasher.update(text)
         end = each.end
     hasher.update(variables[end:])
     return hasher.hexdigest()
+
+
+def shell_hidden(dump: bytes) -> frozenset[str]:
+    """Returns the commands of a shell that may change what it does not tell; see `shell_words`."""
+    sections = dict(part.partition("\n")[::2] for part in dump.decode("latin-1").split("\1")[1:])
+    told = (sections.get(title, "") for title in ("functions", "aliases", "traps", "options"))
+    return hidden_commands(*told)
+
+
+def without_clock(sections: bytes) -> bytes:
+    """Returns what the shell said, with how far SECONDS was set ahead in place of what its clock shows."""
+    return _CLOCK.sub(_ahead, sections, count=1)
+
+
+def _ahead(clock: re.Match[bytes]) -> bytes:
+    """Returns by how many seconds SECONDS was set ahead since the shell began, from what it said with the clock."""
+    then, now = clock.group(1, 2), clock.group(3, 4)
+    return b"\1ahead\n%d\n" % (int(now[0]) - int(now[1]) - int(then[0]) + int(then[1])) if then[0] and now[0] else b""
 
 
 def shell_items(dump: bytes) -> dict[str, str]:
@@ -403,7 +511,7 @@ def shell_items(dump: bytes) -> dict[str, str]:
     items: dict[str, str] = {}
     variables = sections[0].encode()
     for each in declarations(variables):
-        if each.name not in _VOLATILE and not each.name.startswith("__tvsnap_") and each.name != "PROMPT_COMMAND":
+        if each.name not in _NOT_TOLD and not each.name.startswith("__tvsnap_") and each.name != "PROMPT_COMMAND":
             declared = variables[each.start : each.end].decode("utf-8", "replace")
             items[f"var {each.name}"] = declared.rstrip("\n").removeprefix("declare ")
     for section in sections[1:]:
@@ -419,8 +527,12 @@ def shell_items(dump: bytes) -> dict[str, str]:
                 items[f"alias {name}"] = value
         elif title == "options":
             for line in text.splitlines():
+                if line.startswith("enable ") and not line.startswith("enable -n "):
+                    continue
                 command, flag, *names = [*line.split(), ""]
                 items[f"option {names[0]}"] = f"{command} {flag}"
+        elif title == "clock":
+            continue
         elif title == "limits":
             mask, _, limits = text.partition("\n")
             items["umask"] = mask

@@ -6,6 +6,8 @@ or burst, and of other damage all but one in four thousand million, at several t
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import json
 import os
@@ -15,9 +17,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tvsnap.attempts import AttemptFailed
 from tvsnap.calls import canonical_json
+from tvsnap.errors import SnapshotUnusable
 
 _CHUNK = 1 << 20
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""Errors over what is written that do not end by themselves a moment later."""
+_DAMAGED = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.EUCLEAN, errno.ESTALE}
+"""Of these, EIO is what a file system says of contents whose checksum is another than it noted down."""
 
 Stamp = tuple[int, int, int, int]
 """Inode, size, and modification and change time (ns) of a file: changes whenever its contents do."""
@@ -40,6 +49,22 @@ def open_regular(path: Path) -> io.FileIO:
         file.close()
         raise ValueError(f"{path.name} is no regular file")
     return file
+
+
+@contextlib.contextmanager
+def reading(snapshot: str) -> Iterator[None]:
+    """A block in which a snapshot is read: an error in it is either damage or trouble of the machine.
+
+    Raises:
+        SnapshotUnusable: what is read is gone, or not what it was.
+        AttemptFailed: the machine lacks something, such as descriptors.
+    """
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, OSError) and error.errno not in _DAMAGED:
+            raise AttemptFailed(f"snapshot {snapshot} cannot be read: {error}", machine=True) from None
+        raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
 
 
 def checksum(path: Path) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from tvsnap.backends.base import Limits, Observation, Outcome, Sandbox
 from tvsnap.calls import ToolCall, ToolResult, canonical_json
 from tvsnap.environments.base import Tool, validate_call
 from tvsnap.environments.screen import KEYS_HELP, encode_keys, render
+from tvsnap.guest.shell_words import may_change_unseen
 
 DEFAULT_WAIT = 1.0
 CUT = "\n[... output cut here ...]\n"
@@ -110,8 +111,9 @@ class TerminalEnvironment:
         return sandbox.observe()
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        """See `Environment.unchanged`: it is what it seems."""
-        return before == after
+        """See `Environment.unchanged`: it is what it seems, unless the shell may hold what it does not tell."""
+        told = call.name != _BASH.name or not may_change_unseen(call.arguments["command"], before.hidden | after.hidden)
+        return told and before == after
 
     def behaviour(self, limits: Limits) -> str:
         """See `Environment.behaviour`."""
@@ -161,9 +163,11 @@ def _write_file(sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits
 
 def _keys(sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
     began = time.monotonic()
-    wait = min(float(call.arguments.get("wait", DEFAULT_WAIT)), timeout)
-    sandbox.send_keys(encode_keys(call.arguments["keys"]), wait=wait)
-    return ToolResult(render(sandbox.terminal()), 0, time.monotonic() - began)
+    wait = float(call.arguments.get("wait", DEFAULT_WAIT))
+    sandbox.send_keys(encode_keys(call.arguments["keys"]), wait=min(wait, timeout))
+    # Who gives it more time sees another screen. It is what anybody sees who gives it just so much.
+    cut = timeout < wait and time.monotonic() - began >= timeout
+    return ToolResult(render(sandbox.terminal()), 0, time.monotonic() - began, timed_out=cut, blocked=cut)
 
 
 def _screen(sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:

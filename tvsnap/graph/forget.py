@@ -1,8 +1,12 @@
-"""Deleting from the graph: a subtree, or what only one task ever visited."""
+"""Deleting from the graph: a subtree, or what only one task ever visited.
+
+What running rollouts stand on stays, since nothing else leads back there; but it answers no calls any more.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 
 from tvsnap.errors import NotFound
 from tvsnap.graph.base import GraphPart, unknown_state
@@ -13,6 +17,8 @@ from tvsnap.graph.rows import SNAPSHOT_COLUMNS, to_snapshot
 _TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS doomed_states (hash BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS doomed_edges (id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE IF NOT EXISTS spared_states (hash BLOB PRIMARY KEY) WITHOUT ROWID;
+DELETE FROM spared_states;
 DELETE FROM doomed_states;
 DELETE FROM doomed_edges;
 """
@@ -54,8 +60,21 @@ WHERE EXISTS (SELECT 1 FROM rollouts o WHERE o.root = r.state AND o.task = :task
 AND NOT EXISTS (SELECT 1 FROM rollouts o WHERE o.root = r.state AND o.task != :task)
 AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.state = r.state AND e.id NOT IN (SELECT id FROM doomed_edges))
 """
+# The doomed states that rollouts stand at, and those above them.
+_SPARED = """
+INSERT OR IGNORE INTO spared_states
+WITH RECURSIVE up (hash) AS (
+    SELECT hash FROM doomed_states WHERE hash = ?
+    UNION ALL
+    SELECT s.parent FROM up CROSS JOIN states s ON s.hash = up.hash
+    WHERE s.parent IN (SELECT hash FROM doomed_states)
+)
+SELECT hash FROM up
+"""
+_SPARED_EDGE = "IN (SELECT s.edge FROM spared_states p CROSS JOIN states s ON s.hash = p.hash WHERE s.edge IS NOT NULL)"
 _DOOMED_STATE = "IN (SELECT hash FROM doomed_states)"
 _DOOMED_EDGE = "IN (SELECT id FROM doomed_edges)"
+SPARED = "forgotten, and left only as a rollout stood on it"
 _DELETIONS = (
     f"DELETE FROM visits WHERE edge {_DOOMED_EDGE}",
     f"DELETE FROM edges WHERE id {_DOOMED_EDGE}",
@@ -67,15 +86,16 @@ _DELETIONS = (
 
 
 class Forgetting(GraphPart):
-    """The part of `Graph` that deletes. A rollout that stands in what is deleted goes on, but records no more."""
+    """The part of `Graph` that deletes. A rollout that stands in what is deleted goes on."""
 
-    def forget(self, state: str, *, dry_run: bool = False) -> Forgotten:
+    def forget(self, state: str, *, in_use: Collection[str] = (), dry_run: bool = False) -> Forgotten:
         """Deletes a state, the call that led to it, and all that came of it.
 
         With a root, its rollouts are deleted too.
 
         Args:
             state: the topmost state to delete.
+            in_use: where rollouts stand: what leads there stays, and answers nothing.
             dry_run: delete nothing, only count.
 
         Raises:
@@ -87,15 +107,17 @@ class Forgetting(GraphPart):
             if cursor.execute(_SUBTREE, (bytes.fromhex(state),)).rowcount == 0:
                 raise unknown_state(state)
             cursor.execute(_EDGES_OF_SUBTREE)
+            _spare(cursor, in_use, dry_run=dry_run)
             return _finish(cursor, f"root {_DOOMED_STATE}", (), dry_run=dry_run)
 
-    def forget_task(self, task: str, *, dry_run: bool = False) -> Forgotten:
+    def forget_task(self, task: str, *, in_use: Collection[str] = (), dry_run: bool = False) -> Forgotten:
         """Deletes what only this task's rollouts visited, and the record of those rollouts.
 
         What another task visited stays, and so does all that leads to it.
 
         Args:
             task: the task's name.
+            in_use: see `forget`.
             dry_run: delete nothing, only count.
 
         Raises:
@@ -113,15 +135,26 @@ class Forgetting(GraphPart):
                 _spare_what_leads_to_others(cursor, row[0])
                 cursor.execute(_STATES_OF_DOOMED_EDGES)
             cursor.execute(_ROOTS_OF_TASK_ALONE, {"task": task})
+            _spare(cursor, in_use, dry_run=dry_run)
             forgotten = _finish(cursor, "task = ?", (task,), dry_run=dry_run)
             if row is not None and not dry_run:
-                cursor.execute("DELETE FROM visits WHERE task = ?", row)
+                cursor.execute(f"DELETE FROM visits WHERE task = ? AND edge NOT {_SPARED_EDGE}", row)
             return forgotten
 
 
 def _prepare(cursor: sqlite3.Cursor) -> None:
     for statement in _TABLES.strip().split("\n"):
         cursor.execute(statement)
+
+
+def _spare(cursor: sqlite3.Cursor, in_use: Collection[str], *, dry_run: bool) -> None:
+    """Takes what rollouts stand on off the lists, and lets it answer nothing any more."""
+    for state in in_use:
+        cursor.execute(_SPARED, (bytes.fromhex(state),))
+    cursor.execute("DELETE FROM doomed_states WHERE hash IN (SELECT hash FROM spared_states)")
+    cursor.execute(f"DELETE FROM doomed_edges WHERE id {_SPARED_EDGE}")
+    if not dry_run:
+        cursor.execute(f"UPDATE edges SET slot = NULL, checksum = NULL, reason = ? WHERE id {_SPARED_EDGE}", (SPARED,))
 
 
 def _spare_what_leads_to_others(cursor: sqlite3.Cursor, task: int) -> None:
@@ -167,6 +200,7 @@ def _finish(cursor: sqlite3.Cursor, rollouts: str, parameters: tuple[str, ...], 
         leases=count(f"leases WHERE state {_DOOMED_STATE}"),
         rollouts=count(f"rollouts WHERE {rollouts}", parameters),
         snapshots=tuple(to_snapshot(row) for row in snapshots),
+        spared=count("spared_states"),
     )
     if not dry_run:
         cursor.execute(f"DELETE FROM rollouts WHERE {rollouts}", parameters)

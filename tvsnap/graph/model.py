@@ -280,6 +280,7 @@ class Forgotten:
     Attributes:
         states, edges, leases, rollouts: how many.
         snapshots: the snapshots whose rows are gone; their files are the caller's to delete.
+        spared: how many states stay, answering nothing, as running rollouts stand on them.
     """
 
     states: int
@@ -287,3 +288,4 @@ class Forgotten:
     leases: int
     rollouts: int
     snapshots: tuple[Snapshot, ...]
+    spared: int = 0

@@ -75,7 +75,12 @@ WHERE state = ? AND call_key = ? AND slot = ? AND waited = ?
 RETURNING id
 """
 _RETIRE = "UPDATE edges SET slot = NULL, checksum = NULL, reason = ? WHERE id = ?"
-_REINSTATE = "UPDATE edges SET slot = ?, waited = ?, checksum = ?, proven = ?, reason = '' WHERE id = ?"
+_REINSTATE = """
+UPDATE edges SET (slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, quiet_s,
+                  deterministic, created, reason, extra, checksum, output, call, proven) =
+                 (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+WHERE id = ?
+"""
 _INSERT_STATE = """
 INSERT INTO states (hash, root, parent, edge, depth, private, created) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
@@ -445,7 +450,7 @@ def _earlier(cursor: sqlite3.Cursor, row: Row, call: ToolCall, backend: str, *, 
     again = _found(cursor.execute(_EDGE_TO, ("", next_state)))  # retired before
     if again is None or again[0].state != state.hex() or again[0].call.key != call.key:
         raise UsageError(f"state {next_state.hex()[:12]} has another origin than this call")
-    return _reinstated(cursor, again[0], slot, waited, comparable=comparable)
+    return _reinstated(cursor, again[0], row, comparable=comparable)
 
 
 def _proven(cursor: sqlite3.Cursor, edge: Edge, row: Row, *, comparable: bool) -> Edge:
@@ -457,28 +462,13 @@ def _proven(cursor: sqlite3.Cursor, edge: Edge, row: Row, *, comparable: bool) -
     return replace(edge, proven=True)
 
 
-def _reinstated(cursor: sqlite3.Cursor, edge: Edge, slot: float, waited: float, *, comparable: bool) -> Edge:
-    """Lets a retired edge answer again, as a later execution came to the same state."""
-    result = edge.result
-    sum = checksum(
-        bytes.fromhex(edge.state),
-        bytes.fromhex(edge.call.key),
-        slot,
-        bytes.fromhex(edge.next_state),
-        edge.timeout,
-        result.exit_code,
-        result.duration,
-        result.timed_out,
-        result.blocked,
-        result.truncated,
-        pack(result.output),
-        pack(edge.call.canonical),
-        waited,
-        None if edge.quiet_s == math.inf else edge.quiet_s,
-    )
-    proven = edge.proven or comparable
-    cursor.execute(_REINSTATE, (slot, waited, sum, proven, edge.id))
-    return replace(edge, shared=True, reason="", waited=waited, proven=proven)
+def _reinstated(cursor: sqlite3.Cursor, edge: Edge, row: Row, *, comparable: bool) -> Edge:
+    """Lets a retired edge answer again, with what a later execution that came to the same state returned."""
+    proven = row[-1] or (comparable and row[13] - edge.created >= PROOF_APART)
+    cursor.execute(_REINSTATE, (*row[2:-1], proven, edge.id))
+    found = _found(cursor.execute(_EDGE_TO, ("", row[4])))
+    assert found is not None
+    return found[0]
 
 
 def _exists(cursor: sqlite3.Cursor, state: bytes) -> bool:

@@ -1,13 +1,12 @@
 /* What a backend must know of live processes, for one that cannot read the sandbox's /proc from outside.
  *
- * One record for each process, `PID PARENT STATE START RAN RESIDENT ATTRIBUTES\0COMMAND\0`: its start in clock ticks,
- * the nanoseconds of processor time that its tasks used, bytes, and what others can change of it while it sleeps: nice,
- * real-time priority, scheduling policy, processors, signals that it has not taken yet (its own and all tasks'), and a
- * hash of its limits. PID 1 and we are left out, and so is what an engine brought in from outside (its parent's id is
+ * One record for each process, `PID PARENT STATE START RAN RESIDENT HOLDS LOCKS\0COMMAND\0`: its start in clock ticks,
+ * the nanoseconds of processor time that its tasks used, bytes, and what others can change of it while it sleeps
+ * (holds.c). PID 1 and we are left out, and so is what an engine brought in from outside (its parent's id is
  * 0), such as a bridge: it is no part of the sandbox.
  *
- * For the shell one more, `shell PID START NICE PROCESSORS GONE\0FILES\0`: whether its working directory is deleted, and
- * a line `NUMBER POSITION FLAGS TARGET` for each open file, in whose target `\` and newline are `\\` and `\n`. It is
+ * For the shell one more, `shell PID START NICE PROCESSORS GONE HOLDS LOCKS\0FILES\0`: whether its working directory is
+ * deleted, and a line `NUMBER POSITION FLAGS TARGET` for each open file, in whose target `\` and newline are `\\` and `\n`. It is
  * missing if it cannot be told: only the shell's user, or root with CAP_SYS_PTRACE, may look.
  */
 #include "guest.h"
@@ -25,16 +24,14 @@ struct life {
     int parent;
     long nice;
     unsigned long long start;
-    unsigned priority, policy; /* of its scheduling */
 };
 
 static bool read_life(pid_t pid, struct life *l) {
     char text[2048];
     if (read_proc(pid, "stat", text, sizeof text) <= 0) return false;
     char *after = strrchr(text, ')'); /* its name may have any other character */
-    return after && sscanf(after + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %ld %*d %*d %llu"
-                           " %*u %*d %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d %*d %u %u",
-                           &l->state, &l->parent, &l->nice, &l->start, &l->priority, &l->policy) == 6;
+    return after && sscanf(after + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %ld %*d %*d %llu",
+                           &l->state, &l->parent, &l->nice, &l->start) == 4;
 }
 
 /* Finds what /proc/PID/status says by a name; returns its length, or -1. */
@@ -44,6 +41,13 @@ static int find_status(const char *status, const char *name, const char **value)
     found += strlen(name);
     *value = found + strspn(found, " \t");
     return (int)strcspn(*value, "\n");
+}
+
+/* What is in /proc of a process of another user can be seen by that user only, who may not see its processor time. */
+static void print_as_user(pid_t pid, enum holder kind) {
+    if (!look_as_user_of(pid)) printf("? 0");
+    else print_holds(pid, kind);
+    look_as_root();
 }
 
 static unsigned long long time_run(pid_t pid) {
@@ -74,24 +78,27 @@ static void print_command(pid_t pid) {
     printf("[%.*s]", n > 0 ? (int)n - 1 : 0, text);
 }
 
-static void print_process(pid_t pid) {
-    static const char *const told[] = {"\nCpus_allowed:", "\nSigPnd:", "\nShdPnd:"};
+/* Whether a process is one of a service's first or descends from one. */
+static bool is_serving(pid_t pid, char **serving) {
+    enum { MAX_GENERATIONS = 64 };
     struct life l;
-    char text[256], status[4096], limits[4096];
+    if (!*serving) return false;
+    for (int i = 0; i < MAX_GENERATIONS && pid > 1 && read_life(pid, &l); i++, pid = l.parent)
+        for (char **one = serving; *one; one++)
+            if (atoi(*one) == pid) return true;
+    return false;
+}
+
+static void print_process(pid_t pid, pid_t shell, char **serving) {
+    struct life l;
+    char text[256];
     long pages = 0;
     if (pid == 1 || pid == getpid() || !read_life(pid, &l) || !l.parent) return;
-    ssize_t length = read_proc(pid, "limits", limits, sizeof limits);
-    if (length <= 0 || read_proc(pid, "status", status, sizeof status) <= 0) return; /* it has ended since */
     if (read_proc(pid, "statm", text, sizeof text) > 0) sscanf(text, "%*d %ld", &pages);
-    printf("%d %d %c %llu %llu %lld", pid, l.parent, l.state, l.start, time_run(pid),
+    printf("%d %d %c %llu %llu %lld ", pid, l.parent, l.state, l.start, time_run(pid),
            (long long)pages * sysconf(_SC_PAGESIZE));
-    printf(" %ld %u %u", l.nice, l.priority, l.policy);
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
-        const char *value = "";
-        int width = find_status(status, told[i], &value);
-        printf(" %.*s", width < 0 ? 0 : width, value);
-    }
-    printf(" %llx", (unsigned long long)mix(HASH_START, limits, (size_t)length));
+    if (pid == shell) printf("0 0"); /* it runs with every call, and has a record of its own */
+    else print_as_user(pid, is_serving(pid, serving) ? SERVING : OTHER);
     putchar(0);
     print_command(pid);
     putchar(0);
@@ -132,16 +139,19 @@ static void print_shell(pid_t shell) {
     if (width < 0) return;
     size_t mark = sizeof gone - 1;
     bool deleted = (size_t)n >= mark && memcmp(cwd + n - mark, gone, mark) == 0;
-    printf("shell %d %llu %ld %.*s %d", shell, l.start, l.nice, width, processors, deleted);
+    printf("shell %d %llu %ld %.*s %d ", shell, l.start, l.nice, width, processors, deleted);
+    print_holds(shell, SHELL);
     putchar(0);
     fwrite(files.data, 1, files.length, stdout);
     putchar(0);
 }
 
-int census(pid_t shell) {
+int census(pid_t shell, char **serving) {
     pid_t *pids;
     size_t count = list_processes(&pids);
-    for (size_t i = 0; i < count; i++) print_process(pids[i]);
-    print_shell(shell);
+    for (size_t i = 0; i < count; i++)
+        print_process(pids[i], shell, serving);
+    if (look_as_user_of(shell)) print_shell(shell);
+    look_as_root();
     return fflush(stdout) ? 1 : 0;
 }

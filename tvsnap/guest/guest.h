@@ -276,7 +276,19 @@ int walk_main(char **arguments);
 
 /* census.c */
 
-int census(pid_t shell);
+int census(pid_t shell, char **serving);
+
+/* holds.c */
+
+struct stat;
+enum holder { OTHER, SERVING, SHELL };
+uint64_t kernel_attributes(pid_t pid, bool signals);
+uint64_t terminal_state(uint64_t hash, int fd);
+bool is_terminal(const struct stat *st);
+bool look_as_user_of(pid_t pid);
+void look_as_root(void);
+void print_holds(pid_t pid, enum holder kind);
+int holds_main(char **pids);
 
 /* amend.c */
 

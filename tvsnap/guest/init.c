@@ -9,7 +9,8 @@
  *   tvsnap-init get PATH LIMIT      file to stdout; exit status is the errno met, 0 for none
  *   tvsnap-init put PATH            stdin to file, making parent directories; likewise
  *   tvsnap-init walk ...            what files there are (walk.c)
- *   tvsnap-init processes SHELL     what processes there are, and what the shell holds (census.c)
+ *   tvsnap-init processes SHELL SERVICE...   what processes there are, and what the shell holds (census.c)
+ *   tvsnap-init holds PID...        what processes hold that others can change (holds.c)
  *   tvsnap-init amend               modification times from stdin (amend.c)
  *
  * TVSNAP_UNSET in PID 1's environment: names of variables that whoever started us adds and nobody wants.
@@ -271,7 +272,8 @@ int main(int argc, char **argv) {
     if (argc == 6 && strcmp(argv[1], "serve") == 0) serve(argv + 2);
     if (argc == 2 && strcmp(argv[1], "connect") == 0) return bridge();
     if (argc >= 4 && strcmp(argv[1], "walk") == 0) return walk_main(argv + 2);
-    if (argc == 3 && strcmp(argv[1], "processes") == 0) return census((pid_t)atoi(argv[2]));
+    if (argc >= 3 && strcmp(argv[1], "processes") == 0) return census((pid_t)atoi(argv[2]), argv + 3);
+    if (argc >= 3 && strcmp(argv[1], "holds") == 0) return holds_main(argv + 2);
     if (argc == 2 && strcmp(argv[1], "amend") == 0) return amend();
     if (argc == 4 && strcmp(argv[1], "get") == 0) return get_file(argv[2], argv[3]);
     if (argc == 3 && strcmp(argv[1], "put") == 0) return put_file(argv[2]);

@@ -9,7 +9,8 @@ A frame is a 32-bit little-endian length and that many bytes. A request is an op
     t                                            the terminal          W (its size) T (its bytes)
     s                                            the shell's state     D | L (later) | N (not idle)
     i                                            what goes on          I (shell's pid, mode, action, inner state,
-                                                                         commands, whether inner is as at the start)
+                                                                         commands, whether inner is as at the start,
+                                                                         what the kernel keeps of the shell)
     w files processes                            what waits for them   H (whether anything does, or it cannot be told)
     p shown count commands                       the terminal as it was elsewhere P
     a columns rows                               attach                A, then raw bytes both ways | E
@@ -51,6 +52,7 @@ _LONGEST_DURATION = 10 * 366 * 86400 * 10**6
 
 
 _NUMBER = re.compile(rb"-?[0-9]{1,20}")
+_HASH = re.compile(rb"[0-9a-f]{1,16}")
 _INNER = re.compile(rb"[0-9]{1,20}-[0-9a-f]{1,16}")
 
 
@@ -69,10 +71,12 @@ class GuestInfo:
     Attributes:
         shell: the persistent shell's process id inside.
         idle: it waits for a command.
-        inner: changes with what is seen from inside only: bytes sent to the terminal, its modes, System V objects.
+        inner: changes with what is seen from inside only: bytes sent to the terminal, its modes, speeds, size, owner
+            and foreground, System V objects.
         commands: how many the shell was given.
         plain: the terminal's modes are as at the start, there are no System V objects, and no call is yet to be told
             that the shell ended.
+        kernel: changes with what the kernel keeps of the shell: scheduling, limits, name, ... (holds.c).
     """
 
     shell: int
@@ -80,6 +84,7 @@ class GuestInfo:
     inner: str
     commands: int
     plain: bool
+    kernel: str = ""
 
     @property
     def shown(self) -> int:
@@ -223,10 +228,10 @@ class Guest:
         """Returns what goes on inside."""
         self._send("i")
         words = self._expect("I").split()
-        if len(words) != 6 or not _INNER.fullmatch(words[3]):
+        if len(words) != 7 or not _INNER.fullmatch(words[3]) or not _HASH.fullmatch(words[6]):
             raise _nonsense(b" ".join(words))
-        shell, mode, commands, plain = _numbers(b" ".join((*words[:2], *words[4:])), 4, 0xFFFFFFFF)
-        return GuestInfo(shell, mode == 1, words[3].decode(), commands, plain == 1)
+        shell, mode, commands, plain = _numbers(b" ".join((*words[:2], *words[4:6])), 4, 0xFFFFFFFF)
+        return GuestInfo(shell, mode == 1, words[3].decode(), commands, plain == 1, words[6].decode())
 
     def data_waits(self, files: Iterable[int], processes: Iterable[int]) -> bool:
         """Whether a pipe, fifo or socket holds what has not been read yet, or may hold some: not all can be looked at.

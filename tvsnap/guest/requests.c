@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_FIELDS = 4096 };
@@ -68,27 +70,49 @@ uint64_t mix(uint64_t hash, const void *data, size_t length) {
     return hash;
 }
 
-/* A hash of state that only we can see: the terminal's modes and size, System V objects, which belong to no process, and
- * whether the next call is to be told of a loss. */
+/* Takes what a table of System V objects says. It tells when each was last used, to the second: what was used within
+ * the last one may be used once more without a trace, and so is never equal to anything. */
+static uint64_t mix_objects(uint64_t hash, const char *table) {
+    static uint64_t looks;
+    struct buffer text = {0};
+    int fd = open(table, O_RDONLY | O_CLOEXEC);
+    bool recent = fd < 0 || !read_all(fd, &text);
+    if (fd >= 0) close(fd);
+    append(&text, "", 1);
+    long long now = time(NULL);
+    for (char *at = text.data, *end; *at; at = end) {
+        long long number = strtoll(at, &end, 10);
+        if (end == at) end++;
+        else if (number >= now - 1 && number <= now + 1) recent = true;
+    }
+    hash = mix(hash, text.data, text.length);
+    release(&text);
+    if (!recent) return hash;
+    looks++;
+    return mix(hash, &looks, sizeof looks);
+}
+
+/* A hash of state that only we can see: the terminal, System V objects, which belong to no process, and whether the next
+ * call is to be told of a loss. */
 uint64_t inner_state(void) {
     static const char *const objects[] = {"/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm"};
     uint64_t hash = mix(HASH_START, &guest.loss_untold, sizeof guest.loss_untold);
-    struct termios modes;
-    if (tcgetattr(guest.master, &modes) == 0) {
-        hash = mix(hash, &modes.c_iflag, sizeof modes.c_iflag);
-        hash = mix(hash, &modes.c_oflag, sizeof modes.c_oflag);
-        hash = mix(hash, &modes.c_lflag, sizeof modes.c_lflag);
-        hash = mix(hash, modes.c_cc, sizeof modes.c_cc);
+    char name[64];
+    struct stat st;
+    int number;
+    pid_t group = 0;
+    hash = terminal_state(hash, guest.master);
+    bool away = ioctl(guest.master, TIOCGPGRP, &group) == 0 && group && group != guest.shell;
+    hash = mix(hash, &away, sizeof away);
+    if (ioctl(guest.master, TIOCGPTN, &number) == 0) {
+        snprintf(name, sizeof name, "/dev/pts/%d", number);
+        if (stat(name, &st) == 0) {
+            hash = mix(hash, &st.st_mode, sizeof st.st_mode);
+            hash = mix(hash, &st.st_uid, sizeof st.st_uid);
+            hash = mix(hash, &st.st_gid, sizeof st.st_gid);
+        }
     }
-    struct winsize size;
-    if (ioctl(guest.master, TIOCGWINSZ, &size) == 0) hash = mix(hash, &size, sizeof size);
-    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
-        char chunk[4096];
-        ssize_t n;
-        int fd = open(objects[i], O_RDONLY | O_CLOEXEC);
-        while (fd >= 0 && (n = read(fd, chunk, sizeof chunk)) > 0) hash = mix(hash, chunk, (size_t)n);
-        if (fd >= 0) close(fd);
-    }
+    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) hash = mix_objects(hash, objects[i]);
     return hash;
 }
 
@@ -129,9 +153,10 @@ void handle_request(int i, const char *body, size_t length) {
         else answer(i, later ? 'L' : 'N', "", 0);
     } else if (op == 'i') {
         uint64_t inner = inner_state();
-        answer_text(i, 'I', "%d %d %d %llu-%llx %u %d", guest.shell, guest.mode, action.kind,
+        uint64_t attributes = guest.shell ? kernel_attributes(guest.shell, false) : 0;
+        answer_text(i, 'I', "%d %d %d %llu-%llx %u %d %llx", guest.shell, guest.mode, action.kind,
                     (unsigned long long)guest.terminal_count, (unsigned long long)inner, guest.sequence,
-                    inner == guest.fresh_inner);
+                    inner == guest.fresh_inner, (unsigned long long)attributes);
     } else if (op == 'w' && count == 2) {
         answer_text(i, 'H', "%d", anything_waits(f[0], f[1]));
     } else if (op == 'p' && count == 3) {

@@ -94,6 +94,9 @@ bool start_shell(void) {
     guest.report = report[0];
     struct winsize size = {.ws_row = guest.rows, .ws_col = guest.columns};
     if (ready) ioctl(guest.master, TIOCSWINSZ, &size);
+    snprintf(name, sizeof name, "/dev/pts/%d", number);
+    if (ready && chown(name, guest.user.uid, guest.user.gid)) { /* a terminal that is not owned still works */
+    }
     pid_t pid = ready ? fork() : -1;
     if (pid) {
         int error = errno;
@@ -111,13 +114,10 @@ bool start_shell(void) {
         set_nonblocking(guest.report);
         return true;
     }
-    snprintf(name, sizeof name, "/dev/pts/%d", number);
     setsid();
     int terminal = open(name, O_RDWR | O_CLOEXEC);
     if (terminal < 0) die(name);
     ioctl(terminal, TIOCSCTTY, 0);
-    if (fchown(terminal, guest.user.uid, guest.user.gid)) { /* a terminal that is not owned still works */
-    }
     /* With many drains, a descriptor may itself have one of the numbers that are about to be taken. */
     int *sources[] = {&wake[0], &report[1], &guest.command, &terminal};
     for (int i = 0; i < 4; i++) {

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 
 _SECTIONS = (
-    "functions", "aliases", "options", "limits", "hard limits", "cwd", "directories", "history", "last", "arguments",
-    "traps",
+    "functions", "aliases", "options", "limits", "hard limits", "cwd", "directories", "history", "jobs", "clock",
+    "last", "arguments", "traps",
 )  # fmt: skip
 DYNAMIC = frozenset({
     "_", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND",
@@ -34,6 +34,7 @@ _FUNCTION_NAMES = re.compile(r"(?:^declare -f[a-z]* [^\n]+\n)*\Z", re.MULTILINE)
 _UNSET_TRAP = re.compile(r"^trap -- - \w+\n", re.MULTILINE)
 """In POSIX mode bash lists signals that have no trap, too."""
 _LIMIT = re.compile(r"^[^\n]*?-(?P<flag>\w)\) (?P<value>\w+)$", re.MULTILINE)
+_CLOCK = re.compile(r"(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
 _COMPLETION = re.compile(r"complete (?:\\.|[^\n'\\]|'[^'\n]*')*")
 
 
@@ -75,11 +76,14 @@ class ShellDump:
         aliases, traps: commands that make them.
         set_options, shell_options, completions: commands, one each.
         disabled: builtins that were switched off.
+        enabled: the others.
         umask: octal.
         soft_limits, hard_limits: by option letter of `ulimit`, in its units.
         cwd: as the shell calls it.
         directories: the stack, cwd first.
-        history: the last entry.
+        history: its entries.
+        jobs: the job table.
+        ahead: seconds that SECONDS was set ahead since the shell began.
         status: of the last command.
         background: process id of the last background job; empty if there never was one.
         arguments: `$0` and the positional parameters, quoted.
@@ -94,12 +98,15 @@ class ShellDump:
     shell_options: tuple[str, ...]
     completions: tuple[str, ...]
     disabled: tuple[str, ...]
+    enabled: tuple[str, ...]
     umask: str
     soft_limits: dict[str, str]
     hard_limits: dict[str, str]
     cwd: str
     directories: tuple[str, ...]
     history: str
+    jobs: str
+    ahead: int
     status: int
     background: str
     arguments: str
@@ -138,12 +145,15 @@ def parse_dump(dump: bytes) -> ShellDump:
         shell_options=tuple(options.shopt),
         completions=tuple(options.complete),
         disabled=tuple(options.disabled),
+        enabled=tuple(options.enabled),
         umask=umask,
         soft_limits=_limits(limits),
         hard_limits=_limits(sections["hard limits"]),
         cwd=cwd,
         directories=directories,
         history=sections["history"],
+        jobs=sections["jobs"],
+        ahead=_ahead(sections["clock"]),
         status=int(status),
         background=background,
         arguments=sections["arguments"].strip("\n"),
@@ -176,11 +186,14 @@ class _Options:
         self.shopt: list[str] = []
         self.complete: list[str] = []
         self.disabled: list[str] = []
+        self.enabled: list[str] = []
         for line in _lines(text):
             if re.fullmatch(r"set [-+]o [\w-]+", line):
                 self.set.append(line)
             elif re.fullmatch(r"shopt -[su] \w+", line):
                 self.shopt.append(line)
+            elif re.fullmatch(r"enable (-s )?[^-\s]\S*", line):
+                self.enabled.append(line.split()[-1])
             elif re.fullmatch(r"enable -n \S+", line):
                 self.disabled.append(line.split()[2])
             elif _COMPLETION.fullmatch(line):
@@ -199,6 +212,14 @@ def _lines(text: str) -> list[str]:
 def _function(line: str) -> tuple[str, str]:
     _, flags, name = line.split(" ", 2)
     return name, flags[1:]
+
+
+def _ahead(text: str) -> int:
+    match = _CLOCK.fullmatch(text)
+    if not match:
+        raise NotUnderstood("SECONDS that is no number")
+    (then, began), (now, clock) = match.group(1, 2), match.group(3, 4)
+    return int(now) - int(clock) - int(then) + int(began) if now and then else 0  # empty: it was unset
 
 
 def _limits(text: str) -> dict[str, str]:

@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
 
+from tvsnap.attempts import AttemptFailed
 from tvsnap.backends.observing import OpenFile, ShellHold
-from tvsnap.errors import NotCheckpointable, SnapshotUnusable
+from tvsnap.errors import NotCheckpointable
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.guest.shell_dump import DYNAMIC, NotUnderstood, ShellDump, Variable, parse_dump, quote
 from tvsnap.guest.shell_probe import PROBE_LIMIT, ProbeFailed, ShellProbe, probe_command, read_probe
@@ -111,6 +112,7 @@ def capture(guest: Guest, *, others: Collection[str], hold: Callable[[], ShellHo
 
     Raises:
         NotCheckpointable: with the reason; the shell goes on.
+        AttemptFailed: it changed meanwhile.
     """
     if others:
         raise NotCheckpointable(f"only an idle shell can be captured without CRIU, and this runs: {', '.join(others)}")
@@ -134,7 +136,7 @@ def capture(guest: Guest, *, others: Collection[str], hold: Callable[[], ShellHo
         raise NotCheckpointable(f"a subshell cannot tell what the shell holds: {reason}") from None
     after = guest.shell_state()
     if after is None or _differences(shell, parse_dump(after)) or guest.info() != info:
-        raise NotCheckpointable("the shell changes while it is looked at")
+        raise AttemptFailed("the shell changes while it is looked at")
     return ShellImage(
         pid=info.shell,
         dump=dump,
@@ -154,33 +156,37 @@ def restore(guest: Guest, image: ShellImage) -> None:
         image: what `capture` returned.
 
     Raises:
-        SnapshotUnusable: the shell did not become the same; the message names what differs.
+        AttemptFailed: the shell did not become the same; the message names what differs.
     """
     _take_pid(guest, image.pid)
     fresh = guest.shell_state()
     if fresh is None:
-        raise SnapshotUnusable("the fresh shell did not start")
+        raise AttemptFailed("the fresh shell did not start")
     try:
         wanted = parse_dump(image.dump)
         script = [*_script(wanted, parse_dump(fresh), image.origin), probe_command(wanted).decode("latin-1")]
     except NotUnderstood as reason:
-        raise SnapshotUnusable(f"the fresh shell cannot be compared with the captured one: {reason}") from None
+        raise AttemptFailed(
+            f"the fresh shell cannot be compared with the captured one: {reason}", machine=False
+        ) from None
     outcome = guest.run("\n".join(script).encode("latin-1"), _TIMEOUT, PROBE_LIMIT)
     made = guest.shell_state()
     if outcome.shell_lost or outcome.timed_out or made is None:
-        raise SnapshotUnusable("the fresh shell ended or hung while it was made like the captured one")
+        raise AttemptFailed("the fresh shell ended or hung while it was made like the captured one")
     guest.put_terminal_back(image.shown, int(image.inner.partition("-")[0]), image.commands)
     try:
         differ = _differences(wanted, parse_dump(made))
         probe, _ = read_probe(outcome.output)
     except (NotUnderstood, ProbeFailed) as reason:
-        raise SnapshotUnusable(f"the fresh shell cannot be compared with the captured one: {reason}") from None
+        raise AttemptFailed(
+            f"the fresh shell cannot be compared with the captured one: {reason}", machine=False
+        ) from None
     differ += [name for name in sorted({*probe, *image.probe}) if probe.get(name) != image.probe.get(name)]
     info = guest.info()
     if (info.inner, info.commands) != (image.inner, image.commands):
         differ.append("the terminal")
     if differ:
-        raise SnapshotUnusable(f"the shell cannot be made as it was: {', '.join(differ)} would differ")
+        raise AttemptFailed(f"the shell cannot be made as it was: {', '.join(differ)} would differ")
 
 
 def _take_pid(guest: Guest, pid: int) -> None:
@@ -192,7 +198,7 @@ def _take_pid(guest: Guest, pid: int) -> None:
     guest.run(f"while {last}; (( last < {pid - 1} )); do ( : ); done; exit".encode(), _TIMEOUT, 4096)
     guest.shell_state()  # waits for it
     if guest.info().shell != pid:
-        raise SnapshotUnusable(f"process id {pid}, the captured shell's, could not be had")
+        raise AttemptFailed(f"process id {pid}, the captured shell's, could not be had")
 
 
 def _check_descriptors(hold: Callable[[], ShellHold]) -> None:
@@ -245,6 +251,7 @@ def _reasons(dump: ShellDump, info: GuestInfo) -> Iterator[tuple[bool, str]]:
     yield info.shell - _FIRST_PID > _MOST_PIDS, f"the shell was started anew, as process {info.shell}"
     yield bool(dump.background), f"the shell remembers a background job, {dump.background} ($!)"
     yield bool(dump.history), "the shell has a command history"
+    yield bool(dump.jobs), "the shell has jobs"
     # Once used, the variable has a value, whether it was seeded or only read: the seed itself cannot be seen.
     yield random is not None and random.has_value, "the shell's RANDOM was used, and may have been seeded"
     yield bool(trapped & {"DEBUG", "RETURN", "SIGCHLD"}), "a trap on DEBUG, RETURN or CHLD runs while a shell is made"
@@ -300,7 +307,9 @@ def _script(wanted: ShellDump, fresh: ShellDump, origin: float) -> Iterator[str]
             there = Variable(there.flags if there else frozenset(), '"as cd has set it"', None)
         yield from _variable(name, wanted.variables.get(name), there)
     if "SECONDS" in wanted.variables:
-        yield f"SECONDS={int(time.time() - origin)}"
+        seconds = int(time.time() - origin)
+        yield rf"while SECONDS={seconds}; \builtin printf -v __tvsnap_start '%s %(%s)T' {seconds - wanted.ahead} -1"
+        yield rf"[[ $SECONDS != {seconds} ]]; do :; done"
     if wanted.aliases != fresh.aliases:
         yield r"\builtin unalias -a"
         yield from _builtin(wanted.aliases, "alias ")

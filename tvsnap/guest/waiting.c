@@ -38,6 +38,8 @@ static bool waits_behind(int process, int number) {
     if (its.fd < 0) return true;
     bool waits = fstat(its.fd, &about) != 0;
     if (!waits && S_ISSOCK(about.st_mode)) waits = poll(&its, 1, 0) < 0 || its.revents & (POLLIN | POLLERR);
+    /* Queues of inotify, timers, counters, what an epoll watches; and what was typed at a terminal. */
+    if (!waits && (!(about.st_mode & S_IFMT) || is_terminal(&about))) waits = poll(&its, 1, 0) < 0 || its.revents & POLLIN;
     if (!waits && S_ISFIFO(about.st_mode)) waits = ioctl(its.fd, FIONREAD, &unread) != 0 || unread > 0;
     close(its.fd);
     return waits;

@@ -4,13 +4,15 @@
  *   walk digest [--times FILE] DIRECTORY...   128 bits in hexadecimal, whatever the order in which entries come
  *   walk times DIRECTORY...                   the modification times of directories, as digest's FILE
  *
- * A DIRECTORY is a path, or the number of an inherited descriptor, below which paths start with `/` too. Each is walked
- * within its own file system; a directory that belongs to another one is told, what it holds is not. Symbolic links are
- * never followed. HOME_DIR is left out. The exit status is 1 if anything could not be looked at, with a reason.
+ * A DIRECTORY is a path, or the number of an inherited descriptor, which then is `/` and below which paths start with
+ * `/` too. Each is told itself, and walked within its own file system; a directory that belongs to another one is told,
+ * what it holds is not. Symbolic links are never followed. HOME_DIR is left out. The exit status is 1 if anything could
+ * not be looked at, with a reason.
  *
- * A record is `PATH\0MODE UID GID SIZE MTIME_NS CTIME_NS INODE RDEV OPAQUE EXTENDED\0`, MODE in octal. OPAQUE: 1 for a
- * directory of an overlay's upper layer that hides the image's. EXTENDED: 1 if there are extended attributes of users
- * or an access control list.
+ * A record is `PATH\0MODE UID GID SIZE MTIME_NS CTIME_NS ATIME_NS INODE RDEV OPAQUE FLAGS ATTRIBUTES\0`, MODE in octal.
+ * OPAQUE: 1 for a directory of an overlay's upper layer that hides the image's. FLAGS: of a directory, those that
+ * commands can set (chattr). ATTRIBUTES: 0 if there are no extended attributes and no access control list, else a hash of
+ * their names and values in hexadecimal; those of the kernel's own (trusted) are left out.
  *
  * In a digest, size and times of a directory do not count, for they change with its entries, unless its modification
  * time was set on purpose (it is not its ctime) and is none of those in FILE: so those of an untouched image are
@@ -20,13 +22,18 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+/* Flags of files that their owners can change; others follow from what a file holds and where it lies. */
+#define SETTABLE (FS_FL_USER_MODIFIABLE | FS_JOURNAL_DATA_FL | FS_NOCOMP_FL | FS_NOCOW_FL | FS_DAX_FL | FS_PROJINHERIT_FL)
 
 static enum { LIST, DIGEST, TIMES } task;
 static int64_t since = INT64_MIN;
@@ -105,15 +112,67 @@ static void read_times(const char *file) {
     release(&b);
 }
 
-static void add_to_digest(const struct stat *st, size_t length, bool opaque) {
+/* What there is to know of an entry beyond its path. */
+struct entry {
+    struct stat st;
+    bool opaque;
+    unsigned flags; /* of a directory */
+    uint64_t attributes[2];
+};
+
+static void take_bytes(uint64_t hash[2], const char *data, size_t length) {
+    take(hash, length);
+    for (size_t i = 0; i < length; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, data + i, length - i < 8 ? length - i : 8);
+        take(hash, word);
+    }
+}
+
+/* Sums up the attributes of an entry of the working directory, in whatever order they come; 0 if there are none. */
+static void read_attributes(const char *name, uint64_t out[2]) {
+    static char names[65536], value[65536];
+    out[0] = out[1] = 0;
+    ssize_t length = llistxattr(name, names, sizeof names);
+    if (length < 0 && errno != ENOTSUP && errno != ENOENT) not_seen(strerror(errno));
+    for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1) {
+        if (strncmp(names + at, "trusted.", 8) == 0) continue;
+        ssize_t size = lgetxattr(name, names + at, value, sizeof value);
+        if (size < 0) {
+            if (errno != ENODATA && errno != ENOENT) not_seen(strerror(errno));
+            continue;
+        }
+        uint64_t hash[2] = {1, 2};
+        take_bytes(hash, names + at, strlen(names + at));
+        take_bytes(hash, value, (size_t)size);
+        for (int i = 0; i < 2; i++) out[i] += hash[i];
+    }
+}
+
+/* Opens a directory; to look into it is not to leave a trace in its time of access. */
+static int open_directory(int parent, const char *name, int flags) {
+    flags |= O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+    int fd = openat(parent, name, flags | O_NOATIME);
+    return fd < 0 && errno == EPERM ? openat(parent, name, flags) : fd;
+}
+
+static unsigned read_flags(int directory) {
+    int flags = 0; /* an int, whatever the request's name says */
+    return directory >= 0 && ioctl(directory, FS_IOC_GETFLAGS, &flags) == 0 ? (unsigned)flags & SETTABLE : 0;
+}
+
+static void add_to_digest(const struct entry *e, size_t length) {
+    const struct stat *st = &e->st;
     uint64_t hash[2];
     int64_t mtime = nanoseconds(st->st_mtim), ctime = nanoseconds(st->st_ctim);
     take_path(hash, length);
-    take(hash, (uint64_t)st->st_mode << 1 | opaque);
+    take(hash, (uint64_t)st->st_mode << 1 | e->opaque);
     take(hash, (uint64_t)st->st_uid << 32 | st->st_gid);
+    for (int i = 0; i < 2; i++) take(hash, e->attributes[i]);
     if (S_ISDIR(st->st_mode)) {
         bool set = mtime != ctime && !is_known(time_key(length, mtime));
         take(hash, set ? (uint64_t)mtime : 0);
+        take(hash, e->flags);
     } else {
         take(hash, (uint64_t)st->st_size);
         take(hash, (uint64_t)mtime);
@@ -124,23 +183,19 @@ static void add_to_digest(const struct stat *st, size_t length, bool opaque) {
     for (int i = 0; i < 2; i++) sum[i] += hash[i];
 }
 
-/* Whether an entry of the working directory has attributes that a plain copy of it loses. */
-static bool is_extended(const char *name) {
-    static char names[65536];
-    ssize_t length = llistxattr(name, names, sizeof names);
-    for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1)
-        if (strncmp(names + at, "user.", 5) == 0 || strncmp(names + at, "system.posix_acl_", 17) == 0) return true;
-    return false;
-}
-
-static void print_record(const struct stat *st, const char *name, bool opaque) {
+static void print_record(const struct entry *e) {
+    const struct stat *st = &e->st;
     int64_t ctime = nanoseconds(st->st_ctim);
     if (ctime < since) return;
-    fputs(path, stdout);
+    fputs(*path ? path : "/", stdout);
     putchar(0);
-    printf("%o %u %u %lld %lld %lld %llu %llu %d %d", (unsigned)st->st_mode, st->st_uid, st->st_gid,
+    printf("%o %u %u %lld %lld %lld %lld %llu %llu %d %u ", (unsigned)st->st_mode, st->st_uid, st->st_gid,
            (long long)st->st_size, (long long)nanoseconds(st->st_mtim), (long long)ctime,
-           (unsigned long long)st->st_ino, (unsigned long long)st->st_rdev, opaque, is_extended(name));
+           (long long)nanoseconds(st->st_atim), (unsigned long long)st->st_ino, (unsigned long long)st->st_rdev,
+           e->opaque, e->flags);
+    if (e->attributes[0] | e->attributes[1])
+        printf("%016llx%016llx", (unsigned long long)e->attributes[0], (unsigned long long)e->attributes[1]);
+    else putchar('0');
     putchar(0);
 }
 
@@ -148,6 +203,18 @@ static void print_time(const struct stat *st, size_t length) {
     if (!S_ISDIR(st->st_mode)) return;
     uint64_t key = time_key(length, nanoseconds(st->st_mtim));
     fwrite(&key, sizeof key, 1, stdout);
+}
+
+/* Deals with one entry of the working directory; `path` is its path, of that length. */
+static void tell(struct entry *e, const char *name, int directory, size_t length) {
+    if (task == TIMES) {
+        print_time(&e->st, length);
+        return;
+    }
+    e->flags = read_flags(directory);
+    read_attributes(name, e->attributes);
+    if (task == LIST) print_record(e);
+    else add_to_digest(e, length);
 }
 
 /* Walks what is below `directory`, which it closes; `path` is its path, of that length. */
@@ -170,26 +237,19 @@ static void walk(int directory, size_t length) {
         }
         path[length] = '/';
         memcpy(path + length + 1, name, n + 1);
-        struct stat st;
+        struct entry entry = {0};
         if (strcmp(path, HOME_DIR) == 0) continue;
-        if (fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW)) continue; /* it has gone since */
+        if (fstatat(directory, name, &entry.st, AT_SYMLINK_NOFOLLOW)) continue; /* it has gone since */
         int child = -1;
-        bool opaque = false;
-        if (S_ISDIR(st.st_mode) && st.st_dev == device) {
-            child = openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (S_ISDIR(entry.st.st_mode) && entry.st.st_dev == device) {
+            child = open_directory(directory, name, O_NOFOLLOW);
             if (child < 0 && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) not_seen(strerror(errno));
             char value;
-            opaque = child >= 0 && fgetxattr(child, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
+            entry.opaque = child >= 0 && fgetxattr(child, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
         }
-        if (task == LIST) {
-            if (!here && fchdir(directory)) not_seen(strerror(errno));
-            here = true;
-            print_record(&st, name, opaque);
-        } else if (task == DIGEST) {
-            add_to_digest(&st, length + 1 + n, opaque);
-        } else {
-            print_time(&st, length + 1 + n);
-        }
+        if (!here && fchdir(directory)) not_seen(strerror(errno));
+        here = true;
+        tell(&entry, name, child, length + 1 + n);
         if (child < 0) continue;
         walk(child, length + 1 + n);
         here = false;
@@ -208,13 +268,14 @@ static void walk_from(const char *root) {
     if (inherited) length = 0;
     memcpy(path, root, length);
     path[length] = 0;
-    struct stat st;
-    int fd = inherited ? atoi(root) : open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st)) {
+    struct entry entry = {0};
+    int fd = inherited ? atoi(root) : open_directory(AT_FDCWD, root, 0);
+    if (fd < 0 || fstat(fd, &entry.st) || fchdir(fd)) {
         not_seen(strerror(errno));
         return;
     }
-    device = st.st_dev;
+    device = entry.st.st_dev;
+    tell(&entry, ".", fd, length);
     walk(fd, length);
 }
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tvsnap.policy.snapshotting import UNPROVEN_WORTH
-
+UNPROVEN_S = 1.0  # seconds of replay that a snapshot is worth beyond its own where nothing else leads to its state
 YOUTH = 600.0  # seconds: what is younger is not thought of as seldom used
 
 
@@ -75,7 +74,7 @@ class Kept(NamedTuple):
     @property
     def way_s(self) -> float:
         """Seconds that doing without it costs whoever comes to its state."""
-        return self.rebuild_s + (0.0 if self.proven else UNPROVEN_WORTH)
+        return self.rebuild_s + (0.0 if self.proven else UNPROVEN_S)
 
     def demand(self, now: float) -> float:
         """Returns how often it is likely to be needed, in forks a second.

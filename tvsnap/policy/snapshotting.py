@@ -9,7 +9,7 @@ from typing import Protocol
 from tvsnap.errors import UsageError
 from tvsnap.policy.costs import Costs
 
-UNPROVEN_WORTH = 1.0  # seconds that the checkpoint of a state may take that only a snapshot can keep
+UNPROVEN_WORTH = 10.0  # seconds that the checkpoint of a state may take that only a snapshot can keep
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
 
 

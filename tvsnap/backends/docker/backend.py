@@ -13,6 +13,8 @@ from typing import Any
 
 import docker.errors
 
+from tvsnap import attempts
+from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import observing
 from tvsnap.backends.base import Captures, Limits, ReapReport
 from tvsnap.backends.docker.containers import Containers, Whose
@@ -22,14 +24,17 @@ from tvsnap.backends.docker.inside import list_inside
 from tvsnap.backends.docker.sandbox import DockerSandbox
 from tvsnap.backends.docker.snapshots import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
 from tvsnap.backends.docker.taking import Taker
-from tvsnap.engine import Engine, home_tag
-from tvsnap.errors import InfrastructureError, SnapshotUnusable
+from tvsnap.backends.local import refusals
+from tvsnap.engine import Engine, EngineTimeout, EngineUnavailable, home_tag
+from tvsnap.errors import ForkFailed, InfrastructureError, NotRestorable, SandboxDied, SnapshotUnusable
 from tvsnap.guest.shell_image import ShellImage, restore
 from tvsnap.images import Image
 from tvsnap.owners import is_alive
 
 _USUAL_RUNTIMES = ("runc", "crun")
 """Those whose containers are namespaces of the engine's kernel, as the local backend's sandboxes are."""
+FORK_PAUSES = (0.1, 0.4, 1.6)
+"""Seconds between the attempts at a fork."""
 CHECKPOINT = "tvsnap"
 """Name of a fork's checkpoint in its container's directory."""
 
@@ -84,19 +89,24 @@ class DockerBackend:
             raise InfrastructureError(f"a sandbox of {image.name} did not start: {error.explanation}") from None
 
     def fork(self, snapshot: str, image: Image, limits: Limits) -> DockerSandbox:
+        return attempts.repeat(
+            lambda: self._fork(snapshot, image, limits), FORK_PAUSES, lasting=NotRestorable, passing=ForkFailed
+        )
+
+    def _fork(self, snapshot: str, image: Image, limits: Limits) -> DockerSandbox:
         manifest = self._snapshots.check(snapshot)
         directory = self._snapshots.directory(snapshot)
         if manifest.guest != self._images.guest_version:
             raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")
         if manifest.info.captures.processes and self._containers.no_checkpoints:
-            raise SnapshotUnusable(f"snapshot {snapshot} holds live processes; {self._containers.no_checkpoints}")
+            raise NotRestorable(f"snapshot {snapshot} holds live processes; {self._containers.no_checkpoints}")
         try:
             with self._new(image, limits, reference_of(snapshot), manifest.depth, directory) as sandbox:
                 if manifest.info.captures.processes:
                     self._containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
                     self._containers.start(sandbox.container, CHECKPOINT)
                     self._containers.raise_network(sandbox.container)
-                    sandbox.settle(fresh=False)
+                    sandbox.settle(fresh=False, empty_memory=manifest.empty_memory)
                     sandbox.files.bring_back(directory)
                 else:
                     self._containers.start(sandbox.container)
@@ -106,10 +116,16 @@ class DockerBackend:
                 if not (directory / MANIFEST).exists():  # what was read of the rest may have been incomplete
                     raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
                 return sandbox
-        except docker.errors.NotFound:
-            raise SnapshotUnusable(f"snapshot {snapshot}: the engine has its image no more") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+        except (SnapshotUnusable, AttemptFailed, SandboxDied, EngineUnavailable, EngineTimeout):
+            raise
+        except docker.errors.NotFound as error:
+            if not self._snapshots.has_image(snapshot):
+                raise SnapshotUnusable(f"snapshot {snapshot}: the engine has its image no more") from None
+            raise AttemptFailed(f"a fork of snapshot {snapshot} is gone: {error.explanation}", machine=True) from None
+        except (InfrastructureError, OSError) as error:
+            raise AttemptFailed(str(error), machine=refusals.is_trouble(str(error))) from None
+        except (ValueError, KeyError, TypeError) as error:  # though its files are those that were written
+            raise AttemptFailed(f"snapshot {snapshot} is not understood: {error}") from None
 
     @contextlib.contextmanager
     def _new(
@@ -199,7 +215,7 @@ class DockerBackend:
     def disk_usage(self) -> Mapping[str, int]:
         usage = {"snapshots": 0, "sandboxes": self._containers.disk_usage()}
         for snapshot in self.snapshots():
-            with contextlib.suppress(SnapshotUnusable):
+            with contextlib.suppress(InfrastructureError):
                 usage["snapshots"] += self._snapshots.read(snapshot).info.size
         return usage
 

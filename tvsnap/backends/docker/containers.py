@@ -18,12 +18,14 @@ from typing import Any
 import docker.errors
 from docker.types import LogConfig
 
+from tvsnap.attempts import AttemptFailed
 from tvsnap.backends.base import Limits
 from tvsnap.backends.docker.seccomp import profile
 from tvsnap.backends.docker.stream import AttachedStream
 from tvsnap.backends.local import refusals
-from tvsnap.backends.local.observe import LAUNCH
-from tvsnap.engine import LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, LABEL_PURPOSE, Engine, EngineTimeout
+from tvsnap.backends.local.criu import ProcessesDisturbed, left_its_code
+from tvsnap.backends.local.observe import LAUNCH, inner_pid
+from tvsnap.engine import LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, LABEL_PURPOSE, Engine, EngineTimeout, EngineUnavailable
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied
 from tvsnap.guest.actions import COLUMNS, ENVIRONMENT, ROWS
 from tvsnap.guest.protocol import BARE, INIT
@@ -198,6 +200,13 @@ class Containers:
         """Returns what a running container sees, by way of its PID 1: the engine may mount it where only it can see."""
         return Path(f"/proc/{self._look(container)['State']['Pid']}/root")
 
+    def init(self, container: str) -> int:
+        """Returns the PID 1 of a running container as this machine sees it; 0 where its processes are out of reach."""
+        if os.geteuid() != 0 or not self._directory(container).is_dir():
+            return 0
+        pid = int(self._look(container)["State"]["Pid"])
+        return pid if inner_pid(pid) == 1 else 0
+
     def processes(self, container: str) -> tuple[int, list[int]]:
         """Returns the PID 1 of a running container, and all its processes, as the engine's machine sees them."""
         init = int(self._look(container)["State"]["Pid"])
@@ -216,7 +225,9 @@ class Containers:
         """Writes the processes of a paused container to a directory; they stay as they are.
 
         Raises:
-            NotCheckpointable: with CRIU's reason.
+            NotCheckpointable: with CRIU's reason, which is known to be a property of the processes.
+            ProcessesDisturbed: CRIU could not let go of a process as it had found it.
+            AttemptFailed: with any other reason; the processes are as they were.
         """
         options = {"CheckpointID": directory.name, "CheckpointDir": str(directory.parent), "Exit": False}
         try:
@@ -224,9 +235,11 @@ class Containers:
                 self._engine.post(f"/containers/{container}/checkpoints", json=options, timeout=_CHECKPOINT_TIMEOUT)
         except EngineTimeout:
             self._end_stuck_criu(container)
-            raise NotCheckpointable(f"the engine's checkpoint did not end within {_CHECKPOINT_TIMEOUT} s") from None
+            raise AttemptFailed(f"the engine's checkpoint did not end within {_CHECKPOINT_TIMEOUT} s") from None
+        except EngineUnavailable as error:
+            raise AttemptFailed(str(error), machine=True) from None
         except (InfrastructureError, docker.errors.APIError) as error:
-            raise NotCheckpointable(_checkpoint_reason(str(error))) from None
+            raise _checkpoint_failure(str(error)) from None
 
     def _end_stuck_criu(self, container: str) -> None:
         """Ends the CRIU that hangs on a container; until then the engine could do nothing with it, not even kill it."""
@@ -359,15 +372,22 @@ def _alive(container: str) -> Iterator[None]:
         raise SandboxDied(f"the container {container[:12]} does not run: {error.explanation}") from None
 
 
-def _checkpoint_reason(complaint: str) -> str:
-    """Returns why a checkpoint failed: as CRIU's log says, if the engine tells where that is and it can be read."""
+def _checkpoint_failure(complaint: str) -> InfrastructureError:
+    """Returns what to raise for a checkpoint that failed: by CRIU's log, if the engine says where, and it can be read.
+
+    Args:
+        complaint: what the engine says of it.
+    """
     named = re.search(r"(?:path=|log file:) *(\S+?criu-dump\.log)", complaint)
     if named:
         with contextlib.suppress(OSError):
-            told = refusals.reason(Path(named[1]).read_text(errors="replace"))
-            if told:
-                return told
-    return complaint
+            log = Path(named[1]).read_text(errors="replace")
+            if told := refusals.reason(log):
+                if left_its_code(log):
+                    return ProcessesDisturbed(told)
+                cause = refusals.cause(log)
+                return NotCheckpointable(told) if cause == "state" else AttemptFailed(told, machine=cause == "machine")
+    return AttemptFailed(complaint, machine=refusals.is_trouble(complaint))
 
 
 def _nanoseconds(timestamp: str) -> int:

@@ -11,12 +11,14 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from tvsnap.backends import observing, paths
+from tvsnap.backends import digest, observing, paths
 from tvsnap.backends.base import MIB, Service
+from tvsnap.backends.digest import Contents
 from tvsnap.backends.docker.containers import Layers
 from tvsnap.backends.docker.inside import TIMEOUT, list_inside, run_tool
 from tvsnap.backends.docker.layers import relink, repair, unmask
@@ -31,6 +33,8 @@ from tvsnap.images.rootfs import HOSTS
 _DIRECTORY_TIMES = "/run/tvsnap/times"
 """Inside: those of directories as they were at first, by which a digest tells times that were set on purpose."""
 _NOTE_TIMES = ["/bin/bash", "-c", f"{INIT} walk times / >{_DIRECTORY_TIMES}"]
+MOUNTED = ("/dev", "/proc", "/sys")
+"""Directories on which the runtime mounts what belongs to no image."""
 _DIGESTED = 64 * MIB
 """Bytes up to which a file is named by a digest of its contents, where it can be read directly."""
 
@@ -62,6 +66,10 @@ class Files(Protocol):
         """Called after that in a fork, for what commits lose."""
         ...
 
+    def outside(self) -> Path | None:
+        """Returns the directory of PID 1 in this machine's /proc; None if it is on another machine."""
+        ...
+
     def fingerprints(self, service: Service) -> tuple[str, str]:
         """Returns hashes that change whenever a file does, but for those in memory: of others' and a service's files.
 
@@ -75,6 +83,21 @@ class Files(Protocol):
 
     def all(self) -> Iterable[observing.Entry]:
         """Returns all files of the container, those of its image included."""
+        ...
+
+    def differing(
+        self, baseline: Mapping[str, observing.Entry], image: observing.ImageTree, contents: Contents
+    ) -> AbstractContextManager[digest.Files]:
+        """A block with the files that may differ from the image's, for a digest; those in memory left out.
+
+        Args:
+            baseline: what a fresh sandbox has, by path.
+            image: the files of the image.
+            contents: what is known of the contents of files.
+
+        Raises:
+            Incomparable: they cannot be read.
+        """
         ...
 
     def mend(self, unfinished: Unfinished) -> None:
@@ -128,8 +151,11 @@ class OuterFiles:
                 states[path] = f"{found.st_mode} {found.st_uid} {found.st_gid} {found.st_size} {found.st_ctime_ns}"
         return states
 
+    def outside(self) -> Path | None:
+        return self._root().parent
+
     def fingerprints(self, service: Service) -> tuple[str, str]:
-        files, data = files_fingerprints(self._layers.upper, self._tree, service)
+        files, data = files_fingerprints(self._layers.upper, self._tree, service, accessed=False)
         return files + str(self.lent_states()), data
 
     def identity(self, entry: observing.Entry) -> str:
@@ -139,6 +165,18 @@ class OuterFiles:
 
     def all(self) -> Iterable[observing.Entry]:
         return observing.walk(self._root())
+
+    @contextlib.contextmanager
+    def differing(
+        self, baseline: Mapping[str, observing.Entry], image: observing.ImageTree, contents: Contents
+    ) -> Iterator[digest.Files]:
+        there = {entry.path: entry for entry in self.all()}
+        entries = [
+            entry for path, entry in there.items() if path not in MOUNTED and _touched(baseline.get(path), entry)
+        ]
+        gone = digest.gone_from(there, baseline.keys() - there.keys())
+        with paths.directory(self._root()) as root:
+            yield digest.Files(entries, gone, root, 0, image, contents)
 
     def mend(self, unfinished: Unfinished) -> None:
         about = self._engine.image(unfinished.reference)
@@ -181,6 +219,9 @@ class InnerFiles:
         for path, text in (("/etc/hosts", HOSTS.format(hostname=self._hostname)), ("/etc/resolv.conf", "")):
             script_inside(self._guest(), 'cat >"$1" && chmod 644 "$1"', path, text=text.encode())
 
+    def outside(self) -> Path | None:
+        return None
+
     def fingerprints(self, service: Service) -> tuple[str, str]:
         return run_tool(self._guest(), "walk", "digest", "--times", _DIRECTORY_TIMES, "/").decode(), ""
 
@@ -195,14 +236,19 @@ class InnerFiles:
     def all(self) -> Iterable[observing.Entry]:
         return list_inside(self._guest(), "/")
 
+    def differing(
+        self, baseline: Mapping[str, observing.Entry], image: observing.ImageTree, contents: Contents
+    ) -> AbstractContextManager[digest.Files]:
+        raise digest.Incomparable("the files lie on the machine of the engine")
+
     def mend(self, unfinished: Unfinished) -> None:
         notes, entries = bytearray(), list(list_inside(self._guest(), "/", str(self._created)))
         for entry in entries:
-            if entry.path in self.lent:
+            if entry.path in (*self.lent, *MOUNTED):
                 continue
             if stat.S_ISSOCK(entry.mode):
                 raise NotCheckpointable(f"{entry.path} is a socket, which no commit of this engine holds")
-            if entry.attributes:
+            if entry.has_attributes:
                 raise NotCheckpointable(f"{entry.path} has extended attributes, which no commit of this engine holds")
             if entry.mtime_ns % 10**9:
                 notes += f"{entry.path}\0{entry.mtime_ns}\0".encode("utf-8", "surrogateescape")
@@ -224,6 +270,17 @@ def _opened(root: Path, path: str) -> Iterator[int]:
         yield directory
     finally:
         os.close(directory)
+
+
+def _touched(was: observing.Entry | None, now: observing.Entry) -> bool:
+    """Whether a path may be otherwise than in a fresh sandbox: what was written to since has another time of change."""
+    if was is None:
+        return True
+    if stat.S_ISDIR(now.mode):
+        return (was.mode, was.uid, was.gid, was.flags, was.attributes) != (
+            now.mode, now.uid, now.gid, now.flags, now.attributes,
+        )  # fmt: skip
+    return (was.mode, was.ctime_ns, was.inode, was.size) != (now.mode, now.ctime_ns, now.inode, now.size)
 
 
 def _stamp(entry: observing.Entry) -> str:

@@ -7,10 +7,12 @@ file capabilities are left out (seen with 20.10). A build that compares times wo
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import tarfile
 import threading
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _KEPT_BY_COMMIT = ("trusted.", "security.")
 _CHUNK = 1 << 20
+_GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 
 
 def repair(entries: Iterable[Entry], upper: Path, layer: Path) -> None:
@@ -63,14 +66,34 @@ def _repair_one(entry: Entry, upper: Path, root: int) -> None:
             subprocess.run(
                 ["cp", "--sparse=auto", there, here], pass_fds=[directory], check=True
             )  # archives fill holes
-        if entry.attributes:
-            for attribute in os.listxattr(there, follow_symlinks=False):
-                if not attribute.startswith(_KEPT_BY_COMMIT):
-                    value = os.getxattr(there, attribute, follow_symlinks=False)
-                    os.setxattr(here, attribute, value, follow_symlinks=False)
+        if entry.path == "/":  # is in no archive
+            os.chown(here, entry.uid, entry.gid)
+            os.chmod(here, stat.S_IMODE(entry.mode))
+        if entry.has_attributes:
+            _copy_attributes(there, here, leave=_KEPT_BY_COMMIT)
+        if entry.flags:
+            _set_flags(here, entry.flags)
         os.utime(here, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False)
     finally:
         os.close(directory)
+
+
+def _copy_attributes(there: str | Path, here: str | Path, leave: tuple[str, ...]) -> None:
+    for attribute in os.listxattr(there, follow_symlinks=False):
+        if not attribute.startswith(leave):
+            value = os.getxattr(there, attribute, follow_symlinks=False)
+            os.setxattr(here, attribute, value, follow_symlinks=False)
+
+
+def _set_flags(directory: str, flags: int) -> None:
+    """Sets flags of a directory (chattr) beside those that it has; a file system without them has none."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            there = struct.unpack("i", fcntl.ioctl(descriptor, _GET_FLAGS, bytes(4)))[0]
+            fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("i", there | flags))
+    finally:
+        os.close(descriptor)
 
 
 def unmask(init: Path, upper: Path, lower: Sequence[Path]) -> None:
@@ -141,6 +164,7 @@ def _look_like(there: Path, here: Path) -> None:
     os.chown(here, info.st_uid, info.st_gid, follow_symlinks=False)
     if not stat.S_ISLNK(info.st_mode):
         os.chmod(here, stat.S_IMODE(info.st_mode))
+    _copy_attributes(there, here, leave=("trusted.",))
     os.utime(here, ns=(info.st_atime_ns, info.st_mtime_ns), follow_symlinks=False)
 
 

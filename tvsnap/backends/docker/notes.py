@@ -8,10 +8,12 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import observing
 from tvsnap.backends.docker.inside import MOST, TIMEOUT, list_inside, run_tool
 from tvsnap.backends.docker.snapshots import LENT, LINKS, TIMES
-from tvsnap.errors import NotCheckpointable, SnapshotUnusable
+from tvsnap.backends.local import refusals
+from tvsnap.errors import NotCheckpointable
 from tvsnap.guest.protocol import INIT, Guest
 
 
@@ -56,7 +58,9 @@ def script_inside(guest: Guest, script: str, *arguments: str, text: bytes = b"")
     outcome = guest.execute(command, timeout=TIMEOUT, limit=4096, user="root", stdin=text)
     if outcome.exit_code != 0:
         reason = outcome.output.decode(errors="replace").strip()
-        raise SnapshotUnusable(f"{arguments[0]} could not be made as it was: {reason}")
+        raise AttemptFailed(
+            f"{arguments[0]} could not be made as it was: {reason}", machine=refusals.is_trouble(reason)
+        )
 
 
 def note_links(entries: Iterable[observing.Entry], directory: Path) -> None:
@@ -88,6 +92,7 @@ def amend(guest: Guest, directory: Path) -> None:
     if notes.exists():
         outcome = guest.execute([INIT, "amend"], timeout=TIMEOUT, limit=4096, user="root", stdin=notes.read_bytes())
         if outcome.exit_code != 0:
-            raise SnapshotUnusable(
-                f"the times of its files could not be set: {outcome.output.decode(errors='replace')}"
+            reason = outcome.output.decode(errors="replace").strip()
+            raise AttemptFailed(
+                f"the times of its files could not be set: {reason}", machine=refusals.is_trouble(reason)
             )

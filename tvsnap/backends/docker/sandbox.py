@@ -8,24 +8,30 @@ import secrets
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
+from tvsnap.backends import digest as digests
 from tvsnap.backends import observing
 from tvsnap.backends.base import NO_SERVICE, FileChange, Limits, Observation, Process, Service, SnapshotInfo
 from tvsnap.backends.docker.containers import Containers
 from tvsnap.backends.docker.files import Files
 from tvsnap.backends.docker.inside import list_inside, run_tool
 from tvsnap.backends.docker.layers import flattened
+from tvsnap.backends.local import activity, connections
+from tvsnap.backends.local.activity import Unrest
+from tvsnap.backends.local.criu import ProcessesDisturbed
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied
 from tvsnap.guest.actions import GuestActions
-from tvsnap.guest.protocol import Guest
+from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.images import Image
 
 _IN_MEMORY = ("/dev", "/dev/shm", "/dev/mqueue")
 """What the runtime mounts and commands may write to; a checkpoint holds it and a commit does not."""
 _STARTUP_FILE = "/etc/bash.bashrc"
 _START_TIMEOUT = 20.0
+_LONGEST_COMMAND = 60
 _NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?")
 
 
@@ -75,21 +81,27 @@ class DockerSandbox(GuestActions):
         self._guest: Guest | None = None
         self._closing = threading.Lock()
         self._closed = False
+        self._init = 0  # its PID 1 as this machine sees it; 0 if out of reach
+        self._image_tree = observing.ImageTree(image.rootfs)
+        self._contents = digests.Contents()
         self._lent: Mapping[str, str] = {}
         self._in_memory = self._startup = ""
         self.files = files(self)
 
-    def settle(self, *, fresh: bool) -> None:
+    def settle(self, *, fresh: bool, empty_memory: bool = True) -> None:
         """Notes how it looks where no commit reaches; called when it runs, before any command.
 
         Args:
-            fresh: it was started, not restored from a checkpoint, which may have brought files in memory.
+            fresh: it was started, not restored from a checkpoint.
+            empty_memory: no checkpoint has brought files in memory.
         """
+        self._init = self._containers.init(self.container)
         if fresh:
             self.files.begin()
         self._lent = self.files.lent_states()
-        if fresh:
+        if empty_memory:
             self._in_memory = self._digest(_IN_MEMORY)
+        if fresh:
             self._startup = self._startup_file()
 
     def changed_lent_files(self) -> list[str]:
@@ -121,13 +133,19 @@ class DockerSandbox(GuestActions):
     def processes(self) -> list[Process]:
         return list(self.process_table().processes)
 
-    def process_table(self) -> observing.ProcessTable:
-        """Returns the live processes, and what the shell holds."""
+    def process_table(self, service: Service = NO_SERVICE) -> observing.ProcessTable:
+        """Returns the live processes, and what the shell holds.
+
+        Args:
+            service: of whose processes the locks alone are looked at.
+        """
         guest = self.guest()
+        serving = [str(pid) for pid in sorted(service.processes)]
         tables: list[observing.ProcessTable] = []
 
         def look() -> tuple[observing.OpenFile, ...]:
-            tables.append(observing.parse_processes(run_tool(guest, "processes", str(guest.info().shell), user="")))
+            shell_pid = str(guest.info().shell)
+            tables.append(observing.parse_processes(run_tool(guest, "processes", shell_pid, *serving)))
             shell = tables[-1].shell
             return shell.files if shell else ()
 
@@ -164,14 +182,53 @@ class DockerSandbox(GuestActions):
         dump = guest.shell_state()
         info = guest.info()
         files, data = self.files.fingerprints(service)
-        table = self.process_table()
+        table = self.process_table(service)
+        since = time.monotonic()
+        active, quiet_s = activity.told(self._unrest(table, service, info), since)
         return Observation(
             files=f"{files} {self._digest(_IN_MEMORY)}",
             processes=secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service),
-            shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner}",
+            shell=secrets.token_hex()
+            if dump is None
+            else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel}",
             data=data,
+            hidden=frozenset() if dump is None else observing.shell_hidden(dump),
             serving=len(table.serving(service)),
+            active=active,
+            quiet_s=quiet_s,
         )
+
+    def _unrest(self, table: observing.ProcessTable, service: Service, info: GuestInfo) -> list[Unrest]:
+        """Returns what may happen by itself; where the engine's processes are out of reach, whatever lives may."""
+        serving = table.serving(service)
+        if self._init:
+            inside = {activity.inner_pid(pid): pid for pid in activity.family(self._init)}
+            return activity.unrest(
+                lambda: activity.family(self._init),
+                self._init,
+                inside.get(info.shell, 0) if info.idle else 0,
+                {pid for inner, pid in inside.items() if inner in serving},
+            )
+        lives = [one for one in table.others if one.pid not in serving]
+        found = [Unrest(0, f"process {one.pid} ({one.command[:_LONGEST_COMMAND]}) may run", 0.0) for one in lives]
+        if not lives and not info.idle:
+            found.append(Unrest(0, "the shell may run", 0.0))
+        if connections.may_pass(self.read_file("/proc/net/sockstat")):
+            found.append(Unrest(0, "a TCP connection has not ended yet", 0.0))
+        return found
+
+    def digest(self) -> str:
+        outside = self.files.outside()
+        if outside is None or not self.holds_nothing_in_memory:
+            return ""
+        baseline = self._baseline(self.image)
+        return digests.digest(
+            self.guest(), self._alone, lambda: self.files.differing(baseline, self._image_tree, self._contents), outside
+        )
+
+    def _alone(self) -> tuple[bool, observing.ShellHold | None]:
+        table = self.process_table()
+        return not table.others, table.shell
 
     def _in_doubt(self, table: observing.ProcessTable, service: Service) -> bool:
         """Whether calls could change something that does not show: what waits for someone to come and take it."""
@@ -192,7 +249,11 @@ class DockerSandbox(GuestActions):
                 yield stream
 
     def checkpoint(self) -> SnapshotInfo:
-        return self._checkpoint(self)
+        try:
+            return self._checkpoint(self)
+        except ProcessesDisturbed as error:
+            self.close()
+            raise SandboxDied(f"sandbox {self.id} was ended over a checkpoint ({error})") from error
 
     # -- life -------------------------------------------------------------------------------------------------------
 

@@ -26,14 +26,15 @@ from typing import IO
 
 import docker.errors
 
+from tvsnap.attempts import AttemptFailed
 from tvsnap.backends.base import Captures, SnapshotInfo
 from tvsnap.backends.docker.containers import Whose
-from tvsnap.backends.sealing import checksum, from_sealed_json, open_regular, to_sealed_json
+from tvsnap.backends.sealing import DISK_ERRORS, checksum, from_sealed_json, open_regular, reading, to_sealed_json
 from tvsnap.engine import Engine, EngineTimeout
-from tvsnap.errors import InfrastructureError, SnapshotUnusable
+from tvsnap.errors import CheckpointFailed, InfrastructureError, SnapshotUnusable
 
 REPOSITORY = "tvsnap/snapshot"
-FORMAT = 2
+FORMAT = 3
 """Version of the layout; others are unusable."""
 MANIFEST, SHELL, CRIU = "manifest.json", "shell.json", "criu"
 TIMES, LINKS, LENT = "times", "links.json", "lent.json"
@@ -54,11 +55,13 @@ class Manifest:
         info: for the graph.
         guest: version of the PID 1 in it.
         depth: layers of its image.
+        empty_memory: no files are in memory but those that a fresh sandbox has there.
     """
 
     info: SnapshotInfo
     guest: str
     depth: int
+    empty_memory: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ class SnapshotStore:
 
         Raises:
             SnapshotUnusable: it is gone or damaged.
+            AttemptFailed: it cannot be read at present.
         """
         return self._read(snapshot)[0]
 
@@ -117,18 +121,17 @@ class SnapshotStore:
 
         Raises:
             SnapshotUnusable: they are not.
+            AttemptFailed: they cannot be read at present.
         """
         manifest, checksums = self._read(snapshot)
         directory = self._complete / snapshot
-        try:
+        with reading(snapshot):
             if _checksums(directory) != checksums:
                 raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its files are not those that were written")
-        except (OSError, ValueError) as error:
-            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
         return manifest
 
     def _read(self, snapshot: str) -> tuple[Manifest, dict[str, list[int]]]:
-        try:
+        with reading(snapshot):
             with open_regular(self._complete / snapshot / MANIFEST) as file:
                 values = from_sealed_json(file.read())
             if values["format"] != FORMAT:
@@ -137,9 +140,7 @@ class SnapshotStore:
             info = SnapshotInfo(**{**values["info"], "captures": captures})
             if info.id != snapshot:
                 raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {info.id}")
-            return Manifest(info, values["guest"], values["depth"]), values["checksums"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+            return Manifest(info, values["guest"], values["depth"], values["empty_memory"]), values["checksums"]
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[Unfinished]:
@@ -150,7 +151,10 @@ class SnapshotStore:
             unfinished.directory.mkdir(mode=0o700)
             yield unfinished
         except OSError as error:
-            raise InfrastructureError(f"no snapshot could be written: {error.strerror}") from error
+            reason = f"no snapshot could be written: {error.strerror or error}"
+            if error.errno in DISK_ERRORS:
+                raise CheckpointFailed(reason) from error
+            raise AttemptFailed(reason, machine=True) from error
         finally:
             if unfinished.directory.exists():
                 self._discard(unfinished.directory, id)
@@ -211,6 +215,14 @@ class SnapshotStore:
             os.unlink(self._complete / snapshot / MANIFEST)
         self._discard(self._complete / snapshot, snapshot)
         self.bury()
+
+    def has_image(self, snapshot: str) -> bool:
+        """Whether the engine has the image of a snapshot."""
+        try:
+            self._engine.image(reference_of(snapshot))
+        except docker.errors.NotFound:
+            return False
+        return True
 
     def bury(self) -> None:
         """Tries again to remove the images of deleted snapshots that were still needed."""

@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+from tvsnap import attempts
 from tvsnap.backends.base import Captures, SnapshotInfo
 from tvsnap.backends.docker.containers import Containers
 from tvsnap.backends.docker.layers import flattened
@@ -14,9 +15,11 @@ from tvsnap.backends.docker.sandbox import DockerSandbox
 from tvsnap.backends.docker.snapshots import CRIU, SHELL, Manifest, SnapshotStore, Unfinished
 from tvsnap.backends.local import fidelity
 from tvsnap.engine import Engine
-from tvsnap.errors import NotCheckpointable
+from tvsnap.errors import CheckpointFailed, NotCheckpointable
 from tvsnap.guest import shell_image
 
+PAUSES = (0.05, 0.2)
+"""Seconds between the attempts at a checkpoint: few, for the next call in the sandbox waits for the last of them."""
 MAX_DEPTH = 100
 """Layers of an image; beyond that all its files become one. Engines refuse about 125 and more."""
 
@@ -41,7 +44,10 @@ class Taker:
         self._guest = guest
 
     def take(self, sandbox: DockerSandbox) -> SnapshotInfo:
-        """See `Sandbox.checkpoint`."""
+        """See `Sandbox.checkpoint`; `ProcessesDisturbed` says that the sandbox must not go on."""
+        return attempts.repeat(lambda: self._take(sandbox), PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)
+
+    def _take(self, sandbox: DockerSandbox) -> SnapshotInfo:
         began = time.perf_counter()
         table = sandbox.process_table()
         others = tuple(one.command for one in table.others)
@@ -73,12 +79,13 @@ class Taker:
             info = SnapshotInfo(
                 unfinished.id, Captures(shell=True), size, time.perf_counter() - began, frozen=0.0, processes=()
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth))
+            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory=True))
         return info
 
     def _take_live(self, sandbox: DockerSandbox, processes: tuple[str, ...], began: float) -> SnapshotInfo:
         with self._snapshots.taking() as unfinished:
             self._note_lent(sandbox, unfinished)
+            empty_memory = sandbox.holds_nothing_in_memory
             frozen = time.perf_counter()
             with self._containers.paused(sandbox.container):
                 init, pids = self._containers.processes(sandbox.container)
@@ -95,7 +102,7 @@ class Taker:
                 now - frozen,
                 processes,
             )
-            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth))
+            self._snapshots.complete(unfinished, Manifest(info, self._guest, depth, empty_memory))
         return info
 
     @staticmethod

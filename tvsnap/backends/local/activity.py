@@ -6,6 +6,7 @@ and it is made sure that none ran meanwhile: one that has been looked at could e
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -13,13 +14,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from tvsnap.backends.local import timers
+from tvsnap.backends.local.alarms import ALARMS
+from tvsnap.backends.local.connections import Connection
+from tvsnap.backends.local.observe import inner_pid
 from tvsnap.backends.local.refusals import describe
 from tvsnap.backends.local.waits import FOR_EVER, wait_of
+
+__all__ = ["Unrest", "family", "inner_pid", "told", "unrest"]
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 _SIGALRM_BIT = 1 << 13
 _MOST_THREADS, _MOST_FILES = 2000, 4000
 """Beyond so many, all told, not all is looked at, and the sandbox counts as active."""
+_LONGEST_LIST = 1 << 16
 _TOLD = 3
 _SETTLE_TRIES, _SETTLE_PAUSE = 20, 0.0005
 
@@ -58,24 +65,47 @@ def told(found: Iterable[Unrest], since: float) -> tuple[str, float]:
     return _printable("; ".join(words)), max(0.0, urgent[0].left - (time.monotonic() - since))
 
 
-def unrest(list_pids: Callable[[], Collection[int]], init: int, shell: int, leave_out: Collection[int]) -> list[Unrest]:
+def unrest(
+    list_pids: Callable[[], Collection[int]],
+    init: int,
+    shell: int,
+    leave_out: Collection[int],
+    passing: Callable[[], list[Connection]],
+) -> list[Unrest]:
     """Returns what may happen by itself in a sandbox; empty if nothing can. Not all of it, where something runs.
 
     Args:
         list_pids: returns its processes, as the host sees them.
         init: its PID 1, which does nothing unasked.
-        shell: its persistent shell while it waits for a command; else 0.
+        shell: its persistent shell while it waits for a command, and so has set no timer; else 0.
         leave_out: processes that are not asked about.
+        passing: returns the connections that end by themselves.
     """
     for last in range(_SETTLE_TRIES, -1, -1):
-        found = _look(list_pids, init, shell, leave_out)
+        found = _look(list_pids, init, shell, leave_out, passing)
         if not last or [one.pid for one in found if not one.left] != [shell]:
             break
         time.sleep(_SETTLE_PAUSE)  # it has just said its state, and is on its way to its sleep
     return found
 
 
-def _look(list_pids: Callable[[], Collection[int]], init: int, shell: int, leave_out: Collection[int]) -> list[Unrest]:
+def family(init: int) -> list[int]:
+    """Returns a process and all that descend from it, as the host sees them."""
+    found = [init]
+    for pid in found:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended; then it ran, which is seen
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                found += map(int, _read(f"/proc/{pid}/task/{thread}/children", _LONGEST_LIST).split())
+    return found
+
+
+def _look(
+    list_pids: Callable[[], Collection[int]],
+    init: int,
+    shell: int,
+    leave_out: Collection[int],
+    passing: Callable[[], list[Connection]],
+) -> list[Unrest]:
     found: list[Unrest] = []
     pids = [pid for pid in list_pids() if pid != init and pid not in leave_out]
     try:
@@ -87,7 +117,8 @@ def _look(list_pids: Callable[[], Collection[int]], init: int, shell: int, leave
                 found.append(one)
                 if not one.left:
                     return found
-        found += _of_timers([pid for pid in pids if pid != shell], shell)
+        found += _of_timers([pid for pid in pids if pid != shell])
+        found += [Unrest(0, str(one), one.left) for one in passing()]
         for pid in pids:
             if _ran(pid) != ran[pid]:
                 return [*found, Unrest(pid, "is running", 0.0)]
@@ -101,9 +132,9 @@ def _look(list_pids: Callable[[], Collection[int]], init: int, shell: int, leave
     return found
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, most: int = 4096) -> bytes:
     with open(path, "rb", buffering=0) as file:
-        return file.read(4096)
+        return file.read(most)
 
 
 def _ran(pid: int) -> dict[str, bytes]:
@@ -146,40 +177,48 @@ def _unknown(said: str) -> str:
     return f"waits for what may come by itself (system call {number[0]})" if number else "waits for what is not known"
 
 
-def _of_timers(pids: list[int], shell: int) -> Iterator[Unrest]:
-    """Yields what timers may do.
-
-    Args:
-        pids: processes but for the shell.
-        shell: while it waits for a command. Bash has no timers, and sets no alarm then without catching its signal.
-    """
+def _of_timers(pids: list[int]) -> Iterator[Unrest]:
     room = _MOST_FILES
-    alarms: list[int] = []
+    may_ring: list[int] = []
     posix: list[int] = []
     for pid in pids:
-        for left in timers.timerfds(pid, room):
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+        room -= len(descriptors)
+        if room < 0:
+            yield Unrest(pid, "is one of those with too many open files to look at", 0.0)
+            return
+        for left in timers.timerfds(pid, descriptors):
             yield Unrest(pid, f"has a timer that rings in {_seconds(left)}", left)
-        room -= 100
         has_timers = timers.posix_timers(pid)
         if has_timers is None:
             yield Unrest(pid, "has a timer of a rare kind", 0.0)
         elif has_timers:
             posix.append(pid)
         if not _signals(pid, b"SigIgn") & _SIGALRM_BIT:
-            alarms.append(pid)
-    if shell and _signals(shell, b"SigCgt") & _SIGALRM_BIT:
-        alarms.append(shell)
-    if not alarms and not posix:
+            may_ring.append(pid)
+    if not may_ring and not posix:
         return
     try:
-        rings = timers.soonest()
+        first = timers.first_to_ring()
     except OSError:
-        if posix or alarms:
-            yield Unrest((posix or alarms)[0], "may have set a timer, which this machine does not tell", 0.0)
+        yield Unrest((posix or may_ring)[0], "may have set a timer, which this machine does not tell", 0.0)
         return
-    for kind, whose in ((timers.POSIX, posix), (timers.ALARM, alarms)):
-        if whose and rings.get(kind, math.inf) < FOR_EVER:
-            yield Unrest(whose[0], f"may have set a timer that rings in {_seconds(rings[kind])}", rings[kind])
+    if posix and timers.POSIX in first:
+        yield from _rings(posix[0], "may have set a timer", first[timers.POSIX])
+    if may_ring and timers.ALARM in first:
+        try:
+            alarms = ALARMS.left()
+        except OSError:
+            yield from _rings(may_ring[0], "may have set an alarm", first[timers.ALARM])
+            return
+        for pid in may_ring:
+            if pid in alarms:
+                yield from _rings(pid, "has set an alarm", alarms[pid])
+
+
+def _rings(pid: int, what: str, left: float) -> Iterator[Unrest]:
+    if left < FOR_EVER:
+        yield Unrest(pid, f"{what} that rings in {_seconds(left)}", left)
 
 
 def _signals(pid: int, which: bytes) -> int:

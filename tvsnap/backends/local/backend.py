@@ -16,17 +16,31 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from tvsnap import attempts
+from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import observing
 from tvsnap.backends.base import Captures, Limits, ReapReport, SnapshotInfo
-from tvsnap.backends.local import observe
+from tvsnap.backends.digest import SnapshotContents
+from tvsnap.backends.local import observe, refusals
 from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
 from tvsnap.backends.local.criu import Criu
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_version, find_criu
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.backends.local.snapshots import DEVICES, Snapshots, size_of
 from tvsnap.backends.local.storage import open_storage
+from tvsnap.backends.local.time_wait import TimeWaits
 from tvsnap.backends.room import Room
-from tvsnap.errors import InfrastructureError, MachineLacks, SandboxDied, SnapshotUnusable
+from tvsnap.backends.sealing import DISK_ERRORS
+from tvsnap.errors import (
+    CheckpointFailed,
+    ForkFailed,
+    InfrastructureError,
+    MachineLacks,
+    NotCheckpointable,
+    NotRestorable,
+    SandboxDied,
+    SnapshotUnusable,
+)
 from tvsnap.guest.protocol import BARE, INIT
 from tvsnap.guest.shell_image import restore
 from tvsnap.images import UID_BASE, UID_COUNT, Image
@@ -44,10 +58,15 @@ _ENVIRONMENT = {
 }
 
 
+START_PAUSES = (0.05, 0.2)
+CHECKPOINT_PAUSES = (0.05, 0.2)
+"""Seconds between the attempts at a checkpoint: few, for the next call in the sandbox waits for the last of them."""
+FORK_PAUSES = (0.05, 0.2, 0.8, 2.0)
+"""The same for a fork: more, for there may be no other way to its state."""
 _NO_ROOM = ("No space left on device", "ENOSPC")
 _UNLIMITED = 1 << 62
-_Prepared = tuple[list[str], Callable[[int], LocalSandbox]]
-"""Options for launch.c, and what makes a sandbox of the PID 1 that it started."""
+_Prepared = tuple[list[str], Callable[..., LocalSandbox]]
+"""Options for launch.c, and what makes a sandbox of the PID 1 that it started, and of its `TimeWaits` if there are."""
 
 
 class LocalBackend:
@@ -86,6 +105,7 @@ class LocalBackend:
         self._numbers = itertools.count(1)
         self._sandboxes: dict[str, LocalSandbox] = {}
         self._trees: dict[str, observing.ImageTree] = {}
+        self._contents = SnapshotContents()
         self._full = -math.inf  # when the pool was last seen too full, by time.monotonic()
         self._lock = threading.Lock()
         self._template()
@@ -102,10 +122,17 @@ class LocalBackend:
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     def start(self, image: Image, limits: Limits) -> LocalSandbox:
-        return self._start(image, limits, self._template())
+        return attempts.repeat(
+            lambda: self._start(image, limits, self._template()),
+            START_PAUSES,
+            lasting=InfrastructureError,
+            passing=InfrastructureError,
+        )
 
     def fork(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
-        sandbox = self._fork(snapshot, image, limits)
+        sandbox = attempts.repeat(
+            lambda: self._fork(snapshot, image, limits), FORK_PAUSES, lasting=NotRestorable, passing=ForkFailed
+        )
         # Its files may have gone one by one while they were read, and CRIU takes an image that is missing for empty.
         if not self._snapshots.is_there(snapshot):
             sandbox.close()
@@ -119,6 +146,7 @@ class LocalBackend:
             return self._restore(snapshot, image, limits)
         sandbox = self._start(image, limits, files, bare=True)
         try:
+            sandbox.time_waits.bring_back(self._snapshots.closed(snapshot))
             restore(sandbox.guest(), shell)
         except BaseException:
             sandbox.close()
@@ -139,25 +167,33 @@ class LocalBackend:
                 text=True,
             )
             if run.returncode:
-                raise InfrastructureError(f"a sandbox of {image.name} did not start: {run.stderr.strip()}")
+                reason = f"a sandbox of {image.name} did not start: {run.stderr.strip()}"
+                raise AttemptFailed(reason, machine=refusals.is_trouble(run.stderr))
             return build(int(run.stdout))
 
     def _restore(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
         """Restores the processes of a snapshot on a copy of its files."""
         if self._criu is None:
-            raise SnapshotUnusable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
+            raise NotRestorable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
+        closed = self._snapshots.closed(snapshot)
+        time_waits: list[TimeWaits] = []
+
+        def bring_back(init: int) -> None:
+            time_waits.append(TimeWaits(init))
+            time_waits[0].bring_back(closed)
+
         with (
             self._new(image, limits, self._snapshots.files(snapshot)) as (options, build),
             self._snapshots.processes(snapshot) as images,
         ):
-            return build(
-                self._criu.restore(
-                    images,
-                    _ROOT,
-                    [f"mnt[{name}]:/dev/{name}" for name in DEVICES],
-                    [str(observe.LAUNCH), "restore", *options, "--"],
-                )
+            init = self._criu.restore(
+                images,
+                _ROOT,
+                [f"mnt[{name}]:/dev/{name}" for name in DEVICES],
+                [str(observe.LAUNCH), "restore", *options, "--"],
+                bring_back if closed else None,
             )
+            return build(init, *time_waits)
 
     @contextlib.contextmanager
     def _new(self, image: Image, limits: Limits, layer: Path) -> Iterator[_Prepared]:
@@ -175,9 +211,11 @@ class LocalBackend:
             except FileNotFoundError:
                 raise SnapshotUnusable(f"the files of {layer.parent.name} are gone") from None
             except OSError as error:
+                reason = f"no files for a sandbox in {self._home}: {error.strerror}"
+                if error.errno not in DISK_ERRORS:
+                    raise AttemptFailed(reason, machine=True) from None
                 raise InfrastructureError(
-                    f"no files for a sandbox in {self._home}: {error.strerror}; see to room on its disk (dmesg tells "
-                    "what the kernel made of it), then start anew"
+                    f"{reason}; see to room on its disk (dmesg tells what the kernel made of it), then start anew"
                 ) from None
             options = [item for path in cgroup.paths for item in ("--cgroup", str(path))]
             if self._storage.device:
@@ -186,7 +224,12 @@ class LocalBackend:
                 options += ["--pool-dir", str(self._storage.path)]
             options += ["--live", f"live/{id}", "--lower", str(self._guest_layer), "--lower", str(image.rootfs)]
             options += ["--ids", str(UID_BASE), str(UID_COUNT)]
-            yield options, lambda init: self._adopt(id, image, limits, init, live, cgroup, origin, errors)
+            yield (
+                options,
+                lambda init, time_waits=None: self._adopt(
+                    id, image, limits, init, live, cgroup, origin, errors, time_waits or TimeWaits(init)
+                ),
+            )
         except BaseException:
             cgroup.destroy()
             _bury_the_dead()
@@ -203,6 +246,7 @@ class LocalBackend:
         cgroup: Cgroup,
         origin: str,
         errors: int,
+        time_waits: TimeWaits,
     ) -> LocalSandbox:
         sandbox = LocalSandbox(
             id,
@@ -212,8 +256,10 @@ class LocalBackend:
             layer=live,
             cgroup=cgroup,
             tree=self._tree(image),
+            contents=self._contents.of(origin),
             origin=origin,
             errors=errors,
+            time_waits=time_waits,
             trouble=self._trouble,
             keep_limit=self._keep_limit,
             checkpoint=self._checkpoint,
@@ -267,15 +313,21 @@ class LocalBackend:
     def _checkpoint(self, sandbox: LocalSandbox) -> SnapshotInfo:
         room = self._storage.room()
         room.require(room.reserve, "a snapshot")
-        if self._criu is None:
-            return self._snapshots.take_shell(sandbox)
-        return self._snapshots.take_processes(sandbox, self._criu)
+        criu = self._criu
+
+        def take() -> SnapshotInfo:
+            return self._snapshots.take_processes(sandbox, criu) if criu else self._snapshots.take_shell(sandbox)
+
+        info = attempts.repeat(take, CHECKPOINT_PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)
+        self._contents.note(info.id, sandbox.contents)
+        return info
 
     def snapshots(self) -> Iterator[str]:
         return self._snapshots.ids()
 
     def delete_snapshot(self, snapshot: str) -> None:
         self._snapshots.delete(snapshot)
+        self._contents.drop(snapshot)
 
     # -- housekeeping -------------------------------------------------------------------------------------------------
 
@@ -304,7 +356,7 @@ class LocalBackend:
     def disk_usage(self) -> Mapping[str, int]:
         usage = {"snapshots": 0, "sandboxes": 0}
         for snapshot in self.snapshots():
-            with contextlib.suppress(SnapshotUnusable):
+            with contextlib.suppress(InfrastructureError):
                 usage["snapshots"] += self._snapshots.manifest(snapshot)["size"]
         for entry in os.scandir(self._live):
             usage["sandboxes"] += size_of(Path(entry.path) / "upper")

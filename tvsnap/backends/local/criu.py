@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from tvsnap.attempts import AttemptFailed
 from tvsnap.backends.local import refusals
-from tvsnap.errors import InfrastructureError, NotCheckpointable, NotRestorable
+from tvsnap.errors import InfrastructureError, NotCheckpointable
 
-LOG = "criu.log"
+_LOG = "-"  # its standard output: in a file beside the images, forks of one snapshot would write over each other's
 _HELD = "Can't cure"  # logged where CRIU's own code is left in a process
+_HOLDERS = re.compile(r"Can't (?:cure|infect) \(pid: (\d+)\)")
+_DYING = 1.0  # seconds that a process may take to end that was killed while CRIU had it in its hands
 _TIMEOUT = 120.0
 _LAST_WORDS = 5.0  # seconds to end in, after its answer or in place of one
 _CGROUPS_IGNORE = 0
@@ -97,11 +102,13 @@ class _End:
     Attributes:
         response: CRIU's answer; None if it gave none.
         status: its exit status; negative if a signal ended it.
-        errors: what it printed.
+        log: what it logged.
+        errors: what it, or what was to become it, printed.
     """
 
     response: Any
     status: int
+    log: str
     errors: str
 
     @property
@@ -112,6 +119,22 @@ class _End:
     def killed(self) -> bool:
         """Whether a signal ended it before it gave an answer."""
         return self.response is None and self.status < 0
+
+    @property
+    def cause(self) -> refusals.Cause:
+        """What made it fail; if it did not come to say a reason, that is the machine's doing."""
+        return "machine" if self.response is None else refusals.cause(self.log)
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, in words: from its log, else from what it answered or printed."""
+        if self.killed:
+            return f"CRIU: it was ended by signal {-self.status}"
+        if told := refusals.reason(self.log):
+            return told
+        if self.response is not None and self.response.cr_errmsg:
+            return f"CRIU: {self.response.cr_errmsg.strip()}"
+        return f"CRIU: {self.errors or 'it ended without an answer'}"
 
 
 class ProcessesDisturbed(InfrastructureError):
@@ -139,7 +162,8 @@ class Criu:
                 raises.
 
         Raises:
-            NotCheckpointable: with CRIU's reason.
+            NotCheckpointable: with CRIU's reason, which is known to be a property of the processes.
+            AttemptFailed: with any other reason; the processes go on undisturbed.
             ProcessesDisturbed: CRIU was killed over it, or could not let go of a process as it had found it.
         """
         options = self._options(images, external)
@@ -151,7 +175,7 @@ class Criu:
 
         failures: list[Exception] = []
 
-        def notified(script: str) -> bool:
+        def notified(script: str, _: int) -> bool:
             try:
                 if script == "post-dump":
                     on_frozen()
@@ -161,14 +185,23 @@ class Criu:
 
         end = self._request(_DUMP, options, enter, notified)
         if not end.success:
-            log = _log(images)
-            if end.killed or _HELD in log:
-                raise ProcessesDisturbed(_reason(log, end))
+            reason = end.reason  # processes that it names may end
+            if end.killed or left_its_code(end.log):
+                raise ProcessesDisturbed(reason)
             if failures:
                 raise failures[0]
-            raise NotCheckpointable(_reason(log, end))
+            if end.cause == "state":
+                raise NotCheckpointable(reason)
+            raise AttemptFailed(reason, machine=end.cause == "machine")
 
-    def restore(self, images: int, root: Path, external: Sequence[str], enter: Sequence[str]) -> int:
+    def restore(
+        self,
+        images: int,
+        root: Path,
+        external: Sequence[str],
+        enter: Sequence[str],
+        before_it_runs: Callable[[int], None] | None = None,
+    ) -> int:
         """Brings a dumped tree back to life as a child of this process.
 
         Args:
@@ -176,28 +209,40 @@ class Criu:
             root: where the tree's root file system is mounted, in CRIU's mount namespace.
             external: what provides the mounts named at the dump, as `mnt[NAME]:PATH`.
             enter: a command line that prepares namespaces and mounts and becomes CRIU, as for `dump`.
+            before_it_runs: called with the process id of the tree's root when all is there and nothing has run yet; the
+                restore fails with what it raises.
 
         Returns:
             The process id of the tree's root.
 
         Raises:
-            NotRestorable: with CRIU's reason.
-            InfrastructureError: CRIU was killed over it, which says nothing of the images.
+            AttemptFailed: with CRIU's reason.
         """
         options = self._options(images, external)
         options.root = str(root)
         options.rst_sibling = True
-        end = self._request(_RESTORE, options, enter, lambda script: True)
-        if end.killed:
-            raise InfrastructureError(_reason("", end))
+        options.notify_scripts = before_it_runs is not None
+        failures: list[Exception] = []
+
+        def notified(script: str, pid: int) -> bool:
+            try:
+                if script == "post-restore" and before_it_runs is not None:
+                    before_it_runs(pid)
+            except Exception as error:
+                failures.append(error)
+            return not failures
+
+        end = self._request(_RESTORE, options, enter, notified)
+        if failures:
+            raise failures[0]
         if not end.success:
-            raise NotRestorable(_reason(_log(images), end))
+            raise AttemptFailed(end.reason, machine=end.cause == "machine")
         return int(end.response.restore.pid)
 
     def _options(self, images: int, external: Sequence[str]) -> Any:
         options = _TYPES["Opts"]()
         options.images_dir_fd = images
-        options.log_file = LOG
+        options.log_file = _LOG
         options.log_level = 2
         options.file_locks = True
         options.manage_cgroups_mode = _CGROUPS_IGNORE
@@ -205,15 +250,15 @@ class Criu:
         options.external.extend(external)
         return options
 
-    def _request(self, kind: int, options: Any, enter: Sequence[str], notified: Callable[[str], bool]) -> _End:
+    def _request(self, kind: int, options: Any, enter: Sequence[str], notified: Callable[[str, int], bool]) -> _End:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # No pipe: processes that a killed CRIU leaves half restored would hold it open.
-        with ours, open(os.memfd_create("criu"), "rb") as errors:
+        # No pipes: processes that a killed CRIU leaves half restored would hold them open.
+        with ours, open(os.memfd_create("log"), "rb") as log, open(os.memfd_create("errors"), "rb") as errors:
             with theirs:
                 process = subprocess.Popen(
                     [*enter, str(self.binary), "swrk", "3"],
                     stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,
+                    stdout=log,
                     stderr=errors,
                 )
             ended = os.pidfd_open(process.pid)
@@ -227,11 +272,12 @@ class Criu:
                     process.kill()
                 os.close(ended)
                 process.wait()
-            errors.seek(0)
-            return _End(response, process.returncode, errors.read().decode(errors="replace").strip())
+            return _End(response, process.returncode, _text(log), _text(errors).strip())
 
     @staticmethod
-    def _converse(channel: socket.socket, ended: int, kind: int, options: Any, notified: Callable[[str], bool]) -> Any:
+    def _converse(
+        channel: socket.socket, ended: int, kind: int, options: Any, notified: Callable[[str, int], bool]
+    ) -> Any:
         channel.send(_TYPES["Request"](type=kind, opts=options).SerializeToString())
         # The end of CRIU need not be that of the channel, for the same reason.
         while _readable(channel.fileno(), ended, timeout=_TIMEOUT):
@@ -244,9 +290,26 @@ class Criu:
             response = _TYPES["Response"].FromString(data)
             if response.type != _NOTIFY:
                 return response
-            success = notified(response.notify.script)
+            success = notified(response.notify.script, response.notify.pid)
             channel.send(_TYPES["Request"](type=_NOTIFY, notify_success=success).SerializeToString())
         return None
+
+
+def left_its_code(log: str) -> bool:
+    """Whether a dump has left CRIU's code in a process that lives on. One that was killed meanwhile takes it with it.
+
+    Args:
+        log: what CRIU logged.
+    """
+    held = [int(pid) for pid in _HOLDERS.findall(log)] if _HELD in log else []
+    if log.count(_HELD) > len(held):
+        return True  # in which is not told
+    deadline = time.monotonic() + _DYING
+    while any(map(_lives, held)):
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.005)
+    return False
 
 
 def _readable(*descriptors: int, timeout: float) -> bool:
@@ -257,21 +320,16 @@ def _readable(*descriptors: int, timeout: float) -> bool:
     return bool(waiting.poll(timeout * 1000))
 
 
-def _log(images: int) -> str:
-    """Returns what CRIU logged; nothing if it did not come to that."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(LOG, os.O_RDONLY | os.O_CLOEXEC, dir_fd=images)
-        with open(descriptor, errors="replace") as log:
-            return log.read()
-    return ""
+def _text(file: IO[bytes]) -> str:
+    """Returns all that is in a file that others have written to."""
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
-def _reason(log: str, end: _End) -> str:
-    """Finds CRIU's reason: in its log, else what it answered or printed."""
-    if end.killed:
-        return f"CRIU: it was ended by signal {-end.status}"
-    if told := refusals.reason(log):
-        return told
-    if end.response is not None and end.response.cr_errmsg:
-        return f"CRIU: {end.response.cr_errmsg.strip()}"
-    return f"CRIU: {end.errors or 'it ended without an answer'}"
+def _lives(pid: int) -> bool:
+    """Whether a process has not ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat[stat.rindex(")") + 2] not in "ZX"

@@ -24,12 +24,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import paths
 from tvsnap.backends.local.borrowing import borrowed, events
 from tvsnap.backends.local.copied_up import changed_under
 from tvsnap.backends.local.refusals import describe
 from tvsnap.backends.local.unseen import pending_signals
-from tvsnap.errors import InfrastructureError, NotCheckpointable
+from tvsnap.errors import NotCheckpointable
 
 _DELETED = " (deleted)"
 _SIGCHLD = 17
@@ -127,7 +128,7 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None) -> str:
         upper: the writable layer of its overlay; None where that is out of reach.
 
     Raises:
-        InfrastructureError, OSError: they cannot be looked at; the sandbox has ended, most likely.
+        AttemptFailed, OSError: they cannot be looked at; one has ended, or all.
     """
     if _semaphores_were_used(init):
         # What SEM_UNDO would undo is nowhere to be seen.
@@ -161,7 +162,7 @@ def _semaphores_were_used(init: int) -> bool:
     thread.start()
     thread.join()
     if not tables:
-        raise InfrastructureError("the semaphores of a sandbox could not be looked at")
+        raise AttemptFailed("the semaphores of a sandbox could not be looked at", machine=True)
     return any(line.split()[_LAST_OPERATION] != "0" for line in tables[0].splitlines()[1:])
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tvsnap.backends import observing, paths
 from tvsnap.backends.base import FileChange, Process, Service
+from tvsnap.backends.digest import Contents, Files, gone_from
 from tvsnap.backends.local import unseen
 from tvsnap.backends.observing import Activity, OpenFile, ShellHold
 from tvsnap.errors import InfrastructureError
@@ -18,7 +22,7 @@ from tvsnap.images.rootfs import UID_BASE
 LAUNCH = Path(__file__).with_name("tvsnap-launch")
 
 
-def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service) -> tuple[str, str]:
+def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service, *, accessed: bool) -> tuple[str, str]:
     """Returns hashes that change whenever a file does: one of a service's, and one, first, of all others.
 
     See `observing.files_fingerprint`.
@@ -27,7 +31,21 @@ def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service
         others, data = observing.apart(observing.walk(upper), service.directories)
     except InfrastructureError:
         return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
-    return observing.files_fingerprint(others, image), observing.files_fingerprint(data, image) if data else ""
+    print_of = partial(observing.files_fingerprint, image=image, accessed=accessed)
+    return print_of(others), print_of(data) if data else ""
+
+
+@contextlib.contextmanager
+def differing(upper: Path, image: observing.ImageTree, contents: Contents) -> Iterator[Files]:
+    """A block with the files of an upper layer, for a digest."""
+    entries = list(observing.walk(upper))
+    there = {entry.path: entry for entry in entries}
+    gone = [entry.path for entry in entries if entry.deleted and image.entry(entry.path)]
+    for entry in entries:
+        if entry.opaque:
+            gone += gone_from(there, {path for path in image.below(entry.path) if path not in there})
+    with paths.directory(upper) as root:
+        yield Files(entries, gone, root, UID_BASE, image, contents)
 
 
 def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileChange]:
@@ -83,12 +101,18 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
     roots = [pid for pid in pids if inner_pid(pid) in service.processes] if service.processes else []
     try:
         serving = observing.descendants({pid: int(_stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
-        others = [_activity(pid) for pid in pids if pid not in (init, shell) and pid not in serving]
+        running = [pid for pid in pids if pid not in (init, shell) and pid not in serving]
         hold = shell_hold(shell) if shell in pids else None
+        holds = _holds(hold, running, roots)
+        if hold is not None:
+            hold = replace(hold, holds=holds[shell][0]) if shell in holds else hold
+        others = [_activity(pid, *holds[pid]) for pid in running]
         if hold is not None and _in_doubt(hold, others):
             hold = None
-        return observing.processes_fingerprint(others, hold, [_activity(pid) for pid in roots]), len(serving)
-    except OSError:
+        return observing.processes_fingerprint(others, hold, [_activity(pid, *holds[pid]) for pid in roots]), len(
+            serving
+        )
+    except (OSError, LookupError):
         return secrets.token_hex(), 0  # it ended under our eyes
 
 
@@ -103,10 +127,25 @@ def serving(pids: list[int], service: Service) -> frozenset[int]:
     return observing.descendants(parents, (pid for pid in parents if inner_pid(pid) in service.processes))
 
 
-def _activity(pid: int) -> Activity:
+def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> dict[int, tuple[str, str]]:
+    """Returns what processes hold, and their locks, by process; see `Activity`.
+
+    The idle shell is looked at if it has more open than it always has.
+    """
+    asked = [*map(str, others), *(f"-{pid}" for pid in serving)]
+    if shell is not None and shell.further_files:
+        asked.append(f"={shell.pid}")
+    if not asked:
+        return {}
+    run = subprocess.run([observing.INIT, "holds", *asked], capture_output=True, check=False, text=True)
+    lines = (line.split() for line in run.stdout.splitlines())
+    return {int(pid): (holds, locks) for pid, holds, locks in lines}
+
+
+def _activity(pid: int, holds: str, locks: str) -> Activity:
     fields = _stat_fields(pid)
     ran = sum(int(Path(task.path, "schedstat").read_text().split()[0]) for task in os.scandir(f"/proc/{pid}/task"))
-    return Activity(pid, int(fields[19]), fields[0], ran, unseen.attributes(pid, fields))
+    return Activity(pid, int(fields[19]), fields[0], ran, holds, locks)
 
 
 def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
@@ -118,7 +157,8 @@ def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
 
 def shell_hold(pid: int) -> ShellHold:
     fields = _stat_fields(pid)
-    processors = ",".join(map(str, sorted(os.sched_getaffinity(pid))))
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
+        processors = next((line.split()[1] for line in status if line.startswith("Cpus_allowed:")), "")
     gone = os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")  # its path, the shell itself tells
     return ShellHold(
         pid, int(fields[19]), int(fields[16]), processors, gone, observing.settled(lambda: _open_files(pid))

@@ -1,6 +1,7 @@
 """Why CRIU refuses, in words: from the lines of its log to a sentence that names the process and the thing.
 
-What no rule knows comes through in CRIU's own words.
+What no rule knows comes through in CRIU's own words. Each reason has a cause: what the processes are or have, as the
+rules know it; the machine, as words of the system's and of CRIU's tell; or it is not known.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 _LONGEST_COMMAND = 60
 _LISTENING = "0A"
 _TERMINAL_STOPS = {"21": "read from", "22": "write to or change"}
 
 _Sentence = Callable[[re.Match[str], int], str]
+Cause = Literal["state", "machine", "unknown"]
 
 
 def reason(log: str) -> str:
@@ -34,6 +37,43 @@ def reason(log: str) -> str:
     said = [line for line in lines if not _FOLLOWS.search(line)] or lines
     told = "; ".join(said[:3])
     return f"CRIU: {told} ({describe(pid)})" if told and pid else told and f"CRIU: {told}"
+
+
+def cause(log: str) -> Cause:
+    """Returns what made CRIU give up, as its log tells it.
+
+    The machine comes first: where processes are killed while they are looked at, CRIU says what is not so of others.
+    """
+    lines = _complaints(log)
+    if is_trouble("\n".join(lines)):
+        return "machine"
+    stuck = any("Timeout reached" in line for line in lines)
+    for line in lines:
+        if _MOMENTARY.search(line) and not stuck:
+            return "unknown"
+        if any(re.search(pattern, line) for pattern, _ in _RULES):
+            return "state"
+    return "unknown" if lines else "machine"
+
+
+def is_trouble(said: str) -> bool:
+    """Whether what CRIU, the kernel or an engine said tells of trouble of the machine."""
+    return bool(_TROUBLE.search(said))
+
+
+_TROUBLE = re.compile(
+    r"Too many references|Too many open files|Cannot allocate memory|Resource temporarily unavailable"
+    r"|service_fd_base|No space left|Disk quota exceeded|Read-only file system|Interrupted system call"
+    # A process was killed while CRIU had it in its hands, be it by others or for want of memory.
+    r"|No such process|on procfs: No such file|[Kk]illed by (signal )?\d|Task signaled with"
+    r"|task not stopped after seize|Task pid reused"
+    # What CRIU's code in a process says of such errors, by their numbers: EAGAIN, ENOMEM, ENFILE, EMFILE, ENOSPC, ...
+    r"|(?:fail\w* |with |for daemon )\(?-(?:11|12|23|24|28|109)\b|with 0xfffffffffffffff[45]"
+    # ... or does not come to say.
+    r"|from daemon is trimmed|Can't retrieve FDs? from socket|Failed to (read ack|send command)"
+)
+_MOMENTARY = re.compile(r"Unseizable non-zombie \d+ found, state [^tT]")
+"""What processes are for a moment now and then, such as waiting for a disk."""
 
 
 def describe(pid: int) -> str:

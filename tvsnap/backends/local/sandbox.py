@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from tvsnap.backends import digest as digests
 from tvsnap.backends import observing, paths
 from tvsnap.backends.base import (
     NO_SERVICE,
@@ -31,6 +32,7 @@ from tvsnap.backends.base import (
 from tvsnap.backends.local import activity, observe
 from tvsnap.backends.local.cgroups import Cgroup
 from tvsnap.backends.local.criu import ProcessesDisturbed
+from tvsnap.backends.local.time_wait import TimeWaits
 from tvsnap.backends.observing import ShellHold
 from tvsnap.errors import InfrastructureError, SandboxDied
 from tvsnap.guest.actions import GuestActions
@@ -60,8 +62,10 @@ class LocalSandbox(GuestActions):
         layer: Path,
         cgroup: Cgroup,
         tree: observing.ImageTree,
+        contents: digests.Contents,
         origin: str,
         errors: int,
+        time_waits: TimeWaits,
         trouble: Callable[[LocalSandbox, str], str],
         keep_limit: Callable[[LocalSandbox], None],
         checkpoint: Callable[[LocalSandbox], SnapshotInfo],
@@ -77,8 +81,10 @@ class LocalSandbox(GuestActions):
             layer: directory with the writable layer (`upper`, `work`).
             cgroup: its control groups.
             tree: what the image has below the writable layer.
+            contents: what is known of its files' contents.
             origin: the snapshot that it was forked from; empty if it was not.
             errors: of the pool, counted before it was made.
+            time_waits: its connections that end by themselves.
             trouble: see `Sandbox.trouble`.
             keep_limit: gives a sandbox back what it has freed of the disk.
             checkpoint: takes a snapshot of a sandbox.
@@ -91,8 +97,10 @@ class LocalSandbox(GuestActions):
         self.layer = layer
         self.cgroup = cgroup
         self._tree = tree
+        self.contents = contents
         self.origin = origin
         self.errors = errors
+        self.time_waits = time_waits
         self.looked = time.monotonic()  # when it was last asked for trouble
         self._trouble = trouble
         self._keep_limit = keep_limit
@@ -140,22 +148,41 @@ class LocalSandbox(GuestActions):
         dump = guest.shell_state()
         info = guest.info()
         shell = self._host_pid(info.shell)
-        files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service)
+        files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service, accessed=True)
         processes, serving = observe.processes_fingerprint(self.cgroup.pids(), self.init, shell, service)
         since = time.monotonic()
         serving_pids = observe.serving(self.cgroup.pids(), service)
-        unrest = activity.unrest(self.cgroup.pids, self.init, shell if info.idle else 0, serving_pids)
+        unrest = activity.unrest(
+            self.cgroup.pids, self.init, shell if info.idle else 0, serving_pids, self.time_waits.passing
+        )
         self._keep_limit(self)
         active, quiet_s = activity.told(unrest, since)
         return Observation(
             files=files,
             processes=processes,
-            shell=secrets.token_hex() if dump is None else f"{observing.shell_fingerprint(dump)} {info.inner}",
+            shell=secrets.token_hex()
+            if dump is None
+            else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel}",
             data=data,
+            hidden=frozenset() if dump is None else observing.shell_hidden(dump),
             serving=serving,
             active=active,
             quiet_s=quiet_s,
         )
+
+    def digest(self) -> str:
+        return digests.digest(
+            self.guest(),
+            self._alone,
+            lambda: observe.differing(self.layer / "upper", self._tree, self.contents),
+            Path(f"/proc/{self.init}"),
+        )
+
+    def _alone(self) -> tuple[bool, ShellHold | None]:
+        shell = self._host_pid(self.guest().info().shell)
+        if {*self.cgroup.pids()} != {self.init, shell}:
+            return False, None
+        return True, observe.shell_hold(shell)
 
     def memory(self) -> int:
         total = 0
@@ -238,6 +265,7 @@ class LocalSandbox(GuestActions):
             if self._closed:
                 return
             self._closed = True
+        self.time_waits.close()
         if self._guest is not None:
             self._guest.abandon()
         with contextlib.suppress(ProcessLookupError):

@@ -22,17 +22,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import paths
 from tvsnap.backends.base import Captures, SnapshotInfo
 from tvsnap.backends.local import fidelity, observe
-from tvsnap.backends.local.criu import LOG, Criu
+from tvsnap.backends.local.criu import Criu
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.backends.local.storage import Storage
-from tvsnap.backends.sealing import Stamp, checksum, from_sealed_json, open_regular, seal, stamp, to_sealed_json
-from tvsnap.errors import InfrastructureError, NotCheckpointable, SnapshotUnusable
+from tvsnap.backends.local.time_wait import Closed
+from tvsnap.backends.sealing import (
+    DISK_ERRORS,
+    Stamp,
+    checksum,
+    from_sealed_json,
+    open_regular,
+    reading,
+    seal,
+    stamp,
+    to_sealed_json,
+)
+from tvsnap.errors import CheckpointFailed, InfrastructureError, NotCheckpointable, SnapshotUnusable
 from tvsnap.guest.shell_image import ShellImage, capture
 
-FORMAT = 3
+FORMAT = 4
 """Version of the snapshots' layout on disk; others are unusable."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 """Device nodes that a sandbox has from the host."""
@@ -54,11 +66,13 @@ class _Sound:
         processes: it holds live processes.
         stamps: of its files, by their paths in it.
         seal: of its writable layer.
+        closed: the connections that were in TIME_WAIT.
     """
 
     processes: bool
     stamps: dict[str, Stamp]
     seal: int
+    closed: tuple[Closed, ...]
 
 
 class Snapshots:
@@ -89,7 +103,12 @@ class Snapshots:
     # -- taking -----------------------------------------------------------------------------------------------------
 
     def take_processes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo:
-        """Dumps the processes, and copies the files while they stand still."""
+        """Dumps the processes, and copies the files while they stand still.
+
+        Raises:
+            NotCheckpointable, CheckpointFailed, ProcessesDisturbed, SandboxDied: as `Sandbox.checkpoint` says.
+            AttemptFailed: it may succeed when it is tried again.
+        """
         sandbox.guest()  # raises SandboxDied
         with self._unfinished(sandbox.origin) as (unfinished, finish):
             (unfinished / "criu").mkdir()
@@ -97,8 +116,12 @@ class Snapshots:
             processes = tuple(sandbox.other_processes())
             images = os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
+            closed: list[Closed] = []
+
             def copy_files() -> None:
-                fidelity.refuse(fidelity.find_loss(sandbox.cgroup.pids(), sandbox.init, sandbox.layer / "upper"))
+                pids = sandbox.cgroup.pids()
+                closed[:] = sandbox.time_waits.note(pids)
+                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, sandbox.layer / "upper"))
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             try:
@@ -114,34 +137,34 @@ class Snapshots:
                         copy_files,
                     )
                 frozen = time.perf_counter() - begin
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(LOG, dir_fd=images)
             finally:
                 os.close(images)
             for entry in os.scandir(unfinished / "criu"):
                 os.chmod(entry.path, 0o644)  # the restored root, an unprivileged user of the host, reads them too
-            return finish(Captures(processes=True, shell=True), frozen, processes)
+            return finish(Captures(processes=True, shell=True), frozen, processes, closed)
 
     def take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
         """Copies the files and the idle shell.
 
         Nothing else lives in the sandbox, before or after; so the files are those of one moment without freezing it.
+        Errors are those of `take_processes`.
         """
         with self._unfinished(sandbox.origin) as (unfinished, finish):
             image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
             self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
             info = sandbox.guest().info()
             if sandbox.other_processes() or (info.inner, info.idle) != (image.inner, True):
-                raise NotCheckpointable("the sandbox changed while its files were copied")
+                raise AttemptFailed("the sandbox changes while its files are copied")
             if _holds(unfinished / "files" / "upper", _STARTUP_FILE):
                 raise NotCheckpointable(f"/{'/'.join(_STARTUP_FILE)} was changed, and would act when a shell is made")
             (unfinished / _SHELL).write_bytes(image.to_bytes())
-            return finish(Captures(shell=True), 0.0, ())
+            closed = sandbox.time_waits.note(sandbox.cgroup.pids())
+            return finish(Captures(shell=True), 0.0, (), closed)
 
     @contextlib.contextmanager
     def _unfinished(
         self, above: str
-    ) -> Iterator[tuple[Path, Callable[[Captures, float, tuple[str, ...]], SnapshotInfo]]]:
+    ) -> Iterator[tuple[Path, Callable[[Captures, float, tuple[str, ...], list[Closed]], SnapshotInfo]]]:
         """A block with a directory to fill and what makes a snapshot of it; what is left unfinished is removed.
 
         Args:
@@ -151,7 +174,7 @@ class Snapshots:
         id = f"{self._owner}.{secrets.token_hex(8)}"
         unfinished = self.temporary / id
 
-        def finish(captures: Captures, frozen: float, processes: tuple[str, ...]) -> SnapshotInfo:
+        def finish(captures: Captures, frozen: float, processes: tuple[str, ...], closed: list[Closed]) -> SnapshotInfo:
             names = (
                 [f"criu/{path.name}" for path in (unfinished / "criu").iterdir()] if captures.processes else [_SHELL]
             )
@@ -171,12 +194,13 @@ class Snapshots:
                 "above": above,
                 "checksums": checksums,
                 "seal": sealed,
+                "time_wait": [one.to_json() for one in closed],
                 **asdict(info),
             }
             (unfinished / _MANIFEST).write_text(to_sealed_json(manifest))
             stamps = {name: stamp(unfinished / name) for name in (*names, *_ALWAYS)}
             unfinished.rename(self.path / id)
-            self._remember(id, _Sound(captures.processes, stamps, sealed))
+            self._remember(id, _Sound(captures.processes, stamps, sealed, tuple(closed)))
             return info
 
         try:
@@ -185,7 +209,10 @@ class Snapshots:
         except BaseException as error:
             self._remove(unfinished)
             if isinstance(error, OSError):
-                raise InfrastructureError(f"no snapshot could be written: {error.strerror}") from error
+                reason = f"no snapshot could be written: {error.strerror}"
+                if error.errno in DISK_ERRORS:
+                    raise CheckpointFailed(reason) from error
+                raise AttemptFailed(reason, machine=True) from error
             raise
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -195,16 +222,15 @@ class Snapshots:
 
         Raises:
             SnapshotUnusable: there is none that can be used, or it was made by another version of tvsnap.
+            AttemptFailed: it cannot be read at present.
         """
-        try:
+        with reading(snapshot):
             with open_regular(self.path / snapshot / _MANIFEST) as file:
                 manifest = from_sealed_json(file.read())
             if manifest["format"] != FORMAT:
                 raise SnapshotUnusable(f"snapshot {snapshot} has format {manifest['format']}, not {FORMAT}")
             if manifest["id"] != snapshot:
                 raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {manifest['id']}")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
         if manifest["guest"] != self._guest:
             raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")
         return manifest
@@ -214,12 +240,13 @@ class Snapshots:
 
         Raises:
             SnapshotUnusable: it is not.
+            AttemptFailed: it cannot be read at present.
         """
         if snapshot in self._distrusted:
             raise SnapshotUnusable(f"snapshot {snapshot} is damaged: the disk did not give back what it holds")
         directory = self.path / snapshot
         known = self._sound.get(snapshot)
-        try:
+        with reading(snapshot):
             if known is not None and known.stamps == {name: stamp(directory / name) for name in known.stamps}:
                 self._check_layer(snapshot, known.seal, seen_before=True)
                 return known.processes
@@ -230,9 +257,8 @@ class Snapshots:
                 if [*checksum(directory / name)] != expected:
                     raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not what was written")
             self._check_layer(snapshot, manifest["seal"], seen_before=False)
-            sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+            closed = tuple(map(Closed.from_json, manifest["time_wait"]))
+            sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"], closed)
         self._remember(snapshot, sound)
         return sound.processes
 
@@ -249,7 +275,7 @@ class Snapshots:
             self._distrusted.add(snapshot)
             try:
                 snapshot = self.manifest(snapshot)["above"]
-            except SnapshotUnusable:
+            except InfrastructureError:
                 return
 
     def _remember(self, snapshot: str, sound: _Sound) -> None:
@@ -266,18 +292,22 @@ class Snapshots:
         """
         if self.check(snapshot):
             return None
-        try:
+        with reading(snapshot):
             return ShellImage.from_bytes((self.path / snapshot / _SHELL).read_bytes())
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+
+    def closed(self, snapshot: str) -> tuple[Closed, ...]:
+        """Returns the connections that were in TIME_WAIT, of a snapshot that is as it was taken."""
+        known = self._sound.get(snapshot)
+        if known is None:
+            self.check(snapshot)
+            known = self._sound[snapshot]
+        return known.closed
 
     @contextlib.contextmanager
     def processes(self, snapshot: str) -> Iterator[int]:
         """A block with a descriptor of the directory of CRIU's images."""
-        try:
+        with reading(snapshot):
             images = os.open(self.path / snapshot / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise SnapshotUnusable(f"snapshot {snapshot} was deleted meanwhile") from None
         try:
             yield images
         finally:

@@ -2,7 +2,7 @@
 
 What a timerfd has left, /proc tells. Of POSIX timers it tells that they are there, of alarms (alarm, setitimer) nothing
 at all. But /proc/timer_list names all timers that are set on the machine by their kind, not by their owner: none of a
-process's can ring before the first of its kind.
+process's can ring before the first of its kind. Whose alarms are set is told by `alarms.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ALARM, POSIX = "it_real_fn", "posix_timer_fn"
@@ -26,7 +26,7 @@ _WALL_CLOCKS = {0, 1, 7, 11}
 _CPU_CLOCKS = {2, 3}
 
 
-def soonest() -> dict[str, float]:
+def first_to_ring() -> dict[str, float]:
     """Returns, for each kind of timer that is set on this machine, seconds until the first of them rings.
 
     Raises:
@@ -53,18 +53,14 @@ def soonest() -> dict[str, float]:
     return found
 
 
-def timerfds(pid: int, room: int) -> Iterator[float]:
+def timerfds(pid: int, descriptors: Iterable[str]) -> Iterator[float]:
     """Yields seconds until each armed timerfd of a process rings; 0 where that cannot be told.
 
     Args:
         pid: the process, as the host sees it.
-        room: how many descriptors may be looked at.
+        descriptors: those to look at.
     """
-    names = os.listdir(f"/proc/{pid}/fd")
-    if len(names) > room:
-        yield 0.0
-        return
-    for name in names:
+    for name in descriptors:
         try:
             if os.readlink(f"/proc/{pid}/fd/{name}") != _TIMERFD:
                 continue

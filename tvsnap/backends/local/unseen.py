@@ -1,7 +1,7 @@
-"""What a call can change in the kernel without a trace in files, in the shell, or in what has run.
+"""What a call can change without a trace in files, in the shell, or in what has run: what waits to be read.
 
-Nobody has to run for data to be taken out of a fifo, for a stopped process to be sent a signal, or for a sleeping one
-to be given another priority.
+Nobody has to run for data to be taken out of a fifo, or to be queued for a sleeping process. What else others change of
+a process is looked at by `tvsnap-init holds`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,6 @@ import stat
 from collections.abc import Iterable
 
 from tvsnap.backends.local.borrowing import borrowed, events, unread
-
-
-def attributes(pid: int, fields: list[str]) -> str:
-    """Returns what others can change of a process: priority, scheduling, processors, limits, signals that it has not
-    taken yet.
-
-    Args:
-        pid: the process, as the host sees it.
-        fields: what /proc/PID/stat says from its state on.
-    """
-    pending = pending_signals(pid)[0]
-    return (
-        f"{fields[16]} {fields[37:39]} {sorted(os.sched_getaffinity(pid))} {pending:x} {_read(f'/proc/{pid}/limits')}"
-    )
 
 
 def pending_signals(pid: int) -> tuple[int, int]:
@@ -41,7 +27,9 @@ def _read(path: str) -> str:
 
 
 def data_waits(pid: int, numbers: Iterable[int]) -> bool:
-    """Whether any pipe, fifo or socket among a process' descriptors holds what has not been read yet.
+    """Whether anything among a process' descriptors holds what has not been read yet.
+
+    That is a pipe, a fifo, a socket, a terminal, a queue of inotify, a timer, a counter or an epoll.
 
     Args:
         pid: the process, as the host sees it.
@@ -56,6 +44,9 @@ def _waits(pid: int, number: int) -> bool:
     if target.startswith("socket:"):
         with borrowed(pid, number) as socket:
             return bool(events(socket) & (select.POLLIN | select.POLLERR))
+    if target.startswith(("anon_inode:", "/dev/pts/", "/dev/ptmx")):
+        with borrowed(pid, number) as queue:
+            return bool(events(queue) & select.POLLIN)
     if target.startswith("pipe:") or (target.startswith("/") and stat.S_ISFIFO(os.stat(path).st_mode)):
         with borrowed(pid, number) as pipe:
             return unread(pipe) > 0

@@ -227,8 +227,10 @@ _WAITS: dict[str, Callable[[_Call], Wait]] = {
         ("wait4", "waitid", "pause", "rt_sigsuspend", "flock", "fcntl", "semop", "msgsnd", "msgrcv"), _endless
     ),
     **dict.fromkeys(
-        ("read", "pread64", "readv", "preadv", "write", "writev", "accept", "accept4", "connect", "recvfrom")
-        + ("recvmsg", "sendto", "sendmsg", "sendmmsg"),
+        (
+            *("read", "pread64", "readv", "preadv", "write", "writev", "accept", "accept4", "connect"),
+            *("recvfrom", "recvmsg", "sendto", "sendmsg", "sendmmsg"),
+        ),
         _descriptors(0),
     ),
     **dict.fromkeys(("sendfile", "tee"), _descriptors(0, 1)),

@@ -17,9 +17,11 @@ from typing import Any, Literal
 from tvsnap.backends.base import Limits, Observation, Sandbox, Service
 from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.environments.base import Tool, validate_call
+from tvsnap.environments.sql.naming import words
 from tvsnap.environments.sql.statements import effects
 from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.errors import InfrastructureError, SandboxDied
+from tvsnap.guest.sql.reach import Words
 from tvsnap.guest.sql_program import sql_program
 
 Engine = Literal["sqlite", "postgres", "mariadb"]
@@ -69,7 +71,7 @@ _SCHEMA = Tool(
 class SqlEnvironment(TerminalEnvironment):
     """Fulfils `tvsnap.environments.base.Environment` for one engine."""
 
-    version = "2"
+    version = "3"
     serves = True
     tools = {**{tool.name: tool for tool in (_SQL, _SCHEMA)}, **TerminalEnvironment.tools}  # noqa: RUF012
 
@@ -105,14 +107,19 @@ class SqlEnvironment(TerminalEnvironment):
         try:
             said = _ask(sandbox, {"op": "observe"}, _LOOK_TIMEOUT)
         except OSError:  # whoever calls next finds out, and starts another session
-            return replace(sandbox.observe(), service=secrets.token_hex())
+            return replace(sandbox.observe(), service=secrets.token_hex(), chance=True)
         service = Service(frozenset(said["processes"]), tuple(said["directories"]))
-        return replace(sandbox.observe(service), service=said["token"])
+        return replace(
+            sandbox.observe(service),
+            service=said["token"],
+            chance=bool(said["chance"]),
+            reproducible=bool(said["reproducible"]),
+        )
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
         """See `Environment.unchanged`: of what it alone writes, an engine knows best if a statement changed it."""
         if call.name not in (_SQL.name, _SCHEMA.name):
-            return before == after
+            return super().unchanged(call, before, after)
         return (before.files, before.processes, before.service) == (after.files, after.processes, after.service)
 
     def _start(self, sandbox: Sandbox) -> None:
@@ -136,7 +143,8 @@ class SqlEnvironment(TerminalEnvironment):
                 "max_rows": arguments.get("max_rows", MAX_ROWS),
                 "limit": limits.output,
                 "kind": known.kind,
-                "reseed": known.stochastic or known.volatile,
+                "chance": known.stochastic or known.volatile,
+                "words": _said(words(arguments["query"], self._engine)),
             },
             seconds,
         )
@@ -166,6 +174,18 @@ class SqlEnvironment(TerminalEnvironment):
             timed_out=said["timed_out"],
             truncated=said["truncated"],
         )
+
+
+def _said(known: Words) -> dict[str, Any]:
+    """Returns what a request's words name, as the session reads it."""
+    return {
+        "names": None if known.names is None else sorted(known.names),
+        "calls": sorted(known.calls),
+        "defined": sorted(known.defined),
+        "defines": known.defines,
+        "executes": known.executes,
+        "plain": known.plain,
+    }
 
 
 def _ask(sandbox: Sandbox, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 The text is cut up as the engine cuts it (`lexer.py`), and every name that stands before a parenthesis must be known
 (`dialects.py`); sqlglot tells names of tables and columns from functions where the words leave it open. Whatever is
-not known for sure counts as a change. What a view, a trigger or a stored function does cannot be seen here; an
-engine's own counters show the changes that they make.
+not known for sure counts as a change. What a view, a trigger or a stored function does cannot be seen here: an
+engine's own counters show the changes that they make, and what they leave to chance is for `guest/sql/reach.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from tvsnap.environments.sql.dialects import (
+from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable, lexemes
+from tvsnap.guest.sql.dialects import (
     DIALECTS,
     FILE_TIMES,
     PRAGMA_LOOKUPS,
@@ -22,7 +23,6 @@ from tvsnap.environments.sql.dialects import (
     STABLE_SHOWS,
     Dialect,
 )
-from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable, lexemes
 
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # what it cannot read is no news to anyone
 
@@ -88,7 +88,7 @@ def _effects(query: str, dialect: DialectName) -> Effects:
         found = lexemes(query, dialect)
     except Unreadable:
         return _unknown(query, dialect)
-    told = [_Statement(part, query, dialect).effects() for part in _split(found)]
+    told = [Statement(part, query, dialect).effects() for part in split(found)]
     return Effects(
         max((each.kind for each in told), key=_ORDER.index, default="read"),
         any(each.stochastic for each in told),
@@ -101,7 +101,7 @@ def _unknown(text: str, dialect: DialectName) -> Effects:
     return Effects("other", doubtful, doubtful)
 
 
-def _split(found: list[Lexeme]) -> list[list[Lexeme]]:
+def split(found: list[Lexeme]) -> list[list[Lexeme]]:
     """Cuts at every semicolon, also at those within a body: what defines one with several is `other` then."""
     parts: list[list[Lexeme]] = [[]]
     for lexeme in found:
@@ -112,7 +112,7 @@ def _split(found: list[Lexeme]) -> list[list[Lexeme]]:
     return [part for part in parts if part]
 
 
-class _Statement:
+class Statement:
     """One statement."""
 
     def __init__(self, found: list[Lexeme], query: str, dialect: DialectName) -> None:
@@ -123,8 +123,7 @@ class _Statement:
 
     def effects(self) -> Effects:
         """Returns what it does."""
-        start = next((i for i, lexeme in enumerate(self._found) if lexeme.text != "("), len(self._found))
-        first = self._text(start) if start < len(self._found) and self._found[start].kind == "word" else ""
+        first = self.first
         if first in _QUERIES or first in _CHANGES:
             return self._told(self._body("write" if first in _CHANGES else "read"))
         if first in ("explain", "describe", "desc") or (first == "analyze" and self._name == "mariadb"):
@@ -157,7 +156,7 @@ class _Statement:
             if first == "analyze" or self._name != "mariadb":
                 return self._told("other")
             return Effects("read", stochastic=self._has("connection"))  # the columns of a table, or another's plan
-        inner = _Statement(self._found[start:], self._query, self._name).effects()
+        inner = Statement(self._found[start:], self._query, self._name).effects()
         executed = any(each.is_word("analyze", "analyse") for each in self._found[:start])
         if executed:
             return Effects(inner.kind, stochastic=True, volatile=inner.volatile)
@@ -207,10 +206,7 @@ class _Statement:
 
     def _body(self, kind: Kind) -> Kind:
         """Returns what a query or a change does, by what it holds; at least `kind`."""
-        unexplained: set[int] = set()
         for i, lexeme in enumerate(self._found):
-            if self._text(i + 1) == "(" and not self._known_before_parenthesis(i):
-                unexplained.add(lexeme.start)
             if lexeme.kind == "sign" and lexeme.text == ":=" and self._dialect.assigns:
                 return "other"
             if lexeme.kind != "word" or self._text(i - 1) == ".":
@@ -228,7 +224,20 @@ class _Statement:
                 or (lexeme.text == "next" and following == "value")
             ):
                 return "other"
-        return "other" if unexplained and not unexplained <= self._names() else kind
+        return "other" if self.unexplained else kind
+
+    @cached_property
+    def unexplained(self) -> list[Lexeme]:
+        """What stands before a parenthesis and may be a function of which nobody knows what it does."""
+        found = [
+            lexeme
+            for i, lexeme in enumerate(self._found)
+            if self._text(i + 1) == "(" and not self._known_before_parenthesis(i)
+        ]
+        if found:
+            names = self._names()
+            found = [lexeme for lexeme in found if lexeme.start not in names]
+        return found
 
     def _known_before_parenthesis(self, i: int) -> bool:
         """Whether what stands before a parenthesis is known to do nothing; if not, it may yet be no function."""
@@ -263,6 +272,17 @@ class _Statement:
                 depth += 1 if lexeme.text == "(" else -1
                 deepest = max(deepest, depth)
         return deepest
+
+    @property
+    def has_chance(self) -> bool:
+        """Whether its words name what is left to chance or the clock, though it may not be evaluated now."""
+        return bool(self._chance)
+
+    @cached_property
+    def first(self) -> str:
+        """Its first word; empty if it begins with none."""
+        start = next((i for i, lexeme in enumerate(self._found) if lexeme.text != "("), len(self._found))
+        return self._text(start) if start < len(self._found) and self._found[start].kind == "word" else ""
 
     @cached_property
     def _chance(self) -> list[int]:

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
 
+from .reach import Definitions
+
 CONFIGURATION = "/etc/tvsnap/sql.json"
 """In the image: `{"database": name}`, the database that is in use from the start."""
 
@@ -86,8 +88,11 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def start(self) -> None:
+    def start(self, *, loading: bool = False) -> None:
         """Starts the server if it does not run, opens the session, and warms both up.
+
+        Args:
+            loading: an image is being filled: what is set for the sake of sessions only is left out.
 
         The large files of the data directory are opened for writing once: what is copied up from the image need not be
         in each fork.
@@ -135,6 +140,22 @@ class Engine(ABC):
 
         Must itself leave everything as it is, for later statements to see.
         """
+
+    def definitions(self) -> Optional[Definitions]:
+        """Returns what is defined that is left to chance or the clock; None if that cannot be told at present."""
+        return Definitions()
+
+    def drew(self) -> Optional[bool]:
+        """Whether chance or the clock was asked for since this was asked last; None if the engine cannot say."""
+        return None
+
+    def seeded(self, database: str) -> bool:
+        """Whether the session has set the beginning of its random numbers, or may have."""
+        return False
+
+    def alone(self) -> bool:
+        """Whether nobody else is connected to the server; False if that cannot be told."""
+        return False
 
     @abstractmethod
     def schema(self, database: str, table: str) -> Dict[str, Any]:

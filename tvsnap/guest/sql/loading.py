@@ -42,7 +42,7 @@ def load(engine: Engine, plan_file: str, configuration: str = CONFIGURATION) -> 
     with open(plan_file, encoding="utf-8") as stream:
         plan = json.load(stream)
     engine.initialise()
-    engine.start()
+    engine.start(loading=True)
     try:
         for database in plan["databases"]:
             if database["name"]:

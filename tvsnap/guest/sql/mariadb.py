@@ -11,9 +11,11 @@ from typing import Any, Dict, List, Optional
 
 from . import mariadb_schema, mariadb_server, mariadb_tables
 from .engine import CONFIGURATION, Answer, Engine, EngineFailed, Facts, Result, StatementFailed, Table
+from .mariadb_definitions import Definers
 from .mariadb_facts import Witness
 from .mariadb_protocol import Connection, Lost, Refused, Reply
 from .mariadb_values import quoted, text, unparsed, value, warning
+from .reach import Definitions
 
 _MOST_BYTES = 16 * 1024 * 1024
 """That are kept of the rows of one request."""
@@ -36,6 +38,7 @@ _LOCKS_WITHIN = 3
 _FORGETTING = "SELECT 1 FROM (SELECT 1) AS t LIMIT 1"
 """One row found, none changed, no warnings: a statement that reads no table would keep the warnings."""
 
+_OWN_CONNECTIONS = 2
 _NO_DATABASE, _UNKNOWN_DATABASE = 1046, 1049
 _LOST = (
     "ERROR 2013 (HY000): Lost connection to server during query. What the lost connection held is gone: its "
@@ -58,11 +61,12 @@ class MariaDB(Engine):
         self._database = ""
         self._seeded = False
         """The session has seeded its random numbers itself."""
+        self._definers = Definers()
 
     def initialise(self) -> None:
         mariadb_server.initialise()
 
-    def start(self) -> None:
+    def start(self, *, loading: bool = False) -> None:
         mariadb_server.start()
         self._connect()
         self._warm()
@@ -217,6 +221,21 @@ class MariaDB(Engine):
             return self._witness.facts(self._watching())
         except (Refused, Lost, EngineFailed):
             return None
+
+    def definitions(self) -> Optional[Definitions]:
+        if self._witness is None or self._witness.definitions is None:
+            return None
+        try:
+            return self._definers.look(self._witness.definitions, self._watching())
+        except (Refused, Lost, EngineFailed):
+            return None
+
+    def seeded(self, database: str) -> bool:
+        return self._seeded
+
+    def alone(self) -> bool:
+        """See `Engine.alone`: here, the session and our own connection are all that there should be."""
+        return self._witness is not None and self._witness.clients == _OWN_CONNECTIONS
 
     def schema(self, database: str, table: str) -> Dict[str, Any]:
         try:

@@ -63,6 +63,7 @@ WHERE variable_name LIKE 'COM\\_%' AND variable_name NOT REGEXP '{_HARMLESS}';
 SELECT variable_name, variable_value FROM information_schema.GLOBAL_STATUS
 WHERE variable_name IN {(*_ROWS, _UPDATED, *_UPDATES, _DELETES, _SELECTS)};
 SELECT variable_value FROM information_schema.SESSION_STATUS WHERE variable_name = '{_SELECTS}';
+SELECT variable_value FROM information_schema.GLOBAL_STATUS WHERE variable_name = 'THREADS_CONNECTED';
 SELECT thread_id, lock_mode, lock_type, table_schema, table_name FROM information_schema.METADATA_LOCK_INFO
 WHERE thread_id <> 0
 """
@@ -90,6 +91,10 @@ class Witness:
         self._deletes = 0
         self._emptied = 0
         self._idle = 0
+        self.clients = 0
+        """How many were connected at the last look, our own included."""
+        self.definitions: Optional[str] = None
+        """What changes whenever something may have been defined; None before the first look."""
 
     def saw(self, affected: int) -> None:
         """Takes note of what a statement of the session said to have changed."""
@@ -106,8 +111,10 @@ class Witness:
         """
         (place,), counts, variables, settings = _asked(self._session, _SESSION)
         own = _numbers(counts)
-        definitions, counts, selects, locks = _asked(monitor, _SERVER)
+        definitions, counts, selects, clients, locks = _asked(monitor, _SERVER)
+        self.clients = int(clients[0][0] or 0)
         everyone = _numbers(counts)
+        self.definitions = repr(definitions)
         rows = (*(everyone[name] for name in _ROWS), self._updated(everyone), self._emptyings(everyone))
         hidden: Tuple[int, ...] = ()
         if self._has_sequences(definitions, monitor):
@@ -121,7 +128,7 @@ class Witness:
                 tuple(own[name] for name in _TRACELESS),
                 tuple(sorted(map(repr, variables))),
                 b"\0".join(b"\1" if value is None else value for row in settings for value in row),
-                repr(definitions),
+                self.definitions,
                 rows,
                 tuple(sorted(map(repr, locks))),
                 hidden,

@@ -11,10 +11,12 @@ from typing import Any, Dict, List, Optional
 from .copying import copy_up
 from .engine import CONFIGURATION, Answer, Engine, EngineFailed, Facts, StatementFailed, Table
 from .postgres_connection import Connection, Refused
+from .postgres_definitions import Definers
 from .postgres_facts import Watch
 from .postgres_schema import describe
 from .postgres_server import DIRECTORY, HOME, START_SECONDS, Server
 from .postgres_values import copy_text, identifier, literal
+from .reach import NONE, Definitions
 
 OWN = (HOME, "template0", "template1")
 DRAWS = 1000
@@ -53,12 +55,14 @@ class Postgres(Engine):
         self._default = HOME
         self._watch = Watch()
         self._connections: Dict[str, Connection] = {}
+        self._definers: Dict[str, Definers] = {}
 
     def initialise(self) -> None:
         self._server.initialise()
 
-    def start(self) -> None:
+    def start(self, *, loading: bool = False) -> None:
         self._default = _configured()
+        self._server.steady = not loading
         if self._server.pid is None:
             copy_up(DIRECTORY)
         self._ready()
@@ -105,6 +109,8 @@ class Postgres(Engine):
         except (EngineFailed, StatementFailed) as failed:
             return Answer(error=str(failed), lost=True, timed_out=True)
         answer = connection.run(query, timeout, max_rows)
+        if connection.database != self._default:
+            self._look(connection)  # it may be closed now
         self._after(connection)
         if answer.lost:
             with contextlib.suppress(EngineFailed):  # the next request says so
@@ -131,6 +137,49 @@ class Postgres(Engine):
             return self._watch.facts(self._connections.values(), self._server.configuration())
         except (Refused, EngineFailed, StatementFailed):
             return None
+
+    def definitions(self) -> Optional[Definitions]:
+        """See `Engine.definitions`; of all databases that statements were run in."""
+        for connection in list(self._connections.values()):
+            if not self._look(connection):
+                return None
+        known = [one.known for one in self._definers.values() if one.known is not None]
+        return Definitions(
+            NONE.union(*(one.reads for one in known)),
+            NONE.union(*(one.runs for one in known)),
+            NONE.union(*(one.writes for one in known)),
+            known[0].pure.intersection(*(one.pure for one in known)) if known else NONE,
+            any(one.everything for one in known),
+            any(one.seeds for one in known),
+            all(connection.idle for connection in self._connections.values()),
+        )
+
+    def _look(self, connection: Connection) -> bool:
+        """Looks at what a connection's database defines, if that may have changed; returns whether it is known.
+
+        In a transaction the connection is not asked: what is defined there is known once it ends.
+        """
+        definers = self._definers.setdefault(connection.database, Definers())
+        if connection.alive and connection.idle:
+            try:
+                written = (connection, self._watch.written())
+                if definers.at != written:
+                    definers.look(connection.ask)
+                    definers.at = written
+            except StatementFailed:
+                definers.at = None
+                return False
+        return definers.known is not None
+
+    def seeded(self, database: str) -> bool:
+        connection = self._connections.get(database or self._default)
+        return connection is not None and connection.ledger.seeded
+
+    def alone(self) -> bool:
+        try:
+            return self._watch.clients() <= 1 + len(self._connections)
+        except StatementFailed:
+            return False
 
     def schema(self, database: str, table: str) -> Dict[str, Any]:
         try:

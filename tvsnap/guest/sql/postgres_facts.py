@@ -99,6 +99,15 @@ class Watch:
             raise StatementFailed("there is no connection to PostgreSQL")
         return self._monitor.ask(query, seconds)
 
+    def written(self) -> Optional[str]:
+        """Returns the position of the write-ahead log: it moves with any change of the catalog."""
+        return self.ask("SELECT pg_current_wal_insert_lsn()")[0][0]
+
+    def clients(self) -> int:
+        """Returns how many are connected to the server, this one included."""
+        count = self.ask("SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE usesysid IS NOT NULL")[0][0]
+        return int(count or 0)
+
     def connect(self, database: str, name: str) -> Connection:
         """Returns a new connection, which is not taken for a visitor's.
 
@@ -162,7 +171,8 @@ class Watch:
         for database in sorted(visited):
             self._seen(database, self._look_at_sequences(database))
         server, written = self.ask(_SERVER)[0]
-        return Facts((server, tuple(held), self._moves, files), (written,))
+        # Where nothing is cleaned up in passing, a read writes nothing; one that did has moved what comes after it.
+        return Facts((server, tuple(held), self._moves, files, written))
 
     def _seen(self, database: str, sequences: str) -> None:
         """Takes note of a database's sequences; where they were not known before, any that there are may have moved."""

@@ -67,6 +67,11 @@ log_timezone = 'UTC'
 """
 
 
+# Where a scan of a large table begins is not to hang on where an earlier one was left; and nothing is cleaned up in
+# passing: whether a read made room on a page would decide where later rows are put.
+STEADY = ("-c", "synchronize_seqscans=off", "-c", "vacuum_defer_cleanup_age=1000000")
+
+
 def environment() -> Dict[str, str]:
     """Returns what the server's programs and clients find in their environment."""
     return {
@@ -80,9 +85,14 @@ def environment() -> Dict[str, str]:
 
 
 class Server:
-    """One installation of PostgreSQL and its data directory."""
+    """One installation of PostgreSQL and its data directory.
+
+    Attributes:
+        steady: it is started for a session, in which a read is to leave no trace.
+    """
 
     def __init__(self) -> None:
+        self.steady = False
         self._child: Optional[subprocess.Popen[bytes]] = None
 
     @property
@@ -136,7 +146,7 @@ class Server:
         try:
             shutil.chown(self.log, USER, USER)
             self._child = subprocess.Popen(
-                [program, "-D", DIRECTORY],
+                [program, "-D", DIRECTORY, *(STEADY if self.steady else ())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

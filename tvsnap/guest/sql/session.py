@@ -2,14 +2,18 @@
 
 A request is a line of JSON with `op`, and so is the answer:
 
-    sql      query, database, timeout, max_rows, limit, kind, reseed  -> output, failed, timed_out, truncated, duration
-    schema   database, table, limit                                   -> output, failed, truncated, duration
-    observe                                                           -> token, processes, directories
+    sql      query, database, timeout, max_rows, limit, kind, chance, words
+                                          -> output, failed, timed_out, truncated, duration
+    schema   database, table, limit       -> output, failed, truncated, duration
+    observe                               -> token, processes, directories, chance, reproducible
 
 Where the session itself fails, the answer is `broken`, with what it met.
 
 `kind` says what the statements do by their words: `read` (nothing), `write` (what the engine's facts tell) or `other`
-(anything). The token is the same as before if nothing changed since the last `observe`, and new if anything may have.
+(anything); `chance`, that they name what is left to chance or the clock; `words`, what else they name (`reach.py`). The
+token is the same as before if nothing changed since the last `observe`, and new if anything may have. The observed
+`chance` says that what was done since then was, or may have been, left to chance, the clock or the like by what lies
+behind the words, and `reproducible` that it was one request that changed something and is known not to have been.
 """
 
 from __future__ import annotations
@@ -22,9 +26,11 @@ import secrets
 import socket
 import time
 import traceback
-from typing import Any, Callable, Dict, Optional
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .engine import Answer, Engine, Facts, StatementFailed
+from .reach import Reach, Words
 from .results import dump, fitting, render, shorten
 
 LONGEST_REQUEST = 64 * 1024 * 1024
@@ -32,6 +38,23 @@ LARGE = 256 * 1024
 """Bytes of an answer after which there is memory to give back: what a process holds is in each snapshot of it."""
 KINDS = ("none", "read", "write", "other")
 """From what changes least to what changes most; `none` stands for no statement at all."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A request since the last look.
+
+    Attributes:
+        words: what it names.
+        kind: what it did, at most.
+        hidden: chance may have entered it by what was defined before.
+        failed: it ended with an error.
+    """
+
+    words: Words
+    kind: str
+    hidden: bool
+    failed: bool
 
 
 class Session:
@@ -42,6 +65,8 @@ class Session:
         self._known: Optional[Facts] = engine.facts()
         self._token = secrets.token_hex(8)
         self._since = "none"
+        self._reach = Reach(engine.definitions())
+        self._done: List[Done] = []
         self._heavy = False
         self._operations: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "sql": self._sql,
@@ -83,12 +108,20 @@ class Session:
         connection.sendall(dump(said).encode("utf-8", "surrogatepass"))
 
     def _sql(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        if request["reseed"]:
+        words, kind = Words.of(request["words"]), request["kind"]
+        hidden = self._reach.is_doubtful(words, kind)
+        suspect = hidden or request["chance"]
+        if suspect and not self._reach.seeds:
             self._engine.reseed(request["database"])
         began = time.perf_counter()
         answer = self._engine.run(request["query"], request["database"], request["timeout"], request["max_rows"])
         duration = time.perf_counter() - began
-        self._happened(answer, request["kind"])
+        if suspect and (self._reach.seeds or self._engine.seeded(request["database"])):
+            kind = "other"  # what is drawn moves on a row of numbers that is the session's own
+        self._happened(answer, kind)
+        if not answer.unparsed:
+            self._done.append(Done(words, kind, hidden, bool(answer.error)))
+            self._reach.note(words, kind)
         output, cut = render(answer, request["limit"])
         more = cut or any(result.more for result in answer.results)
         self._heavy = self._heavy or more or len(output) > LARGE
@@ -135,14 +168,34 @@ class Session:
             _give_memory_back()
             self._heavy = False
         facts = self._engine.facts()
+        chance, reproducible = self._nature()
         if self._changed(facts):
             self._token = secrets.token_hex(8)
+        else:
+            reproducible = False
         self._known, self._since = facts, "none"
         return {
             "token": self._token,
             "processes": [os.getpid(), *self._engine.processes],
             "directories": list(self._engine.directories),
+            "chance": chance,
+            "reproducible": reproducible,
         }
+
+    def _nature(self) -> Tuple[bool, bool]:
+        """Returns whether chance may have entered what was done since the last look, and whether it surely did not."""
+        done, self._done = self._done, []
+        self._reach.learn(self._engine.definitions())
+        drew = self._engine.drew()
+        if drew is None:
+            drew = False
+            for one in done:  # what they defined themselves counts, and what they dropped
+                drew = drew or one.hidden or self._reach.is_doubtful(one.words, one.kind)
+                if one.kind == "read" and self._reach.runs_unknown(one.words):
+                    self._since = "other"
+        one = done[0] if len(done) == 1 else None
+        sure = one is not None and one.words.plain and not (one.failed or drew)
+        return drew, sure and self._engine.alone()
 
     def _changed(self, facts: Optional[Facts]) -> bool:
         """Whether anything may have changed since the last look."""

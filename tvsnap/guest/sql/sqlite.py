@@ -17,7 +17,7 @@ import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from .engine import CONFIGURATION, Answer, Engine, EngineFailed, Facts, StatementFailed, Table
-from .sqlite_connection import Connection, open_database
+from .sqlite_connection import Connection, drawn, open_database
 from .sqlite_schema import describe, quoted, relations
 from .sqlite_text import statements
 
@@ -59,6 +59,7 @@ class SQLite(Engine):
         self._configuration = configuration
         self._in_use = ""
         self._connections: Dict[str, Connection] = {}
+        self._drawn = drawn()
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -68,7 +69,7 @@ class SQLite(Engine):
         except OSError as error:
             raise EngineFailed(f"cannot make {self._folder}: {error.strerror}") from None
 
-    def start(self) -> None:
+    def start(self, *, loading: bool = False) -> None:
         self.initialise()
         self._in_use = self._configured()
         there = self.databases()
@@ -140,6 +141,15 @@ class SQLite(Engine):
         except sqlite3.Error:
             return None
         return Facts(tuple(sure))
+
+    def drew(self) -> Optional[bool]:
+        """See `Engine.drew`: SQLite runs in this process, which sees each question of chance and the clock."""
+        known, self._drawn = self._drawn, drawn()
+        return known != self._drawn or any(one.guessed() for one in self._connections.values())
+
+    def alone(self) -> bool:
+        """See `Engine.alone`: another's lock lets a statement fail, or wait, and changes nothing else."""
+        return True
 
     def schema(self, database: str, table: str) -> Dict[str, Any]:
         try:

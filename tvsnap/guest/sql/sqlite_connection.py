@@ -12,7 +12,7 @@ from urllib.parse import quote as quote_url
 
 from .engine import Result
 from .results import binary
-from .sqlite_files import remember
+from .sqlite_files import remember, times_asked
 
 PATIENCE = 5.0
 """Seconds that a statement waits for a lock of another process, unless `PRAGMA busy_timeout` says otherwise."""
@@ -21,6 +21,7 @@ LARGEST = 64 * 1024 * 1024
 CHECKED_EVERY = 1000
 """Steps of SQLite's virtual machine between two looks at the clock: some 20 microseconds."""
 BLOB_LIMIT = 1_000_000_000
+_SMALL_ROWID = 1 << 40
 
 Action = Tuple[int, Optional[str], Optional[str], Optional[str]]
 """What the authorizer is asked to allow: its kind, two names, and the database that it is in."""
@@ -91,6 +92,7 @@ class Connection:
         self._actions: Set[Action] = set()
         self._acts = 0
         self._touched: Set[str] = set()
+        self._rowid = 0
 
     def _prepare(self) -> None:
         self._base.text_factory = _text
@@ -129,6 +131,14 @@ class Connection:
         found = (*counters, self.in_transaction, tuple(sorted(self._touched)), self._acts)
         return None if found == (0, 0, 0, False, (), 0) else found
 
+    def guessed(self) -> bool:
+        """Whether the last row since this was asked last may have been given its number by chance.
+
+        So it is where the largest number is taken; chance hardly draws a small one.
+        """
+        known, self._rowid = self._rowid, self.ask("SELECT last_insert_rowid()")[0][0]
+        return self._rowid != known and self._rowid > _SMALL_ROWID
+
     @contextlib.contextmanager
     def limited(self, seconds: float, query: str) -> Iterator[None]:
         """Within, the statements of a query are interrupted when the time is over.
@@ -163,7 +173,7 @@ class Connection:
             result = self._fetch(statement, max_rows)
             failed = False
         finally:
-            self._note(settled and not self.in_transaction, failed)
+            self._note(statement, settled and not self.in_transaction, failed)
         if any(kind in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH) for kind, *_ in self._actions):
             self._remember_attached()
         return result
@@ -225,10 +235,20 @@ class Connection:
         affected: int = self.ask("SELECT changes()")[0][0]
         return affected
 
-    def _note(self, settled: bool, failed: bool) -> None:
+    def _read_by(self, statement: str) -> Set[str]:
+        """Returns the databases that a statement opens a transaction in; all, if that cannot be told."""
+        names = {number: name for number, name, _ in self.ask("PRAGMA database_list")}
+        try:
+            steps = self.ask("EXPLAIN " + statement)
+        except sqlite3.Error:  # what it made is there already, as it may be
+            return set(names.values())
+        return {names[step[2]] for step in steps if step[1] == "Transaction" and step[2] in names}
+
+    def _note(self, statement: str, settled: bool, failed: bool) -> None:
         """Takes note of what the last statement did.
 
         Args:
+            statement: its text.
             settled: no transaction was open, neither before nor after.
             failed: it was undone, so far as it can be.
         """
@@ -238,9 +258,14 @@ class Connection:
         if not self.in_transaction:
             self._touched.clear()
             return
-        for kind, _, _, database in self._actions:
+        unnamed = False
+        for kind, _, column, database in self._actions:
             if database or kind == sqlite3.SQLITE_PRAGMA:
                 self._touched.add(database or "main")
+            # Of a table of which no column is read, the database is told only where the statement names it.
+            unnamed = unnamed or (kind == sqlite3.SQLITE_READ and not column and not database)
+        if unnamed:
+            self._touched.update(self._read_by(statement))
         self._touched.discard("temp")  # nobody else's
 
 
@@ -290,11 +315,21 @@ def _value(value: Any) -> Any:
     return value
 
 
+_drawn = [0]
+
+
+def drawn() -> int:
+    """Returns how often chance or the clock has been asked for, in this process."""
+    return _drawn[0] + times_asked()
+
+
 def _random() -> int:
+    _drawn[0] += 1
     return max(int.from_bytes(os.urandom(8), "big", signed=True), 1 - 2**63)  # abs() of it is a number too
 
 
 def _randomblob(size: Union[int, float, str, bytes, None]) -> bytes:
+    _drawn[0] += 1
     try:
         wanted = int(size or 0)
     except (ValueError, OverflowError):

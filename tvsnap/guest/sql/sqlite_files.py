@@ -1,8 +1,8 @@
-"""Lets SQLite go on in a fork with the files that it has open: it writes to none whose inode number has changed.
+"""Lets SQLite go on in a fork with the files that it has open, and takes note of when it asks what time it is.
 
-That is how it notices a file that was moved or replaced. But a fork's files lie in another mount, and may all have
-other numbers there. So SQLite is shown the number that a file had when it was opened, if what is found under its path
-is still the very file that this process has open.
+SQLite writes to no file whose inode number has changed: that is how it notices a file that was moved or replaced. But a
+fork's files lie in another mount, and may all have other numbers there. So it is shown the number that a file had when
+it was opened, if what is found under its path is still the very file that this process has open.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ _POINTER = ctypes.c_void_p
 _STAT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, _POINTER)
 _GET = ctypes.CFUNCTYPE(_POINTER, _POINTER, ctypes.c_char_p)
 _SET = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, ctypes.c_char_p, _POINTER)
+_NOW = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, _POINTER)
+_TIMES = (10, 12)
+"""Where the methods stand that tell the time, as a float and as an integer."""
 _INODE = 8
 """Where the number stands in a `struct stat`, on Linux with 64 bits."""
 
@@ -37,16 +40,22 @@ class _Vfs(ctypes.Structure):
 _numbers: Dict[bytes, int] = {}
 _kept: Dict[str, object] = {}
 """What SQLite calls must not be collected."""
+_asked = [0]
+
+
+def times_asked() -> int:
+    """Returns how often SQLite has asked for the time: any function of it does, wherever it stands."""
+    return _asked[0]
 
 
 def remember(path: str) -> None:
     """Takes note of the number of a file that was just opened by SQLite."""
     if not _kept:
-        _replace_stat()
+        _take_over()
     _numbers[os.fsencode(path)] = os.stat(path).st_ino
 
 
-def _replace_stat() -> None:
+def _take_over() -> None:
     library = ctypes.CDLL(_sqlite3.__file__)  # finds what the module was linked with
     library.sqlite3_vfs_find.restype = ctypes.POINTER(_Vfs)
     found = library.sqlite3_vfs_find(None)
@@ -65,6 +74,16 @@ def _replace_stat() -> None:
     stat = _STAT(show)
     _kept.update(library=library, stat=stat)
     vfs.set_system_call(ctypes.addressof(vfs), b"stat", ctypes.cast(stat, _POINTER))
+    for at in _TIMES:
+        told = _NOW(vfs.methods[at])
+        counted = _NOW(lambda vfs, into, told=told: _count(told(vfs, into)))
+        _kept[f"time {at}"] = (told, counted)
+        vfs.methods[at] = ctypes.cast(counted, _POINTER)
+
+
+def _count(code: int) -> int:
+    _asked[0] += 1
+    return code
 
 
 def _has_open(path: bytes) -> bool:

@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from tvsnap.environments.sql.lexer import DialectName
+if TYPE_CHECKING:
+    from tvsnap.environments.sql.lexer import DialectName
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,11 @@ pg_xact_status random statement_timestamp timeofday transaction_timestamp txid_c
 txid_status
 """)
 
+_POSTGRES_EXTENSIONS_CHANCE = _names(
+    "gen_random_bytes gen_salt uuid_generate_v1 uuid_generate_v1mc uuid_generate_v4 pg_stat_statements"
+)
+"""Of pgcrypto and the like."""
+
 _POSTGRES_LATER_CHANCE = _names("array_sample array_shuffle random_normal uuidv4 uuidv7")
 
 _MARIADB = _names("""
@@ -254,8 +261,8 @@ DIALECTS: dict[DialectName, Dialect] = {
     ),
     "postgres": Dialect(
         parser="postgres",
-        functions=_POSTGRES | _POSTGRES_CHANCE,
-        chance=_POSTGRES_CHANCE | _POSTGRES_LATER_CHANCE,
+        functions=_POSTGRES | _POSTGRES_CHANCE | _POSTGRES_EXTENSIONS_CHANCE,
+        chance=_POSTGRES_CHANCE | _POSTGRES_EXTENSIONS_CHANCE | _POSTGRES_LATER_CHANCE,
         relations=re.compile(
             r"pg_(stat_.*|statio_.*|stat_get.*|locks|cursors|prepared_(statements|xacts)|timezone_(names|abbrevs)"
             r"|shmem_allocations|backend_memory_contexts|replication_.*|hba_file_rules|file_settings)"

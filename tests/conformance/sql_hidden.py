@@ -1,0 +1,278 @@
+"""What is left to chance or the clock though no word of a statement says so: cases for the tests of all engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Written:
+    """A change whose words name no chance.
+
+    Attributes:
+        made: what is made first.
+        change: the change.
+        shown: a query of one value that it wrote.
+        found: a query of how many rows have that value, with `{}` for it.
+    """
+
+    made: tuple[str, ...]
+    change: str
+    shown: str
+    found: str = "SELECT count(*) FROM h WHERE k = '{}'"
+
+
+_SHOWN = "SELECT k FROM h"
+_INSERT = "INSERT INTO h (n) VALUES (1)"
+
+WRITTEN: dict[str, dict[str, Written]] = {
+    "sqlite": {
+        "default": Written(("CREATE TABLE h (n INTEGER, k TEXT DEFAULT (hex(randomblob(16))))",), _INSERT, _SHOWN),
+        "clock": Written(
+            ("CREATE TABLE h (n INTEGER, k TEXT DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')))",), _INSERT, _SHOWN
+        ),
+        "trigger": Written(
+            (
+                "CREATE TABLE h (n INTEGER, k TEXT)",
+                "CREATE TRIGGER t AFTER INSERT ON h BEGIN UPDATE h SET k = hex(randomblob(16)) WHERE n = new.n; END",
+            ),
+            _INSERT,
+            _SHOWN,
+        ),
+        "view": Written(
+            ("CREATE TABLE h (n INTEGER, k TEXT)", "CREATE VIEW r AS SELECT 1 AS n, hex(randomblob(16)) AS k"),
+            "INSERT INTO h SELECT * FROM r",
+            _SHOWN,
+        ),
+    },
+    "postgres": {
+        "default": Written(("CREATE TABLE h (n integer, k uuid DEFAULT gen_random_uuid())",), _INSERT, _SHOWN),
+        "clock": Written(("CREATE TABLE h (n integer, k timestamptz DEFAULT now())",), _INSERT, _SHOWN),
+        "keyword": Written(("CREATE TABLE h (n integer, k timestamptz DEFAULT CURRENT_TIMESTAMP)",), _INSERT, _SHOWN),
+        "trigger": Written(
+            (
+                "CREATE TABLE h (n integer, k uuid)",
+                "CREATE FUNCTION draw() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN NEW.k := gen_random_uuid(); RETURN NEW; END $$",
+                "CREATE TRIGGER t BEFORE INSERT ON h FOR EACH ROW EXECUTE FUNCTION draw()",
+            ),
+            _INSERT,
+            _SHOWN,
+        ),
+        "rule": Written(
+            (
+                "CREATE TABLE h (n integer, k uuid)",
+                "CREATE TABLE i (n integer)",
+                "CREATE RULE u AS ON INSERT TO i DO ALSO INSERT INTO h VALUES (NEW.n, gen_random_uuid())",
+            ),
+            "INSERT INTO i VALUES (1)",
+            _SHOWN,
+        ),
+        "cascade": Written(
+            (
+                "CREATE TABLE p (n integer PRIMARY KEY)",
+                "CREATE TABLE q (n integer REFERENCES p ON DELETE CASCADE)",
+                "CREATE TABLE h (n integer, k uuid)",
+                "CREATE FUNCTION draw() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN INSERT INTO h VALUES (OLD.n, gen_random_uuid()); RETURN OLD; END $$",
+                "CREATE TRIGGER t BEFORE DELETE ON q FOR EACH ROW EXECUTE FUNCTION draw()",
+                "INSERT INTO p VALUES (1)",
+                "INSERT INTO q VALUES (1)",
+            ),
+            "DELETE FROM p",
+            _SHOWN,
+        ),
+        "partition": Written(
+            (
+                "CREATE TABLE b (n integer, k uuid) PARTITION BY RANGE (n)",
+                "CREATE TABLE h PARTITION OF b (k DEFAULT gen_random_uuid()) FOR VALUES FROM (0) TO (9)",
+            ),
+            "INSERT INTO h (n) VALUES (1)",
+            _SHOWN,
+        ),
+        "deferred": Written(
+            (
+                "CREATE TABLE h (n integer, k uuid)",
+                "CREATE TABLE i (n integer)",
+                "CREATE FUNCTION draw() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN INSERT INTO h VALUES (NEW.n, gen_random_uuid()); RETURN NEW; END $$",
+                "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON i DEFERRABLE INITIALLY DEFERRED "
+                "FOR EACH ROW EXECUTE FUNCTION draw()",
+                "BEGIN",
+                "INSERT INTO i VALUES (1)",
+            ),
+            "COMMIT",
+            _SHOWN,
+        ),
+        "in a transaction": Written(
+            ("BEGIN", "CREATE TABLE h (n integer, k uuid DEFAULT gen_random_uuid())"), _INSERT, _SHOWN
+        ),
+        "prepared": Written(
+            (
+                "CREATE TABLE h (n integer, k uuid DEFAULT gen_random_uuid())",
+                "PREPARE p AS INSERT INTO h (n) VALUES (1)",
+            ),
+            "EXECUTE p",
+            _SHOWN,
+        ),
+        "block": Written(
+            ("CREATE TABLE h (n integer, k uuid DEFAULT gen_random_uuid())",),
+            "DO $$ BEGIN EXECUTE 'INS' || 'ERT INTO h (n) VALUES (1)'; END $$",
+            _SHOWN,
+        ),
+        "function": Written(
+            (
+                "CREATE TABLE h (n integer, k uuid)",
+                "CREATE FUNCTION put() RETURNS integer LANGUAGE sql AS "
+                "$$ INSERT INTO h VALUES (1, gen_random_uuid()); SELECT 1 $$",
+            ),
+            "SELECT put()",
+            _SHOWN,
+        ),
+        "procedure": Written(
+            (
+                "CREATE TABLE h (n integer, k uuid)",
+                "CREATE PROCEDURE put() LANGUAGE sql AS $$ INSERT INTO h VALUES (1, gen_random_uuid()) $$",
+            ),
+            "CALL put()",
+            _SHOWN,
+        ),
+    },
+    "mariadb": {
+        "default": Written(("CREATE TABLE h (n INTEGER, k VARCHAR(40) DEFAULT (UUID()))",), _INSERT, _SHOWN),
+        "clock": Written(("CREATE TABLE h (n INTEGER, k DATETIME(6) DEFAULT NOW(6))",), _INSERT, _SHOWN),
+        "on update": Written(
+            (
+                "CREATE TABLE h (n INTEGER, k DATETIME(6) DEFAULT '2020-01-01' ON UPDATE CURRENT_TIMESTAMP(6))",
+                _INSERT,
+            ),
+            "UPDATE h SET n = 2",
+            _SHOWN,
+        ),
+        "temporary": Written(
+            ("CREATE TEMPORARY TABLE h (n INTEGER, k VARCHAR(40) DEFAULT (UUID()))",), _INSERT, _SHOWN
+        ),
+        "trigger": Written(
+            (
+                "CREATE TABLE h (n INTEGER, k VARCHAR(40))",
+                "CREATE TRIGGER t BEFORE INSERT ON h FOR EACH ROW SET NEW.k = UUID()",
+            ),
+            _INSERT,
+            _SHOWN,
+        ),
+        "trigger of a trigger": Written(
+            (
+                "CREATE TABLE h (n INTEGER, k VARCHAR(40) DEFAULT (UUID()))",
+                "CREATE TABLE i (n INTEGER)",
+                "CREATE TRIGGER t BEFORE INSERT ON i FOR EACH ROW INSERT INTO h (n) VALUES (NEW.n)",
+            ),
+            "INSERT INTO i VALUES (1)",
+            _SHOWN,
+        ),
+        "prepared": Written(
+            (
+                "CREATE TABLE h (n INTEGER, k VARCHAR(40) DEFAULT (UUID()))",
+                "SET @q = 'INSERT INTO h (n) VALUES (1)'",
+                "PREPARE p FROM @q",
+            ),
+            "EXECUTE p",
+            _SHOWN,
+        ),
+        "procedure": Written(
+            (
+                "CREATE TABLE h (n INTEGER, k VARCHAR(40))",
+                "CREATE PROCEDURE put() INSERT INTO h VALUES (1, UUID())",
+            ),
+            "CALL put()",
+            _SHOWN,
+        ),
+        "made when": Written(
+            ("CREATE TABLE i (n INTEGER)",),
+            "CREATE TRIGGER h BEFORE INSERT ON i FOR EACH ROW SET NEW.n = 1",
+            "SELECT created FROM information_schema.triggers WHERE trigger_name = 'h'",
+            "SELECT COUNT(*) FROM information_schema.triggers WHERE created = '{}'",
+        ),
+    },
+}
+
+READ: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
+    "sqlite": {
+        "view": (("CREATE VIEW r AS SELECT random() AS n",), "SELECT n FROM r"),
+        "view of a view": (
+            ("CREATE VIEW r AS SELECT strftime('%f', 'now') || random() AS n", "CREATE VIEW s AS SELECT * FROM r"),
+            "SELECT n FROM s",
+        ),
+        "data": (
+            ("CREATE TABLE w (m TEXT)", "INSERT INTO w VALUES ('no' || 'w')"),
+            "SELECT strftime('%Y-%m-%d %H:%M:%f', m) FROM w",
+        ),
+    },
+    "postgres": {
+        "view": (("CREATE VIEW r AS SELECT random() AS n",), "SELECT n FROM r"),
+        "view of a view": (
+            ("CREATE VIEW r AS SELECT clock_timestamp() AS n", "CREATE VIEW s AS SELECT * FROM r"),
+            "SELECT n FROM s",
+        ),
+        "quoted": (('CREATE VIEW "A ""view" AS SELECT random() AS n',), 'SELECT n FROM "A ""view"'),
+        "server": (("CREATE VIEW r AS SELECT pg_backend_pid() AS n, clock_timestamp()",), "SELECT * FROM r"),
+        "in a transaction": (("BEGIN", "CREATE VIEW r AS SELECT random() AS n", "SELECT n FROM r"), "SELECT n FROM r"),
+        "pgcrypto": (("CREATE EXTENSION IF NOT EXISTS pgcrypto",), "SELECT gen_salt('bf')"),
+    },
+    "mariadb": {
+        "view": (("CREATE VIEW r AS SELECT RAND() AS n",), "SELECT n FROM r"),
+        "view of a view": (
+            ("CREATE VIEW r AS SELECT SYSDATE(6) AS n", "CREATE VIEW s AS SELECT * FROM r"),
+            "SELECT n FROM s",
+        ),
+        "view of a function": (
+            ("CREATE FUNCTION draw() RETURNS DOUBLE RETURN RAND()", "CREATE VIEW r AS SELECT draw() AS n"),
+            "SELECT n FROM r",
+        ),
+        "virtual": (
+            (
+                "CREATE TABLE w (m INTEGER, n DATETIME(6) AS (SYSDATE(6)) VIRTUAL)",
+                "INSERT INTO w (m) VALUES (1)",
+            ),
+            "SELECT n, m FROM w",
+        ),
+    },
+}
+"""What is made first, and a query that says something else each time, and changes nothing."""
+
+EXPIRING: dict[str, tuple[str, str]] = {
+    "sqlite": (
+        "CREATE TABLE x AS SELECT julianday('now') + 1.2 / 86400 AS until",
+        "CREATE VIEW valid AS SELECT * FROM x WHERE until > julianday('now')",
+    ),
+    "postgres": (
+        "CREATE TABLE x AS SELECT clock_timestamp() + interval '1.2 s' AS until",
+        "CREATE VIEW valid AS SELECT * FROM x WHERE until > now()",
+    ),
+    "mariadb": (
+        "CREATE TABLE x AS SELECT SYSDATE(6) + INTERVAL 1200000 MICROSECOND AS until",
+        "CREATE VIEW valid AS SELECT * FROM x WHERE until > NOW(6)",
+    ),
+}
+
+# What is not left to chance, however it looks.
+PURE: dict[str, list[str]] = {
+    "sqlite": [
+        "CREATE TABLE p (id INTEGER PRIMARY KEY, made TEXT DEFAULT CURRENT_TIMESTAMP, n INTEGER)",
+        "INSERT INTO p VALUES (1, '2020-01-01', 1)",
+        "UPDATE p SET n = 2",
+        "DELETE FROM p",
+    ],
+    "postgres": [
+        "CREATE TABLE p (id serial PRIMARY KEY, n integer CHECK (n > 0))",
+        "INSERT INTO p (n) VALUES (1), (2)",
+        "CREATE FUNCTION twice(integer) RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2 * $1'",
+        "UPDATE p SET n = n + 1 WHERE id = 1",
+        "DELETE FROM p WHERE id = 2",
+        "CREATE INDEX p_n ON p (n)",
+    ],
+    "mariadb": [
+        "INSERT INTO items VALUES (60, 'p', 1)",
+        "UPDATE items SET price = price + 1 WHERE id = 60",
+        "DELETE FROM items WHERE id = 60",
+    ],
+}

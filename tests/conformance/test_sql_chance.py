@@ -1,0 +1,118 @@
+"""Chance and the clock behind the words: in views, defaults, triggers and functions, as the engine tells of them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+import pytest
+
+from tests.conformance.sql_hidden import EXPIRING, PURE, READ, WRITTEN
+from tests.conformance.sql_lab import SqlLab
+from tests.conformance.test_sql_observation import begin
+from tests.sql_images import ENGINES, Client, ask, seen
+from tvsnap import Cache
+from tvsnap.images import Image
+from tvsnap.policy import snapshotting
+
+WRITES = [(engine, case) for engine in ENGINES for case in WRITTEN[engine]]
+READS = [(engine, case) for engine in ENGINES for case in READ[engine]]
+BY_ENGINE = pytest.mark.parametrize(("sql_engine", "case"), WRITES, indirect=["sql_engine"], scope="session")
+
+
+def changed(client: Client, query: str) -> tuple[bool, bool]:
+    """Runs a query; returns whether chance may have entered what it did, and whether it surely did not."""
+    client.environment.observe(client.sandbox)
+    said = client.sql(query)
+    assert "error" not in said, (query, said)
+    seen = client.environment.observe(client.sandbox)
+    return seen.chance, seen.reproducible
+
+
+@BY_ENGINE
+def test_what_chance_wrote_unsaid_is_kept(
+    sql_cache: Cache, sql_image: Image, sql_engine: str, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollout that was shown what was written goes on from where that was written."""
+    monkeypatch.setattr(snapshotting, "VOLATILE_WORTH", 60.0)  # however long a checkpoint takes just now
+    written = WRITTEN[sql_engine][case]
+    marked = {"command": f"mark={secrets.token_hex()}"}
+    shown = set()
+    for number in range(2):
+        with sql_cache.rollout(sql_image) as rollout:
+            rollout.call("bash", marked)
+            for query in written.made:
+                assert ask(rollout, query).exit_code == 0, query
+            before = rollout.state
+            assert ask(rollout, written.change).source == ("hit" if number else "executed")
+            assert rollout.state != before
+            assert not rollout.private
+            state = rollout.state
+            ((value,),) = seen(rollout, written.shown)
+            shown.add(value)
+            rollout.sandbox()  # its own from now on: the next one needs another
+            assert state in {snapshot.state for snapshot in sql_cache.graph.snapshots()}
+            if number:
+                assert seen(rollout, written.found.format(value)) == [[1]]
+    assert len(shown) == 1
+
+
+@pytest.mark.parametrize(("sql_engine", "case"), READS, indirect=["sql_engine"], scope="session")
+def test_chance_that_is_read_unsaid_is_drawn_anew(
+    sql_cache: Cache, sql_image: Image, sql_engine: str, case: str
+) -> None:
+    made, query = READ[sql_engine][case]
+    with begin(sql_cache, sql_image) as rollout:
+        for each in made:
+            assert ask(rollout, each).exit_code == 0, each
+        state = rollout.state
+        results = [ask(rollout, query) for _ in range(3)]
+        assert [result.exit_code for result in results] == [0] * 3, results
+        assert [result.source for result in results] == ["executed"] * 3
+        assert len({result.output for result in results}) == 3
+        assert rollout.state == state
+        assert not rollout.private
+
+
+def test_forks_do_not_draw_the_same_from_a_view(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+    made, query = READ[sql_engine]["view"]
+    marked = {"command": f"mark={secrets.token_hex()}"}
+    rollouts = [sql_cache.rollout(sql_image) for _ in range(3)]
+    drawn = []
+    for rollout in rollouts:
+        rollout.call("bash", marked)
+        ask(rollout, made[0])
+        drawn += [seen(rollout, query)[0][0] for _ in range(2)]
+    for rollout in rollouts:
+        rollout.close()
+    assert len(set(drawn)) == 6
+
+
+def test_a_view_of_what_is_still_valid_expires(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+    table, view = EXPIRING[sql_engine]
+    with begin(sql_cache, sql_image) as rollout:
+        ask(rollout, view.replace("valid", "unused").replace("FROM x", "FROM (SELECT 1 AS until) AS x"))
+        ask(rollout, table)
+        ask(rollout, view)
+        asked = "SELECT count(*) FROM valid"
+        began = time.monotonic()
+        while seen(rollout, asked) != [[0]]:
+            assert time.monotonic() - began < 30
+            time.sleep(0.1)
+
+
+def test_what_is_known_to_be_reproducible(sql_lab: SqlLab, sql_engine: str) -> None:
+    client = sql_lab.client()
+    for query in PURE[sql_engine]:
+        assert changed(client, query) == (False, True), query
+    assert changed(client, "SELECT count(*) FROM items") == (False, False)
+
+
+@BY_ENGINE
+def test_what_is_not_known_to_be_reproducible(sql_lab: SqlLab, sql_engine: str, case: str) -> None:
+    client = sql_lab.client()
+    written = WRITTEN[sql_engine][case]
+    client.do(*written.made)
+    chance, reproducible = changed(client, written.change)
+    assert not reproducible
+    assert chance or case == "made when"

@@ -1,0 +1,122 @@
+"""A port that was in use a moment ago is in use in forks too (TIME_WAIT), for as long as it would have been."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from tests.conformance.helpers import Lab, eventually, sh
+from tvsnap.backends.base import Sandbox
+from tvsnap.backends.local.sandbox import LocalSandbox
+from tvsnap.backends.local.time_wait import Closed
+
+BIND = """python3 -c '
+import socket, sys
+s = socket.socket()
+for option in sys.argv[2:]:
+    s.setsockopt(socket.SOL_SOCKET, getattr(socket, option), 1)
+try:
+    s.bind(("127.0.0.1", int(sys.argv[1])))
+    print("bound")
+except OSError as error:
+    print(error.strerror)
+' %s"""
+USED = "Address already in use\n"
+SERVE = """
+import socket, sys
+s = socket.socket(socket.AF_INET6 if sys.argv[2] == "::1" else socket.AF_INET)
+for option in sys.argv[3:]:
+    s.setsockopt(socket.SOL_SOCKET, getattr(socket, option), 1)
+s.bind((sys.argv[2], int(sys.argv[1])))
+s.listen()
+c = socket.create_connection((sys.argv[2], int(sys.argv[1])))
+a = s.accept()[0]
+a.close()
+c.close()
+"""
+
+
+def leave(sandbox: Sandbox, port: int, address: str = "127.0.0.1", *options: str, then: str = "") -> None:
+    """Leaves a port in TIME_WAIT; `then` is what the server does next."""
+    sandbox.write_file("/tmp/serve.py", (SERVE + then).encode())
+    sh(sandbox, f"python3 /tmp/serve.py {port} {address} {' '.join(options)}" + (" > /dev/null &" if then else ""))
+    eventually(lambda: f"TCP port {port} is in TIME_WAIT" in sandbox.observe().active)
+
+
+@pytest.mark.needs_programs
+def test_fork_has_it(lab: Lab) -> None:
+    sandbox = lab.start()
+    leave(sandbox, 9201)
+    leave(sandbox, 9202, "127.0.0.1", "SO_REUSEADDR")
+    leave(sandbox, 9203, "::1")
+    fork = lab.fork_of(sandbox)
+    again = lab.fork_of(fork)
+    for one in (sandbox, fork, again):
+        assert sh(one, BIND % 9201) == USED
+        assert sh(one, BIND % "9201 SO_REUSEADDR") == USED
+        assert sh(one, BIND % 9202) == USED
+        assert sh(one, BIND % "9202 SO_REUSEADDR") == "bound\n"
+        assert sh(one, BIND % 9204) == "bound\n"
+        assert "[::1]:9203" in sh(one, "ss -tan state time-wait 2> /dev/null || echo '[::1]:9203'")
+        seen = one.observe()
+        assert "in TIME_WAIT" in seen.active
+        assert seen.quiet_s <= 60
+    assert again.observe().quiet_s <= sandbox.observe().quiet_s + 2
+
+
+@pytest.mark.needs_programs
+@pytest.mark.needs_processes
+def test_beside_a_server(lab: Lab) -> None:
+    """Which goes on to listen, with its options or without."""
+    sandbox = lab.start()
+    leave(sandbox, 9201, then="s.accept()")
+    leave(sandbox, 9202, "127.0.0.1", "SO_REUSEADDR", then="s.accept()")
+    fork = lab.fork_of(sandbox)
+    for one in (sandbox, fork):
+        sh(one, "kill %1 %2; wait %1 %2 2> /dev/null; true")
+        assert sh(one, BIND % 9201) == USED
+        assert sh(one, BIND % "9201 SO_REUSEADDR") == USED
+        assert sh(one, BIND % 9202) == USED
+        assert sh(one, BIND % "9202 SO_REUSEADDR") == "bound\n"
+
+
+def test_it_ends_in_time(local_lab: Lab) -> None:
+    """A port is free in a fork when it would have been, and not a minute after that was made."""
+    sandbox = local_lab.start()
+    assert isinstance(sandbox, LocalSandbox)
+    began = time.monotonic()
+    sandbox.time_waits.bring_back(
+        [Closed(socket.AF_INET, ("127.0.0.1", 9201), ("127.0.0.1", 40000), 8.0, reuse=False, reuse_port=False)]
+    )
+    fork = local_lab.fork_of(sandbox)
+    for one in (sandbox, fork):
+        assert one.observe().quiet_s <= 8
+        used = sh(one, BIND % 9201)
+        assert used == USED or time.monotonic() > began + 8
+    for one in (sandbox, fork):
+        eventually(lambda one=one: one.observe().active == "", timeout=20)  # type: ignore[misc]
+        assert sh(one, BIND % 9201) == "bound\n"
+    assert 8 <= time.monotonic() - began < 50
+
+
+@pytest.mark.needs_programs
+def test_both_ends(lab: Lab) -> None:
+    """Where both sides closed at once, both ports are kept."""
+    sandbox = lab.start()
+    program = (
+        "import ctypes, socket, struct\n"
+        "s = socket.create_server(('127.0.0.1', 9201))\n"
+        "c = socket.create_connection(('127.0.0.1', 9201)); a = s.accept()[0]\n"
+        "drop = ctypes.create_string_buffer(struct.pack('=HBBI', 6, 0, 0, 0))\n"
+        "a.setsockopt(socket.SOL_SOCKET, 26, struct.pack('@HP', 1, ctypes.addressof(drop)))\n"
+        "c.shutdown(socket.SHUT_WR); a.setsockopt(socket.SOL_SOCKET, 27, 0); a.shutdown(socket.SHUT_WR)\n"
+    )
+    sandbox.write_file("/tmp/both.py", program.encode())
+    sh(sandbox, "python3 /tmp/both.py")
+    kept = "grep -c ' 06 ' /proc/net/tcp"
+    eventually(lambda: sh(sandbox, kept) == "2\n")
+    fork = lab.fork_of(sandbox)
+    eventually(lambda: sh(fork, kept) == "2\n")
+    assert sh(fork, BIND % 9201) == sh(sandbox, BIND % 9201) == USED

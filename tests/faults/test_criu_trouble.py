@@ -1,0 +1,207 @@
+"""Trouble of the machine while CRIU is at work: none of it is held against a state or a snapshot, and all of it passes.
+
+The trouble is real: descriptors in flight, of which the kernel lets a user have only so many, and all sandboxes are one
+user to it; too few descriptors for this process or for CRIU; processes that are killed while they are being dumped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.helpers import Lab, eventually, sh
+from tests.conformance.targets import make_local
+from tests.faults.consistency import local
+from tvsnap import Cache, CheckpointFailed
+from tvsnap.backends.base import Limits, Sandbox
+from tvsnap.backends.local.sandbox import LocalSandbox
+from tvsnap.errors import ForkFailed, SandboxDied
+from tvsnap.images import Image
+from tvsnap.pool import ParkLimits
+
+IN_FLIGHT = """
+import socket, time
+a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+socket.send_fds(a, [b"x"], [0] * 250)
+print("sent", flush=True)
+time.sleep(1000)
+"""
+MODEST = "(ulimit -n 12; exec sleep 1000) &"
+"""A job that may not send descriptors while its user has more than 12 in flight, even where CRIU makes it do so."""
+SETTLED = "until pgrep -x sleep >/dev/null; do :; done; sleep 0.1"
+ENOUGH = 180
+"""Descriptors with which tvsnap and CRIU get by."""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, terminal_image: Image) -> Iterator[Cache]:
+    """One that always forks, and snapshots all."""
+    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
+    with Cache(tmp_path, policy="eager", park=ParkLimits(count=0)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def lab(tvsnap_home: Path, terminal_image: Image) -> Iterator[Lab]:
+    """Starts, checkpoints and forks sandboxes of the local backend, and removes them all at the end of the test."""
+    backend = make_local(tvsnap_home)
+    laboratory = Lab(backend, terminal_image)
+    yield laboratory
+    laboratory.close()
+    backend.close()
+
+
+@contextlib.contextmanager
+def descriptors_in_flight(sandbox: Sandbox) -> Iterator[None]:
+    """A block in which 250 descriptors are on their way through a socket of a sandbox, which is closed in the end."""
+    sandbox.write_file("/tmp/send.py", IN_FLIGHT.encode())
+    sh(sandbox, "python3 /tmp/send.py >/tmp/log 2>&1 &")
+    eventually(lambda: sh(sandbox, "cat /tmp/log") == "sent\n")
+    try:
+        yield
+    finally:
+        sandbox.close()
+
+
+@contextlib.contextmanager
+def descriptors_at_most(count: int) -> Iterator[None]:
+    """A block in which this process, and what it starts, may have so many descriptors."""
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+
+
+def none_to_spare() -> int:
+    """Returns a limit at which this process can open nothing more; to list its descriptors takes one itself."""
+    return max(map(int, os.listdir("/proc/self/fd")[:-1])) + 1
+
+
+def test_descriptors_in_flight_at_a_checkpoint(lab: Lab) -> None:
+    sandbox, other = lab.start(), lab.start()
+    sh(sandbox, f"x=1; {MODEST} {SETTLED}")
+    with (
+        descriptors_in_flight(other),
+        pytest.raises(CheckpointFailed, match=r"send_fds failed \(-109\)"),  # ETOOMANYREFS
+    ):
+        lab.checkpoint(sandbox)
+    assert sh(lab.fork_of(sandbox), "echo $x; pgrep -xc sleep") == "1\n1\n"
+
+
+def test_trouble_that_passes_during_a_checkpoint(lab: Lab) -> None:
+    sandbox, other = lab.start(), lab.start()
+    sh(sandbox, f"x=1; {MODEST} {SETTLED}")
+    with descriptors_in_flight(other):
+        timer = threading.Timer(0.05, other.close)
+        timer.start()
+        assert sh(lab.fork_of(sandbox), "echo $x") == "1\n"
+        timer.join()
+
+
+def test_trouble_is_not_noted_as_a_property_of_the_state(cache: Cache, terminal_image: Image) -> None:
+    job = f"x=1; {MODEST} {SETTLED}"
+    other = local(cache).start(terminal_image, Limits())
+    with descriptors_in_flight(other), cache.rollout("terminal") as rollout:
+        rollout.call("bash", {"command": job})
+        state = rollout.state
+        eventually(lambda: "in flight" in cache.trouble or "-109" in cache.trouble)
+        edge = cache.graph.edge_to(state)
+        assert edge is not None
+        assert (cache.refusal(state), edge.refusal("local")) == ("", "")
+        assert cache.graph.snapshot(state, "local") is None
+        assert rollout.call("bash", {"command": "echo $x"}).output == "1\n"
+    time.sleep(2.5)  # it is not tried again at once
+    with cache.rollout("terminal") as rollout:
+        rollout.call("bash", {"command": job})
+        assert rollout.call("bash", {"command": "pgrep -xc sleep"}).output == "1\n"
+    eventually(lambda: cache.graph.snapshot(state, "local") is not None)
+    assert cache.trouble == ""
+
+
+def test_keeping_a_state_fails_only_while_there_is_trouble(cache: Cache, terminal_image: Image) -> None:
+    other = local(cache).start(terminal_image, Limits())
+    with cache.rollout("terminal") as rollout:
+        sh(rollout.sandbox(), f"x=1; {MODEST} {SETTLED}")
+        with descriptors_in_flight(other), pytest.raises(CheckpointFailed):
+            rollout.keep("by hand")
+        sh(rollout.sandbox(), "y=2")
+        kept = rollout.keep("by hand")
+    with cache.materialise(kept) as fork:
+        assert sh(fork, "echo $x $y; pgrep -xc sleep") == "1 2\n1\n"
+
+
+def test_descriptors_in_flight_at_a_fork(lab: Lab) -> None:
+    """Where CRIU may not raise its limit; where it may, this is no trouble."""
+    sandbox, other = lab.start(), lab.start()
+    sh(sandbox, "x=1")
+    snapshot = lab.checkpoint(sandbox)
+    with descriptors_in_flight(other), descriptors_at_most(ENOUGH), contextlib.suppress(ForkFailed):
+        lab.fork(snapshot)
+    assert sh(lab.fork(snapshot), "echo $x") == "1\n"
+
+
+def test_a_process_without_descriptors_to_spare(cache: Cache, terminal_image: Image) -> None:
+    """It cannot read the snapshot, which is as sound as ever, and is not deleted."""
+    with cache.rollout("terminal") as rollout:
+        rollout.call("bash", {"command": "x=$RANDOM; echo > f"})
+        state = rollout.state
+        seen = rollout.call("bash", {"command": "echo $x"}).output
+    snapshot = eventually(lambda: cache.graph.snapshot(state, "local"))
+    assert snapshot is not None
+    with Cache(cache.home, policy="never") as other:  # which has not read it yet
+        with descriptors_at_most(none_to_spare()), pytest.raises(ForkFailed, match="Too many open files"):
+            local(other).fork(snapshot.id, terminal_image, Limits())
+        assert other.graph.snapshot(state, "local") == snapshot
+        fork = local(other).fork(snapshot.id, terminal_image, Limits())
+        assert sh(fork, "echo $x") == seen
+
+
+def test_limits_too_low_for_a_snapshot_are_not_its_fault(lab: Lab) -> None:
+    sandbox = lab.start()
+    sh(sandbox, "x=1; for i in {1..20}; do sleep 1000 & done")
+    snapshot = lab.checkpoint(sandbox)
+    with pytest.raises(ForkFailed, match="Resource temporarily unavailable"):
+        lab.fork(snapshot, Limits(processes=10))
+    assert sh(lab.fork(snapshot), "echo $x") == "1\n"
+
+
+@pytest.mark.timeout(180)
+def test_processes_killed_while_they_are_dumped(lab: Lab) -> None:
+    """CRIU then says all sorts of things, of other processes, too, and none of it is a reason not to try again."""
+    chance = random.Random(7)
+    ended = 0
+    for _ in range(20):
+        sandbox = lab.start()
+        assert isinstance(sandbox, LocalSandbox)
+        sh(sandbox, "x=1; for i in {1..6}; do sleep 1000 & done; (while :; do :; done) &")
+        shell = sandbox._host_pid(sandbox.guest().info().shell)
+        jobs = [pid for pid in sandbox.cgroup.pids() if pid not in (sandbox.init, shell)]
+        killer = threading.Timer(chance.uniform(0.002, 0.03), kill, (chance.sample(jobs, 3),))
+        killer.start()
+        try:
+            with contextlib.suppress(CheckpointFailed):
+                lab.checkpoint(sandbox)
+            killer.join()
+            assert sh(lab.fork_of(sandbox), "echo $x") == "1\n"
+        except SandboxDied:  # CRIU's code was left in a process
+            ended += 1
+        killer.join()
+        sandbox.close()
+    assert ended < 10
+
+
+def kill(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

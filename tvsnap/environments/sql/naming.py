@@ -1,0 +1,125 @@
+"""What the words of SQL statements name, for an engine to say what lies behind: views, defaults, triggers."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable, lexemes
+from tvsnap.environments.sql.statements import LONGEST, Statement, split
+from tvsnap.guest.sql.reach import UNKNOWN, Words
+
+MOST_NAMES = 5000
+"""Of one request; one with more may reach anything."""
+
+_ROWS = frozenset({"insert", "update", "delete", "replace", "truncate"})
+_DEFINES = frozenset({"create", "alter", "drop", "rename", "comment"})
+_KNOWN = (
+    _ROWS
+    | _DEFINES
+    | {"abort", "attach", "begin", "close", "commit", "deallocate", "declare", "desc", "describe", "detach", "discard"}
+    | {"end", "explain", "flush", "help", "kill", "listen", "lock", "merge", "notify", "pragma", "prepare", "release"}
+    | {"reset", "rollback", "savepoint", "select", "set", "show", "start", "table", "unlisten", "unlock", "use"}
+    | {"values", "with"}
+)
+"""Verbs that execute nothing but what the statement itself says."""
+_EXECUTING = frozenset({"execute", "call", "tablesample", "immediate"})
+_OBJECTS = frozenset(
+    {"aggregate", "cast", "domain", "event", "function", "index", "materialized", "operator", "policy", "procedure"}
+    | {"rule", "schema", "sequence", "table", "trigger", "type", "view", "database"}
+)
+_ATTACHED = ("trigger", "rule", "policy", "domain", "operator", "cast", "event")
+"""What is executed though nobody names it."""
+_SKIPPED = frozenset({"if", "not", "exists", "only", "concurrently", "view"})
+_RESTLESS = {
+    "sqlite": frozenset[str](),
+    "postgres": frozenset({"role", "user", "extension", "system", "subscription", "server"}),
+    "mariadb": frozenset({"user", "role", "trigger", "function", "procedure", "event", "server", "package"}),
+}
+"""Objects whose making draws a salt or notes down the time."""
+_UNICODE = re.compile(r"\bu&[\"']", re.IGNORECASE)
+_TOKEN = re.compile(r"[^\W\d][\w$]*")
+
+
+@lru_cache(maxsize=1024)
+def words(query: str, dialect: DialectName) -> Words:
+    """Returns what the words of one or more statements name."""
+    if len(query) > LONGEST or (dialect == "postgres" and _UNICODE.search(query)):
+        return UNKNOWN
+    try:
+        parts = split(lexemes(query, dialect))
+    except Unreadable:
+        return UNKNOWN
+    told = [_words_of(part, query, dialect) for part in parts]
+    names = frozenset[str]().union(*(one.names or () for one in told))
+    if len(names) > MOST_NAMES:
+        return UNKNOWN
+    return Words(
+        names,
+        frozenset[str]().union(*(one.calls for one in told)),
+        frozenset[str]().union(*(one.defined for one in told)),
+        any(one.defines for one in told),
+        any(one.executes for one in told),
+        bool(told) and all(one.plain for one in told),
+    )
+
+
+def _words_of(found: list[Lexeme], query: str, dialect: DialectName) -> Words:
+    statement = Statement(found, query, dialect)
+    known, first = statement.effects(), statement.first
+    calls = frozenset(lexeme.text.lower() for lexeme in statement.unexplained)
+    spoken = frozenset(lexeme.text for lexeme in found if lexeme.kind == "word")
+    executes = first not in _KNOWN or not spoken.isdisjoint(_EXECUTING)
+    defines = first in ("create", "alter")
+    defined = frozenset[str]()
+    if defines:
+        executes = executes or not spoken.isdisjoint(_RESTLESS[dialect])
+        doubtful = known.stochastic or known.volatile or statement.has_chance or calls
+        if doubtful or not spoken.isdisjoint(_ATTACHED):
+            defined = _defined(found)
+    clean = not (known.stochastic or known.volatile or executes or calls)
+    rows = first in _ROWS and not (first == "truncate" and dialect == "mariadb")
+    made = first in _DEFINES and dialect != "mariadb"  # there, files and triggers have a time of their own
+    return Words(
+        _names(found, known.kind == "other"),
+        calls,
+        defined,
+        defines,
+        executes,
+        clean and known.kind == "write" and (rows or made),
+    )
+
+
+def _names(found: list[Lexeme], with_strings: bool) -> frozenset[str]:
+    """Returns all that may be a name; also what strings hold, where one of those may be executed."""
+    names = set()
+    for lexeme in found:
+        if lexeme.kind == "quoted":
+            names.add(lexeme.text.replace('""', '"').replace("``", "`").lower())
+        elif lexeme.kind == "word" and not lexeme.text[0].isdigit():
+            names.add(lexeme.text.lower())
+        elif with_strings and lexeme.kind == "string":
+            names.update(_TOKEN.findall(lexeme.text.lower()))
+    return frozenset(names)
+
+
+def _defined(found: list[Lexeme]) -> frozenset[str]:
+    """Returns the names of what a definition is of, and what that is attached to; all names, if that is not clear."""
+    at = next((i for i, lexeme in enumerate(found) if lexeme.is_word(*_OBJECTS)), None)
+    if at is None:
+        return _names(found, True)
+    names = {_name(found, at + 1)}
+    attached = next((i for i, lexeme in enumerate(found) if i > at and lexeme.is_word("on", "to", "for")), None)
+    if attached is not None:
+        names.add(_name(found, attached + 1))
+    names.discard("")
+    return frozenset(names) or _names(found, True)
+
+
+def _name(found: list[Lexeme], at: int) -> str:
+    """Returns the last part of a name that may be qualified."""
+    while at < len(found) and found[at].is_word(*_SKIPPED):
+        at += 1
+    while at + 2 < len(found) and found[at + 1].text == "." and found[at + 1].kind == "sign":
+        at += 2
+    return found[at].text.lower() if at < len(found) and found[at].kind in ("word", "quoted") else ""

@@ -1,0 +1,366 @@
+/* What calls can change of a process while it sleeps, so that neither its life nor its processor time tells of it.
+ *
+ *   tvsnap-init holds PID...       a line `PID HOLDS LOCKS` for each, on the host or inside; `-PID`: only its locks are
+ *                                  looked at; `=PID`: of an idle shell, those open files that it does not have by itself
+ *
+ * HOLDS is a hash, or `?` where part of what it is to stand for cannot be seen. It covers
+ *   - scheduling (policy, priorities, slice, flags), input and output priority, autogroup, limits, the memory killer's
+ *     score, the filter of core dumps, name, login id, timer slack, tracer, memory policy, signals not yet taken;
+ *   - each descriptor: what it leads to, position, flags, locks and leases; of a deleted file or one in memory its size
+ *     and times; of a terminal its modes, speeds, size, foreground group and what waits to be read; of a pipe its size;
+ *   - all memory of its own: anonymous pages by address and content, and what is mapped of shared memory.
+ * LOCKS is a hash of the locks and leases alone: of processes that run by themselves, such as a database's server.
+ */
+#include "guest.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <termios.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, CHUNK = 1 << 18, MAX_FILES = 4096, TERMIOS2 = 44, IOPRIO_WHO_PROCESS = 1 };
+#define MAX_MEMORY (128LL << 20) /* bytes that are looked at, of all processes together: about 50 ms */
+#define TASK_END ((1ULL << 47) - PAGE)
+
+/* linux/fs.h has these since 6.7. */
+struct page_region {
+    uint64_t start, end, categories;
+};
+struct pm_scan_arg {
+    uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask,
+        category_anyof_mask, return_mask;
+};
+#define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
+enum { IS_FILE = 4, IS_PRESENT = 8, IS_SWAPPED = 16, IS_ZERO = 32 };
+
+static long long memory_left = MAX_MEMORY;
+
+/* What is known of one process so far. */
+static uint64_t sum, locks;
+static bool doubt;
+
+static void take(const void *data, size_t length) { sum = mix(sum, data, length); }
+
+static void take_number(uint64_t number) { take(&number, sizeof number); }
+
+/* As `take`, a word at a time. */
+static void take_page(const void *data, size_t length) {
+    const unsigned char *at = data;
+    for (uint64_t word; length >= sizeof word; at += sizeof word, length -= sizeof word) {
+        memcpy(&word, at, sizeof word);
+        sum = (sum ^ word) * 0x9e3779b97f4a7c15u;
+        sum ^= sum >> 29;
+    }
+}
+
+/* A file of /proc, whole; one that is not there or not for us says so too. */
+static void take_proc(pid_t pid, const char *name) {
+    char text[8192];
+    ssize_t n = read_proc(pid, name, text, sizeof text);
+    take_number((uint64_t)n);
+    if (n > 0) take(text, (size_t)n);
+}
+
+static void take_status(pid_t pid, bool signals) {
+    static const char *const lines[] = {"\nTracerPid:",   "\nUid:",    "\nGid:",    "\nCpus_allowed:", "\nMems_allowed:",
+                                        "\nTHP_enabled:", "\nCapEff:", "\nCapPrm:", "\nNoNewPrivs:",   "\nSigPnd:",
+                                        "\nShdPnd:"};
+    char text[8192];
+    size_t count = sizeof lines / sizeof *lines - (signals ? 0 : 2);
+    if (read_proc(pid, "status", text, sizeof text) <= 0) doubt = true;
+    else
+        for (size_t i = 0; i < count; i++) {
+            const char *line = strstr(text, lines[i]);
+            if (line) take(line + 1, strcspn(line + 1, "\n"));
+        }
+}
+
+/* What others set of a process, and the shell's children or its own builtins of the shell. Two sandboxes' shells of the
+ * same history have the same. `signals`: those that wait for it, too. */
+uint64_t kernel_attributes(pid_t pid, bool signals) {
+    static const char *const files[] = {"limits", "oom_score_adj", "coredump_filter", "comm", "loginuid", "timerslack_ns"};
+    unsigned char scheduling[64] = {0};
+    char group[128];
+    uint64_t before = sum;
+    sum = HASH_START;
+    take_status(pid, signals);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) take_proc(pid, files[i]);
+    if (read_proc(pid, "autogroup", group, sizeof group) > 0 && strchr(group, ' ')) /* what is before it is a number */
+        take(strchr(group, ' '), strlen(strchr(group, ' ')));
+    take_number((uint64_t)syscall(SYS_sched_getattr, pid, scheduling, (unsigned)sizeof scheduling, 0));
+    take(scheduling, sizeof scheduling);
+    take_number((uint64_t)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, pid));
+    uint64_t found = sum;
+    sum = before;
+    return found;
+}
+
+/* Descriptors. */
+
+static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+
+/* What fdinfo says: position, flags and locks; of a timer not how much time is left. */
+static void take_info(pid_t pid, const char *number) {
+    static char text[65536];
+    char name[64];
+    snprintf(name, sizeof name, "fdinfo/%.20s", number);
+    if (read_proc(pid, name, text, sizeof text) <= 0) {
+        doubt = true;
+        return;
+    }
+    for (char *line = text, *next; *line; line = next) {
+        next = line + strcspn(line, "\n");
+        size_t length = (size_t)(next - line);
+        next += *next == '\n';
+        if (starts(line, "lock:")) locks = mix(mix(locks, number, strlen(number)), line, length);
+        if (!starts(line, "it_value:") && !starts(line, "ticks:")) take(line, length);
+    }
+}
+
+/* A terminal's modes and speeds, its size, its line discipline, and whether others may open it; from either end. */
+uint64_t terminal_state(uint64_t hash, int fd) {
+    static const unsigned long questions[] = {TIOCGETD, TIOCGEXCL, TIOCGSOFTCAR};
+    unsigned char modes[TERMIOS2] = {0};
+    struct winsize size = {0};
+    ioctl(fd, _IOR('T', 0x2A, unsigned char[TERMIOS2]), modes); /* TCGETS2 */
+    ioctl(fd, TIOCGWINSZ, &size);
+    hash = mix(mix(hash, modes, sizeof modes), &size, sizeof size);
+    for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
+        int value = -1;
+        ioctl(fd, questions[i], &value);
+        hash = mix(hash, &value, sizeof value);
+    }
+    return hash;
+}
+
+bool is_terminal(const struct stat *st) {
+    unsigned kind = major(st->st_rdev);
+    return S_ISCHR(st->st_mode) && ((kind >= 136 && kind <= 143) || (kind == 5 && minor(st->st_rdev) == 2));
+}
+
+static void take_file(pid_t pid, int process, const char *number) {
+    static const char gone[] = " (deleted)";
+    char name[64], target[PATH_MAX];
+    struct stat st;
+    snprintf(name, sizeof name, "/proc/%d/fd/%.20s", pid, number);
+    ssize_t n = readlink(name, target, sizeof target - 1);
+    if (n < 0) {
+        doubt = doubt || errno != ENOENT;
+        return;
+    }
+    target[n] = 0;
+    take(number, strlen(number) + 1);
+    take(target, (size_t)n + 1);
+    take_info(pid, number);
+    if (starts(target, "socket:") || starts(target, "anon_inode:")) return;
+    if (stat(name, &st)) {
+        doubt = true;
+        return;
+    }
+    size_t mark = sizeof gone - 1;
+    if (S_ISREG(st.st_mode) && (size_t)n >= mark && strcmp(target + n - mark, gone) == 0) {
+        take(&st.st_ino, sizeof st.st_ino);
+        take_number((uint64_t)st.st_size);
+        take(&st.st_mtim, sizeof st.st_mtim);
+        take(&st.st_ctim, sizeof st.st_ctim);
+        take_number(st.st_mode);
+    }
+    bool terminal = is_terminal(&st);
+    if (!terminal && !S_ISFIFO(st.st_mode)) return;
+    int fd = (int)syscall(SYS_pidfd_getfd, process, atoi(number), 0);
+    if (fd < 0) {
+        doubt = true;
+        return;
+    }
+    if (terminal) {
+        take_number(st.st_mode);
+        take_number(st.st_uid);
+        take_number(st.st_gid);
+        int group = -1, unread = -1;
+        ioctl(fd, TIOCGPGRP, &group);
+        ioctl(fd, FIONREAD, &unread);
+        sum = terminal_state(sum, fd);
+        take_number((uint64_t)group);
+        take_number((uint64_t)unread);
+    } else {
+        take_number((uint64_t)fcntl(fd, F_GETPIPE_SZ));
+    }
+    close(fd);
+}
+
+/* Descriptors of the shell that are its terminal, PID 1's pipes, and bash's own, some for a moment only: see rc. */
+static bool is_own(int number) {
+    static const int own[] = {0, 1, 2, 10, 11, 12, 27, 28, 29, 30, 255};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (own[i] == number) return true;
+    return false;
+}
+
+static void take_files(pid_t pid, bool shell) {
+    char name[64];
+    int count = 0, process = (int)syscall(SYS_pidfd_open, pid, 0);
+    snprintf(name, sizeof name, "/proc/%d/fd", pid);
+    DIR *d = opendir(name);
+    struct dirent *e;
+    if (!d || process < 0) doubt = true;
+    while (d && !doubt && (e = readdir(d))) {
+        if (e->d_name[0] == '.' || (shell && is_own(atoi(e->d_name)))) continue;
+        if (++count > MAX_FILES) doubt = true;
+        else take_file(pid, process, e->d_name);
+    }
+    if (d) closedir(d);
+    if (process >= 0) close(process);
+}
+
+/* Memory. */
+
+static void take_range(int memory, uint64_t start, uint64_t end) {
+    static char chunk[CHUNK];
+    take_number(start);
+    memory_left -= (long long)(end - start);
+    if (memory_left < 0) doubt = true;
+    while (!doubt && start < end) {
+        size_t wanted = end - start < CHUNK ? end - start : CHUNK;
+        ssize_t n = pread(memory, chunk, wanted, (off_t)start);
+        if (n <= 0) { /* such as a guard, or memory of a device */
+            take_number((uint64_t)errno);
+            start += PAGE;
+            continue;
+        }
+        take_page(chunk, (size_t)n);
+        start += (size_t)n;
+    }
+}
+
+/* Its anonymous pages, wherever they are: also those that a debugger has put in place of a program's own. False if the
+ * kernel cannot tell. */
+static bool take_anonymous(int memory, int pages) {
+    static struct page_region found[1024];
+    struct pm_scan_arg scan = {
+        .size = sizeof scan,
+        .end = TASK_END,
+        .vec = (uint64_t)(uintptr_t)found,
+        .vec_len = sizeof found / sizeof *found,
+        .category_inverted = IS_FILE | IS_ZERO,
+        .category_mask = IS_FILE | IS_ZERO,
+        .category_anyof_mask = IS_PRESENT | IS_SWAPPED,
+        .return_mask = IS_PRESENT,
+    };
+    while (scan.start < TASK_END && !doubt) {
+        long count = ioctl(pages, PAGEMAP_SCAN, &scan);
+        if (count < 0) return false;
+        for (long i = 0; i < count && !doubt; i++) take_range(memory, found[i].start, found[i].end);
+        if (scan.walk_end <= scan.start) break;
+        scan.start = scan.walk_end;
+    }
+    return true;
+}
+
+/* The same by the older file, a word for each page. */
+static void take_present(int memory, int pages, uint64_t start, uint64_t end) {
+    uint64_t words[512];
+    while (start < end && !doubt) {
+        size_t wanted = (end - start) / PAGE < 512 ? (end - start) / PAGE : 512;
+        ssize_t n = pread(pages, words, wanted * sizeof *words, (off_t)(start / PAGE * sizeof *words));
+        if (n <= 0 || (memory_left -= n) < 0) {
+            doubt = true;
+            return;
+        }
+        for (size_t i = 0; i < (size_t)n / sizeof *words; i++, start += PAGE)
+            if (words[i] >> 62 && !(words[i] >> 61 & 1)) take_range(memory, start, start + PAGE);
+    }
+}
+
+static bool is_shared_memory(const char *name) {
+    return starts(name, "/memfd:") || starts(name, "/SYSV") || starts(name, "/dev/zero") || starts(name, "/dev/shm/") ||
+           strstr(name, " (deleted)");
+}
+
+/* Whether only a process' ancestors may look at its memory, or change it. */
+static bool yama_forbids(void) {
+    char scope[16] = {0};
+    int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    bool forbids = read(fd, scope, sizeof scope - 1) > 0 && scope[0] != '0';
+    close(fd);
+    return forbids;
+}
+
+static void take_memory(pid_t pid) {
+    char name[64], line[PATH_MAX + 128];
+    snprintf(name, sizeof name, "/proc/%d/mem", pid);
+    int memory = open(name, O_RDONLY | O_CLOEXEC);
+    bool forbidden = memory < 0 && errno == EACCES && yama_forbids(); /* then nobody else can change it */
+    snprintf(name, sizeof name, "/proc/%d/pagemap", pid);
+    int pages = open(name, O_RDONLY | O_CLOEXEC);
+    snprintf(name, sizeof name, "/proc/%d/maps", pid);
+    FILE *maps = fopen(name, "re");
+    if (!maps || ((memory < 0 || pages < 0) && !forbidden)) doubt = true;
+    bool anonymous = !doubt && memory >= 0 && take_anonymous(memory, pages);
+    while (!doubt && maps && fgets(line, sizeof line, maps)) {
+        unsigned long long start, end;
+        char modes[8];
+        int path = 0;
+        if (sscanf(line, "%llx-%llx %7s %*s %*s %*s %n", &start, &end, modes, &path) != 3) continue;
+        take(line, strlen(line)); /* what is mapped, and how */
+        bool shared = modes[3] == 's';
+        if (modes[0] != 'r' || memory < 0) continue;
+        if (shared ? path && is_shared_memory(line + path) : !anonymous && modes[1] == 'w')
+            shared ? take_range(memory, start, end) : take_present(memory, pages, start, end);
+    }
+    if (memory >= 0) close(memory);
+    if (pages >= 0) close(pages);
+    if (maps) fclose(maps);
+}
+
+/* Inside, root may look at a user's processes as that user: it has no CAP_SYS_PTRACE. */
+static bool look_as(uid_t uid, gid_t gid) {
+    setfsgid(gid);
+    setfsuid(uid);
+    return setresgid(gid, (gid_t)-1, (gid_t)-1) == 0 && setresuid(uid, (uid_t)-1, (uid_t)-1) == 0;
+}
+
+bool look_as_user_of(pid_t pid) {
+    char status[4096];
+    unsigned uid, gid;
+    char *users = read_proc(pid, "status", status, sizeof status) > 0 ? strstr(status, "\nUid:") : NULL;
+    return users && sscanf(users, " Uid: %u %*u %*u %*u Gid: %u", &uid, &gid) == 2 && look_as(uid, gid);
+}
+
+void look_as_root(void) {
+    if (!look_as(geteuid(), getegid())) die("setresuid");
+}
+
+/* Prints what one process holds, as above, without a line's end. */
+void print_holds(pid_t pid, enum holder kind) {
+    char text[2048], *after;
+    sum = locks = HASH_START;
+    doubt = false;
+    bool ended = read_proc(pid, "stat", text, sizeof text) <= 0 || !(after = strrchr(text, ')')) || after[2] == 'Z';
+    if (!ended) take_files(pid, kind == SHELL);
+    if (!ended && !doubt && kind == OTHER) take_memory(pid);
+    if (kind == OTHER) take_number(kernel_attributes(pid, true));
+    if (kind == SERVING) sum = locks;
+    if (doubt) printf("? ");
+    else printf("%llx ", (unsigned long long)sum);
+    printf("%llx", (unsigned long long)locks);
+}
+
+int holds_main(char **pids) {
+    for (; *pids; pids++) {
+        enum holder kind = **pids == '-' ? SERVING : **pids == '=' ? SHELL : OTHER;
+        pid_t pid = (pid_t)atoi(*pids + (kind != OTHER));
+        printf("%d ", pid);
+        print_holds(pid, kind);
+        putchar('\n');
+    }
+    return fflush(stdout) ? 1 : 0;
+}

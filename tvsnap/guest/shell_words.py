@@ -1,0 +1,270 @@
+"""Which commands may change what a shell does not tell of itself: found in their words, and in those of its functions.
+
+A shell's dump (`rc`) tells nearly all that later commands can see of it. What it cannot tell is changed by few builtins
+only: where getopts stands within a cluster of options, key bindings, which ended jobs `wait` still knows, what of the
+history was read from and written to files, a job that SIGHUP is not to reach. A command that may run one of them, or
+that runs text which is not seen here (`eval`, `source`, a command word that is expanded), may have changed something.
+
+What only looks like a command word is taken for one; what cannot be read at all may be anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+ANY = "*"
+"""In a set of names: whatever is called, something may be changed (a trap runs one of the builtins)."""
+
+_BUILTINS = frozenset({
+    ".", "bind", "disown", "enable", "eval", "fc", "getopts", "history", "source", "suspend", "wait",
+})  # fmt: skip
+_STANDARD = frozenset({
+    ".", ":", "[", "alias", "bg", "bind", "break", "builtin", "caller", "cd", "command", "compgen", "complete",
+    "compopt", "continue", "declare", "dirs", "disown", "echo", "enable", "eval", "exec", "exit", "export", "false",
+    "fc", "fg", "getopts", "hash", "help", "history", "jobs", "kill", "let", "local", "logout", "mapfile", "popd",
+    "printf", "pushd", "pwd", "read", "readarray", "readonly", "return", "set", "shift", "shopt", "source", "suspend",
+    "test", "times", "trap", "true", "type", "typeset", "ulimit", "umask", "unalias", "unset", "wait",
+})  # fmt: skip
+"""Builtins of bash; others were loaded, and do who knows what."""
+_LATER = frozenset({"alias", "trap", "mapfile", "readarray"})
+"""Builtins that are given commands to be run later, some within the same call."""
+_TRANSPARENT = frozenset({
+    "!", "{", "}", "if", "then", "elif", "else", "fi", "do", "done", "while", "until", "esac", "time", "command",
+    "builtin", "coproc",
+})  # fmt: skip
+"""Words that a command word may follow."""
+_VARIABLES = re.compile(r"OPTIND|(?<![$])(?<![$][{])\bRANDOM\b|BASH_ALIASES|PROMPT_COMMAND")
+"""Variables whose assignment does more than it shows."""
+_REDIRECTION = re.compile(r"(?:[0-9]+|\{\w+\})?(?:<<<|<<-?|<>|<&|>>|>&|>\||&>>|&>|<(?!\()|>(?!\())")
+_ASSIGNMENT = re.compile(r"\w+(?:\[.*\])?\+?=", re.DOTALL)
+_ALONE = re.compile(r"(?:\[\[?|\{)(?=[\s;]|$)")
+"""Brackets that are words of their own, and no patterns."""
+_TRAP = re.compile(r"trap -- ('(?:[^']|'\\'')*') \S+\n")
+_ENDS = frozenset(" \t\n;&|()<>")
+_SHOWS = re.compile(r"[ \t]*[0-9]*[ \t]*(?:[|;&>)\n]|$)")
+"""After `history`, where it only shows some."""
+_FUNCTION = re.compile(r"^(\S+) \(\) *\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
+_ALIAS = re.compile(r"^alias (?:-- )?([^=\n]+)=(.*)$", re.MULTILINE)
+_MOST = 1 << 18
+"""Characters of a text that are read."""
+
+
+class _Unreadable(Exception):
+    """The text is no command, or one that this does not understand."""
+
+
+def may_change_unseen(command: str, hidden: frozenset[str]) -> bool:
+    """Whether a command may change what its shell does not tell.
+
+    Args:
+        command: the text that the shell was given.
+        hidden: names of functions and aliases that do, see `hidden_commands`.
+    """
+    return ANY in hidden or _changes(command, hidden)
+
+
+@lru_cache(maxsize=256)
+def hidden_commands(functions: str, aliases: str, traps: str, builtins: str) -> frozenset[str]:
+    """Returns the functions, aliases and loaded builtins of a shell that may change what it does not tell.
+
+    Args:
+        functions, aliases, traps, builtins: what the shell says of them: `declare -f`, `alias -p`, `trap -p`, `enable
+            -a`.
+    """
+    if len(functions) + len(aliases) + len(traps) > _MOST:
+        return frozenset({ANY})
+    bodies = {name: body for name, body in _FUNCTION.findall(functions) if not name.startswith("__tvsnap_")}
+    for name, text in _ALIAS.findall(aliases):
+        bodies[name] = "eval" if text.endswith((" '", "\t'")) else _unquoted(text)  # the word after it is expanded too
+    hidden = frozenset(re.findall(r"^enable (?:-s )?(\w\S*)$", builtins, re.MULTILINE)) - _STANDARD
+    while more := {name for name, body in bodies.items() if name not in hidden and _changes(body, hidden)}:
+        hidden |= more
+    handlers = [_unquoted(text) for text in _TRAP.findall(traps)]
+    understood = not _TRAP.sub("", traps).strip()
+    return hidden if understood and not any(_changes(handler, hidden) for handler in handlers) else hidden | {ANY}
+
+
+def _changes(command: str, hidden: frozenset[str]) -> bool:
+    if len(command) > _MOST:
+        return True
+    try:
+        words = list(_Reader(command).command_words())
+    except (_Unreadable, RecursionError):
+        return True
+    if _VARIABLES.search(command):
+        return True
+    for word, plain, rest in words:
+        if not plain and ("/" not in word or any("/" in name for name in hidden)):
+            return True
+        if plain and word in hidden:
+            return True
+        if plain and word in _LATER and _names_one(command, hidden):
+            return True
+        if plain and word in _BUILTINS and not (word == "history" and _SHOWS.match(rest)):
+            return True
+    return False
+
+
+def _names_one(text: str, hidden: frozenset[str]) -> bool:
+    """Whether one of the builtins, or what leads to one, is named anywhere in a text."""
+    words = set(re.findall(r"[^\s;&|()<>'\"`$=]+", re.sub(r"\\", "", text)))
+    return not words.isdisjoint(_BUILTINS | hidden) or "$" in text
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace(r"'\''", "'") if text.startswith("'") else text
+
+
+class _Reader:
+    """Goes through a command's text once, from word to word."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._delimiters: list[tuple[str, bool]] = []  # of here-documents that begin after this line
+
+    def command_words(self) -> Iterator[tuple[str, bool, str]]:
+        """Yields each word that may name a command, whether it stands for itself, and the text after it.
+
+        Raises:
+            _Unreadable: at a quote or a parenthesis that does not end, and the like.
+        """
+        text = self._text
+        expected, skip = True, 0  # a command word comes next, or after so many others
+        while self._at < len(text):
+            char = text[self._at]
+            if char in " \t":
+                self._at += 1
+            elif text.startswith("\\\n", self._at):
+                self._at += 2
+            elif char == "#":
+                self._at = (text.find("\n", self._at) + 1 or len(text) + 1) - 1
+            elif redirection := _REDIRECTION.match(text, self._at):
+                self._redirect(redirection)
+            elif text.startswith("((", self._at) and expected:
+                self._at = self._closed(self._at)
+                expected = False
+            elif char in _ENDS:
+                self._at += 1
+                expected = True
+                if char == "\n":
+                    self._pass_documents()
+            else:
+                word, plain = self._word()
+                if not expected:
+                    skip -= 1
+                    expected = skip == 0
+                elif plain and word == "[[":
+                    self._pass_test()
+                    expected = False
+                elif plain and word in ("function", "for", "select", "case"):
+                    expected, skip = False, 1 if word == "function" else 0
+                elif _ASSIGNMENT.match(word) or (plain and word.startswith("-")):
+                    pass
+                else:
+                    expected = plain and word in _TRANSPARENT
+                    if not expected:
+                        yield word, plain, text[self._at :]
+        if self._delimiters:
+            raise _Unreadable
+
+    def _word(self) -> tuple[str, bool]:
+        """Returns the word that begins here, without its quotes, and whether nothing in it is expanded."""
+        text, found, plain = self._text, [], True
+        if alone := _ALONE.match(text, self._at):
+            self._at = alone.end()
+            return alone[0], True
+        while self._at < len(text) and text[self._at] not in _ENDS:
+            char = text[self._at]
+            if char == "\\":
+                found.append(text[self._at + 1 : self._at + 2].replace("\n", ""))
+                self._at += 2
+            elif char in "'\"$`":
+                end = self._closed(self._at)
+                piece = text[self._at : end]
+                if char == "'" or (char == '"' and not re.search(r"[$`\\]", piece)):
+                    found.append(piece[1:-1])
+                else:
+                    plain = plain and piece == "$"
+                    found.append("/" if "/" in piece and char == '"' else "")
+                self._at = end
+            else:
+                plain = plain and char not in "*?[{~"
+                found.append(char)
+                self._at += 1
+        return "".join(found), plain
+
+    def _closed(self, at: int) -> int:
+        """Returns where what begins at `at` ends: a quoted string, an expansion, something in parentheses."""
+        text = self._text
+        if text.startswith("$'", at):
+            at += 1
+            while (at := at + 1) < len(text) and text[at] != "'":
+                at += text[at] == "\\"
+            return self._checked(at + 1)
+        if text[at] == "'":
+            return self._checked(text.find("'", at + 1) + 1)
+        if text[at] == '"':
+            at += 1
+            while at < len(text) and text[at] != '"':
+                at = at + 2 if text[at] == "\\" else self._closed(at) if text[at] in "$`" else at + 1
+            return self._checked(at + 1)
+        if text[at] == "`":
+            while (at := at + 1) < len(text) and text[at] != "`":
+                at += text[at] == "\\"
+            return self._checked(at + 1)
+        if text[at] == "$":
+            if text[at + 1 : at + 2] == '"':
+                return self._closed(at + 1)
+            if text[at + 1 : at + 2] not in ("(", "{"):
+                match = re.compile(r"\w+|[-@*#?$!]|").match(text, at + 1)
+                return match.end() if match else at + 1
+            at += 1
+        end = ")" if text[at] == "(" else "}"
+        at += 1
+        while at < len(text) and text[at] != end:
+            if text[at] == "\\":
+                at += 2
+            elif text[at] in "'\"`$" or (text[at] == "(" and end == ")"):
+                at = self._closed(at)
+            else:
+                at += 1
+        return self._checked(at + 1)
+
+    def _checked(self, end: int) -> int:
+        if not 0 < end <= len(self._text):
+            raise _Unreadable
+        return end
+
+    def _redirect(self, operator: re.Match[str]) -> None:
+        self._at = operator.end()
+        while self._text[self._at : self._at + 1] in (" ", "\t"):
+            self._at += 1
+        target, _ = self._word()
+        if operator[0].endswith(("<<", "<<-")) and not operator[0].endswith("<<<"):
+            self._delimiters.append((target, operator[0].endswith("-")))
+
+    def _pass_documents(self) -> None:
+        """Goes to the end of the here-documents that begin here."""
+        for delimiter, indented in self._delimiters:
+            while True:
+                if self._at >= len(self._text):
+                    break  # bash takes the end of the text for that of the document
+                end = self._text.find("\n", self._at)
+                end = len(self._text) if end < 0 else end
+                line = self._text[self._at : end]
+                self._at = min(end + 1, len(self._text))
+                if (line.lstrip("\t") if indented else line) == delimiter:
+                    break
+        self._delimiters.clear()
+
+    def _pass_test(self) -> None:
+        """Goes to the end of a `[[`."""
+        while self._at < len(self._text):
+            if self._text[self._at] in _ENDS:
+                self._at += 1
+            elif self._word()[0] == "]]":
+                return
+        raise _Unreadable

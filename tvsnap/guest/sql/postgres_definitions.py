@@ -1,0 +1,161 @@
+"""What a PostgreSQL database defines that is left to chance, the clock or the server at work: asked of its catalog.
+
+A view, a default, a constraint, a rule or a policy is stored as a tree that names each function by its number, and the
+engine says of a function whether its value may be another each time. What a trigger's or another function of the
+agent's own does inside is not looked at: unless it is declared IMMUTABLE, it may do anything.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Optional, Set, Tuple
+
+from .reach import Definitions
+
+Ask = Callable[[str], List[List[Optional[str]]]]
+
+_OWN = 16384
+"""The first number of what is not the engine's own."""
+
+_CATALOGS = ("proc", "rewrite", "trigger", "attrdef", "constraint", "policy", "cast", "operator", "type", "class")
+_VERSIONS = " || ';' || ".join(
+    "coalesce((SELECT pg_catalog.string_agg(oid || ':' || xmin, ',') "
+    f"FROM pg_catalog.pg_{name} WHERE oid >= {_OWN}), '')"
+    for name in _CATALOGS
+)
+_VERSION = f"SELECT pg_catalog.md5({_VERSIONS} || (SELECT pg_catalog.count(*) FROM pg_catalog.pg_inherits))"
+
+# Of functions that are not immutable, those by which a value is another though the state is the same. Sequences count
+# on by themselves, and are looked at.
+_RESTLESS = """(p.provolatile = 'v' AND p.proname NOT IN ('nextval', 'currval', 'lastval', 'setval')
+    OR p.proname ~ ('^(now|(transaction|statement)_timestamp|age|mxid_age|inet_.*|.*txid.*|.*_to_xml.*|ts_stat'
+    '|pg_(stat|statio|control|current|last|xact|cursor|prepared|lock|blocking|safe|timezone|hba|ls|read)_?.*'
+    '|pg_(backend_pid|conf_load_time|postmaster_start_time|shmem_allocations)'
+    '|pg_get_(shmem|backend_mem|replication|publication|wal).*|pg_(database|tablespace)_size)$'))"""
+_AT_WORK = "^pg_(stat|statio|locks|cursors|prepared|timezone|shmem|backend_memory|replication|hba|file_settings|wal)"
+"""Views of the engine's own that show the server at work."""
+
+_TREES = f"""
+    SELECT CASE ev_type WHEN '1' THEN 'r' ELSE 'w' END AS what, ev_class AS relation,
+        pg_catalog.concat(ev_action, ev_qual) AS tree FROM pg_catalog.pg_rewrite WHERE oid >= {_OWN}
+    UNION ALL SELECT 'w', adrelid, adbin::text FROM pg_catalog.pg_attrdef WHERE oid >= {_OWN}
+    UNION ALL SELECT CASE WHEN conrelid = 0 THEN 'a' ELSE 'w' END, conrelid, conbin::text
+        FROM pg_catalog.pg_constraint WHERE conbin IS NOT NULL AND oid >= {_OWN}
+    UNION ALL SELECT 'a', 0, typdefaultbin::text
+        FROM pg_catalog.pg_type WHERE typdefaultbin IS NOT NULL AND oid >= {_OWN}
+    UNION ALL SELECT 'r', polrelid, pg_catalog.concat(polqual, polwithcheck) FROM pg_catalog.pg_policy
+    UNION ALL SELECT 'w', tgrelid, tgqual::text FROM pg_catalog.pg_trigger WHERE tgqual IS NOT NULL AND oid >= {_OWN}"""
+
+_ALL = f"""
+WITH trees AS ({_TREES}),
+called AS (SELECT DISTINCT what, relation, found[1]::oid AS oid FROM trees,
+    pg_catalog.regexp_matches(tree, ':(?:funcid|opfuncid|aggfnoid|winfnoid) (\\d+)', 'g') AS found)
+SELECT what, relation, CASE WHEN c.oid >= {_OWN} THEN 'runs' ELSE 'chance' END, NULL FROM called c
+    JOIN pg_catalog.pg_proc p ON p.oid = c.oid
+    WHERE p.provolatile <> 'i' AND (c.oid >= {_OWN} OR {_RESTLESS})
+UNION ALL SELECT what, relation, 'chance', NULL FROM trees
+    WHERE tree ~ 'SQLVALUEFUNCTION :op [0-8] |:resulttype (1082|1083|1114|1184|1266) :resultcollid|TABLESAMPLECLAUSE'
+UNION ALL SELECT DISTINCT what, relation, 'on', found[1] FROM trees,
+    pg_catalog.regexp_matches(tree, ':relid (\\d+)', 'g') AS found WHERE found[1] <> relation::text
+UNION ALL SELECT 'w', confrelid, 'on', conrelid::text FROM pg_catalog.pg_constraint
+    WHERE contype = 'f' AND (confupdtype IN ('c', 'n', 'd') OR confdeltype IN ('c', 'n', 'd'))
+UNION ALL SELECT 'w', inhparent, 'on', inhrelid::text FROM pg_catalog.pg_inherits
+UNION ALL SELECT 'r', inhparent, 'on', inhrelid::text FROM pg_catalog.pg_inherits
+UNION ALL SELECT 'w', tgrelid, 'runs', CASE WHEN tgdeferrable THEN 'deferred' END
+    FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = tgfoid
+    WHERE NOT tgisinternal AND p.oid >= {_OWN} AND p.provolatile <> 'i'
+UNION ALL SELECT 'w', indrelid, 'chance', NULL FROM pg_catalog.pg_index
+    JOIN pg_catalog.pg_class c ON c.oid = indexrelid JOIN pg_catalog.pg_am m ON m.oid = c.relam
+    WHERE indrelid >= {_OWN} AND amname IN ('gist', 'spgist')
+UNION ALL SELECT 'a', 0, 'runs', NULL FROM pg_catalog.pg_proc p WHERE p.oid >= {_OWN} AND p.provolatile <> 'i' AND (
+    EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE o.oid >= {_OWN} AND oprcode = p.oid
+        AND (p.provolatile = 'v'
+            OR NOT EXISTS (SELECT FROM pg_catalog.pg_depend WHERE objid = o.oid AND deptype = 'e')))
+    OR EXISTS (SELECT FROM pg_catalog.pg_cast WHERE castfunc = p.oid)
+    OR EXISTS (SELECT FROM pg_catalog.pg_event_trigger WHERE evtfoid = p.oid))
+UNION ALL SELECT 'n', oid, NULL, relname FROM pg_catalog.pg_class
+    WHERE oid >= {_OWN} AND relkind IN ('r', 'v', 'm', 'p', 'f')
+UNION ALL SELECT 'r', oid, 'chance', relname FROM pg_catalog.pg_class
+    WHERE oid < {_OWN} AND relkind = 'v' AND relname ~ '{_AT_WORK}'
+UNION ALL SELECT 'f', oid, provolatile::text, proname FROM pg_catalog.pg_proc WHERE oid >= {_OWN}
+UNION ALL SELECT 's', 0, NULL, NULL WHERE EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid >= {_OWN}
+    AND (prosrc ~* 'setseed' OR pg_catalog.pg_get_function_sqlbody(oid) ~* 'setseed'))"""
+
+_ENDS = ("commit", "end", "constraints")
+"""Words of the statements at which deferred triggers are run."""
+
+
+class Definers:
+    """What one database defines, looked up again when its catalog has changed.
+
+    Attributes:
+        known: what it defines; None before the first look.
+        at: where it was looked at last, for who looks.
+    """
+
+    def __init__(self) -> None:
+        self._version = ""
+        self.known: Optional[Definitions] = None
+        self.at: Optional[Tuple[object, ...]] = None
+
+    def look(self, ask: Ask) -> Definitions:
+        """Returns what is defined now.
+
+        Args:
+            ask: returns the rows of a query, asked in the database.
+
+        Raises:
+            StatementFailed: it cannot be asked.
+        """
+        version = ask(_VERSION)[0][0] or ""
+        if self.known is None or version != self._version:
+            self.known = _definitions(ask(_ALL))
+            self._version = version
+        return self.known
+
+
+def _definitions(rows: List[List[Optional[str]]]) -> Definitions:
+    names: Dict[str, str] = {}
+    tainted: Dict[Tuple[str, str], Set[str]] = {}
+    edges: Dict[str, List[Tuple[str, str]]] = {"r": [], "w": []}
+    functions: Dict[str, bool] = {}
+    everything = seeds = deferred = False
+    for what, relation, how, told in rows:
+        relation, told = relation or "", told or ""
+        if what == "n":
+            names[relation] = told
+        elif what == "f":
+            functions[told] = functions.get(told, True) and how == "i"
+        elif what == "s":
+            seeds = True
+        elif what == "a":
+            everything = True
+        elif how == "on":
+            edges[what or "w"].append((relation, told))
+        else:
+            tainted.setdefault((what or "w", how or ""), set()).add(relation)
+            deferred = deferred or told == "deferred"
+    reads, runs = (_closed(tainted.get(("r", how), set()), edges["r"]) for how in ("chance", "runs"))
+    written = tainted.get(("w", "chance"), set()) | tainted.get(("w", "runs"), set())
+    writes = _closed(written, edges["w"] + edges["r"])
+    return Definitions(
+        reads=_named(reads, names),
+        runs=_named(runs, names),
+        writes=_named(writes, names) | frozenset(_ENDS if deferred else ()),
+        pure=frozenset(name.lower() for name, pure in functions.items() if pure),
+        everything=everything,
+        seeds=seeds,
+    )
+
+
+def _closed(found: Set[str], edges: List[Tuple[str, str]]) -> Set[str]:
+    """Returns what was found, and what stands on it."""
+    found = set(found)
+    while True:
+        more = {upper for upper, lower in edges if lower in found} - found
+        if not more:
+            return found
+        found |= more
+
+
+def _named(numbers: Set[str], names: Dict[str, str]) -> frozenset[str]:
+    return frozenset(names[number].lower() for number in numbers if number in names)

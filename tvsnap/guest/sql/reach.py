@@ -1,0 +1,118 @@
+"""What a statement may reach beyond its words: views, defaults, triggers and functions over the clock or chance.
+
+The host says which names a statement holds (`Words`), an engine which of those stand for what is left to chance
+(`Definitions`). A name counts wherever it stands: that a column may be called as a view is costs a snapshot at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, Optional, Set
+
+NONE: FrozenSet[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the words of a request name.
+
+    Attributes:
+        names: all names and words in it, in lower case; None if they cannot be told.
+        calls: of those, functions that are not known to be the engine's own and to leave nothing to chance.
+        defined: what it makes or alters by what may be left to chance.
+        defines: it makes or alters something.
+        executes: it may execute what its words do not show.
+        plain: it changes rows, or tables and their like, and nothing in its words is left to chance.
+    """
+
+    names: Optional[FrozenSet[str]] = NONE
+    calls: FrozenSet[str] = NONE
+    defined: FrozenSet[str] = NONE
+    defines: bool = False
+    executes: bool = False
+    plain: bool = False
+
+    @classmethod
+    def of(cls, said: Dict[str, Any]) -> Words:
+        """Returns them as a request says them."""
+        names = said["names"]
+        return cls(
+            None if names is None else frozenset(names),
+            frozenset(said["calls"]),
+            frozenset(said["defined"]),
+            said["defines"],
+            said["executes"],
+            said["plain"],
+        )
+
+
+UNKNOWN = Words(names=None, executes=True)
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """Which names stand for what is left to chance, the clock, or what else no state holds.
+
+    Attributes:
+        reads: those of which reading is.
+        runs: those of which reading runs functions of which nobody knows what they do.
+        writes: those to which writing is: by a default, a trigger, a rule, a constraint, a table that follows.
+        pure: functions somebody has made that leave nothing to chance.
+        everything: any statement may meet it: an operator or a cast does it.
+        seeds: a function may set the beginning of the session's random numbers.
+        complete: nothing is defined but what these tell of.
+    """
+
+    reads: FrozenSet[str] = NONE
+    runs: FrozenSet[str] = NONE
+    writes: FrozenSet[str] = NONE
+    pure: FrozenSet[str] = NONE
+    everything: bool = False
+    seeds: bool = False
+    complete: bool = True
+
+
+class Reach:
+    """Tells of requests whether chance may have entered them, by what is defined before and after.
+
+    Attributes:
+        seeds: see `Definitions.seeds`.
+    """
+
+    def __init__(self, known: Optional[Definitions]) -> None:
+        self._known = known
+        self._marked: Set[str] = set()
+
+    @property
+    def seeds(self) -> bool:
+        """Whether a function may set the beginning of the session's random numbers."""
+        return self._known is None or self._known.seeds
+
+    def learn(self, known: Optional[Definitions]) -> None:
+        """Takes note of what is defined now; None if that cannot be told."""
+        self._known = known
+        if known is not None and known.complete:
+            self._marked.clear()
+
+    def note(self, words: Words, kind: str) -> None:
+        """Takes note of what a request has defined, which the engine may not tell of at once."""
+        if words.defines and (words.defined or self.is_doubtful(words, kind)):
+            self._marked |= words.defined or words.names or NONE
+
+    def is_doubtful(self, words: Words, kind: str) -> bool:
+        """Whether chance may enter a request, by what lies behind its words.
+
+        Args:
+            words: of the request.
+            kind: what it does by its words: `read`, `write` or `other`.
+        """
+        known = self._known
+        if known is None or known.everything or words.executes or words.names is None or words.calls - known.pure:
+            return True
+        met = known.reads | known.runs | self._marked
+        return not words.names.isdisjoint(met if kind == "read" else met | known.writes)
+
+    def runs_unknown(self, words: Words) -> bool:
+        """Whether reading may run functions of which nobody knows what they do."""
+        known = self._known
+        return known is None or words.names is None or not words.names.isdisjoint(known.runs)
