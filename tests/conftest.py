@@ -117,6 +117,13 @@ def docker_engine() -> Iterator[str]:
 
 
 @pytest.fixture
+def proofs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two executions of a call prove that it is reproducible however soon one follows the other."""
+    for user in ("graph.store", "rebuild", "checking"):
+        monkeypatch.setattr(f"tvsnap.{user}.PROOF_APART", 0.0)
+
+
+@pytest.fixture
 def fake_backend() -> Iterator[FakeBackend]:
     """A fresh fake backend."""
     backend = FakeBackend()

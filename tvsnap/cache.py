@@ -357,7 +357,7 @@ class Cache:
         with self._lock:
             rollouts = list(self._rollouts)
         for rollout in rollouts:
-            if rollout._at.state == state or rollout.settling() is not None:
+            if rollout._at.state == state or rollout._outcome is not None:
                 with contextlib.suppress(TvsnapError):  # who comes to the state is told
                     if rollout.state == state and rollout.snapshot_if_idle():
                         return

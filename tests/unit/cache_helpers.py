@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from tvsnap.environments.base import Tool
 from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.errors import NotFound
 from tvsnap.images import Image
+from tvsnap.pool import ParkLimits
 from tvsnap.rollout import Rollout
 
 IMAGE = fake_image()
@@ -47,9 +48,22 @@ def bash(rollout: Rollout, command: str, timeout: float = 20.0) -> ToolResult:
 
 
 def run(cache: Cache, *commands: str, **options: Any) -> list[ToolResult]:
-    """Makes a rollout of `bash` calls; returns their results."""
+    """Makes a rollout of `bash` calls; returns their results, once the last one's state is kept if it is to be."""
     with cache.rollout("terminal", **options) as rollout:
-        return [bash(rollout, command) for command in commands]
+        results = [bash(rollout, command) for command in commands]
+        settle(rollout)
+        return results
+
+
+def prove(home: Path, backend: FakeBackend, *histories: Sequence[str]) -> None:
+    """Makes rollouts of `bash` calls until each is known to be reproducible; needs the fixture `proofs_at_once`.
+
+    It leaves no snapshots.
+    """
+    with open_cache(home, backend, policy="never", park=ParkLimits(count=0)) as cache:
+        for _ in range(2):
+            for history in histories:
+                run(cache, *history)
 
 
 def sources(results: list[ToolResult]) -> list[str]:

@@ -34,8 +34,10 @@ async def bash(rollout: AsyncRollout, command: str, timeout: float = 20.0) -> To
 
 
 def test_calls_are_answered_as_without_a_loop(tmp_path: Path) -> None:
+    backend = FakeBackend()
+
     async def work() -> list[str]:
-        async with open_async(tmp_path) as cache:
+        async with open_async(tmp_path, backend) as cache:
             sources: list[str] = []
             for _ in range(2):
                 async with cache.rollout("terminal", task="t") as rollout:
@@ -49,16 +51,17 @@ def test_calls_are_answered_as_without_a_loop(tmp_path: Path) -> None:
             return sources
 
     assert in_loop(work()) == ["executed", "executed", "hit", "hit"]
-    with open_cache(tmp_path) as cache:
+    with open_cache(tmp_path, backend) as cache:
         assert [result.source for result in run(cache, "echo 1 > f", "cat f")] == ["hit", "hit"]
 
 
 def test_a_hit_never_leaves_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_cache(tmp_path) as cache:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend) as cache:
         run(cache, "x=1", "y=2")
 
     async def work() -> None:
-        async with open_async(tmp_path) as cache, cache.rollout("terminal") as rollout:
+        async with open_async(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
             monkeypatch.setattr("tvsnap.async_cache._in_thread", forbidden)
             # Driven by hand: it must end without once giving way to the loop.
             for command in ("x=1", "y=2"):

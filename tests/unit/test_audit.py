@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ from typing import Any
 import pytest
 
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import open_cache, run, sources
+from tests.unit.cache_helpers import bash, open_cache, prove, run, sources
 from tvsnap.audit import BACKLOG, Auditor
-from tvsnap.calls import ToolResult
 from tvsnap.errors import InfrastructureError, UsageError
 from tvsnap.graph import Edge
+from tvsnap.pool import ParkLimits
+from tvsnap.rebuild import Remade
 from tvsnap.stats import Meter
 
 CHANCE = "echo $RANDOM"
@@ -68,16 +68,56 @@ def test_a_wrong_answer_is_told_of_and_served_no_more(tmp_path: Path, caplog: py
     assert CHANCE in caplog.text
 
 
+@pytest.mark.usefixtures("proofs_at_once")
 def test_a_state_that_cannot_be_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The call on the way is what cannot be relied on: it is told of as well."""
-    with open_cache(tmp_path, audit=1.0, policy="never") as cache, caplog.at_level(logging.WARNING):
-        run(cache, "echo $RANDOM | tee f", "cat f")
-        run(cache, "echo $RANDOM | tee f", "cat f")
+    backend = FakeBackend()
+    way = "cat coin 2> /dev/null || echo tossed; x=1"
+    prove(tmp_path, backend, [way, "cat f; echo $x"])
+    with (
+        open_cache(tmp_path, backend, audit=1.0, policy="never", park=ParkLimits(count=0)) as cache,
+        caplog.at_level(logging.WARNING),
+    ):
+        backend.hooks["run"] = lambda sandbox, _: sandbox.machine.files.write("/task/coin", b"tails\n")
+        with cache.rollout("terminal") as rollout:
+            assert bash(rollout, way).source == "hit"
+            assert bash(rollout, "cat f; echo $x").source == "hit"
         assert cache.audit.wait(30)
         report = cache.audit.report()
-        assert {found.edge.call.arguments["command"] for found in report.differences} == {"echo $RANDOM | tee f"}
-        assert run(cache, "echo $RANDOM | tee f")[0].source == "executed"
-    assert "echo $RANDOM | tee f" in caplog.text
+        assert {found.edge.call.arguments["command"] for found in report.differences} == {way}
+        assert run(cache, way)[0].source == "executed"
+    assert way in caplog.text
+
+
+def test_what_is_left_behind_is_compared(tmp_path: Path) -> None:
+    """Its output is the same each time; what it writes is not, and the snapshot alone tells what it was."""
+    silent = "echo $RANDOM > f"
+    with open_cache(tmp_path, audit=1.0) as cache:
+        run(cache, silent, "cat f")
+        run(cache, silent, "cat f")
+        assert cache.audit.wait(30)
+        report = cache.audit.report()
+        assert [(found.edge.call.arguments["command"], found.words) for found in report.differences] == [
+            (silent, "left something else behind")
+        ]
+        assert (report.checked, report.same) == (2, 1), "what follows from its snapshot holds"
+        assert run(cache, silent)[0].source == "executed"
+
+
+@pytest.mark.usefixtures("proofs_at_once")
+def test_an_audit_proves_what_it_finds_to_hold(tmp_path: Path) -> None:
+    with open_cache(tmp_path, audit=1.0) as cache:
+        run(cache, "echo 1 > f", "echo $RANDOM > g")
+        for _ in range(2):
+            run(cache, "echo 1 > f", "cat f")
+        assert cache.audit.wait(30)
+        proven = {
+            edge.call.arguments["command"]: edge.proven for edge in cache.graph.out_edges(cache.graph.roots()[0].hash)
+        }
+        assert proven == {"echo 1 > f": True}
+        for snapshot in cache.graph.snapshots():
+            cache.graph.drop_snapshot(snapshot.state, "fake")
+        assert sources(run(cache, "echo 1 > f", "echo $RANDOM > g")) == ["hit", "executed"]
 
 
 def test_an_audit_that_fails(tmp_path: Path) -> None:
@@ -125,7 +165,7 @@ class _Waiting:
     def __init__(self) -> None:
         self.entered, self.gate = threading.Event(), threading.Event()
 
-    def __call__(self, edge: Edge, on_difference: Callable[[Edge, ToolResult], None] | None = None) -> ToolResult:
+    def __call__(self, edge: Edge) -> Remade:
         self.entered.set()
         self.gate.wait(30)
         raise InfrastructureError("waited")

@@ -11,9 +11,7 @@ from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import BUSY, backend_of, bash, eventually, open_cache, run, settle
 from tvsnap.backends.base import Limits
 from tvsnap.cache import Cache
-from tvsnap.calls import ToolResult
-from tvsnap.errors import InfrastructureError, NotFound
-from tvsnap.graph import Edge
+from tvsnap.errors import NotFound, StateLost
 from tvsnap.pool import ParkLimits
 
 
@@ -58,23 +56,58 @@ def test_an_unknown_state(cache: Cache) -> None:
         cache.resume("ab" * 32)
 
 
-def test_a_replay_that_differs_is_an_error_or_told(tmp_path: Path) -> None:
-    with open_cache(tmp_path, policy="never") as cache, cache.rollout("terminal") as rollout:
+def test_a_replay_that_differs_is_an_error(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, policy="never") as cache, cache.rollout("terminal") as rollout:
         bash(rollout, "echo $RANDOM > f; cat f")
         bash(rollout, "echo 2 > g")
         state = rollout.state
-    with open_cache(tmp_path, FakeBackend(seed=7), policy="never") as cache:
+    with open_cache(tmp_path, backend, policy="never") as cache:
         with (
-            pytest.raises(InfrastructureError, match=r"cannot be rebuilt: a replay of .* printed"),
+            pytest.raises(StateLost, match=r"can no longer be reached: it has no snapshot, and a replay of .* printed"),
             cache.materialise(state),
         ):
             pass
-        told: list[tuple[Edge, ToolResult]] = []
-        with cache.materialise(state, lambda edge, result: told.append((edge, result))) as sandbox:
+        eventually(lambda: not backend.live)
+        edges = cache.graph.lineage(state)
+        assert all(edge.deterministic for edge in edges), "it answered nothing, and so nothing is known to be wrong"
+
+
+def test_a_replay_that_comes_to_the_same_is_no_error(tmp_path: Path) -> None:
+    """It was never proven to; but this time it did, as the digests of what each call left behind tell."""
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, policy="never") as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        bash(rollout, "echo 2 > g")
+        state = rollout.state
+    with open_cache(tmp_path, backend, policy="never") as cache:
+        with cache.materialise(state) as sandbox:
             assert sandbox.read_file("/task/g") == b"2\n"
-        assert [edge.next_state == state for edge, _ in told] == [False, True]
-        assert told[0][0].result.output != told[0][1].output
-        eventually(lambda: not backend_of(cache).live)
+        assert not any(edge.proven for edge in cache.graph.lineage(state)), "both within a moment"
+
+
+@pytest.mark.usefixtures("proofs_at_once")
+def test_a_replay_that_comes_to_the_same_is_a_proof(tmp_path: Path) -> None:
+    with open_cache(tmp_path, policy="never", park=ParkLimits(count=0)) as cache:
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo 1 > f")
+            state = rollout.state
+        assert run(cache, "ls")[0].source == "executed"
+        with cache.materialise(state):
+            pass
+        assert run(cache, "echo 1 > f")[0].source == "hit"
+
+
+def test_what_only_an_open_rollout_keeps_is_snapshotted_for_who_looks_inside(tmp_path: Path) -> None:
+    with open_cache(tmp_path, policy="never", park=ParkLimits(count=0)) as cache:
+        with cache.rollout("terminal") as rollout:
+            shown = bash(rollout, "echo $RANDOM > f; cat f").output
+            state = rollout.state
+            with cache.materialise(state) as sandbox:
+                assert sandbox.read_file("/task/f").decode() == shown
+            assert bash(rollout, "cat f").output == shown
+        with cache.materialise(state) as sandbox, cache.resume(state) as resumed:
+            assert sandbox.read_file("/task/f").decode() == bash(resumed, "cat f").output == shown
 
 
 def test_the_limits_are_those_of_the_root(tmp_path: Path) -> None:
@@ -96,6 +129,8 @@ def test_reexecuting_records_nothing(cache: Cache) -> None:
     assert edges
     for edge in edges:
         cache.reexecute(edge)
-    assert cache.reexecute(edges[0]).same_value(edges[0].result)
+    remade = cache.reexecute(edges[0])
+    assert remade.result.same_value(edges[0].result)
+    assert remade.difference(edges[0]) == ""
     assert cache.graph.out_edges(state) == edges
     assert cache.stats().executed == 3

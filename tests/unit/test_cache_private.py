@@ -16,14 +16,14 @@ from tests.unit.cache_helpers import (
     bash,
     eventually,
     open_cache,
+    prove,
     run,
     settle,
     sources,
     threads,
 )
 from tvsnap.cache import Cache
-from tvsnap.calls import ToolCall, next_state
-from tvsnap.errors import InfrastructureError, UsageError
+from tvsnap.errors import InfrastructureError, StateLost, UsageError
 from tvsnap.pool import ParkLimits
 from tvsnap.rollout import OUTSIDE
 
@@ -46,6 +46,7 @@ def test_a_timeout_while_working_is_not_shared(cache: Cache) -> None:
     for _ in range(2):
         with cache.rollout("terminal") as rollout:
             bash(rollout, "echo 1 > f")
+            before = rollout.state
             result = bash(rollout, BUSY, timeout=2.0)
             assert (result.timed_out, result.blocked, result.source) == (True, False, "executed")
             assert rollout.private == "timed out after 2 s while it was working"
@@ -55,7 +56,7 @@ def test_a_timeout_while_working_is_not_shared(cache: Cache) -> None:
             assert rollout.depth == 3
             state = cache.graph.state(rollout.state)
             assert state.private == rollout.private
-    edges = cache.graph.out_edges(next_state(rollout.root, ToolCall("bash", {"command": "echo 1 > f"})))
+    edges = cache.graph.out_edges(before)
     assert [(edge.shared, edge.timeout, edge.reason) for edge in edges] == [(False, 2.0, rollout.private)] * 2
 
 
@@ -64,6 +65,7 @@ def test_a_blocked_timeout_is_shared_under_the_same_timeout_only(cache: Cache) -
         result = bash(one, "sleep 100", timeout=2.0)
         assert (result.timed_out, result.blocked) == (True, True)
         assert one.private == one.unshared == ""
+        settle(one)
         assert bash(two, "sleep 100", timeout=2.0).source == "hit"
         assert bash(three, "sleep 100", timeout=3.0).source == "executed"
         assert one.state == two.state != three.state
@@ -79,55 +81,57 @@ def test_a_private_branch_is_not_snapshotted_or_parked(cache: Cache) -> None:
     eventually(lambda: not backend_of(cache).live)
 
 
-def test_a_replay_that_differs_goes_on_in_a_private_branch(tmp_path: Path) -> None:
-    with open_cache(tmp_path, policy="never", park=ParkLimits(count=0)) as cache:
-        first = run(cache, CHANCE, "x=1")
+@pytest.mark.usefixtures("proofs_at_once")
+def test_a_replay_that_differs_is_the_end_of_a_rollout(tmp_path: Path) -> None:
+    """It has been shown what only the state that is gone is the past of: it goes on from no other."""
+    backend = FakeBackend()
+    coin = "cat coin 2> /dev/null || echo heads > coin; echo tossed"
+    prove(tmp_path, backend, [coin, "x=1"])
+    with open_cache(tmp_path, backend, policy="never", park=ParkLimits(count=0)) as cache:
         with cache.rollout("terminal") as rollout:
-            assert [bash(rollout, command).source for command in (CHANCE, "x=1")] == ["hit", "hit"]
+            assert [bash(rollout, command).source for command in (coin, "x=1")] == ["hit", "hit"]
+            backend.hooks["run"] = lambda sandbox, _: sandbox.machine.files.write("/task/coin", b"tails\n")
+            with pytest.raises(StateLost, match=r"a replay of .*coin.* printed .tails. where .tossed. was recorded"):
+                bash(rollout, "cat coin")
+            backend.hooks.clear()
             assert not rollout.private
-            assert bash(rollout, "y=2").source == "executed"
-            assert "a replay of" in rollout.private
-            assert f'where "{first[0].output.strip()}" was recorded (line 1)' in rollout.private
-            assert bash(rollout, "echo $x$y").output == "12\n"
-            assert rollout.depth == 3
-            # All of the private branch's lineage is there for people.
-            lineage = cache.graph.lineage(rollout.state)
-            assert [edge.call.arguments["command"] for edge in lineage] == [CHANCE, "x=1", "y=2"]
-            assert [edge.shared for edge in lineage] == [False] * 3
-            assert lineage[0].result.output == bash(rollout, "cat f").output
-        (edge,) = [edge for edge in cache.graph.out_edges(rollout.root) if edge.shared]
-        assert not edge.deterministic
+            assert cache.graph.leases() == []
+        (edge,) = cache.graph.out_edges(rollout.root)
+        assert not edge.deterministic, "it was relied on"
         assert edge.reason.startswith("a replay printed")
         # It is served no more, and what comes of it is nobody else's.
-        results = run(cache, CHANCE, "x=1")
-        assert sources(results) == ["executed", "executed"]
+        assert sources(run(cache, coin, "x=1")) == ["executed", "executed"]
+        eventually(lambda: not backend.live)
 
 
-@pytest.mark.usefixtures("odd_tools")
-def test_a_replay_of_what_depends_on_the_clock_goes_on_in_a_private_branch(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("proofs_at_once")
+def test_a_replay_that_leaves_something_else_behind_silently(tmp_path: Path) -> None:
     """Its output is the same and what it left behind is not: nobody is to see parts of both."""
-    with open_cache(tmp_path, policy="never", park=ParkLimits(count=0)) as cache:
-        stamp = {"command": "echo $RANDOM > f"}
-        with cache.rollout("terminal") as rollout:
-            rollout.call("stamp", stamp)
-            bash(rollout, "cat f")
-        with cache.rollout("terminal") as rollout:
-            assert rollout.call("stamp", stamp).source == "hit"
-            assert bash(rollout, "cat f").source == "hit"
-            bash(rollout, "y=2")
-            assert "leaves behind what is left to chance or the clock" in rollout.private
-        (edge,) = [edge for edge in cache.graph.out_edges(rollout.root) if edge.shared]
-        assert not edge.deterministic
+    backend = FakeBackend()
+    prove(tmp_path, backend, ["echo 1 > f", "x=1"])
+    with (
+        open_cache(tmp_path, backend, policy="never", park=ParkLimits(count=0)) as cache,
+        cache.rollout("terminal") as rollout,
+    ):
+        assert [bash(rollout, command).source for command in ("echo 1 > f", "x=1")] == ["hit", "hit"]
+        backend.hooks["run"] = lambda sandbox, _: sandbox.machine.files.write("/task/g", b"by chance\n")
+        with pytest.raises(StateLost, match="left something else behind"):
+            bash(rollout, "ls")
+        backend.hooks.clear()
+        edges = cache.graph.lineage(rollout.state)
+        assert [edge.deterministic for edge in edges] == [True, False], "only ends are compared where all are proven"
 
 
 def test_a_nondeterministic_call_is_made_by_all_at_once(tmp_path: Path) -> None:
     """Nobody waits for a result that will not be shared."""
-    with open_cache(tmp_path) as cache:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend) as cache:
         run(cache, CHANCE)
         (edge,) = cache.graph.out_edges(cache.graph.roots()[0].hash)
         cache.graph.mark_nondeterministic(edge, "seen to differ")
     gate = Gate(CHANCE)
-    with open_cache(tmp_path, FakeBackend(hooks={"run": gate})) as cache, threads(4) as pool:
+    backend.hooks["run"] = gate
+    with open_cache(tmp_path, backend) as cache, threads(4) as pool:
         results = [pool.submit(run, cache, CHANCE) for _ in range(4)]
         eventually(lambda: gate.passed == 4)
         gate.open.set()
@@ -151,14 +155,16 @@ def test_who_waits_for_what_cannot_be_shared_executes_at_once(tmp_path: Path) ->
 
 def test_a_race_keeps_the_first_record(tmp_path: Path) -> None:
     """Where two execute the same call after all, the first to record it wins; the other's branch is private."""
-    with open_cache(tmp_path, FakeBackend(command_duration=3.0)) as cache:
+    backend = FakeBackend(command_duration=3.0)
+    with open_cache(tmp_path, backend) as cache:
         before = run(cache, CHANCE)[0]
-    with open_cache(tmp_path, FakeBackend(seed=5)) as cache:
+        backend.command_duration = 0.001
         with cache.rollout("terminal") as rollout:
             ours = bash(rollout, CHANCE, timeout=1.0)
             assert ours.output != before.output
-            assert "another result" in rollout.private
+            assert rollout.private == "another rollout that made this call at the same time came to another state"
             assert bash(rollout, "cat f").output == ours.output
+        assert sources(run(cache, CHANCE)) == ["hit"]
         assert run(cache, CHANCE)[0].output == before.output
 
 
@@ -172,6 +178,7 @@ def test_a_stochastic_value_is_never_shared(cache: Cache) -> None:
             assert rollout.unshared == "the value of the tool ask is left to chance"
         assert bash(rollout, "y=2").source == "executed"
         assert rollout.unshared == ""
+        settle(rollout)
     assert run(cache, "x=1", "y=2")[1].source == "hit"
     with cache.rollout("terminal") as rollout:
         assert bash(rollout, "x=1").source == "hit"

@@ -342,14 +342,15 @@ class TestExecAndShell:
         tvsnap.backend.faults.fail("checkpoint", NotCheckpointable("a nested user namespace"))
         assert "a nested user namespace" in tvsnap("shell", state, "--keep", stdin="echo y > f\n", status=1).stderr
 
-    def test_a_state_that_can_be_rebuilt_only_roughly(self, tvsnap: CommandLine) -> None:
-        calls = tvsnap.json("run", "terminal", "--policy", "never", "-c", "echo $RANDOM | tee f", "-c", "echo x > g")
-        result = tvsnap("exec", calls["state"], "ls")
-        assert result.stdout == "f\ng\n"
-        assert result.stderr.startswith(
-            f"tvsnap: state {calls['state'][:12]} has no snapshot, and on replay `echo $RANDOM"
-        )
-        assert "what you see is only like it" in result.stderr
+    def test_a_state_that_nothing_leads_to_any_more(self, tvsnap: CommandLine) -> None:
+        """Nobody is shown another one that is only like it."""
+        run = tvsnap.json("run", "terminal", "--policy", "never", "-c", "echo $RANDOM > f", "-c", "echo x > g")
+        state = run["state"]
+        for verb in (["exec", state, "ls"], ["shell", state], ["diff", state, f"{state}~"]):
+            message = tvsnap.error(*verb, status=1)
+            assert message.startswith(f"state {state[:12]} can no longer be reached: it has no snapshot, and a replay")
+            assert "left something else behind" in message
+        assert tvsnap("exec", f"{state}~2", "ls").stdout == ""
 
 
 class TestVerify:
@@ -486,13 +487,32 @@ class TestGc:
         assert tvsnap("exec", calls[2]["state"], "cat f g h").stdout == "x\ny\nz\n"
         assert tvsnap.json("gc", "--keep-bytes", "0")["kept_bytes"] == 0
 
-    def test_what_cannot_be_rebuilt_goes_last(self, tvsnap: CommandLine) -> None:
-        calls = tvsnap.rollout("echo done in 0.25s > f; cat f", "sleep 9; echo x > g", "echo y > h")
+    @pytest.mark.usefixtures("proofs_at_once")
+    def test_what_nothing_else_leads_to_goes_last(self, tvsnap: CommandLine) -> None:
+        for _ in range(2):
+            tvsnap("run", "terminal", "--policy", "never", "-c", "sleep 9; echo x > g")
+        dear, last = tvsnap.rollout("sleep 9; echo x > g", "echo y > h")
+        assert (dear["source"], last["source"]) == ("hit", "executed")
         with tvsnap.graph() as graph:
-            size = next(one.size for one in graph.snapshots() if one.state == calls[0]["state"])
-        tvsnap("gc", "--keep-bytes", str(size))
+            sizes = {one.state: one.size for one in graph.snapshots()}
+        assert sizes.keys() == {dear["state"], last["state"]}
+        tvsnap("gc", "--keep-bytes", str(sizes[last["state"]]))
         with tvsnap.graph() as graph:
-            assert [snapshot.state for snapshot in graph.snapshots()] == [calls[0]["state"]]
+            assert [snapshot.state for snapshot in graph.snapshots()] == [last["state"]]
+        assert tvsnap("exec", last["state"], "cat g h").stdout == "x\ny\n"
+
+    def test_what_was_kept_by_hand_stays(self, tvsnap: CommandLine) -> None:
+        (call,) = tvsnap.rollout("echo x > f")
+        kept = tvsnap.json("shell", call["state"], "--keep", stdin="echo y > g\n")["kept"]
+        shown = tvsnap("show", kept).stdout
+        assert "kept by hand: only `tvsnap forget` deletes it" in shown
+        tvsnap("gc", "--keep-bytes", "0")
+        with tvsnap.graph() as graph:
+            assert [(one.state, one.pinned) for one in graph.snapshots()] == [(kept, True)]
+        assert tvsnap("exec", kept, "cat f g").stdout == "x\ny\n"
+        tvsnap("forget", kept, "--yes")
+        assert tvsnap.backend.snapshots() == []
+        assert [entry["source"] for entry in tvsnap.rollout("echo x > f")] == ["executed"]
 
     @pytest.mark.parametrize(
         ("text", "size"), [("0", 0), ("10", 10), ("1k", 1024), ("1.5M", 1572864), ("2GiB", 2 << 30), ("1 TB", 1 << 40)]

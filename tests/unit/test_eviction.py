@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.unit.graph_helpers import add_root, snapshot_of, step, walk
+from tests.unit.graph_helpers import add_root, call, result, snapshot_of, step, walk
 from tvsnap.budgets import Ledger
+from tvsnap.calls import next_state
 from tvsnap.graph import Graph
+from tvsnap.holds import Holds
+from tvsnap.owners import Owner
 from tvsnap.policy.eviction import Kept, Room, choose_evicted
 
 NOW = 1000.0
@@ -71,17 +75,11 @@ def test_a_long_way_over_what_has_gone_is_added_up() -> None:
     assert names(choose_evicted(there, Room(100), NOW))[-1] == "other"  # 9 s, and all that way takes 10.01
 
 
-def test_a_volatile_way_counts_for_seconds_and_is_looked_at_late() -> None:
-    there = [kept("a", rebuild_s=0.5), kept("b", rebuild_s=1.2), kept("c", rebuild_s=9.0)]
-    asked: list[str] = []
-
-    def volatile(each: Kept) -> bool:
-        asked.append(each.state)
-        return each.state == "a"
-
-    assert names(choose_evicted(there, Room(200), NOW, volatile)) == ["b"]
-    assert asked == ["a", "b"]
-    assert names(choose_evicted(there, Room(100), NOW, volatile, volatile_s=1e9)) == ["b", "c"]
+def test_what_only_its_snapshot_keeps_counts_for_a_second_more() -> None:
+    """Without it nothing beyond is answered, and whoever comes next executes the call anew."""
+    there = [kept("a", rebuild_s=0.5)._replace(proven=False), kept("b", rebuild_s=1.2), kept("c", rebuild_s=9.0)]
+    assert names(choose_evicted(there, Room(200), NOW)) == ["b"]
+    assert names(choose_evicted(there, Room(100), NOW)) == ["b", "a"]
 
 
 def test_what_is_pinned_stays_though_there_is_no_room() -> None:
@@ -144,16 +142,45 @@ def test_ways_over_calls_that_are_no_longer_answered(tmp_path: Path) -> None:
         assert found == {states[1]: True, states[2]: False, states[3]: True}
 
 
-def test_a_way_is_volatile_if_a_call_on_it_is(tmp_path: Path) -> None:
+def test_a_way_is_proven_if_all_calls_on_it_are(tmp_path: Path) -> None:
     with Graph(tmp_path / "graph.db") as graph:
-        first = step(graph, add_root(graph), "a", "done in 0.25s").next_state
-        second = step(graph, first, "b", "plain").next_state
-        third = step(graph, second, "c", "plain").next_state
+        root = add_root(graph)
+        first = next_state(root, call("a"), identity="what a left behind")
+        edge = graph.record(root, call("a"), result(), next_state=first)
+        second, third, fourth = walk(graph, first, "b", "c", "d")[1:]
         for state in (second, third):
             graph.add_snapshot(snapshot_of(state))
-        ledger = Ledger(graph, "fake")
-        found = {state: ledger.volatile(each) for state, (each, _) in ledger.read().items()}
-        assert found == {second: True, third: False}
+        graph.add_snapshot(snapshot_of(fourth, backend="other"))
+        ledger = Ledger(graph, "fake", Holds(tmp_path))
+        assert {state: kept.proven for state, (kept, _) in ledger.read().items()} == {second: False, third: True}
+        graph.prove(edge)
+        assert {state: kept.proven for state, (kept, _) in ledger.read().items()} == {second: True, third: True}
+
+
+def test_what_rollouts_stand_on_is_pinned(tmp_path: Path) -> None:
+    """That is the nearest snapshot above each: what is between can be made again."""
+    with Graph(tmp_path / "graph.db") as graph, contextlib.closing(Owner(tmp_path)) as owner:
+        root = add_root(graph)
+        one, two, three = walk(graph, root, "a", "b", "c")[1:]
+        other = walk(graph, root, "x")[1]
+        for state in (one, two, other):
+            graph.add_snapshot(snapshot_of(state))
+        holds = Holds(tmp_path, owner.id)
+        ledger = Ledger(graph, "fake", Holds(tmp_path))
+        assert {state for state, (kept, _) in ledger.read().items() if kept.pinned} == set()
+        rollouts = [holds.add() for _ in range(3)]
+        for rollout, state in zip(rollouts, (root, three, "ab" * 32), strict=True):
+            rollout.stand(state)
+        rollouts[0].approach(other)
+        known = ledger.read()
+        assert {state for state, (kept, _) in known.items() if kept.pinned} == {two, other}
+        assert names(choose_evicted([kept for kept, _ in known.values()], Room(None, 0), NOW)) == [one]
+        rows = [snapshot for _, snapshot in known.values()]
+        assert {snapshot.state for snapshot in ledger.evict(rows)} == {one}, "whatever was chosen before"
+        rollouts[1].stand(root)
+        rollouts[0].release()
+        assert {snapshot.state for snapshot in ledger.evict(rows)} == {two, other}
+        holds.close()
 
 
 def test_rows_are_dropped_by_whoever_comes_first(tmp_path: Path) -> None:

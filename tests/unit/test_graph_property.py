@@ -95,7 +95,7 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
     def record_unshared(self, data: st.DataObject, command: str, task: str, changed: bool) -> None:
         state = self.pick(data)
         self.nonce += 1
-        after = next_state(state, call(command), nonce=str(self.nonce)) if changed else state
+        after = next_state(state, call(command), identity=str(self.nonce)) if changed else state
         given = ToolResult(str(self.nonce), 0, 0.5)
         edge = self.graph.record(
             state, call(command), given, next_state=after, task=task, shared=False, reason="by chance", private="so"

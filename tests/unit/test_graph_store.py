@@ -66,7 +66,7 @@ def test_a_blocked_call_answers_exactly_its_timeout(graph: Graph) -> None:
     for timeout in (5.0, 20.0):
         after = next_state(root, vim, timeout=timeout)
         waited = result("", timeout, None, timed_out=True)
-        graph.record(root, vim, waited, next_state=after, timeout=timeout)
+        graph.record(root, vim, waited, next_state=after, timeout=timeout, proven=True)
     for timeout in (5.0, 20.0):
         found = graph.lookup(root, vim, timeout)
         assert found is not None
@@ -99,7 +99,7 @@ def test_what_is_not_shared_is_kept_but_never_found(graph: Graph) -> None:
     root = add_root(graph)
     states = []
     for number in range(3):
-        after = next_state(root, call("date"), nonce=str(number))
+        after = next_state(root, call("date"), identity=str(number))
         states.append(after)
         edge = graph.record(
             root, call("date"), result(str(number)), next_state=after, shared=False, reason="stochastic", private="date"
@@ -113,7 +113,7 @@ def test_what_is_not_shared_is_kept_but_never_found(graph: Graph) -> None:
 
 def test_below_a_private_state_all_is_private(graph: Graph) -> None:
     root = add_root(graph)
-    private = next_state(root, call("make"), nonce="n")
+    private = next_state(root, call("make"), identity="n")
     late = result("", 5.0, None, timed_out=True)
     graph.record(root, call("make"), late, next_state=private, shared=False, private="timed out")
     assert graph.state(walk(graph, private, "a", "b")[-1]).private == "timed out"
@@ -147,8 +147,8 @@ def test_a_state_has_one_origin(graph: Graph) -> None:
     after = step(graph, root, "make").next_state
     with pytest.raises(UsageError, match="another origin"):
         graph.record(root, call("other"), result(), next_state=after)
-    unshared = graph.record(root, call("make"), result("late"), next_state=after, shared=False)
-    assert unshared.result.output == ""
+    with pytest.raises(UsageError, match="another origin"):
+        graph.record(root, call("make"), result("late"), next_state=after, shared=False)
     assert len(graph.out_edges(root)) == 1
 
 
