@@ -49,7 +49,7 @@ def repeat(
     """Tries something until it succeeds; returns what it returned.
 
     Args:
-        attempt: raises `AttemptFailed` where it is to be tried again.
+        attempt: raises `AttemptFailed` where it is to be tried again, or an OSError, which is the machine's doing.
         pauses: seconds between the attempts, one fewer than there are attempts; each up to half as long again.
         lasting: what to raise for a reason that was the same `ENOUGH` times, and is not known to be the machine's.
         passing: what to raise for any other, after all attempts.
@@ -61,6 +61,8 @@ def repeat(
             return attempt()
         except AttemptFailed as failure:
             last = failure
+        except OSError as error:  # of this process itself, which has too few descriptors, for example
+            last = AttemptFailed(str(error), machine=True)
         said = [] if last.machine else [*said, re.sub(r"\d+|\.criu\.\S+", "", str(last))]
         if len(said) >= ENOUGH and len(set(said[-ENOUGH:])) == 1:
             raise lasting(str(last)) from last

@@ -6,6 +6,7 @@ user to it; too few descriptors for this process or for CRIU; processes that are
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import random
@@ -23,6 +24,7 @@ from tests.conformance.targets import make_local
 from tests.faults.consistency import local
 from tvsnap import Cache, CheckpointFailed
 from tvsnap.backends.base import Limits, Sandbox
+from tvsnap.backends.local import criu
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.errors import ForkFailed, SandboxDied
 from tvsnap.images import Image
@@ -199,6 +201,30 @@ def test_processes_killed_while_they_are_dumped(lab: Lab) -> None:
         killer.join()
         sandbox.close()
     assert ended < 10
+
+
+def test_a_criu_that_hangs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may, over a process that is killed; what it has done to the others by then is not known."""
+    monkeypatch.setattr(criu, "_LOOK", 0.1)
+    monkeypatch.setattr(criu, "_STUCK", 1.0)
+    monkeypatch.setattr(criu, "_LAST_WORDS", 0.1)
+    sandbox = lab.start()
+    sh(sandbox, "x=1")
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        checkpoint = other.submit(lab.checkpoint, sandbox)
+        os.kill(eventually(running_criu), signal.SIGSTOP)
+        with pytest.raises(SandboxDied, match="ended over a checkpoint"):
+            checkpoint.result(timeout=60)
+
+
+def running_criu() -> int:
+    """Returns the process that is CRIU now and belongs to this one; 0 if there is none."""
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in path.read_text().split():
+                if Path(f"/proc/{child}/cmdline").read_bytes().partition(b"\0")[0].endswith(b"/criu"):
+                    return int(child)
+    return 0
 
 
 def kill(pids: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterable
 
@@ -51,6 +52,12 @@ def test_whose_fault_it_is(failures: list[AttemptFailed], raised: type[Exception
         repeat(failing(failures), PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)
     assert type(error.value) is raised
     assert str(error.value) == str(failures[-1])
+
+
+def test_errors_of_this_process_itself_are_the_machines() -> None:
+    failures = [OSError(errno.EMFILE, "Too many open files")] * 4
+    with pytest.raises(CheckpointFailed, match="Too many open files"):
+        repeat(failing(failures), PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)
 
 
 def test_what_is_known_is_raised_at_once() -> None:

@@ -23,8 +23,11 @@ from tvsnap.errors import InfrastructureError, NotCheckpointable
 _LOG = "-"  # its standard output: in a file beside the images, forks of one snapshot would write over each other's
 _HELD = "Can't cure"  # logged where CRIU's own code is left in a process
 _HOLDERS = re.compile(r"Can't (?:cure|infect) \(pid: (\d+)\)")
+_HELD_ON = re.compile(r"Unable to detach from (\d+)")  # also of processes that are gone
 _DYING = 1.0  # seconds that a process may take to end that was killed while CRIU had it in its hands
 _TIMEOUT = 120.0
+_STUCK = 15.0  # seconds in which a dump has neither run nor waited for a disk: it waits for a process that was killed
+_LOOK = 2.0  # seconds between looks at that
 _LAST_WORDS = 5.0  # seconds to end in, after its answer or in place of one
 _CGROUPS_IGNORE = 0
 _NETWORK_LOCK_SKIP = 3
@@ -261,11 +264,16 @@ class Criu:
                     stdout=log,
                     stderr=errors,
                 )
-            ended = os.pidfd_open(process.pid)
+            try:
+                ended = os.pidfd_open(process.pid)
+            except OSError:  # it was asked for nothing yet
+                process.kill()
+                process.wait()
+                raise
             response = None
             try:
                 with contextlib.suppress(ConnectionError):
-                    response = self._converse(ours, ended, kind, options, notified)
+                    response = self._converse(ours, ended, process.pid, kind, options, notified)
             finally:
                 ours.close()  # a CRIU that is still at work notices, and lets go of all processes in order
                 if not _readable(ended, timeout=_LAST_WORDS):
@@ -276,11 +284,13 @@ class Criu:
 
     @staticmethod
     def _converse(
-        channel: socket.socket, ended: int, kind: int, options: Any, notified: Callable[[str, int], bool]
+        channel: socket.socket, ended: int, pid: int, kind: int, options: Any, notified: Callable[[str, int], bool]
     ) -> Any:
+        # A restore is the work of other processes, for which this one waits.
+        stuck = _STUCK if kind == _DUMP else _TIMEOUT
         channel.send(_TYPES["Request"](type=kind, opts=options).SerializeToString())
         # The end of CRIU need not be that of the channel, for the same reason.
-        while _readable(channel.fileno(), ended, timeout=_TIMEOUT):
+        while _at_work(pid, stuck, channel.fileno(), ended):
             try:
                 data = channel.recv(65536, socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -296,7 +306,9 @@ class Criu:
 
 
 def left_its_code(log: str) -> bool:
-    """Whether a dump has left CRIU's code in a process that lives on. One that was killed meanwhile takes it with it.
+    """Whether a dump has left its code in a process that lives on, or did not let go of it in order.
+
+    A process that was killed meanwhile takes all that with it.
 
     Args:
         log: what CRIU logged.
@@ -304,6 +316,7 @@ def left_its_code(log: str) -> bool:
     held = [int(pid) for pid in _HOLDERS.findall(log)] if _HELD in log else []
     if log.count(_HELD) > len(held):
         return True  # in which is not told
+    held += [int(pid) for pid in _HELD_ON.findall(log)]
     deadline = time.monotonic() + _DYING
     while any(map(_lives, held)):
         if time.monotonic() > deadline:
@@ -320,6 +333,35 @@ def _readable(*descriptors: int, timeout: float) -> bool:
     return bool(waiting.poll(timeout * 1000))
 
 
+def _at_work(pid: int, stuck: float, *descriptors: int) -> bool:
+    """Waits until one of some descriptors can be read; returns whether one can.
+
+    Args:
+        pid: the process that is waited for.
+        stuck: seconds in which it does nothing after which no more is expected of it.
+        descriptors: of which one can be read when it has said something, or ended.
+    """
+    began = since = time.monotonic()
+    seen = ""
+    while not _readable(*descriptors, timeout=_LOOK):
+        now = time.monotonic()
+        state, used = _activity(pid)
+        if used != seen or state == "D":
+            seen, since = used, now
+        if now - since > stuck or now - began > _TIMEOUT:
+            return False
+    return True
+
+
+def _activity(pid: int) -> tuple[str, str]:
+    """Returns the state of a process and the processor time that it has used, as /proc tells them."""
+    with contextlib.suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        fields = stat[stat.rindex(")") + 2 :].split()
+        return fields[0], " ".join(fields[11:13])
+    return "X", ""
+
+
 def _text(file: IO[bytes]) -> str:
     """Returns all that is in a file that others have written to."""
     file.seek(0)
@@ -328,8 +370,4 @@ def _text(file: IO[bytes]) -> str:
 
 def _lives(pid: int) -> bool:
     """Whether a process has not ended."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return False
-    return stat[stat.rindex(")") + 2] not in "ZX"
+    return _activity(pid)[0] not in "ZX"
