@@ -2,6 +2,7 @@
 #include "guest.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,8 @@ uint64_t mix(uint64_t hash, const void *data, size_t length) {
 }
 
 /* Takes what a table of System V objects says. It tells when each was last used, to the second: what was used within
- * the last one may be used once more without a trace, and so is never equal to anything. */
+ * the last one may be used once more without a trace, and so is never equal to anything. It tells by whom shared memory
+ * was used, too: a process that still lives is not taken for another (in a fork, a server has just attached its own). */
 static uint64_t mix_objects(uint64_t hash, const char *table) {
     static uint64_t looks;
     struct buffer text = {0};
@@ -80,10 +82,17 @@ static uint64_t mix_objects(uint64_t hash, const char *table) {
     if (fd >= 0) close(fd);
     append(&text, "", 1);
     long long now = time(NULL);
-    for (char *at = text.data, *end; *at; at = end) {
-        long long number = strtoll(at, &end, 10);
-        if (end == at) end++;
-        else if (number >= now - 1 && number <= now + 1) recent = true;
+    for (char *line = text.data + strcspn(text.data, "\n"), *end; *line; line += strcspn(line, "\n")) {
+        int user = 0;
+        bool used = false;
+        line++;
+        for (char *at = line; *at && *at != '\n'; at = end) {
+            long long number = strtoll(at, &end, 10);
+            if (end == at) end++;
+            else if (number >= now - 1 && number <= now + 1) used = true;
+        }
+        bool shared_memory = sscanf(line, "%*s %*s %*s %*s %*s %d", &user) == 1 && strstr(table, "shm");
+        if (used && !(shared_memory && user > 0 && kill(user, 0) == 0)) recent = true;
     }
     hash = mix(hash, text.data, text.length);
     release(&text);

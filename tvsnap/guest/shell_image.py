@@ -313,8 +313,9 @@ def _script(wanted: ShellDump, fresh: ShellDump, origin: float) -> Iterator[str]
         yield from _variable(name, wanted.variables.get(name), there)
     if "SECONDS" in wanted.variables:
         seconds = int(time.time() - origin)
-        yield rf"while SECONDS={seconds}; \builtin printf -v __tvsnap_start '%s %(%s)T' {seconds - wanted.ahead} -1"
-        yield rf"[[ $SECONDS != {seconds} ]]; do :; done"
+        yield rf"for __tvsnap_m in 1 2 3; do SECONDS={seconds}; __tvsnap_clock"
+        yield rf"[[ ${{__tvsnap_o% *}} != {seconds} ]] || \builtin break; done"
+        yield f'__tvsnap_start="{seconds - wanted.ahead} ${{__tvsnap_o#* }}"'
     if wanted.aliases != fresh.aliases:
         yield r"\builtin unalias -a"
         yield from _builtin(wanted.aliases, "alias ")
