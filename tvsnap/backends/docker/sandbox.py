@@ -19,7 +19,7 @@ from tvsnap.backends.docker.files import Files
 from tvsnap.backends.docker.inside import list_inside, run_tool
 from tvsnap.backends.docker.layers import flattened
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied
-from tvsnap.guest.actions import GuestActions, last_number
+from tvsnap.guest.actions import GuestActions
 from tvsnap.guest.protocol import Guest
 from tvsnap.images import Image
 
@@ -112,11 +112,11 @@ class DockerSandbox(GuestActions):
         """Whether no files are known to have been written to file systems in memory."""
         return self._in_memory == self._digest(_IN_MEMORY)
 
-    def number_processes(self) -> None:
+    def number_after(self, last: int) -> None:
         """Does from outside what PID 1 of a container may not; an engine on another machine cannot be helped."""
         outside = self.files.outside()
         if outside is not None:
-            self._containers.number_processes(int(outside.name), last_number(self.changes_settled))
+            self._containers.number_processes(int(outside.name), last)
 
     # -- what it is like ------------------------------------------------------------------------------------------
 

@@ -126,7 +126,7 @@ class LocalBackend:
             return self._restore(snapshot, image, limits)
         sandbox = self._start(image, limits, files, bare=True)
         try:
-            restore(sandbox.guest(), shell)
+            restore(sandbox.guest(), shell, sandbox.number_after)
         except BaseException:
             sandbox.close()
             raise
