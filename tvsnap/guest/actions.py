@@ -57,7 +57,11 @@ class GuestActions(ABC):
 
     def number_processes(self) -> None:
         """Sees to it that the next call's processes have the numbers that they would have in any execution."""
-        self.guest().number_processes(last_number(self.changes_settled))
+        self.number_after(last_number(self.changes_settled))
+
+    def number_after(self, last: int) -> None:
+        """Lets the processes of what is done next have the numbers after `last`, as far as those are free."""
+        self.guest().number_processes(last)
 
     def run(self, command: str, *, timeout: float) -> Outcome:
         self.number_processes()

@@ -104,13 +104,16 @@ class ShellImage:
         )
 
 
-def capture(guest: Guest, *, others: Collection[str], hold: Callable[[], ShellHold]) -> ShellImage:
+def capture(
+    guest: Guest, *, others: Collection[str], hold: Callable[[], ShellHold], numbered: bool = True
+) -> ShellImage:
     """Takes the image of a sandbox's idle shell, which goes on as if nothing had been.
 
     Args:
         guest: the sandbox's PID 1.
         others: command lines of the sandbox's processes beyond its PID 1 and its shell.
         hold: returns what the shell holds at present.
+        numbered: a fork can choose the process id of its shell; else ids are used up one by one.
 
     Raises:
         NotCheckpointable: with the reason; the shell goes on.
@@ -127,7 +130,7 @@ def capture(guest: Guest, *, others: Collection[str], hold: Callable[[], ShellHo
         shell = parse_dump(dump)
     except NotUnderstood as reason:
         raise NotCheckpointable(f"the shell holds something that only CRIU can capture: {reason}") from None
-    _check(shell, info)
+    _check(shell, info, numbered=numbered)
     shown, columns, rows = guest.terminal()
     _check_window(shell, columns, rows)
     outcome = guest.run(probe_command(shell, keys=True), _TIMEOUT, PROBE_LIMIT)
@@ -152,17 +155,18 @@ def capture(guest: Guest, *, others: Collection[str], hold: Callable[[], ShellHo
     )
 
 
-def restore(guest: Guest, image: ShellImage) -> None:
+def restore(guest: Guest, image: ShellImage, number: Callable[[int], None]) -> None:
     """Makes the bare shell of a fresh sandbox like the one that the image was taken of.
 
     Args:
         guest: the sandbox's PID 1, started with `TVSNAP_BARE`; its files are those of the captured sandbox.
         image: what `capture` returned.
+        number: lets the next process have the id after the given one, where that can be done.
 
     Raises:
         AttemptFailed: the shell did not become the same; the message names what differs.
     """
-    _take_pid(guest, image.pid)
+    _take_pid(guest, image.pid, number)
     fresh = guest.shell_state()
     if fresh is None:
         raise AttemptFailed("the fresh shell did not start")
@@ -193,12 +197,14 @@ def restore(guest: Guest, image: ShellImage) -> None:
         raise AttemptFailed(f"the shell cannot be made as it was: {', '.join(differ)} would differ")
 
 
-def _take_pid(guest: Guest, pid: int) -> None:
+def _take_pid(guest: Guest, pid: int, number: Callable[[int], None]) -> None:
     """Lets the shell be the one with this process id: a shell that ended had a successor, whose id commands see."""
     if guest.info().shell == pid:
         return
-    # Each subshell takes the next number; when the one before is taken, the shell makes room for its successor.
+    # Where the number cannot be chosen, each subshell takes the next; when the one before is taken, the shell makes
+    # room for its successor.
     last = "read -r last last last last last </proc/loadavg"
+    number(pid - 1)
     guest.run(f"while {last}; (( last < {pid - 1} )); do ( : ); done; exit".encode(), _TIMEOUT, 4096)
     guest.shell_state()  # waits for it
     if guest.info().shell != pid:
@@ -234,25 +240,26 @@ def _foreign(files: Iterable[OpenFile]) -> str:
     return f"has closed its descriptor {min(missing)}" if missing else ""
 
 
-def _check(dump: ShellDump, info: GuestInfo) -> None:
+def _check(dump: ShellDump, info: GuestInfo, *, numbered: bool) -> None:
     """Refuses what would be lost, or would act when a shell is looked at or made.
 
     Raises:
         NotCheckpointable: with the reason.
     """
-    for refused, reason in _reasons(dump, info):
+    for refused, reason in _reasons(dump, info, numbered):
         if refused:
             raise NotCheckpointable(f"{reason}, which only CRIU can capture")
 
 
-def _reasons(dump: ShellDump, info: GuestInfo) -> Iterator[tuple[bool, str]]:
+def _reasons(dump: ShellDump, info: GuestInfo, numbered: bool) -> Iterator[tuple[bool, str]]:
     trapped = set(re.findall(r"(\w+)$", dump.traps, re.MULTILINE))
     traced = "set -o errtrace" in dump.set_options or "set -o functrace" in dump.set_options
     random = dump.variables.get("RANDOM")
     optind = dump.variables.get("OPTIND")
     yield not info.idle, "the shell is not idle"
     yield not info.plain, "the terminal's modes were changed, or there are System V objects"
-    yield info.shell - _FIRST_PID > _MOST_PIDS, f"the shell was started anew, as process {info.shell}"
+    many = not numbered and info.shell - _FIRST_PID > _MOST_PIDS
+    yield many, f"the shell was started anew, as process {info.shell}"
     yield bool(dump.background), f"the shell remembers a background job, {dump.background} ($!)"
     yield bool(dump.history), "the shell has a command history"
     yield bool(dump.jobs), "the shell has jobs"

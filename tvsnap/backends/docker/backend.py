@@ -112,7 +112,8 @@ class DockerBackend:
                     self._containers.start(sandbox.container)
                     sandbox.begin(fresh=True, closed=manifest.closed)
                     sandbox.files.bring_back(directory)
-                    restore(sandbox.guest(), ShellImage.from_bytes((directory / SHELL).read_bytes()))
+                    shell = ShellImage.from_bytes((directory / SHELL).read_bytes())
+                    restore(sandbox.guest(), shell, sandbox.number_after)
                 sandbox.changes_settled = manifest.changes
                 if not (directory / MANIFEST).exists():  # what was read of the rest may have been incomplete
                     raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")

@@ -24,7 +24,7 @@ from tvsnap.backends.local.activity import Unrest
 from tvsnap.backends.local.criu import ProcessesDisturbed
 from tvsnap.backends.local.time_wait import Closed, TimeWaits
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
-from tvsnap.guest.actions import GuestActions, last_number
+from tvsnap.guest.actions import GuestActions
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.images import Image
 
@@ -142,11 +142,11 @@ class DockerSandbox(GuestActions):
         """Whether no files are known to have been written to file systems in memory."""
         return self._in_memory == self._digest(_IN_MEMORY)
 
-    def number_processes(self) -> None:
+    def number_after(self, last: int) -> None:
         """Does from outside what PID 1 of a container may not; an engine on another machine cannot be helped."""
         outside = self.files.outside()
         if outside is not None:
-            self._containers.number_processes(int(outside.name), last_number(self.changes_settled))
+            self._containers.number_processes(int(outside.name), last)
 
     # -- what it is like ------------------------------------------------------------------------------------------
 

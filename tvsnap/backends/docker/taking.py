@@ -54,7 +54,12 @@ class Taker:
         refusal = f"live processes: {', '.join(others)}" if others else ""
         if not others:
             try:
-                shell = shell_image.capture(sandbox.guest(), others=(), hold=sandbox.shell_hold)
+                shell = shell_image.capture(
+                    sandbox.guest(),
+                    others=(),
+                    hold=sandbox.shell_hold,
+                    numbered=sandbox.files.outside() is not None,
+                )
                 if not sandbox.holds_nothing_in_memory:
                     raise NotCheckpointable("there are files of its own in /dev or /dev/shm, which no commit holds")
                 if not sandbox.starts_shells_as_before:

@@ -152,7 +152,7 @@ class LocalBackend:
         sandbox = self._start(image, limits, files, bare=True)
         try:
             sandbox.time_waits.bring_back(self._snapshots.closed(snapshot))
-            restore(sandbox.guest(), shell)
+            restore(sandbox.guest(), shell, sandbox.number_after)
         except BaseException:
             sandbox.close()
             raise
