@@ -442,11 +442,13 @@ def _earlier(cursor: sqlite3.Cursor, row: Row, call: ToolCall, backend: str, *, 
     try:
         found = _found(cursor.execute(_RECORDED, key))
     except DamagedRecord:
-        (id,) = cursor.execute(_MEND, (*row[4:], state, call_key, slot, waited)).fetchone()
-        if next_state is not None and not _exists(cursor, next_state):
-            _insert_state(cursor, id, row, above, "")
-        found = _found(cursor.execute(_RECORDED, key))
-        return None if found is None else found[0]
+        if not _led_elsewhere(cursor, row):
+            (id,) = cursor.execute(_MEND, (*row[4:], state, call_key, slot, waited)).fetchone()
+            if next_state is not None and not _exists(cursor, next_state):
+                _insert_state(cursor, id, row, above, "")
+            found = _found(cursor.execute(_RECORDED, key))
+            return None if found is None else found[0]
+        found = None
     if found is not None:
         edge, kept = found
         if edge.next_state == (next_state or state).hex():
@@ -463,6 +465,21 @@ def _earlier(cursor: sqlite3.Cursor, row: Row, call: ToolCall, backend: str, *, 
     if again is None or again[0].state != state.hex() or again[0].call.key != call.key:
         raise UsageError(f"state {next_state.hex()[:12]} has another origin than this call")
     return _reinstated(cursor, again[0], row, comparable=comparable)
+
+
+def _led_elsewhere(cursor: sqlite3.Cursor, row: Row) -> bool:
+    """Whether the damaged record of a call led to another state than `row`; that then keeps it as its origin."""
+    (id,) = cursor.execute(
+        "SELECT id FROM edges WHERE state = ? AND call_key = ? AND slot = ? AND waited = ?", row[:4]
+    ).fetchone()
+    made = cursor.execute("SELECT hash FROM states WHERE edge = ?", (id,)).fetchone()
+    if made is None or made[0] == row[4]:
+        return False
+    created, call = row[13], row[18]
+    reason = "its record was damaged, and the call was made anew since"
+    unknown = (True, created, reason, None, None, pack(""), call, False)
+    cursor.execute(_REINSTATE, (None, row[3], made[0], *row[5:12], *unknown, id))
+    return True
 
 
 def _proven(cursor: sqlite3.Cursor, edge: Edge, row: Row, *, comparable: bool) -> Edge:
