@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.fakes.backend import FakeBackend, fake_image
+from tests.fakes.filed import FiledBackend
 from tvsnap.cache import Cache
 from tvsnap.calls import ToolResult
 from tvsnap.environments.base import Tool
@@ -40,6 +41,15 @@ def open_cache(home: Path, backend: FakeBackend | None = None, **options: Any) -
     """Opens a cache on a fake backend."""
     options.setdefault("policy", "eager")
     return Cache(home, backend=backend or FakeBackend(), images=FakeImages(), **options)
+
+
+def open_shared(home: Path, **options: Any) -> Cache:
+    """Opens a cache on a fake backend whose snapshots other processes share; its options are those of both."""
+    kinds = ("hooks", "faults", "captures", "seed", "delays")
+    backend = FiledBackend(home / "snapshots", **{name: options.pop(name) for name in kinds if name in options})
+    cache = open_cache(home, backend, **options)
+    backend.owner = cache.owner
+    return cache
 
 
 def bash(rollout: Rollout, command: str, timeout: float = 20.0) -> ToolResult:

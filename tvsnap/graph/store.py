@@ -74,6 +74,15 @@ UPDATE edges SET (next_state, timeout, exit_code, duration, timed_out, blocked, 
 WHERE state = ? AND call_key = ? AND slot = ? AND waited = ?
 RETURNING id
 """
+# Unless another execution of the call was seen to leave something else behind.
+_PROVE = """
+UPDATE edges AS e SET proven = 1 WHERE e.id = ? AND NOT EXISTS (
+    SELECT 1 FROM edges o WHERE o.state = e.state AND o.call_key = e.call_key AND o.id <> e.id
+    AND o.timeout IS e.timeout AND o.waited = e.waited
+    AND CASE WHEN json_valid(o.extra) AND json_valid(e.extra)
+        THEN json_extract(o.extra, '$.digest') <> json_extract(e.extra, '$.digest') END)
+"""
+_DISPROVE = "UPDATE edges SET proven = 0 WHERE id = ?"
 _RETIRE = "UPDATE edges SET slot = NULL, checksum = NULL, reason = ? WHERE id = ?"
 _REINSTATE = """
 UPDATE edges SET (slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, quiet_s,
@@ -357,9 +366,9 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             )
 
     def prove(self, edge: Edge) -> None:
-        """Takes note that making a call again led to the same state."""
+        """Takes note that making a call again led to the same state; in vain if it was ever seen to lead elsewhere."""
         with self._database.write() as cursor:
-            cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (edge.id,))
+            cursor.execute(_PROVE, (edge.id,))
 
     def note_refusal(self, state: str, backend: str, reason: str) -> None:
         """Keeps why a state could not be checkpointed, for people; see `Edge.refusal`.
@@ -433,15 +442,20 @@ def _earlier(cursor: sqlite3.Cursor, row: Row, call: ToolCall, backend: str, *, 
     try:
         found = _found(cursor.execute(_RECORDED, key))
     except DamagedRecord:
-        (id,) = cursor.execute(_MEND, (*row[4:], state, call_key, slot, waited)).fetchone()
-        if next_state is not None and not _exists(cursor, next_state):
-            _insert_state(cursor, id, row, above, "")
-        found = _found(cursor.execute(_RECORDED, key))
-        return None if found is None else found[0]
+        if not _led_elsewhere(cursor, row):
+            (id,) = cursor.execute(_MEND, (*row[4:], state, call_key, slot, waited)).fetchone()
+            if next_state is not None and not _exists(cursor, next_state):
+                _insert_state(cursor, id, row, above, "")
+            found = _found(cursor.execute(_RECORDED, key))
+            return None if found is None else found[0]
+        found = None
     if found is not None:
         edge, kept = found
         if edge.next_state == (next_state or state).hex():
             return _proven(cursor, edge, row, comparable=comparable)
+        if edge.proven and edge.digest and comparable:  # which is void by now
+            cursor.execute(_DISPROVE, (edge.id,))
+            edge, kept = _found(cursor.execute(_RECORDED, key)) or found
         if kept or not edge.deterministic:
             return edge
         cursor.execute(_RETIRE, ("what it led to could not be kept, and the call was made anew since", edge.id))
@@ -453,19 +467,39 @@ def _earlier(cursor: sqlite3.Cursor, row: Row, call: ToolCall, backend: str, *, 
     return _reinstated(cursor, again[0], row, comparable=comparable)
 
 
+def _led_elsewhere(cursor: sqlite3.Cursor, row: Row) -> bool:
+    """Whether the damaged record of a call led to another state than `row`; that then keeps it as its origin."""
+    (id,) = cursor.execute(
+        "SELECT id FROM edges WHERE state = ? AND call_key = ? AND slot = ? AND waited = ?", row[:4]
+    ).fetchone()
+    made = cursor.execute("SELECT hash FROM states WHERE edge = ?", (id,)).fetchone()
+    if made is None or made[0] == row[4]:
+        return False
+    created, call = row[13], row[18]
+    reason = "its record was damaged, and the call was made anew since"
+    unknown = (True, created, reason, None, None, pack(""), call, False)
+    cursor.execute(_REINSTATE, (None, row[3], made[0], *row[5:12], *unknown, id))
+    return True
+
+
 def _proven(cursor: sqlite3.Cursor, edge: Edge, row: Row, *, comparable: bool) -> Edge:
     """Returns an edge to the state that another execution came to as well, which proves it if they were compared."""
     by_nature, created = row[-1], row[13]
     if edge.proven or not edge.changed or not (by_nature or (comparable and created - edge.created >= PROOF_APART)):
         return edge
-    cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (edge.id,))
-    return replace(edge, proven=True)
+    if by_nature:
+        cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (edge.id,))
+    else:
+        cursor.execute(_PROVE, (edge.id,))
+    return replace(edge, proven=cursor.rowcount == 1)
 
 
 def _reinstated(cursor: sqlite3.Cursor, edge: Edge, row: Row, *, comparable: bool) -> Edge:
     """Lets a retired edge answer again, with what a later execution that came to the same state returned."""
-    proven = row[-1] or (comparable and row[13] - edge.created >= PROOF_APART)
-    cursor.execute(_REINSTATE, (*row[2:-1], proven, edge.id))
+    by_nature, created = row[-1], row[13]
+    cursor.execute(_REINSTATE, (*row[2:], edge.id))
+    if not by_nature and comparable and created - edge.created >= PROOF_APART:
+        cursor.execute(_PROVE, (edge.id,))
     found = _found(cursor.execute(_EDGE_TO, ("", row[4])))
     assert found is not None
     return found[0]
