@@ -181,7 +181,9 @@ class _Usual:
 
     @classmethod
     def of(cls, init: int) -> _Usual:
-        return cls(os.sched_getaffinity(init), _read(f"/proc/{init}/timerslack_ns"), _read(f"/proc/{init}/coredump_filter"))
+        return cls(
+            os.sched_getaffinity(init), _read(f"/proc/{init}/timerslack_ns"), _read(f"/proc/{init}/coredump_filter")
+        )
 
 
 def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
