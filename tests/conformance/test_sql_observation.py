@@ -135,6 +135,17 @@ def test_reads_in_an_open_transaction_lead_back(sql_cache: Cache, sql_image: Ima
             assert rollout.state == state, query
 
 
+@pytest.mark.parametrize("sql_engine", ["sqlite"], indirect=True, scope="session")
+def test_a_lock_that_a_read_takes_is_seen(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+    """SQLite's lock keeps other processes from writing, though the session says nothing of it."""
+    with begin(sql_cache, sql_image) as rollout:
+        states = []
+        for query in ("BEGIN", "SELECT COUNT(*) FROM items", "SELECT COUNT(*) FROM items"):
+            ask(rollout, query)
+            states.append(rollout.state)
+    assert states[0] != states[1] == states[2]
+
+
 def test_what_the_terminal_writes_is_seen_in_the_session(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
     step = STEPS[sql_engine]["terminal"][-2]
     with begin(sql_cache, sql_image) as rollout:
