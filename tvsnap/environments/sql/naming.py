@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable, lexemes
-from tvsnap.environments.sql.statements import LONGEST, Statement, split
+from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable
+from tvsnap.environments.sql.statements import LONGEST, Statement, statements
 from tvsnap.guest.sql.reach import UNKNOWN, Words
 
 MOST_NAMES = 5000
@@ -50,10 +50,9 @@ def words(query: str, dialect: DialectName) -> Words:
     if len(query) > LONGEST or (dialect == "postgres" and _UNICODE.search(query)):
         return UNKNOWN
     try:
-        parts = split(lexemes(query, dialect))
+        told = [_words_of(statement, dialect) for statement in statements(query, dialect)]
     except Unreadable:
         return UNKNOWN
-    told = [_words_of(part, query, dialect) for part in parts]
     names = frozenset[str]().union(*(one.names or () for one in told))
     if len(names) > MOST_NAMES:
         return UNKNOWN
@@ -67,9 +66,8 @@ def words(query: str, dialect: DialectName) -> Words:
     )
 
 
-def _words_of(found: list[Lexeme], query: str, dialect: DialectName) -> Words:
-    statement = Statement(found, query, dialect)
-    known, first = statement.effects(), statement.first
+def _words_of(statement: Statement, dialect: DialectName) -> Words:
+    known, first, found = statement.effects, statement.first, statement.lexemes
     calls = frozenset(lexeme.text.lower() for lexeme in statement.unexplained)
     spoken = frozenset(lexeme.text for lexeme in found if lexeme.kind == "word")
     executes = first not in _KNOWN or not spoken.isdisjoint(_EXECUTING)

@@ -82,13 +82,22 @@ def effects(query: str, dialect: DialectName) -> Effects:
     return _effects(query, dialect)
 
 
+@lru_cache(maxsize=16)
+def statements(query: str, dialect: DialectName) -> tuple[Statement, ...]:
+    """Returns the statements of a query.
+
+    Raises:
+        Unreadable: it cannot be cut up with certainty.
+    """
+    return tuple(Statement(part, query, dialect) for part in _split(lexemes(query, dialect)))
+
+
 @lru_cache(maxsize=1024)
 def _effects(query: str, dialect: DialectName) -> Effects:
     try:
-        found = lexemes(query, dialect)
+        told = [statement.effects for statement in statements(query, dialect)]
     except Unreadable:
         return _unknown(query, dialect)
-    told = [Statement(part, query, dialect).effects() for part in split(found)]
     return Effects(
         max((each.kind for each in told), key=_ORDER.index, default="read"),
         any(each.stochastic for each in told),
@@ -101,7 +110,7 @@ def _unknown(text: str, dialect: DialectName) -> Effects:
     return Effects("other", doubtful, doubtful)
 
 
-def split(found: list[Lexeme]) -> list[list[Lexeme]]:
+def _split(found: list[Lexeme]) -> list[list[Lexeme]]:
     """Cuts at every semicolon, also at those within a body: what defines one with several is `other` then."""
     parts: list[list[Lexeme]] = [[]]
     for lexeme in found:
@@ -113,16 +122,21 @@ def split(found: list[Lexeme]) -> list[list[Lexeme]]:
 
 
 class Statement:
-    """One statement."""
+    """One statement.
+
+    Attributes:
+        lexemes: of which it consists.
+    """
 
     def __init__(self, found: list[Lexeme], query: str, dialect: DialectName) -> None:
-        self._found = found
+        self.lexemes = found
         self._query = query
         self._name = dialect
         self._dialect: Dialect = DIALECTS[dialect]
 
+    @cached_property
     def effects(self) -> Effects:
-        """Returns what it does."""
+        """What it does."""
         first = self.first
         if first in _QUERIES or first in _CHANGES:
             return self._told(self._body("write" if first in _CHANGES else "read"))
@@ -143,21 +157,21 @@ class Statement:
         if kind == "read":
             return Effects(kind, stochastic=bool(self._chance))
         if kind == "write":
-            telling = next((i for i, each in enumerate(self._found) if each.is_word(*_TELLING)), len(self._found))
+            telling = next((i for i, each in enumerate(self.lexemes) if each.is_word(*_TELLING)), len(self.lexemes))
             return Effects(kind, any(i > telling for i in self._chance), bool(self._chance))
         # What is to be executed may be given as a string.
-        strings = [each.text for each in self._found if each.kind == "string"]
+        strings = [each.text for each in self.lexemes if each.kind == "string"]
         doubtful = bool(self._chance) or any(self._dialect.doubtful.search(text) for text in strings)
         return Effects(kind, doubtful, doubtful)
 
     def _explain(self, first: str) -> Effects:
-        start = next((i for i, each in enumerate(self._found) if i and each.is_word(*_EXPLAINED)), None)
+        start = next((i for i, each in enumerate(self.lexemes) if i and each.is_word(*_EXPLAINED)), None)
         if start is None:
             if first == "analyze" or self._name != "mariadb":
                 return self._told("other")
             return Effects("read", stochastic=self._has("connection"))  # the columns of a table, or another's plan
-        inner = Statement(self._found[start:], self._query, self._name).effects()
-        executed = any(each.is_word("analyze", "analyse") for each in self._found[:start])
+        inner = Statement(self.lexemes[start:], self._query, self._name).effects
+        executed = any(each.is_word("analyze", "analyse") for each in self.lexemes[:start])
         if executed:
             return Effects(inner.kind, stochastic=True, volatile=inner.volatile)
         # A plan may be made with the values of constant functions.
@@ -166,18 +180,18 @@ class Statement:
     def _show(self) -> Effects:
         if self._name != "mariadb":
             return Effects("read")
-        subject = next((each.text for each in self._found[1:] if not each.is_word(*_SHOW_OPTIONS)), "")
+        subject = next((each.text for each in self.lexemes[1:] if not each.is_word(*_SHOW_OPTIONS)), "")
         stable = subject in STABLE_SHOWS or (subject == "variables" and self._names_stable_variables())
         return Effects(self._body("read"), stochastic=not stable or bool(self._chance))
 
     def _names_stable_variables(self) -> bool:
-        if not (len(self._found) >= 2 and self._found[-2].is_word("like") and self._found[-1].kind == "string"):
+        if not (len(self.lexemes) >= 2 and self.lexemes[-2].is_word("like") and self.lexemes[-1].kind == "string"):
             return False
-        pattern = re.escape(self._found[-1].text.replace("\\_", "_")).replace("%", ".*").replace("_", ".")
+        pattern = re.escape(self.lexemes[-1].text.replace("\\_", "_")).replace("%", ".*").replace("_", ".")
         return not any(re.fullmatch(pattern, name) for name in self._dialect.variables)
 
     def _pragma(self) -> Effects:
-        words = self._found[1:]
+        words = self.lexemes[1:]
         if len(words) > 2 and words[1].text == ".":
             words = words[2:]
         name = words[0].text if words else ""
@@ -191,7 +205,7 @@ class Statement:
         if first == "comment":
             return Effects("write")
         objects = _STORED | _EVALUATED | _UNSURE
-        kind = next((each.text for each in self._found[1:] if each.kind == "word" and each.text in objects), "")
+        kind = next((each.text for each in self.lexemes[1:] if each.kind == "word" and each.text in objects), "")
         if kind in _UNSURE or not kind or self._has("soname"):
             return self._told("other")
         if first in ("drop", "rename"):
@@ -206,7 +220,7 @@ class Statement:
 
     def _body(self, kind: Kind) -> Kind:
         """Returns what a query or a change does, by what it holds; at least `kind`."""
-        for i, lexeme in enumerate(self._found):
+        for i, lexeme in enumerate(self.lexemes):
             if lexeme.kind == "sign" and lexeme.text == ":=" and self._dialect.assigns:
                 return "other"
             if lexeme.kind != "word" or self._text(i - 1) == ".":
@@ -231,7 +245,7 @@ class Statement:
         """What stands before a parenthesis and may be a function of which nobody knows what it does."""
         found = [
             lexeme
-            for i, lexeme in enumerate(self._found)
+            for i, lexeme in enumerate(self.lexemes)
             if self._text(i + 1) == "(" and not self._known_before_parenthesis(i)
         ]
         if found:
@@ -241,14 +255,14 @@ class Statement:
 
     def _known_before_parenthesis(self, i: int) -> bool:
         """Whether what stands before a parenthesis is known to do nothing; if not, it may yet be no function."""
-        lexeme, before = self._found[i], self._text(i - 1)
+        lexeme, before = self.lexemes[i], self._text(i - 1)
         if lexeme.kind in ("sign", "variable"):
             return True
         if lexeme.kind != "word":
             return False
         if before == ".":
             return self._text(i - 2) == "pg_catalog" and lexeme.text in self._dialect.functions
-        if before in (")", "as", "into") or (i and self._found[i - 1].kind == "string"):
+        if before in (")", "as", "into") or (i and self.lexemes[i - 1].kind == "string"):
             return True  # an alias, a type, a clause or a table
         if lexeme.text in self._dialect.bare:
             return self._text(i + 2) == ")"
@@ -259,7 +273,7 @@ class Statement:
 
     def _names(self) -> set[int]:
         """Returns where in the query names of tables, columns and the like begin, as sqlglot reads it."""
-        begin, end = self._found[0].start, self._found[-1].end
+        begin, end = self.lexemes[0].start, self.lexemes[-1].end
         if end - begin > _LONGEST_PARSED or self._depth > _DEEPEST_PARSED:
             return set()
         return {begin + start for start in _identifiers(self._query[begin:end], self._dialect.parser)}
@@ -267,7 +281,7 @@ class Statement:
     @property
     def _depth(self) -> int:
         depth = deepest = 0
-        for lexeme in self._found:
+        for lexeme in self.lexemes:
             if lexeme.kind == "sign" and lexeme.text in "()":
                 depth += 1 if lexeme.text == "(" else -1
                 deepest = max(deepest, depth)
@@ -281,16 +295,16 @@ class Statement:
     @cached_property
     def first(self) -> str:
         """Its first word; empty if it begins with none."""
-        start = next((i for i, lexeme in enumerate(self._found) if lexeme.text != "("), len(self._found))
-        return self._text(start) if start < len(self._found) and self._found[start].kind == "word" else ""
+        start = next((i for i, lexeme in enumerate(self.lexemes) if lexeme.text != "("), len(self.lexemes))
+        return self._text(start) if start < len(self.lexemes) and self.lexemes[start].kind == "word" else ""
 
     @cached_property
     def _chance(self) -> list[int]:
         """Where something is left to chance or the clock."""
-        return [i for i in range(len(self._found)) if self._is_chance(i)]
+        return [i for i in range(len(self.lexemes)) if self._is_chance(i)]
 
     def _is_chance(self, i: int) -> bool:
-        lexeme, dialect, before = self._found[i], self._dialect, self._text(i - 1)
+        lexeme, dialect, before = self.lexemes[i], self._dialect, self._text(i - 1)
         if lexeme.kind == "variable":
             return lexeme.text.startswith("@@") and lexeme.text.split(".")[-1].strip("@`") in dialect.variables
         if lexeme.kind == "string":
@@ -305,7 +319,7 @@ class Statement:
                 return True
         if lexeme.kind == "word" and before != "." and (lexeme.text in dialect.clock or lexeme.text == "tablesample"):
             return True
-        qualified = f"{self._found[i - 2].text}.{lexeme.text}" if before == "." and i > 1 else lexeme.text
+        qualified = f"{self.lexemes[i - 2].text}.{lexeme.text}" if before == "." and i > 1 else lexeme.text
         if dialect.relations.fullmatch(lexeme.text) or dialect.relations.fullmatch(qualified):
             return True
         if self._name != "mariadb" or lexeme.text not in ("tables", "partitions"):
@@ -323,13 +337,13 @@ class Statement:
     def _shows_file_times(self) -> bool:
         return any(
             lexeme.text in FILE_TIMES or (lexeme.text == "*" and self._text(i - 1) != "(")
-            for i, lexeme in enumerate(self._found)
+            for i, lexeme in enumerate(self.lexemes)
         )
 
     def _count_arguments(self, opening: int) -> int:
         """Returns how many arguments follow an opening parenthesis; 0 where they are nested beyond all measure."""
         depth, count = 0, 0 if self._text(opening + 1) == ")" else 1
-        for lexeme in self._found[opening:]:
+        for lexeme in self.lexemes[opening:]:
             if lexeme.kind == "sign":
                 depth += {"(": 1, ")": -1}.get(lexeme.text, 0)
                 count += depth == 1 and lexeme.text == ","
@@ -338,12 +352,12 @@ class Statement:
         return count if depth <= _DEEPEST_PARSED else 0
 
     def _has(self, *words: str) -> bool:
-        return any(lexeme.is_word(*words) for lexeme in self._found)
+        return any(lexeme.is_word(*words) for lexeme in self.lexemes)
 
     def _text(self, i: int) -> str:
         """The text of a word or sign; empty for what is quoted, and beyond the ends."""
-        if 0 <= i < len(self._found) and self._found[i].kind in ("word", "sign"):
-            return self._found[i].text
+        if 0 <= i < len(self.lexemes) and self.lexemes[i].kind in ("word", "sign"):
+            return self.lexemes[i].text
         return ""
 
 

@@ -141,8 +141,14 @@ class Engine(ABC):
         Must itself leave everything as it is, for later statements to see.
         """
 
-    def definitions(self) -> Optional[Definitions]:
-        """Returns what is defined that is left to chance or the clock; None if that cannot be told at present."""
+    def definitions(self, *, rows: bool = False) -> Optional[Definitions]:
+        """Returns what is defined that is left to chance or the clock; None if that cannot be told at present.
+
+        Asked after `facts`.
+
+        Args:
+            rows: since this was asked last, the session has surely changed nothing but rows.
+        """
         return Definitions()
 
     def expect(self, kind: str, query: str, database: str) -> None:

@@ -223,7 +223,7 @@ class MariaDB(Engine):
         except (Refused, Lost, EngineFailed):
             return None
 
-    def definitions(self) -> Optional[Definitions]:
+    def definitions(self, *, rows: bool = False) -> Optional[Definitions]:
         if self._witness is None or self._witness.definitions is None:
             return None
         try:

@@ -138,10 +138,14 @@ class Postgres(Engine):
         except (Refused, EngineFailed, StatementFailed):
             return None
 
-    def definitions(self) -> Optional[Definitions]:
+    def definitions(self, *, rows: bool = False) -> Optional[Definitions]:
         """See `Engine.definitions`; of all databases that statements were run in."""
+        undisturbed = rows and self.alone() and not self._watch.visited
         for connection in list(self._connections.values()):
-            if not self._look(connection, self._watch.written):
+            definers = self._definers.get(connection.database)
+            if undisturbed and definers is not None and definers.known is not None:
+                definers.at = (connection, self._watch.written)
+            elif not self._look(connection, self._watch.written):
                 return None
         known = [one.known for one in self._definers.values() if one.known is not None]
         return Definitions(
@@ -193,10 +197,7 @@ class Postgres(Engine):
         return connection is not None and connection.ledger.seeded
 
     def alone(self) -> bool:
-        try:
-            return self._watch.clients() <= 1 + len(self._connections)
-        except StatementFailed:
-            return False
+        return 0 < self._watch.clients <= 1 + len(self._connections)
 
     def schema(self, database: str, table: str) -> Dict[str, Any]:
         try:

@@ -52,7 +52,8 @@ _SESSION = f"""SELECT ROW(current_user, session_user, pg_my_temp_schema(),
 
 _SERVER = """SELECT ROW(pg_postmaster_start_time(), pg_conf_load_time(), pg_current_snapshot(),
     (SELECT string_agg(transactionid::text, ',' ORDER BY transactionid::text) FROM pg_lock_status()
-     WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock'))::text, pg_current_wal_insert_lsn()"""
+     WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock'))::text, pg_current_wal_insert_lsn(),
+    (SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE usesysid IS NOT NULL)"""
 
 _VISITS = "SELECT datname, pg_stat_get_db_sessions(oid), pg_postmaster_start_time() FROM pg_database"
 
@@ -67,6 +68,8 @@ class Watch:
 
     Attributes:
         written: the position of the write-ahead log at the last look: it moves with any change of the catalog.
+        clients: how many were connected to the server at the last look, this one included.
+        visited: somebody else was connected between the last look and the one before.
     """
 
     def __init__(self) -> None:
@@ -78,6 +81,8 @@ class Watch:
         self._moves = 0
         self._nothing = ""
         self.written: Optional[str] = None
+        self.clients = 0
+        self.visited = True
 
     @property
     def alive(self) -> bool:
@@ -106,11 +111,6 @@ class Watch:
         if self._monitor is None:
             raise StatementFailed("there is no connection to PostgreSQL")
         return self._monitor.ask(query, seconds)
-
-    def clients(self) -> int:
-        """Returns how many are connected to the server, this one included."""
-        count = self.ask("SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE usesysid IS NOT NULL")[0][0]
-        return int(count or 0)
 
     def connect(self, database: str, name: str) -> Connection:
         """Returns a new connection, which is not taken for a visitor's.
@@ -162,6 +162,7 @@ class Watch:
             Refused: a database could not be looked into.
         """
         visited = self._visited()
+        self.visited = bool(visited)
         held: List[Any] = []
         for connection in sorted(connections, key=lambda one: one.database):
             connection.listen()
@@ -174,7 +175,8 @@ class Watch:
                 visited.add(connection.database)
         for database in sorted(visited):
             self._seen(database, self._look_at_sequences(database))
-        server, self.written = self.ask(_SERVER)[0]
+        server, self.written, clients = self.ask(_SERVER)[0]
+        self.clients = int(clients or 0)
         # Where nothing is cleaned up in passing, a read writes nothing; one that did has moved what comes after it.
         return Facts((server, tuple(held), self._moves, files, self.written))
 

@@ -36,6 +36,7 @@ from .results import dump, fitting, render, shorten
 LONGEST_REQUEST = 64 * 1024 * 1024
 LARGE = 256 * 1024
 """Bytes of an answer after which there is memory to give back: what a process holds is in each snapshot of it."""
+_DEFINING = frozenset(("create", "alter", "drop", "rename", "comment"))
 KINDS = ("none", "read", "write", "other")
 """From what changes least to what changes most; `none` stands for no statement at all."""
 
@@ -186,7 +187,8 @@ class Session:
     def _nature(self) -> Tuple[bool, bool]:
         """Returns whether chance may have entered what was done since the last look, and whether it surely did not."""
         done, self._done = self._done, []
-        self._reach.learn(self._engine.definitions())
+        rows = all(one.kind == "read" or _changes_rows(one) for one in done)
+        self._reach.learn(self._engine.definitions(rows=rows))
         drew = self._engine.drew()
         if drew is None:
             drew = False
@@ -202,6 +204,11 @@ class Session:
         if self._since == "other" or facts is None or self._known is None or facts.sure != self._known.sure:
             return True
         return self._since != "read" and facts.writes != self._known.writes
+
+
+def _changes_rows(done: Done) -> bool:
+    """Whether a request has surely changed nothing but rows."""
+    return done.words.plain and not done.hidden and (done.words.names or _DEFINING).isdisjoint(_DEFINING)
 
 
 def _give_memory_back() -> None:
