@@ -32,10 +32,10 @@ WEIGHTS = {
     "local/sqlite": 3,
     "fake/terminal": 2,
 }
-PATIENCE = 90.0
+PATIENCE = 200.0
 """Seconds for a case, beyond its pauses and timeouts."""
-SLOW = 4
-"""How many times as long cases take whose sandboxes an engine starts."""
+SLOW = 3
+"""How many times as long cases take whose sandboxes a container engine starts, or that start a database server."""
 FRESH_DIRECTORY = 40
 """Cases after which a fresh data directory is used."""
 
@@ -199,7 +199,8 @@ def patience(case: Case) -> float:
     """Returns the seconds after which a case hangs."""
     steps = [case.steps[number] for action in case.actions for play in (*action.plays, action.look) for number in play]
     waits = sum(step.pause + min(step.timeout or 0.0, 1.0) for step in steps)
-    return (PATIENCE + 4 * waits) * (SLOW if case.world.startswith("docker") else 1)
+    quick = case.world in ("local/terminal", "no-criu/terminal", "fake/terminal")
+    return (PATIENCE + 4 * waits) * (1 if quick else SLOW)
 
 
 def re_words(text: str) -> list[str]:

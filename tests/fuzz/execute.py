@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import threading
 import time
 from collections import Counter
@@ -184,7 +185,8 @@ class Executor:
         if isinstance(error, InfrastructureError):
             with self._lock:
                 self.outcome.counts["unreachable"] += 1
-                self.outcome.unreachable[f"{type(error).__name__}: {str(error)[:60]}"] += 1
+                words = re.sub(r"[0-9a-f]{12,}|\{.*", "...", str(error))  # which state it was does not matter
+                self.outcome.unreachable[f"{type(error).__name__}: {words[:120]}"] += 1
             return
         topic, words = (step.topic, str(step)) if step else ("", "close")
         self.outcome.violations.append(

@@ -11,7 +11,7 @@ from tests.fuzz import chance as silent
 from tests.fuzz import developing, engines, grammar, tables, unseen
 from tests.fuzz.cases import Action, Case, Motif, Step
 from tests.fuzz.probes import probes
-from tests.fuzz.recorded import LONGEST, Recorded
+from tests.fuzz.recorded import LONGEST, TOPIC, Recorded
 
 POLICIES = ("break-even", "break-even", "break-even", "eager", "eager", "never")
 
@@ -70,7 +70,8 @@ class Maker:
     def _history(self) -> tuple[list[Step], list[Step]]:
         """Returns a history, and views of what it makes."""
         chance, recorded = self._chance, self._taste.recorded.of(self._taste.environment)
-        if recorded and chance.random() < 0.35 and not self._taste.only:
+        only = self._taste.only
+        if recorded and (chance.random() < 0.35 if not only else TOPIC.startswith(only)):
             return self._recorded(recorded), []
         motifs = [self._motif() for _ in range(chance.choice((1, 1, 1, 2) if self._taste.slow else (1, 1, 1, 2, 2, 3)))]
         history = self._merged([list(motif.steps) for motif in motifs])

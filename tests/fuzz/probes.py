@@ -57,7 +57,7 @@ for p in sorted(parents, key=int):
         continue
     field = stats[p].rpartition(")")[2].split()
     fds = []
-    for fd in sorted(os.listdir("/proc/%s/fd" % p), key=int) if os.access("/proc/%s/fd" % p, os.R_OK) else []:
+    for fd in sorted(os.listdir("/proc/%s/fd" % p), key=int) if p != "1" else []:  # what PID 1 has open is ours
         try:
             target = re.sub(r"\d{3,}", "N", os.readlink("/proc/%s/fd/%s" % (p, fd)))
         except OSError:
