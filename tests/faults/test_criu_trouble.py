@@ -178,15 +178,14 @@ def test_limits_too_low_for_a_snapshot_are_not_its_fault(lab: Lab) -> None:
     assert sh(lab.fork(snapshot), "echo $x") == "1\n"
 
 
-@pytest.mark.timeout(180)
 def test_processes_killed_while_they_are_dumped(lab: Lab) -> None:
     """CRIU then says all sorts of things, of other processes, too, and none of it is a reason not to try again."""
     chance = random.Random(7)
     ended = 0
-    for _ in range(20):
+    for _ in range(12):
         sandbox = lab.start()
         assert isinstance(sandbox, LocalSandbox)
-        sh(sandbox, "x=1; for i in {1..6}; do sleep 1000 & done; (while :; do :; done) &")
+        sh(sandbox, "x=1; for i in {1..6}; do sleep 1000 & done; (while :; do sleep 0.01; done) &")
         shell = sandbox._host_pid(sandbox.guest().info().shell)
         jobs = [pid for pid in sandbox.cgroup.pids() if pid not in (sandbox.init, shell)]
         killer = threading.Timer(chance.uniform(0.002, 0.03), kill, (chance.sample(jobs, 3),))
@@ -195,12 +194,14 @@ def test_processes_killed_while_they_are_dumped(lab: Lab) -> None:
             with contextlib.suppress(CheckpointFailed):
                 lab.checkpoint(sandbox)
             killer.join()
-            assert sh(lab.fork_of(sandbox), "echo $x") == "1\n"
+            fork = lab.fork_of(sandbox)
+            assert sh(fork, "echo $x") == "1\n"
+            fork.close()
         except SandboxDied:  # CRIU's code was left in a process
             ended += 1
         killer.join()
         sandbox.close()
-    assert ended < 10
+    assert ended < 6
 
 
 def test_a_criu_that_hangs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
