@@ -20,6 +20,8 @@ from tvsnap.graph import Edge, Graph
 COMMANDS = st.sampled_from(["a", "b", "c"])
 TASKS = st.sampled_from(["alpha", "beta", ""])
 TIMEOUTS = st.sampled_from([1.0, 2.0, 4.0])
+LEFT = st.sampled_from(["one thing", "another", ""])
+"""What a call left behind, by its digest; empty if nobody knows, and it is random then."""
 
 
 @dataclass
@@ -37,6 +39,11 @@ class Known:
     def edges(self) -> list[Edge]:
         return sorted([*self.slots.values(), *self.unshared], key=lambda edge: edge.id)
 
+    def seen(self, like: Edge) -> set[str]:
+        """Returns what a call was seen to leave behind."""
+        alike = [edge for edge in self.edges if (edge.call, edge.timeout) == (like.call, like.timeout)]
+        return {edge.digest for edge in alike if edge.digest}
+
 
 class GraphAgainstDictionary(RuleBasedStateMachine):
     """Does each thing to both, and compares what comes back."""
@@ -48,6 +55,7 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
         self.root = add_root(self.graph)
         self.known = {self.root: Known(None, 0, None)}
         self.undeterministic: set[int] = set()
+        self.proven: set[int] = set()
         self.visits: dict[int, set[str]] = {}
         self.nonce = 0
 
@@ -71,25 +79,85 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
             self.graph.touch_hit(passed, task)
             self.visits.setdefault(passed.id, set()).add(task)
 
-    @rule(data=st.data(), command=COMMANDS, task=TASKS, changed=st.booleans(), duration=TIMEOUTS, blocked=st.booleans())
+    def keeps(self, edge: Edge) -> bool:
+        """Whether whoever is given the answer can go on from there."""
+        return not edge.changed or edge.id in self.proven or self.known[edge.next_state].snapshot
+
+    @rule(
+        data=st.data(),
+        command=COMMANDS,
+        task=TASKS,
+        left=st.none() | LEFT,
+        duration=TIMEOUTS,
+        blocked=st.booleans(),
+        by_nature=st.sampled_from([False, False, False, True]),
+    )
     def record_shared(
-        self, data: st.DataObject, command: str, task: str, changed: bool, duration: float, blocked: bool
+        self,
+        data: st.DataObject,
+        command: str,
+        task: str,
+        left: str | None,
+        duration: float,
+        blocked: bool,
+        by_nature: bool,
     ) -> None:
+        """An execution; `left` is None where it changed nothing."""
         state = self.pick(data)
         timeout = duration if blocked else None
-        after = next_state(state, call(command), timeout=timeout) if changed else state
-        given = ToolResult(f"{command} {duration}", 0, duration, timed_out=blocked, blocked=blocked)
-        edge = self.graph.record(state, call(command), given, next_state=after, task=task, timeout=timeout)
-        slots = self.known[state].slots
-        before = slots.get((command, timeout or 0.0))
-        if before is None:
-            assert (edge.result, edge.next_state) == (given.from_source("hit"), after)
-            slots[command, timeout or 0.0] = edge
-            self.learn(edge)
-        else:
-            assert edge.id == before.id
-            assert edge.result == before.result
+        self.nonce += 1
+        identity = left or f"{self.nonce}"
+        after = state if left is None else next_state(state, call(command), timeout=timeout, identity=identity)
+        given = ToolResult(f"{command} {self.nonce}", 0, duration, timed_out=blocked, blocked=blocked)
+        edge = self.graph.record(
+            state,
+            call(command),
+            given,
+            next_state=after,
+            task=task,
+            timeout=timeout,
+            extra={"digest": left} if left else {},
+            comparable=bool(left),
+            proven=by_nature,
+            backend="fake",
+        )
+        self.expect(edge, given, after, left or "", by_nature=by_nature)
         self.visit(edge, task)
+
+    def expect(self, edge: Edge, given: ToolResult, after: str, left: str, *, by_nature: bool) -> None:
+        """Does what recording does, and checks that it did."""
+        known, key = self.known[edge.state], (edge.call.arguments["command"], edge.timeout or 0.0)
+        before = known.slots.get(key)
+        if before is not None and before.next_state != after and left and before.digest:
+            self.proven.discard(before.id)  # it was seen to lead elsewhere
+        if (
+            before is not None
+            and before.next_state != after
+            and (self.keeps(before) or before.id in self.undeterministic)
+        ):
+            assert (edge.id, edge.result, edge.next_state) == (before.id, before.result, before.next_state)
+            return
+        twice = left and known.seen(edge) <= {left}
+        if before is not None and before.next_state == after:
+            assert (edge.id, edge.result) == (before.id, before.result)
+            if edge.changed and (by_nature or twice):
+                self.proven.add(edge.id)
+        else:
+            retired = next((each for each in known.unshared if each.changed and each.next_state == after), None)
+            if before is not None:
+                known.unshared.append(before)
+            assert (edge.result, edge.next_state) == (given.from_source("hit"), after)
+            known.slots[key] = edge
+            self.undeterministic.discard(edge.id)
+            self.proven.discard(edge.id)
+            if by_nature or (retired is not None and twice):
+                self.proven.add(edge.id)
+            if retired is not None:
+                assert edge.id == retired.id
+                known.unshared.remove(retired)
+            else:
+                self.learn(edge)
+        assert edge.proven == (edge.id in self.proven)
 
     @rule(data=st.data(), command=COMMANDS, task=TASKS, changed=st.booleans())
     def record_unshared(self, data: st.DataObject, command: str, task: str, changed: bool) -> None:
@@ -111,7 +179,8 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
         complete, blocked = slots.get((command, 0.0)), slots.get((command, timeout))
         fit = [edge for edge in (complete, blocked) if edge is not None and edge.id not in self.undeterministic]
         fit = [edge for edge in fit if edge.timeout is not None or edge.result.duration <= timeout]
-        found = self.graph.lookup(state, call(command), timeout)
+        fit = [edge for edge in fit if self.keeps(edge)]
+        found = self.graph.lookup(state, call(command), timeout, "fake")
         if not fit:
             assert found is None
         else:
@@ -128,6 +197,16 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
             edge = data.draw(st.sampled_from(edges), label="edge")
             self.graph.mark_nondeterministic(edge, "differs")
             self.undeterministic.add(edge.id)
+
+    @rule(data=st.data())
+    def prove(self, data: st.DataObject) -> None:
+        """A replay came to the same."""
+        known = self.known[self.pick(data)]
+        for edge in known.slots.values():
+            if edge.changed and edge.digest:
+                self.graph.prove(edge)
+                if known.seen(edge) == {edge.digest}:
+                    self.proven.add(edge.id)
 
     @rule(data=st.data())
     def snapshot(self, data: st.DataObject) -> None:
@@ -211,7 +290,11 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
             assert (node.made_by and node.made_by.id) == known.edge
             assert [made.id for made in node.unchanging] == [edge.id for edge in known.edges if not edge.changed]
             assert bool(node.snapshots) == known.snapshot
+            made_by = node.made_by
+            assert made_by is None or made_by.proven == (made_by.id in self.proven)
 
 
-TestGraphAgainstDictionary = pytest.mark.timeout(300)(GraphAgainstDictionary.TestCase)
+TestGraphAgainstDictionary = pytest.mark.usefixtures("proofs_at_once")(
+    pytest.mark.timeout(300)(GraphAgainstDictionary.TestCase)
+)
 GraphAgainstDictionary.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
