@@ -130,18 +130,15 @@ def ours(shelf: Shelf, new: Snapshot, limit: float, now: float) -> bool:
             sum(step.seconds for step in steps) + CALL_OVERHEAD * len(steps),
             snapshot.forks,
             snapshot.created,
+            proven=all(step.proven for step in steps),
         )
-
-    def volatile(snapshot: Kept) -> bool:
-        node = (new if snapshot.state == new.node.name else shelf.snapshots[snapshot.state]).node
-        return any(step.volatile for step in shelf.way(node, beyond=True)[1])
 
     room = Room(int(limit))
     there = [kept(snapshot) for snapshot in shelf.snapshots.values()]
     candidate = kept(new)
-    if any(each.state == candidate.state for each in choose_evicted([*there, candidate], room, now, volatile)):
+    if any(each.state == candidate.state for each in choose_evicted([*there, candidate], room, now)):
         return False
-    for each in choose_evicted([*there, candidate._replace(pinned=True)], room.part(1 - SPARE), now, volatile):
+    for each in choose_evicted([*there, candidate._replace(pinned=True)], room.part(1 - SPARE), now):
         shelf.remove(shelf.snapshots[each.state])
     return True
 
@@ -159,13 +156,13 @@ class Outcome:
 
     Attributes:
         rebuilding_s: seconds that all sandboxes took which were needed.
-        departed: how many of them had to replay a call that would hardly return the same.
+        unproven: how many of them had to make a call again that is not known to do the same each time.
         largest: bytes that the snapshots took at most.
         taken: snapshots taken.
     """
 
     rebuilding_s: float
-    departed: int
+    unproven: int
     largest: int
     taken: int
 
@@ -174,27 +171,25 @@ def simulate(coming: Sequence[Event], evictor: Evictor, limit: float = float("in
     """Runs what comes against one way to evict."""
     shelf, policy = Shelf(), BreakEven()
     spent: defaultdict[str, float] = defaultdict(float)
-    total, departed, largest, taken = 0.0, 0, 0, 0
+    total, unproven, largest, taken = 0.0, 0, 0, 0
     for event in coming:
         snapshot, steps = shelf.way(event.state)
         replay_s = sum(step.seconds for step in steps)
-        volatile = any(step.volatile for step in steps)
+        proven = all(step.proven for step in steps)
         if event.made:
             if event.state.above is not None:
                 event.state.above.children += 1
         else:
             cost = (COSTS.start_s if snapshot is None else COSTS.fork_s) + replay_s + CALL_OVERHEAD * len(steps)
             total += cost
-            departed += volatile
+            unproven += not proven
             if snapshot is not None:
                 snapshot.forks += 1
                 snapshot.used = event.at
             spent[event.state.name] += cost
         if not steps:
             continue
-        rebuild = Rebuild(
-            snapshot is None, len(steps), replay_s, spent[event.state.name], volatile if event.made else False
-        )
+        rebuild = Rebuild(snapshot is None, len(steps), replay_s, spent[event.state.name], proven or not event.made)
         step = event.state.step
         if step is None or not policy.should_checkpoint(rebuild, COSTS):
             continue
@@ -203,7 +198,7 @@ def simulate(coming: Sequence[Event], evictor: Evictor, limit: float = float("in
             shelf.add(new)
             taken += 1
             largest = max(largest, shelf.size)
-    return Outcome(total, departed, largest, taken)
+    return Outcome(total, unproven, largest, taken)
 
 
 def _reset(coming: Sequence[Event]) -> None:
@@ -220,13 +215,13 @@ class Row:
     policy: str
     part: float
     saved: float
-    departed: float
+    unproven: float
 
 
 def compare(tasks: Mapping[str, list[list[Step]]], options: argparse.Namespace) -> tuple[list[Row], dict[str, float]]:
     """Returns the rows, and what unlimited snapshots come to, on average over the seeds."""
     saved: defaultdict[tuple[str, float], list[float]] = defaultdict(list)
-    departed: defaultdict[tuple[str, float], list[float]] = defaultdict(list)
+    unproven: defaultdict[tuple[str, float], list[float]] = defaultdict(list)
     figures: defaultdict[str, list[float]] = defaultdict(list)
     for seed in range(options.seeds):
         chance = random.Random(seed)
@@ -254,9 +249,9 @@ def compare(tasks: Mapping[str, list[list[Step]]], options: argparse.Namespace) 
                 outcome = run(evictor, part * everything.largest)
                 assert outcome.largest <= part * everything.largest
                 saved[name, part].append((nothing.rebuilding_s - outcome.rebuilding_s) / most)
-                departed[name, part].append(outcome.departed)
+                unproven[name, part].append(outcome.unproven)
     rows = [
-        Row(name, part, statistics.mean(values), statistics.mean(departed[name, part]))
+        Row(name, part, statistics.mean(values), statistics.mean(unproven[name, part]))
         for (name, part), values in saved.items()
     ]
     return rows, {name: statistics.mean(values) for name, values in figures.items()}

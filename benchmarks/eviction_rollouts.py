@@ -14,7 +14,6 @@ from pathlib import Path
 from tvsnap.cache import GRAPH_FILE
 from tvsnap.errors import UsageError
 from tvsnap.graph import Edge, Graph
-from tvsnap.policy import looks_volatile
 from tvsnap.rollout_files import PlannedRollout, read_rollouts
 
 THINK = (1.0, 5.0)  # seconds between calls
@@ -27,7 +26,7 @@ class Step:
     call: str
     seconds: float
     size: int
-    volatile: bool
+    proven: bool
 
 
 @dataclass(slots=True)
@@ -95,8 +94,7 @@ def _follow(graph: Graph, root: str, rollout: PlannedRollout) -> list[Edge]:
 
 
 def _step(edge: Edge, size: int) -> Step:
-    volatile = not edge.deterministic or looks_volatile(edge.result.output)
-    return Step(edge.call.key, edge.result.duration, size if edge.changed else 0, volatile)
+    return Step(edge.call.key, edge.result.duration, size if edge.changed else 0, edge.proven or not edge.changed)
 
 
 def arrivals(

@@ -74,7 +74,7 @@ def test_no_answer_rests_on_it(tmp_path: Path, terminal_image: Image) -> None:
         assert alive.timed_out
 
 
-def answers(cache: Cache, image: Image, *calls: tuple[str, dict[str, object], float]) -> list[tuple[str, str]]:
+def answers(cache: Cache, image: Image, *calls: tuple[str, Mapping[str, object], float]) -> list[tuple[str, str]]:
     """Returns outputs and sources of one rollout's calls: tool, arguments, timeout."""
     with cache.rollout(image.name) as rollout:
         results = [rollout.call(tool, arguments, timeout=timeout) for tool, arguments, timeout in calls]
