@@ -1,4 +1,4 @@
-"""What the kernel keeps of processes, descriptors and terminals: seen when a call changes it, the same in a fork."""
+"""What the kernel keeps of processes, descriptors, terminals: seen when a call changes it, and kept by a fork."""
 
 from __future__ import annotations
 
