@@ -230,7 +230,7 @@ READ: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
         ),
         "virtual": (
             (
-                "CREATE TABLE w (m INTEGER, n DATETIME(6) AS (SYSDATE(6)) VIRTUAL)",
+                "CREATE TABLE w (m INTEGER, n DOUBLE AS (RAND()) VIRTUAL)",
                 "INSERT INTO w (m) VALUES (1)",
             ),
             "SELECT n, m FROM w",

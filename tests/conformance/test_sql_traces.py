@@ -75,7 +75,7 @@ ENDED = {
 
 WRITER = {
     "sqlite": "sqlite3 /srv/sqlite/shop.db 'DELETE FROM items WHERE id = 3' 2>&1 | grep -o locked; true",
-    "postgres": "psql -X -d shop -c 'SET lock_timeout = 99' -c 'LOCK TABLE items' 2>&1 | grep -o timeout",
+    "postgres": "psql -X -d shop -c 'SET lock_timeout = 99' -c 'TRUNCATE items CASCADE' 2>&1 | grep -o timeout",
     "mariadb": "mariadb shop -e 'SET lock_wait_timeout = 1; ALTER TABLE items ADD x INTEGER' 2>&1 | grep -o timeout",
 }
 

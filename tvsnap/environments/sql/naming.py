@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable
 from tvsnap.environments.sql.statements import LONGEST, Statement, statements
-from tvsnap.guest.sql.reach import UNKNOWN, Words
+from tvsnap.guest.sql.reach import ENDS, UNKNOWN, Words
 
 MOST_NAMES = 5000
 """Of one request; one with more may reach anything."""
@@ -77,7 +77,7 @@ def _words_of(statement: Statement, dialect: DialectName) -> Words:
         executes = executes or not spoken.isdisjoint(_RESTLESS[dialect])
         doubtful = known.stochastic or known.volatile or statement.has_chance or calls
         if doubtful or not spoken.isdisjoint(_ATTACHED):
-            defined = _defined(found)
+            defined = _defined(found) | (ENDS if "deferrable" in spoken else frozenset())
     clean = not (known.stochastic or known.volatile or executes or calls)
     rows = first in _ROWS and not (first == "truncate" and dialect == "mariadb")
     made = first in _DEFINES and dialect != "mariadb"  # there, files and triggers have a time of their own

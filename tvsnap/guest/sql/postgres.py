@@ -143,7 +143,7 @@ class Postgres(Engine):
         undisturbed = rows and self.alone() and not self._watch.visited
         for connection in list(self._connections.values()):
             definers = self._definers.get(connection.database)
-            if undisturbed and definers is not None and definers.known is not None:
+            if undisturbed and connection.idle and definers is not None and definers.at is not None:
                 definers.at = (connection, self._watch.written)
             elif not self._look(connection, self._watch.written):
                 return None
@@ -178,6 +178,8 @@ class Postgres(Engine):
             except StatementFailed:
                 definers.at = None
                 return False
+        else:
+            definers.at = None  # to be looked at in any case once it can be
         return definers.known is not None
 
     def expect(self, kind: str, query: str, database: str) -> None:

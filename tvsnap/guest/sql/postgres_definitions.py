@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
-from .reach import Definitions
+from .reach import ENDS, NONE, Definitions
 
 Ask = Callable[[str], List[List[Optional[str]]]]
 
@@ -82,9 +82,6 @@ UNION ALL SELECT 'f', oid, provolatile::text, proname FROM pg_catalog.pg_proc WH
 UNION ALL SELECT 's', 0, NULL, NULL WHERE EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid >= {_OWN}
     AND (prosrc ~* 'setseed' OR pg_catalog.pg_get_function_sqlbody(oid) ~* 'setseed'))"""
 
-_ENDS = ("commit", "end", "constraints")
-"""Words of the statements at which deferred triggers are run."""
-
 
 class Definers:
     """What one database defines, looked up again when its catalog has changed.
@@ -143,7 +140,7 @@ def _definitions(rows: List[List[Optional[str]]]) -> Definitions:
         reads=_named(reads, names),
         runs=_named(runs, names),
         swept=_named(swept, names),
-        writes=_named(writes, names) | frozenset(_ENDS if deferred else ()),
+        writes=_named(writes, names) | (ENDS if deferred else NONE),
         pure=frozenset(name.lower() for name, pure in functions.items() if pure),
         everything=everything,
         seeds=seeds,

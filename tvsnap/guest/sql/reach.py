@@ -46,6 +46,8 @@ class Words:
         )
 
 
+ENDS = frozenset({"commit", "end", "constraints"})
+"""Words of the statements at which deferred triggers are run."""
 _STIRRING = frozenset({"update", "delete", "merge"})
 
 UNKNOWN = Words(names=None, executes=True)
