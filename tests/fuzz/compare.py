@@ -88,7 +88,10 @@ def difference(step: Step, seen: Seen, expected: Seen) -> tuple[str, str]:
 
 
 def _key(line: str) -> str:
-    """Returns what a line of a probe is about: a path, a command, a name."""
+    """Returns what a line of a probe is about: a path, a command, a name, the beginning of a row."""
+    row = re.match(r"(INSERT INTO .*?VALUES\(|\(|\w+\|)[^,|]*[,|]|INSERT INTO .*?VALUES\(|[^\t]*\t", line)
+    if row:
+        return row[0]
     declared = re.match(r"declare -\S+ (\w+)", line)
     if declared:
         return declared[1]

@@ -103,7 +103,8 @@ class Maker:
         if kind < 0.3:
             return silent.placed(chance, d)
         if kind < 0.5:
-            return chance.choice([*silent.SPECIAL, *(silent.TIMES if taste.times else ())])(chance, d)
+            special: list[Callable[[Random, str], Motif]] = [*silent.SPECIAL, *(silent.TIMES if taste.times else ())]
+            return chance.choice(special)(chance, d)
         if kind < 0.65:
             return chance.choice(developing.SPECIAL)(chance, d)
         if kind < 0.68:

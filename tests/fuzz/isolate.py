@@ -71,7 +71,7 @@ def _read(descriptor: int, deadline: float) -> bytes:
     Raises:
         Hung: that does not come in time.
     """
-    parts = []
+    parts: list[bytes] = []
     while True:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:

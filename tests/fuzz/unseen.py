@@ -121,8 +121,10 @@ def _default_acl(d: str, r: Random) -> Parts:
 
 def _flock(d: str, r: Random) -> Parts:
     kind = r.choice(["-x", "-s"])
-    asked = [execute(f"flock -n {d}/lock true; echo $?"), f"flock -n {d}/lock -c true; echo $?"]
-    return [f"mkdir -p {d}; exec 9> {d}/lock", f"flock {kind} 9"], [*asked]
+    return [f"mkdir -p {d}; exec 9> {d}/lock", f"flock {kind} 9"], [
+        execute(f"flock -n {d}/lock true; echo $?"),
+        f"flock -n {d}/lock -c true; echo $?",
+    ]
 
 
 def _record_lock(d: str, r: Random) -> Parts:
