@@ -301,6 +301,12 @@ def test_what_a_directory_is_beyond_its_entries(reused: Sandbox, command: str) -
     assert changed(reused, f"{command} && true") == {"files"}
 
 
+def test_nothing_is_left_in_the_root_directory(sandbox: Sandbox) -> None:
+    """Even at first: its time is the image's until then."""
+    prepared(sandbox)
+    assert changed(sandbox, "touch /x; rm /x") == set()
+
+
 @pytest.mark.needs_programs
 @pytest.mark.parametrize("directory", ["dir", "changed", "/srv", "/usr/share", "/opt"])
 def test_entries_that_come_and_go_leave_nothing(reused: Sandbox, directory: str) -> None:

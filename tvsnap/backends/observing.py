@@ -165,8 +165,13 @@ class ImageTree:
         contents: a place for digests of its files, by where they are.
     """
 
-    def __init__(self, *layers: Path) -> None:
-        """Args: layers: root directories, topmost first."""
+    def __init__(self, *layers: Path, root: Path | None = None) -> None:
+        """
+        Args:
+            layers: root directories, topmost first.
+            root: the one whose time is that of `/`; by default the topmost.
+        """
+        self._root = root
         self._lookup = lru_cache(maxsize=65536)(self._find)
         self.entry = lru_cache(maxsize=65536)(self._entry)
         self.contents: dict[str, str] = {}
@@ -194,7 +199,7 @@ class ImageTree:
         names = os.listxattr(place, follow_symlinks=False)
         return ImageDirectory(
             owned=(about.st_mode, about.st_uid, about.st_gid),
-            mtime_ns=about.st_mtime_ns,
+            mtime_ns=self._root.stat().st_mtime_ns if self._root and path == "/" else about.st_mtime_ns,
             bare=all(name.startswith("trusted.") for name in names),
             place=place,
         )

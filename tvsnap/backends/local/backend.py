@@ -222,6 +222,9 @@ class LocalBackend:
                 raise InfrastructureError(
                     f"{reason}; see to room on its disk (dmesg tells what the kernel made of it), then start anew"
                 ) from None
+            if not origin:  # the root directory is as old as the image's
+                about = image.rootfs.stat()
+                os.utime(live / "upper", ns=(about.st_atime_ns, about.st_mtime_ns))
             options = [item for path in cgroup.paths for item in ("--cgroup", str(path))]
             if self._storage.device:
                 options += ["--pool", self._storage.device]
@@ -283,7 +286,7 @@ class LocalBackend:
     def _tree(self, image: Image) -> observing.ImageTree:
         with self._lock:
             if image.digest not in self._trees:
-                self._trees[image.digest] = observing.ImageTree(self._guest_layer, image.rootfs)
+                self._trees[image.digest] = observing.ImageTree(self._guest_layer, image.rootfs, root=image.rootfs)
             return self._trees[image.digest]
 
     def _keep_limit(self, sandbox: LocalSandbox) -> None:
