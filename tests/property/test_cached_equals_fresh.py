@@ -96,6 +96,7 @@ def fake_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tupl
         yield fresh, cached
 
 
+@pytest.mark.usefixtures("proofs_at_once")
 @FAKE
 @given(group=histories(programs=False, longest=12))
 def test_on_the_fake_backend(fake_caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[list[Call]]) -> None:
@@ -114,6 +115,7 @@ def local_caches(
         yield fresh, cached
 
 
+@pytest.mark.usefixtures("proofs_at_once")
 @REAL
 @given(group=histories(programs=True, longest=12))
 def test_on_the_local_backend(local_caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[list[Call]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,8 +14,7 @@ from tests.property.histories import Call, histories
 from tests.unit.cache_helpers import settle
 from tvsnap import Budget, Cache, ParkLimits
 from tvsnap.backends.base import MIB
-from tvsnap.policy.eviction import YOUTH, Kept, Room, choose_evicted
-from tvsnap.policy.snapshotting import VOLATILE_WORTH
+from tvsnap.policy.eviction import UNPROVEN_S, YOUTH, Kept, Room, choose_evicted
 
 SCALE = int(os.environ.get("TVSNAP_TEST_EXAMPLES", "0"))
 COMMON = settings(
@@ -43,6 +42,7 @@ def snapshots(draw: st.DrawFn, most: int = 9) -> list[Kept]:
                 created=NOW - draw(st.integers(0, 5000)),
                 reached=draw(st.integers(0, 5)) > 0,
                 pinned=draw(st.integers(0, 5)) == 0,
+                proven=draw(st.booleans()),
             )
         )
     return draw(st.permutations(found))
@@ -51,7 +51,7 @@ def snapshots(draw: st.DrawFn, most: int = 9) -> list[Kept]:
 rooms = st.builds(Room, st.none() | st.integers(0, 200), st.none() | st.integers(0, 9))
 
 
-def worth(kept: Kept, left: Sequence[Kept], every: Sequence[Kept], room: Room, volatile: set[str]) -> float:
+def worth(kept: Kept, left: Sequence[Kept], every: Sequence[Kept], room: Room) -> float:
     """What a snapshot is worth by definition, found without any of what the real thing keeps in mind."""
     by_state = {each.state: each for each in every}
     there = {each.state for each in left}
@@ -64,7 +64,7 @@ def worth(kept: Kept, left: Sequence[Kept], every: Sequence[Kept], room: Room, v
 
     seconds, at = 0.0, kept
     while True:  # the way up to the nearest that is left
-        seconds += at.rebuild_s + VOLATILE_WORTH * (at.state in volatile)
+        seconds += at.rebuild_s + UNPROVEN_S * (not at.proven)
         if at.above is None or at.above in there:
             break
         at = by_state[at.above]
@@ -81,21 +81,16 @@ def fits(left: Sequence[Kept], room: Room) -> bool:
     )
 
 
-def is_volatile(volatile: set[str]) -> Callable[[Kept], bool]:
-    return lambda kept: kept.state in volatile
-
-
 @COMMON
-@given(every=snapshots(), room=rooms, which=st.sets(st.integers(0, 8)))
-def test_each_that_goes_is_the_one_of_least_worth_then(every: list[Kept], room: Room, which: set[int]) -> None:
-    volatile = {f"state {number}" for number in which}
+@given(every=snapshots(), room=rooms)
+def test_each_that_goes_is_the_one_of_least_worth_then(every: list[Kept], room: Room) -> None:
     left = list(every)
-    for gone in choose_evicted(every, room, NOW, is_volatile(volatile)):
+    for gone in choose_evicted(every, room, NOW):
         assert not fits(left, room), "it goes on though the others fit"
         assert not gone.pinned
         assert gone in left
-        least = min(worth(kept, left, every, room, volatile) for kept in left if not kept.pinned)
-        found = worth(gone, left, every, room, volatile)
+        least = min(worth(kept, left, every, room) for kept in left if not kept.pinned)
+        found = worth(gone, left, every, room)
         assert found <= least * (1 + 1e-9) + 1e-12, (gone, found, least)
         left.remove(gone)
     assert fits(left, room) or all(kept.pinned for kept in left)
@@ -120,6 +115,7 @@ def test_the_order_in_which_they_come_does_not_matter(every: list[Kept], room: R
     assert choose_evicted(every, room, NOW) == choose_evicted(other, room, NOW)
 
 
+@pytest.mark.usefixtures("proofs_at_once")
 @settings(COMMON, max_examples=60 * max(SCALE, 1))
 @given(
     group=histories(programs=False, longest=10),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox, fake_image
-from tests.unit.cache_helpers import bash, eventually, open_cache, settle, sources, threads
+from tests.unit.cache_helpers import bash, eventually, open_cache, prove, settle, sources, threads
 from tests.unit.cli_helpers import make_command_line, rollout_line
 from tvsnap import Budget
 from tvsnap.backends.base import MIB, Limits, Sandbox
@@ -56,8 +56,10 @@ def test_what_is_dear_to_rebuild_drives_out_what_is_not(tmp_path: Path) -> None:
         assert kept_commands(cache) == ["sleep 5; echo 2 > f", "sleep 9; echo 3 > f"]
         stats = cache.stats()
         assert (stats.evicted, stats.snapshots_refused, stats.checkpoints) == (1, 0, 3)
-        results = run(cache, "sleep 1; echo 1 > f", "cat f")
-        assert (sources(results), results[1].output) == (["hit", "executed"], "1\n")
+        results = run(cache, "sleep 1; echo 1 > f", "cat f")  # evicted, and so executed anew
+        assert (sources(results), results[1].output) == (["executed", "executed"], "1\n")
+        results = run(cache, "sleep 9; echo 3 > f", "cat f")
+        assert (sources(results), results[1].output) == (["hit", "executed"], "3\n")
 
 
 def test_what_is_worth_less_than_all_that_there_are_is_not_taken(tmp_path: Path) -> None:
@@ -76,9 +78,13 @@ def test_what_is_worth_less_than_all_that_there_are_is_not_taken(tmp_path: Path)
         assert cache.trouble == ""
 
 
+@pytest.mark.usefixtures("proofs_at_once")
 def test_a_state_that_is_rebuilt_often_gets_its_place(tmp_path: Path) -> None:
-    with open_cache(tmp_path, policy="break-even", budget=Budget(snapshots=1), park=NOT_PARKED) as cache:
-        run(cache, "sleep 9; echo 1 > f")
+    backend = FakeBackend()
+    prove(tmp_path, backend, ["sleep 9; echo 1 > f"], ["sleep 3; echo 2 > f"])
+    with open_cache(tmp_path, backend, policy="break-even", budget=Budget(snapshots=1), park=NOT_PARKED) as cache:
+        run(cache, "sleep 9; echo 1 > f", "cat f")
+        assert kept_commands(cache) == ["sleep 9; echo 1 > f"]
         for number in range(8):
             run(cache, "sleep 3; echo 2 > f", f"echo {number}; cat f")
         assert kept_commands(cache) == ["sleep 3; echo 2 > f"]
@@ -333,3 +339,21 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert line.error("run", "terminal", "-c", "true", "--max-disk", "much", status=2) == (
         '"much" is no size; write it as 500M or 2G'
     )
+
+
+def test_what_rollouts_stand_on_does_not_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little it saves: nothing else leads them on. What finds no room answers nothing."""
+    monkeypatch.setattr("tvsnap.budgets.REFUSING", 0.0)
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, budget=Budget(snapshots=1), park=NOT_PARKED) as cache:
+        run(cache, "echo 1 > f")
+        with cache.rollout("terminal") as rollout:
+            assert bash(rollout, "echo 1 > f").source == "hit"
+            for _ in range(2):
+                assert sources(run(cache, "sleep 99; echo 2 > f")) == ["executed"]
+            assert kept_commands(cache) == ["echo 1 > f"]
+            assert "budget (1 snapshots)" in cache.trouble
+            assert bash(rollout, "cat f").output == "1\n"
+        run(cache, "sleep 99; echo 2 > f")
+        assert kept_commands(cache) == ["sleep 99; echo 2 > f"]
+        assert cache.trouble == ""

@@ -15,7 +15,7 @@ from tvsnap.calls import next_state
 from tvsnap.graph import Graph
 from tvsnap.holds import Holds
 from tvsnap.owners import Owner
-from tvsnap.policy.eviction import Kept, Room, choose_evicted
+from tvsnap.policy.eviction import UNPROVEN_S, Kept, Room, choose_evicted
 
 NOW = 1000.0
 
@@ -75,9 +75,10 @@ def test_a_long_way_over_what_has_gone_is_added_up() -> None:
     assert names(choose_evicted(there, Room(100), NOW))[-1] == "other"  # 9 s, and all that way takes 10.01
 
 
-def test_what_only_its_snapshot_keeps_counts_for_a_second_more() -> None:
+def test_what_only_its_snapshot_keeps_counts_for_more() -> None:
     """Without it nothing beyond is answered, and whoever comes next executes the call anew."""
     there = [kept("a", rebuild_s=0.5)._replace(proven=False), kept("b", rebuild_s=1.2), kept("c", rebuild_s=9.0)]
+    assert UNPROVEN_S + 0.5 > 1.2
     assert names(choose_evicted(there, Room(200), NOW)) == ["b"]
     assert names(choose_evicted(there, Room(100), NOW)) == ["b", "a"]
 

@@ -1,0 +1,107 @@
+-- The schema of graph files of version 2, for tests of migration.
+-- The tool-call graph. Hashes are blobs of 32 bytes, times are seconds since the epoch, durations seconds.
+-- Text marked "packed" is TEXT, or a BLOB where it was compressed (see rows.py).
+
+CREATE TABLE roots (
+    state        BLOB PRIMARY KEY,
+    image_name   TEXT NOT NULL,
+    image_digest TEXT NOT NULL,
+    environment  TEXT NOT NULL,
+    limits       TEXT NOT NULL,
+    salt         TEXT NOT NULL,
+    created      REAL NOT NULL
+) WITHOUT ROWID;
+
+-- States form a forest: a state's name is made of its parent's, so exactly one edge leads to it.
+CREATE TABLE states (
+    hash    BLOB PRIMARY KEY,
+    root    BLOB NOT NULL,
+    parent  BLOB,             -- NULL for a root
+    edge    INTEGER,          -- the edge that leads here from the parent; NULL for a root
+    depth   INTEGER NOT NULL,
+    private TEXT NOT NULL,    -- why this branch is not shared; empty if it is
+    created REAL NOT NULL
+) WITHOUT ROWID;
+
+-- The columns that a hit reads come first and the call's text last: behind a long output it costs a hit nothing.
+-- Identities are never used twice: a process may still hold one of an edge that another process has deleted.
+CREATE TABLE edges (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    state         BLOB NOT NULL,
+    call_key      BLOB NOT NULL,
+    slot          REAL,             -- what it may answer: 0 any timeout of at least its duration, above 0 exactly
+                                    -- that timeout, NULL nothing (NULLs do not collide in a unique index)
+    next_state    BLOB,             -- NULL: back to the same state
+    timeout       REAL,             -- the call's timeout, where the result depends on it
+    exit_code     INTEGER,
+    duration      REAL NOT NULL,
+    timed_out     INTEGER NOT NULL,
+    blocked       INTEGER NOT NULL,
+    truncated     INTEGER NOT NULL,
+    deterministic INTEGER NOT NULL,
+    hits          INTEGER NOT NULL,
+    created       REAL NOT NULL,
+    reason        TEXT NOT NULL,    -- why it is not shared or not deterministic
+    extra         TEXT,             -- JSON; NULL for none
+    checksum      INTEGER,          -- of what an answer rests on (see rows.py); NULL where it answers nothing
+    output        NOT NULL,         -- packed
+    call          NOT NULL          -- packed; canonical JSON
+);
+CREATE UNIQUE INDEX edges_by_call ON edges (state, call_key, slot);
+
+CREATE TABLE snapshots (
+    state        BLOB NOT NULL,
+    backend      TEXT NOT NULL,
+    id           TEXT NOT NULL,
+    size         INTEGER NOT NULL,
+    files        INTEGER NOT NULL,
+    processes    INTEGER NOT NULL,
+    shell        INTEGER NOT NULL,
+    checkpoint_s REAL NOT NULL,
+    fork_s       REAL,
+    commands     TEXT NOT NULL,     -- JSON list: what ran in it
+    created      REAL NOT NULL,
+    last_used    REAL NOT NULL,
+    forks        INTEGER NOT NULL,
+    PRIMARY KEY (state, backend)
+) WITHOUT ROWID;
+
+CREATE TABLE leases (
+    state    BLOB NOT NULL,
+    call_key BLOB NOT NULL,
+    owner    TEXT NOT NULL,
+    taken    REAL NOT NULL,
+    PRIMARY KEY (state, call_key)
+) WITHOUT ROWID;
+
+-- A task keeps its number for ever, so that a number held in memory stays true.
+CREATE TABLE tasks (
+    id   INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE
+);
+
+CREATE TABLE visits (
+    edge INTEGER NOT NULL,
+    task INTEGER NOT NULL,
+    PRIMARY KEY (edge, task)
+) WITHOUT ROWID;
+CREATE INDEX visits_by_task ON visits (task, edge);
+
+CREATE TABLE rollouts (
+    id       TEXT PRIMARY KEY,
+    task     TEXT NOT NULL,
+    label    TEXT NOT NULL,
+    image    TEXT NOT NULL,
+    root     BLOB NOT NULL,
+    owner    TEXT NOT NULL,
+    started  REAL NOT NULL,
+    finished REAL,
+    state    BLOB NOT NULL
+);
+CREATE INDEX rollouts_by_task ON rollouts (task, root);
+CREATE INDEX rollouts_by_root ON rollouts (root, task);
+
+CREATE TABLE counters (
+    name  TEXT PRIMARY KEY,
+    value REAL NOT NULL
+) WITHOUT ROWID;
