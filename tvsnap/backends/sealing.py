@@ -22,6 +22,7 @@ from tvsnap.calls import canonical_json
 from tvsnap.errors import SnapshotUnusable
 
 _CHUNK = 1 << 20
+_SMALL = 16384
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """Errors over what is written that do not end by themselves a moment later."""
@@ -32,22 +33,30 @@ Stamp = tuple[int, int, int, int]
 """Inode, size, and modification and change time (ns) of a file: changes whenever its contents do."""
 
 
-def stamp(path: Path) -> Stamp:
-    """Returns the stamp of a file, or of a link itself."""
-    about = os.lstat(path)
+def stamp(path: str | Path, directory: int | None = None) -> Stamp:
+    """Returns the stamp of a file, or of a link itself.
+
+    Args:
+        path: where it is.
+        directory: descriptor of the directory that `path` is relative to; None for the present one.
+    """
+    about = os.stat(path, dir_fd=directory, follow_symlinks=False)
     return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
-def open_regular(path: Path) -> io.FileIO:
+def open_regular(path: str | Path, directory: int | None = None) -> io.FileIO:
     """Opens a regular file for reading, and nothing that stands in its place: a link, a pipe that would be waited for.
+
+    Args:
+        path, directory: as of `stamp`.
 
     Raises:
         OSError: it cannot be opened; ValueError: it is something else.
     """
-    file = io.FileIO(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+    file = io.FileIO(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise ValueError(f"{path.name} is no regular file")
+        raise ValueError(f"{os.path.basename(path)} is no regular file")
     return file
 
 
@@ -67,14 +76,16 @@ def reading(snapshot: str) -> Iterator[None]:
         raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
 
 
-def checksum(path: Path) -> tuple[int, int]:
-    """Returns the size (bytes) and the CRC-32 of a regular file; errors as of `open_regular`."""
-    with open_regular(path) as file:
-        buffer = memoryview(bytearray(min(os.fstat(file.fileno()).st_size, _CHUNK) + 1))
-        size = crc = 0
-        while count := file.readinto(buffer):
-            size += count
-            crc = zlib.crc32(buffer[:count], crc)
+def checksum(path: str | Path, directory: int | None = None) -> tuple[int, int]:
+    """Returns the size (bytes) and the CRC-32 of a regular file; arguments and errors as of `open_regular`."""
+    size = crc = 0
+    with open_regular(path, directory) as file:
+        chunk = file.read(_SMALL)
+        while chunk:
+            size += len(chunk)
+            crc = zlib.crc32(chunk, crc)
+            # A file that does not fill what was asked for is at its end: nobody writes to it.
+            chunk = file.read(_CHUNK) if size >= _SMALL else b""
     return size, crc
 
 

@@ -127,7 +127,8 @@ class LocalSandbox(GuestActions):
     def other_processes(self) -> list[str]:
         """Returns the command lines of all processes but PID 1 and the persistent shell."""
         shell = self.guest().info().shell
-        return [process.command for process in self.processes() if process.pid != shell]
+        listed = observe.list_processes(self.cgroup.pids(), self.init)
+        return [process.command for process in listed if process.pid != shell]
 
     def shell_hold(self) -> ShellHold:
         """Returns what the persistent shell holds.

@@ -139,11 +139,17 @@ class Snapshots:
                         copy_files,
                     )
                 frozen = time.perf_counter() - begin
+                for name in os.listdir(images):
+                    os.chmod(name, 0o644, dir_fd=images)  # the restored root, an unprivileged user, reads them too
             finally:
                 os.close(images)
+<<<<<<< HEAD
             for entry in os.scandir(unfinished / "criu"):
                 os.chmod(entry.path, 0o644)  # the restored root, an unprivileged user of the host, reads them too
             return finish(Captures(processes=True, shell=True), frozen, processes, closed)
+=======
+            return finish(Captures(processes=True, shell=True), frozen, processes)
+>>>>>>> h-criu
 
     def take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
         """Copies the files and the idle shell.
@@ -177,11 +183,19 @@ class Snapshots:
         id = f"{self._owner}.{secrets.token_hex(8)}"
         unfinished = self.temporary / id
 
+<<<<<<< HEAD
         def finish(captures: Captures, frozen: float, processes: tuple[str, ...], closed: list[Closed]) -> SnapshotInfo:
             names = (
                 [f"criu/{path.name}" for path in (unfinished / "criu").iterdir()] if captures.processes else [_SHELL]
             )
             checksums = {name: checksum(unfinished / name) for name in names}
+=======
+        def finish(captures: Captures, frozen: float, processes: tuple[str, ...]) -> SnapshotInfo:
+            # By a descriptor and plain names: paths of pathlib's would take longer than all that is done with them.
+            names = [f"criu/{name}" for name in os.listdir(unfinished / "criu")] if captures.processes else [_SHELL]
+            with paths.directory(unfinished) as directory:
+                checksums = {name: checksum(name, directory) for name in names}
+>>>>>>> h-criu
             layer, sealed = seal(unfinished / "files" / "upper")
             info = SnapshotInfo(
                 id=id,
@@ -202,7 +216,8 @@ class Snapshots:
                 **asdict(info),
             }
             (unfinished / _MANIFEST).write_text(to_sealed_json(manifest))
-            stamps = {name: stamp(unfinished / name) for name in (*names, *_ALWAYS)}
+            with paths.directory(unfinished) as directory:
+                stamps = {name: stamp(name, directory) for name in (*names, *_ALWAYS)}
             unfinished.rename(self.path / id)
             self._remember(id, _Sound(captures.processes, stamps, sealed, tuple(closed), changes))
             return info
@@ -248,17 +263,16 @@ class Snapshots:
         """
         if snapshot in self._distrusted:
             raise SnapshotUnusable(f"snapshot {snapshot} is damaged: the disk did not give back what it holds")
-        directory = self.path / snapshot
         known = self._sound.get(snapshot)
-        with reading(snapshot):
-            if known is not None and known.stamps == {name: stamp(directory / name) for name in known.stamps}:
+        with reading(snapshot), paths.directory(self.path / snapshot) as directory:
+            if known is not None and known.stamps == {name: stamp(name, directory) for name in known.stamps}:
                 self._check_layer(snapshot, known.seal, seen_before=True)
                 return known.processes
             manifest = self.manifest(snapshot)
             # Stamps first: what is changed while it is being read has another one afterwards.
-            stamps = {name: stamp(directory / name) for name in (*manifest["checksums"], *_ALWAYS)}
+            stamps = {name: stamp(name, directory) for name in (*manifest["checksums"], *_ALWAYS)}
             for name, expected in manifest["checksums"].items():
-                if [*checksum(directory / name)] != expected:
+                if [*checksum(name, directory)] != expected:
                     raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not what was written")
             self._check_layer(snapshot, manifest["seal"], seen_before=False)
             closed = tuple(map(Closed.from_json, manifest["time_wait"]))
