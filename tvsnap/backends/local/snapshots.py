@@ -143,13 +143,7 @@ class Snapshots:
                     os.chmod(name, 0o644, dir_fd=images)  # the restored root, an unprivileged user, reads them too
             finally:
                 os.close(images)
-<<<<<<< HEAD
-            for entry in os.scandir(unfinished / "criu"):
-                os.chmod(entry.path, 0o644)  # the restored root, an unprivileged user of the host, reads them too
             return finish(Captures(processes=True, shell=True), frozen, processes, closed)
-=======
-            return finish(Captures(processes=True, shell=True), frozen, processes)
->>>>>>> h-criu
 
     def take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
         """Copies the files and the idle shell.
@@ -183,19 +177,11 @@ class Snapshots:
         id = f"{self._owner}.{secrets.token_hex(8)}"
         unfinished = self.temporary / id
 
-<<<<<<< HEAD
         def finish(captures: Captures, frozen: float, processes: tuple[str, ...], closed: list[Closed]) -> SnapshotInfo:
-            names = (
-                [f"criu/{path.name}" for path in (unfinished / "criu").iterdir()] if captures.processes else [_SHELL]
-            )
-            checksums = {name: checksum(unfinished / name) for name in names}
-=======
-        def finish(captures: Captures, frozen: float, processes: tuple[str, ...]) -> SnapshotInfo:
             # By a descriptor and plain names: paths of pathlib's would take longer than all that is done with them.
             names = [f"criu/{name}" for name in os.listdir(unfinished / "criu")] if captures.processes else [_SHELL]
             with paths.directory(unfinished) as directory:
                 checksums = {name: checksum(name, directory) for name in names}
->>>>>>> h-criu
             layer, sealed = seal(unfinished / "files" / "upper")
             info = SnapshotInfo(
                 id=id,
