@@ -333,7 +333,7 @@ class Executor:
         if WAITS and step.pause and rollout._cache.use_cache:
             clock.waited += step.pause
             since = clock.enter(step)
-            result = rollout.call(step.name, arguments, timeout, after=step.pause)  # type: ignore[call-arg]
+            result = rollout.call(step.name, arguments, timeout, after=step.pause)
         else:
             time.sleep(step.pause)
             since = clock.enter(step)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.fakes.backend import FakeBackend, fake_image
+from tests.fakes.backend import FakeBackend, FakeSandbox, Hook, fake_image
 from tests.fakes.filed import FiledBackend
 from tvsnap.cache import Cache
 from tvsnap.calls import ToolResult
@@ -117,6 +117,16 @@ class Gate:
             self.passed += 1
             self.arrived.set()
             assert self.open.wait(60)
+
+
+def writes(path: str, data: bytes) -> Hook:
+    """Returns a hook of the fake backend by which a sandbox's files change without its commands."""
+
+    def write(sandbox: FakeSandbox | None, subject: str) -> None:
+        assert sandbox is not None
+        sandbox.machine.files.write(path, data)
+
+    return write
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import bash, open_cache, prove, run, sources
+from tests.unit.cache_helpers import bash, open_cache, prove, run, sources, writes
 from tvsnap.audit import BACKLOG, Auditor
 from tvsnap.errors import InfrastructureError, UsageError
 from tvsnap.graph import Edge
@@ -78,7 +78,7 @@ def test_a_state_that_cannot_be_rebuilt(tmp_path: Path, caplog: pytest.LogCaptur
         open_cache(tmp_path, backend, audit=1.0, policy="never", park=ParkLimits(count=0)) as cache,
         caplog.at_level(logging.WARNING),
     ):
-        backend.hooks["run"] = lambda sandbox, _: sandbox.machine.files.write("/task/coin", b"tails\n")
+        backend.hooks["run"] = writes("/task/coin", b"tails\n")
         with cache.rollout("terminal") as rollout:
             assert bash(rollout, way).source == "hit"
             assert bash(rollout, "cat f; echo $x").source == "hit"

@@ -21,6 +21,7 @@ from tests.unit.cache_helpers import (
     settle,
     sources,
     threads,
+    writes,
 )
 from tvsnap.cache import Cache
 from tvsnap.errors import InfrastructureError, StateLost, UsageError
@@ -90,7 +91,7 @@ def test_a_replay_that_differs_is_the_end_of_a_rollout(tmp_path: Path) -> None:
     with open_cache(tmp_path, backend, policy="never", park=ParkLimits(count=0)) as cache:
         with cache.rollout("terminal") as rollout:
             assert [bash(rollout, command).source for command in (coin, "x=1")] == ["hit", "hit"]
-            backend.hooks["run"] = lambda sandbox, _: sandbox.machine.files.write("/task/coin", b"tails\n")
+            backend.hooks["run"] = writes("/task/coin", b"tails\n")
             with pytest.raises(StateLost, match=r"a replay of .*coin.* printed .tails. where .tossed. was recorded"):
                 bash(rollout, "cat coin")
             backend.hooks.clear()
@@ -114,7 +115,7 @@ def test_a_replay_that_leaves_something_else_behind_silently(tmp_path: Path) -> 
         cache.rollout("terminal") as rollout,
     ):
         assert [bash(rollout, command).source for command in ("echo 1 > f", "x=1")] == ["hit", "hit"]
-        backend.hooks["run"] = lambda sandbox, _: sandbox.machine.files.write("/task/g", b"by chance\n")
+        backend.hooks["run"] = writes("/task/g", b"by chance\n")
         with pytest.raises(StateLost, match="left something else behind"):
             bash(rollout, "ls")
         backend.hooks.clear()

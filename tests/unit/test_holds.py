@@ -16,7 +16,6 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import bash, eventually, open_cache, open_shared, run, settle, threads
-from tvsnap import holds
 from tvsnap.budgets import Ledger
 from tvsnap.holds import ROLLOUTS, Holds
 from tvsnap.owners import Owner
@@ -80,7 +79,7 @@ def test_a_full_disk_fails_no_rollout(mine: Holds, others: Holds, monkeypatch: p
     def fail(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(holds.os, "posix_fallocate", fail)
+    monkeypatch.setattr("os.posix_fallocate", fail)
     mine.add().stand(state(1))
     assert mine.held() == {state(1)}
     assert others.held() == set()

@@ -220,7 +220,8 @@ def test_a_snapshot_that_goes_while_it_is_looked_up(tmp_path: Path, monkeypatch:
     """After the lookup, and before the rollout has written down where it is about to stand."""
     with open_cache(tmp_path, park=NOT_PARKED) as cache:
         run(cache, TOKEN, "cat token")
-        lookup, evicted = cache.graph.lookup, []
+        lookup = cache.graph.lookup
+        evicted: list[int] = []
 
         def slow(*arguments: Any, **options: Any) -> Edge | None:
             found = lookup(*arguments, **options)
