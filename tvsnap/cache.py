@@ -279,6 +279,7 @@ class Cache:
         place = self._place(edge.state)
         with self.materialise(edge.state, after=edge.waited) as sandbox:
             result = make_again(sandbox, edge, place)
+            sandbox.settle(changed=edge.changed)
             return Remade(result, sandbox.digest() if edge.changed and edge.digest else "")
 
     def stats(self) -> Stats:

@@ -339,6 +339,7 @@ class Rollout:
             self._drop()
             return
         if observation != live.observation:
+            live.sandbox.settle(changed=True)
             call = ToolCall(OUTSIDE, {"what": label} if label else {})
             reason = label or "changed from outside, in the sandbox that was given out"
             left = Aftermath(False, quiet_s=observation.quiet_s, active=observation.active)
@@ -563,8 +564,6 @@ class Rollout:
                 left = self._aftermath(live, executed, observation, looked - executed.ended)
             position = self._recorder.record(executed, left)
             changed = position.state != executed.at.state
-            if usable:
-                live.sandbox.settle(changed=changed)
             if changed:
                 live.state, live.since = position.state, executed.ended
             live.observation = observation
@@ -615,6 +614,7 @@ class Rollout:
             return Aftermath(unchanged=False)
         if self._place.environment.unchanged(executed.call, executed.before, after):
             return Aftermath(unchanged=True, chance=after.chance)
+        live.sandbox.settle(changed=True)
         quiet_s = seconds + after.quiet_s if after.quiet_s else 0.0
         digest = live.sandbox.digest()
         return Aftermath(False, digest, quiet_s, after.active, after.chance, after.reproducible and not after.chance)
