@@ -32,6 +32,7 @@ from tests.fuzz.compare import agree, fact_value
 from tests.fuzz.worlds import data_directory, open_world
 from tvsnap.calls import ToolCall
 from tvsnap.environments import environment
+from tvsnap.errors import InfrastructureError
 from tvsnap.maintenance import plan_gc, run_gc
 
 # Number: tool, arguments, timeout, seconds of thinking before, its output is free, the fact that it shows, how that
@@ -58,7 +59,11 @@ def play(call, numbers, past=((), {{}})):
     """Makes calls where `past` were made; returns that, and the facts that were shown."""
     (before, facts), facts = past, dict(past[1])
     for number in numbers:
-        result, before = make(call, number), (*before, number)
+        try:
+            result, before = make(call, number), (*before, number)
+        except InfrastructureError as error:  # the promise allows it
+            print("  unreachable:", error)
+            break
         *_, free, fact, form = CALLS[number]
         expected, output = FRESH[before], result.output
         print(" ", number, getattr(result, "source", ""), repr(output[:200]))
@@ -76,14 +81,18 @@ def play(call, numbers, past=((), {{}})):
 
 def look(cache, state, numbers, past):
     """Asks in a sandbox made of a state, as graders do."""
-    tools = environment(WORLD.image.environment)
-    with cache.materialise(state) as sandbox:
-        play(
-            lambda tool, arguments, timeout: tools.execute(
-                sandbox, ToolCall(tool, arguments), timeout, cache.limits_for(WORLD.image)
-            ),
-            numbers, past,
-        )
+    tools, limits = environment(WORLD.image.environment), cache.limits_for(WORLD.image)
+    try:
+        with cache.materialise(state) as sandbox:
+            play(lambda tool, *rest: tools.execute(sandbox, ToolCall(tool, rest[0]), rest[1], limits), numbers, past)
+    except InfrastructureError as error:  # the promise allows it
+        print("  unreachable:", error)
+
+
+def roll(cache, numbers):
+    """Makes a rollout."""
+    with cache.rollout(WORLD.image) as rollout:
+        return play(rollout.call, numbers)
 
 
 def another_process(options, numbers, kill_after=None):
@@ -176,7 +185,7 @@ def _act(index: int, action: Action) -> Iterator[str]:
         yield f"state_{index}, past_{index} = state_{action.of}, past_{action.of}"
     elif action.kind == "together":
         yield f"with ThreadPoolExecutor({len(plays)}) as threads:"
-        yield f"    list(threads.map(lambda numbers: play(cache.rollout(WORLD.image).call, numbers), {plays}))"
+        yield f"    list(threads.map(lambda numbers: roll(cache, numbers), {plays}))"
     elif action.kind == "processes":
         yield f"with ThreadPoolExecutor({len(plays)}) as threads:"
         yield f"    list(threads.map(lambda numbers: another_process(options, numbers), {plays}))"
