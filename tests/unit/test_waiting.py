@@ -1,0 +1,305 @@
+"""Time: where something runs by itself, what a rollout has waited counts; elsewhere it never does.
+
+The time in the backend in memory is virtual. What a call is to have waited for is said with `after`, and where a
+sandbox is made to wait, its virtual clock is put forward.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.backend import FakeBackend, FakeSandbox
+from tests.unit.cache_helpers import (
+    OddEnvironment,
+    backend_of,
+    bash,
+    eventually,
+    open_cache,
+    run,
+    settle,
+    sources,
+    threads,
+)
+from tvsnap.backends.base import Captures
+from tvsnap.cache import Cache
+from tvsnap.errors import UsageError
+from tvsnap.live import LiveSandbox
+from tvsnap.pool import ParkLimits
+from tvsnap.rollout import Rollout
+from tvsnap.waiting import SLACK, SLACK_S, alike
+
+NOT_PARKED = ParkLimits(count=0)
+JOB = "(sleep 20; echo done > f) &"
+"""In virtual seconds, so that no load of the machine comes near them."""
+
+
+@pytest.fixture(autouse=True)
+def virtual_time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Waiting for a sandbox puts its clock forward instead; returns the seconds, as they come."""
+    waits: list[float] = []
+
+    def let_run(live: LiveSandbox, seconds: float) -> None:
+        missing = seconds - live.age()
+        if missing > 0:
+            assert isinstance(live.sandbox, FakeSandbox)
+            live.sandbox.machine.advance(missing)
+            live.since -= missing
+            waits.append(missing)
+
+    monkeypatch.setattr(LiveSandbox, "let_run", let_run)
+    return waits
+
+
+@pytest.fixture(autouse=True)
+def no_companions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is forked in the background: it would wait in real time."""
+    monkeypatch.setattr("tvsnap.companions.PATIENCE", 3600.0)
+
+
+@pytest.fixture(params=["eager", "break-even", "never"])
+def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cache]:
+    with open_cache(tmp_path, policy=request.param, park=NOT_PARKED) as cache:
+        yield cache
+
+
+def ask(rollout: Rollout, command: str, after: float = 0.0) -> tuple[str, str]:
+    """Makes a call that long after the last; returns its output, and where that came from."""
+    result = rollout.call("bash", {"command": command}, 20.0, after=after)
+    settle(rollout)
+    return result.output.strip(), result.source
+
+
+LOOK = "cat f 2> /dev/null || echo none"
+
+
+def test_how_much_longer_is_about_as_long() -> None:
+    assert alike(10.0) == (10.0 - SLACK_S - 10 * SLACK, 10.0 + SLACK_S + 10 * SLACK)
+    assert alike(0.0)[0] > 0.0, "what was recorded without a wait that counts is not asked for by this"
+    assert alike(1000.0)[1] < 1200.0
+
+
+def test_the_same_question_after_a_longer_wait_is_executed(cache: Cache) -> None:
+    """An agent that polls a build is not stuck."""
+    for _ in range(3):
+        with cache.rollout("terminal") as rollout:
+            ask(rollout, JOB)
+            assert ask(rollout, LOOK)[0] == "none"
+            assert ask(rollout, LOOK, 5.0)[0] == "none"
+            assert ask(rollout, LOOK, 30.0)[0] == "done"
+            assert ask(rollout, LOOK, 30.0)[0] == "done"
+
+
+def test_who_polls_in_step_is_answered_as_the_first_was(tmp_path: Path) -> None:
+    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+        polls = [(LOOK, 0.0), (LOOK, 5.0), (LOOK, 30.0), ("cat f", 0.0), (LOOK, 30.0)]
+        seen: list[list[tuple[str, str]]] = []
+        for _ in range(3):
+            with cache.rollout("terminal") as rollout:
+                ask(rollout, JOB)
+                seen.append([ask(rollout, command, after) for command, after in polls])
+        assert [output for output, _ in seen[0]] == ["none", "none", "done", "done", "done"]
+        for again in seen[1:]:
+            assert again == [(output, "hit") for output, _ in seen[0]]
+
+
+def test_a_new_call_finds_what_the_wait_brought(tmp_path: Path, virtual_time: list[float]) -> None:
+    """A hit before it made no sandbox run: the fork is let run for as long as the rollout has waited."""
+    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+        run(cache, JOB)
+        with cache.rollout("terminal") as rollout:
+            assert ask(rollout, JOB)[1] == "hit"
+            assert ask(rollout, "cat f; : new", 30.0) == ("done", "executed")
+        assert virtual_time == pytest.approx([30.0], abs=5.0)
+
+
+def test_a_wait_before_a_hit_that_changed_nothing_counts_for_the_next_call(tmp_path: Path) -> None:
+    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+        run(cache, JOB, "pwd")
+        with cache.rollout("terminal") as rollout:
+            assert ask(rollout, JOB)[1] == "hit"
+            assert ask(rollout, "pwd", 12.0)[1] == "hit"
+            assert ask(rollout, "cat f; : new", 12.0)[0] == "done"
+
+
+def test_while_it_is_quiet_a_models_thinking_costs_no_hit(tmp_path: Path) -> None:
+    """Nothing happens before the job's sleep is over."""
+    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+        run(cache, JOB, LOOK, "pwd")
+        for after in (0.0, 3.0, 9.0):
+            with cache.rollout("terminal") as rollout:
+                assert ask(rollout, JOB)[1] == "hit"
+                assert ask(rollout, LOOK, after) == ("none", "hit")
+                assert ask(rollout, "pwd", after)[1] == "hit"
+
+
+@pytest.mark.parametrize("commands", [["echo 1 > f"], ["sleep 1000 &", "kill %1; wait"], ["x=1", "ls"]])
+def test_where_nothing_runs_time_never_counts(tmp_path: Path, commands: list[str], virtual_time: list[float]) -> None:
+    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+        run(cache, *commands, "pwd")
+        with cache.rollout("terminal") as rollout:
+            for command in commands:
+                assert ask(rollout, command)[1] == "hit"
+            for _ in range(3):
+                assert ask(rollout, "pwd", 1e6)[1] == "hit"
+            began = time.monotonic()
+            assert ask(rollout, "pwd; : new", 1e6)[1] == "executed"
+            assert time.monotonic() - began < 60
+        assert virtual_time == []
+
+
+def test_what_came_by_itself_is_a_state_of_its_own(tmp_path: Path) -> None:
+    """The call that found it changed nothing, and yet leads on: the rollout goes on from what it was shown."""
+    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+        with cache.rollout("terminal") as rollout:
+            ask(rollout, JOB)
+            before = rollout.state
+            ask(rollout, LOOK)
+            assert rollout.state == before
+            ask(rollout, LOOK, 30.0)
+            after = rollout.state
+            assert after != before
+            ask(rollout, "pwd", 500.0)
+            assert rollout.state == after, "the job has ended, and time counts no more"
+        edge = cache.graph.edge_to(after)
+        assert edge is not None
+        assert edge.waited == pytest.approx(30.0, abs=5.0)
+        assert (edge.quiet_s, edge.active) == (math.inf, "")
+        made_by = cache.graph.edge_to(before)
+        assert made_by is not None
+        assert made_by.quiet_s == pytest.approx(20.0, abs=5.0)
+        assert "goes on by itself" in made_by.active
+
+
+def test_read_only_tools_are_observed_where_something_runs(tmp_path: Path) -> None:
+    with open_cache(tmp_path, park=NOT_PARKED) as cache, cache.rollout("terminal") as rollout:
+        ask(rollout, JOB)
+        before = rollout.state
+        assert rollout.call("read_file", {"path": "/etc/hostname"}).output == "sandbox\n"
+        settle(rollout)
+        assert rollout.state == before
+        assert rollout.call("read_file", {"path": "/etc/hostname"}, after=30.0).output == "sandbox\n"
+        settle(rollout)
+        assert rollout.state != before, "what the job has written meanwhile is there from now on"
+        assert ask(rollout, "cat f; : new")[0] == "done"
+
+
+def test_a_replay_waits_as_the_recording_did(
+    tmp_path: Path, virtual_time: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would save an empty page, silently."""
+    odd = OddEnvironment()
+    monkeypatch.setattr("tvsnap.cache.environment", lambda name: odd)
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, policy="never", park=NOT_PARKED) as cache:
+        with cache.rollout("terminal") as rollout:
+            rollout.call("note", {"command": JOB})
+            rollout.call("note", {"command": "cat f > page 2> /dev/null; true"}, after=30.0)
+            state = rollout.state
+            settle(rollout)
+        virtual_time.clear()
+        with cache.materialise(state) as sandbox:
+            assert sandbox.read_file("/task/page") == b"done\n"
+        assert virtual_time == pytest.approx([30.0], abs=5.0)
+        for edge in cache.graph.lineage(state):
+            assert cache.reexecute(edge).difference(edge) == ""
+
+
+def test_an_audit_waits_as_the_recording_did(tmp_path: Path) -> None:
+    with open_cache(tmp_path, park=NOT_PARKED, audit=1.0) as cache:
+        for _ in range(2):
+            with cache.rollout("terminal") as rollout:
+                ask(rollout, JOB)
+                ask(rollout, LOOK, 30.0)
+        assert cache.audit.wait(60)
+        report = cache.audit.report()
+        assert (report.checked, report.differences, report.failures) == (2, (), ())
+
+
+def test_a_state_is_looked_into_after_a_while(tmp_path: Path) -> None:
+    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+        with cache.rollout("terminal") as rollout:
+            ask(rollout, JOB)
+            state = rollout.state
+        with cache.materialise(state) as sandbox:
+            assert sandbox.run(LOOK, timeout=5).output == b"none\n"
+        with cache.materialise(state, after=30.0) as sandbox:
+            assert sandbox.run(LOOK, timeout=5).output == b"done\n"
+
+
+def test_a_resumed_rollout_begins_to_wait_then(tmp_path: Path) -> None:
+    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+        with cache.rollout("terminal") as rollout:
+            ask(rollout, JOB)
+            ask(rollout, LOOK)
+            state = rollout.state
+        with cache.resume(state) as rollout:
+            assert ask(rollout, LOOK) == ("none", "hit")
+            assert ask(rollout, LOOK, 30.0) == ("done", "executed")
+
+
+def test_one_that_runs_is_not_parked(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        run(cache, JOB)
+        eventually(lambda: not backend_of(cache).live)
+        run(cache, "x=1")
+        eventually(lambda: cache.pool.parked == 1)
+
+
+def test_who_waits_for_a_call_under_way(tmp_path: Path) -> None:
+    """Both have waited about as long: the second is given what the first found."""
+    with open_cache(tmp_path, park=NOT_PARKED) as cache, threads(4) as pool:
+        run(cache, JOB)
+
+        def roll(_: int) -> tuple[str, str]:
+            with cache.rollout("terminal") as rollout:
+                ask(rollout, JOB)
+                return ask(rollout, LOOK, 30.0)
+
+        found = list(pool.map(roll, range(4)))
+        assert {output for output, _ in found} == {"done"}
+        assert "executed" in {source for _, source in found}
+
+
+def test_where_what_runs_cannot_be_kept(tmp_path: Path) -> None:
+    """Each rollout has its own sandbox, and its own time."""
+    backend = FakeBackend(captures=Captures(files=True, processes=False, shell=True))
+    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+        for _ in range(2):
+            with cache.rollout("terminal") as rollout:
+                assert ask(rollout, JOB)[1] == "executed"
+                assert ask(rollout, LOOK) == ("none", "executed")
+                assert ask(rollout, LOOK, 30.0) == ("done", "executed")
+                assert ask(rollout, "cat f; : new")[0] == "done"
+
+
+def test_without_the_cache_a_wait_is_real(tmp_path: Path) -> None:
+    with open_cache(tmp_path, use_cache=False) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "x=1")
+        began = time.monotonic()
+        rollout.call("bash", {"command": "echo $x"}, after=0.3)
+        assert time.monotonic() - began >= 0.29
+
+
+@pytest.mark.parametrize("wrong", [-1.0, math.inf, math.nan, True, "3"])
+def test_a_wait_of_nonsense_is_refused(tmp_path: Path, wrong: object) -> None:
+    with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
+        for call in (rollout.call, rollout.try_hit):
+            with pytest.raises(UsageError, match="after must be a number of seconds of at least 0"):
+                call("bash", {"command": "ls"}, after=wrong)  # type: ignore[operator]
+
+
+def test_what_a_rollout_has_really_waited_counts(tmp_path: Path) -> None:
+    """Not what it says alone."""
+    job = "(sleep 0.3; echo done > f) &"
+    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+        run(cache, job, LOOK)
+        with cache.rollout("terminal") as rollout:
+            assert ask(rollout, job)[1] == "hit"
+            time.sleep(1.0)
+            assert ask(rollout, LOOK) == ("done", "executed")
+            assert sources(run(cache, job)) == ["hit"]
