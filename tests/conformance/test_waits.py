@@ -1,0 +1,79 @@
+"""Waits in rollouts, with real processes and real time: jobs are polled to their end, and servers come up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cache_helpers import settle
+from tvsnap import Cache
+from tvsnap.images import Image
+from tvsnap.pool import ParkLimits
+from tvsnap.rollout import Rollout
+
+BUILD = "rm -f /tmp/f; (sleep 2; echo done > /tmp/f) > /dev/null 2>&1 &"
+SERVER = "mkdir -p /tmp/w; cd /tmp/w; (sleep 1.5; exec python3 -m http.server 8000) > /dev/null 2>&1 &"
+
+
+@pytest.fixture(params=["local", "docker"])
+def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image) -> Iterator[Cache]:
+    """One whose rollouts fork from snapshots."""
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")
+    with Cache(tvsnap_home, backend=request.param, park=ParkLimits(count=0)) as cache:
+        yield cache
+
+
+def begin(cache: Cache, request: pytest.FixtureRequest) -> Rollout:
+    return cache.rollout("terminal", salt=f"{request.node.name} {id(cache)}")
+
+
+def ask(rollout: Rollout, command: str, after: float = 0.0) -> tuple[str, str]:
+    """Makes a call that long after the last; returns its output, and where that came from."""
+    result = rollout.call("bash", {"command": command}, 20.0, after=after)
+    settle(rollout)
+    return result.output.strip(), result.source
+
+
+def test_a_job_that_is_polled_ends(cache: Cache, request: pytest.FixtureRequest) -> None:
+    """The same question, asked again and again: each rollout sees the end of it."""
+    for number in range(2):
+        with begin(cache, request) as rollout:
+            ask(rollout, BUILD)
+            began, polls = time.monotonic(), 0
+            while ask(rollout, "cat /tmp/f 2>/dev/null || echo none")[0] != "done":
+                polls += 1
+                assert time.monotonic() - began < 30, "stuck"
+                time.sleep(0.4)
+            if number and not polls:
+                assert time.monotonic() - began > 1.5, "before its time"
+            assert ask(rollout, f": {number}; cat /tmp/f")[0] == "done"
+
+
+def test_a_fork_has_run_as_long_as_its_rollout_has_waited(cache: Cache, request: pytest.FixtureRequest) -> None:
+    """Only answered so far; then a call that nobody has made finds the server up."""
+    page = "python3 -c \"import urllib.request as r; print(r.urlopen('http://127.0.0.1:8000/').status)\""
+    for number in range(2):
+        with begin(cache, request) as rollout:
+            ask(rollout, SERVER)
+            time.sleep(4.0)
+            assert ask(rollout, f"{page} # {number}")[0] == "200"
+    with begin(cache, request) as rollout:
+        assert ask(rollout, SERVER)[1] == "hit"
+        assert ask(rollout, f"{page} # said", after=4.0)[0] == "200"
+
+
+def test_thinking_costs_no_hit_beside_a_server(cache: Cache, request: pytest.FixtureRequest) -> None:
+    """It waits for what only a call can bring."""
+    up = "until python3 -c \"import socket; socket.create_connection(('127.0.0.1', 8000))\" 2>/dev/null; do :; done"
+    for number in range(2):
+        with begin(cache, request) as rollout:
+            ask(rollout, f"cd /tmp; python3 -m http.server 8000 > /dev/null 2>&1 & {up}; sleep 0.3")
+            time.sleep(1.0 * number)
+            found = ask(rollout, "pgrep -fc http.server")
+            assert found[0] == "1"
+            if number:
+                assert found[1] == "hit"
