@@ -19,11 +19,13 @@ Run it from the repository's root: python {file}
 It prints what each rollout sees, and ends with status 1 while anything is wrong.
 """
 
+import json
 import os
-import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 sys.path.insert(0, os.getcwd())
 
@@ -97,17 +99,22 @@ def roll(cache, numbers):
 
 def another_process(options, numbers, kill_after=None):
     """Makes a rollout in another process, which may be killed so many seconds after it began."""
-    pid = os.fork()
-    if pid == 0:
-        with WORLD.open(HOME, options) as cache, cache.rollout(WORLD.image) as rollout:
-            play(rollout.call, numbers)
-        os._exit(1 if WRONG else 0)
+    process = subprocess.Popen([sys.executable, __file__, "--play"], stdin=subprocess.PIPE, text=True)
+    json.dump([str(HOME), options, numbers, list(FRESH.items())], process.stdin)
+    process.stdin.close()
     if kill_after is not None:
         time.sleep(kill_after)
-        os.kill(pid, signal.SIGKILL)
-    if os.waitpid(pid, 0)[1] and kill_after is None:
+        process.kill()
+    if process.wait() and kill_after is None:
         WRONG.append("another process")
 
+
+if "--play" in sys.argv:
+    home, options, numbers, known = json.load(sys.stdin)
+    FRESH.update((tuple(sequence), output) for sequence, output in known)
+    with WORLD.open(Path(home), options) as cache:
+        roll(cache, numbers)
+    sys.exit(1 if WRONG else 0)
 
 with data_directory() as HOME:
 {body}
@@ -190,7 +197,7 @@ def _act(index: int, action: Action) -> Iterator[str]:
         yield f"with ThreadPoolExecutor({len(plays)}) as threads:"
         yield f"    list(threads.map(lambda numbers: another_process(options, numbers), {plays}))"
     elif action.kind == "kill":
-        yield f"another_process(options, {plays[0]}, kill_after={0.1 * action.at + action.delay:.2f})"
+        yield f"another_process(options, {plays[0]}, kill_after={1 + 0.1 * action.at + action.delay:.2f})"
     elif action.kind == "evict":
         yield "run_gc(HOME, cache.graph, cache.backend, plan_gc(HOME, cache.graph, cache.backend, keep_bytes=0))"
     elif action.kind == "reopen":
