@@ -19,6 +19,8 @@ from tvsnap.pool import LiveSandbox
 from tvsnap.stats import Meter
 
 LONGEST_CHECKPOINT = 60.0  # seconds to wait for one that someone else takes
+PATIENCE = 15.0  # seconds for which a snapshot that someone waits for is tried, where the machine has trouble
+PAUSE = 0.5  # seconds between two tries
 RETRY_AFTER = 60.0  # seconds without snapshots after one could not be taken (a full disk)
 SHORTEST_PAUSE = 1.0  # the same after the machine kept one from being taken; twice as long each time that it does again
 FORGOTTEN_AFTER = 600.0  # seconds after which a state that could not be checkpointed is tried again
@@ -123,8 +125,19 @@ class Snapshotter:
         reason = self._budget.find_room(new)
         if reason:
             raise NotCheckpointable(reason)
-        if not self._checkpoint(live, new, pinned=pinned):
+        if not self._checkpoint_patiently(live, new, pinned=pinned):
             raise NotCheckpointable("there is no room for a snapshot, or the state was forgotten meanwhile")
+
+    def _checkpoint_patiently(self, live: LiveSandbox, new: Kept, *, pinned: bool) -> bool:
+        """Takes a snapshot that someone waits for: trouble of the machine may pass."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._checkpoint(live, new, pinned=pinned)
+            except CheckpointFailed:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE)
 
     def refuse(self, state: str, reason: str) -> None:
         """Takes note that a state cannot be checkpointed, so that it is not tried again for a while, and tells people.

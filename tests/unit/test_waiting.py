@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -286,11 +287,11 @@ def test_without_the_cache_a_wait_is_real(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1.0, math.inf, math.nan, True, "3"])
-def test_a_wait_of_nonsense_is_refused(tmp_path: Path, wrong: object) -> None:
+def test_a_wait_of_nonsense_is_refused(tmp_path: Path, wrong: Any) -> None:
     with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
         for call in (rollout.call, rollout.try_hit):
             with pytest.raises(UsageError, match="after must be a number of seconds of at least 0"):
-                call("bash", {"command": "ls"}, after=wrong)  # type: ignore[operator]
+                call("bash", {"command": "ls"}, after=wrong)
 
 
 def test_what_a_rollout_has_really_waited_counts(tmp_path: Path) -> None:
