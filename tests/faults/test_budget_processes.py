@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from tvsnap.backends.base import MIB
 from tvsnap.backends.local import LocalBackend
 from tvsnap.backends.local.criu import Criu
 from tvsnap.cache import GRAPH_FILE
+from tvsnap.errors import StateLost
 from tvsnap.graph import Graph, Snapshot
 from tvsnap.images import Image
 
@@ -83,21 +85,39 @@ STEPS: dict[str, tuple[type, str, str]] = {
 }
 
 
+@pytest.mark.usefixtures("proofs_at_once")
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("proven", [True, False], ids=["proven", "not proven"])
 def test_a_fork_whose_snapshot_goes_meanwhile(
-    step: str, home: Path, terminal_image: Image, monkeypatch: pytest.MonkeyPatch
+    proven: bool, step: str, home: Path, terminal_image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process evicts it, at any moment of the fork: the state is rebuilt from the snapshot above."""
+    """It is deleted at any moment of the fork: the state is rebuilt from the snapshot above, if its call is proven.
+
+    Else the rollout is told, and the next executes the call.
+    """
     owner, method, moment = STEPS[step]
-    with Cache(home, policy="eager", park=ParkLimits(count=0)) as cache:
+    calls = ("echo 1 > f", "x=2" if proven else "x=2; sleep 1000 &")
+    look, seen = "cat f; echo $x; jobs -r | wc -l", f"1\n2\n{0 if proven else 1}\n"
 
-        def rollout(*commands: str) -> list[str]:
-            with cache.rollout(terminal_image) as rollout:
-                outputs = [rollout.call("bash", {"command": command}).output for command in commands]
-                settle(rollout)
-                return outputs
+    def make(cache: Cache, *commands: str) -> list[str]:
+        with cache.rollout(terminal_image) as rollout:
+            outputs = [rollout.call("bash", {"command": command}).output for command in commands]
+            settle(rollout)
+            return outputs
 
-        rollout("echo 1 > f", "x=2; sleep 1000 &")
+    with Cache(home, policy="never", park=ParkLimits(count=0), prefork=0) as prover:
+        for _ in range(2):
+            make(prover, *calls)
+    with Cache(home, policy="eager", park=ParkLimits(count=0), prefork=0) as cache:
+        if proven:
+            with cache.rollout(terminal_image) as first:
+                for command in calls:
+                    assert first.call("bash", {"command": command}).source == "hit"
+                    with cache.materialise(first.state):  # which snapshots it
+                        pass
+        else:
+            make(cache, *calls)
+        before = cache.stats()
         above, last = sorted(cache.graph.snapshots(), key=lambda snapshot: snapshot.created)
         evict = once(lambda: evict_one(cache, last))
         real: Callable[..., Any] = getattr(owner, method)
@@ -111,9 +131,11 @@ def test_a_fork_whose_snapshot_goes_meanwhile(
             return made
 
         monkeypatch.setattr(owner, method, faulty)
-        assert rollout("echo 1 > f", "x=2; sleep 1000 &", "cat f; echo $x; jobs -r | wc -l")[2] == "1\n2\n1\n"
+        with contextlib.nullcontext() if proven else pytest.raises(StateLost):
+            assert make(cache, *calls, look)[2] == seen
         assert evict.called  # type: ignore[attr-defined]
-        assert cache.stats().replayed == 1, "from the one above"
+        assert cache.stats().replayed - before.replayed == int(proven), "from the one above"
+        assert make(cache, *calls, look)[2] == seen
         assert above.id in {snapshot.id for snapshot in cache.graph.snapshots()}
         eventually(lambda: last.id not in set(cache.backend.snapshots()))
 

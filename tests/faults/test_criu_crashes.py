@@ -19,7 +19,7 @@ from tests.faults.consistency import assert_consistent, local
 from tvsnap import Cache
 from tvsnap.backends.base import Limits
 from tvsnap.backends.local.criu import Criu
-from tvsnap.errors import InfrastructureError
+from tvsnap.errors import ForkFailed, InfrastructureError, NotRestorable, StateLost
 from tvsnap.images import Image
 from tvsnap.pool import ParkLimits
 
@@ -29,6 +29,8 @@ FAILING_DUMPS = {
     3: "Dump VMA pages failure",  # FI_DUMP_PAGES
     5: "Unable to connect a transport socket",  # FI_PARASITE_CONNECT: it cannot get out of a process again
 }
+FATAL = (1, 5)
+"""Those over which the sandbox ends."""
 FAILING_RESTORES = {2: "FI_RESTORE_ROOT_ONLY", 4: "FI_RESTORE_OPEN_LINK_REMAP", 6: "FI_POST_RESTORE"}
 HARMLESS = {127: "FI_VDSO_TRAMPOLINES", 129: "FI_NO_MEMFD", 131: "FI_PARTIAL_PAGES", 135: "FI_DONT_USE_PAGEMAP_SCAN"}
 """Other ways to the same end."""
@@ -75,12 +77,23 @@ def roll(cache: Cache, salt: str, *calls: str) -> tuple[list[str], str]:
         return seen, rollout.state
 
 
+def lose(cache: Cache, salt: str) -> str:
+    """Makes a rollout whose sandbox ends and whose state nothing leads to, of which it is told; returns that state."""
+    with cache.rollout("terminal", salt=salt) as rollout, pytest.raises(StateLost):
+        for command in (*PREPARED, LOOK):
+            rollout.call("bash", {"command": command})
+    return rollout.state
+
+
 @pytest.mark.parametrize("code", FAILING_DUMPS)
 def test_faults_in_dumps(cache: Cache, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     with monkeypatch.context() as injected:
         injected.setenv("CRIU_FAULT", str(code))
-        seen, state = roll(cache, f"dump {code}", *PREPARED)
-        assert roll(cache, f"dump {code}", *PREPARED, LOOK)[0] == [*seen, SEEN]
+        if code in FATAL:
+            state = lose(cache, f"dump {code}")
+        else:
+            seen, state = roll(cache, f"dump {code}", *PREPARED)
+            assert roll(cache, f"dump {code}", *PREPARED, LOOK)[0] == [*seen, SEEN]
         assert FAILING_DUMPS[code] in cache.refusal(state)
         assert cache.graph.snapshot(state, "local") is None
     assert roll(cache, f"dump {code}", *PREPARED, f"{LOOK}; echo again")[0][-1] == f"{SEEN}again\n"
@@ -91,9 +104,19 @@ def test_faults_in_restores(cache: Cache, monkeypatch: pytest.MonkeyPatch, code:
     salt = f"restore {code}"
     roll(cache, salt, *PREPARED)
     before = cache.stats()
-    monkeypatch.setenv("CRIU_FAULT", str(code))
-    assert roll(cache, salt, *PREPARED, f"{LOOK}; echo {code}")[0][-1] == f"{SEEN}{code}\n"
-    assert cache.stats().replayed > before.replayed
+    calls = (*PREPARED, f"{LOOK}; echo {code}")
+    with monkeypatch.context() as injected:
+        injected.setenv("CRIU_FAULT", str(code))
+        with pytest.raises((ForkFailed, NotRestorable)) as failure:
+            roll(cache, salt, *calls)
+        if failure.type is NotRestorable:  # it answers nothing any more, as do those above it, once that is known
+            with pytest.raises(NotRestorable):
+                roll(cache, salt, *calls)
+            assert roll(cache, salt, *calls)[0][-1] == f"{SEEN}{code}\n"
+    assert roll(cache, salt, *calls)[0][-1] == f"{SEEN}{code}\n"
+    if failure.type is ForkFailed:  # what was kept serves as before
+        after = cache.stats()
+        assert (after.executed, after.replayed) == (before.executed + 1, before.replayed)
 
 
 @pytest.mark.parametrize("code", HARMLESS)
@@ -162,8 +185,8 @@ def moments(seed: int) -> list[float]:
 def test_killed_in_dumps(cache: Cache, killer: Killer) -> None:
     for number, killer.delay in enumerate(moments(1)):
         salt = f"killed in dump {number}"
-        seen, _ = roll(cache, salt, *PREPARED, LOOK)
-        assert seen[-1] == SEEN, killer.delay
+        with suppress(StateLost):  # where the sandbox ended, too
+            assert roll(cache, salt, *PREPARED, LOOK)[0][-1] == SEEN, killer.delay
         killer.delay = None
         assert roll(cache, salt, *PREPARED, f"{LOOK}; echo again")[0][-1] == f"{SEEN}again\n"
     assert killer.hits >= 2
@@ -173,10 +196,13 @@ def test_killed_in_restores(cache: Cache, killer: Killer) -> None:
     roll(cache, "killed in restores", *PREPARED)
     for number, delay in enumerate(moments(2)):
         with Cache(cache.home, policy="never") as other:
+            calls = (*PREPARED, f"{LOOK}; echo {number}")
             killer.delay = delay
-            seen, _ = roll(other, "killed in restores", *PREPARED, f"{LOOK}; echo {number}")
+            with suppress(ForkFailed):
+                assert roll(other, "killed in restores", *calls)[0][-1] == f"{SEEN}{number}\n", delay
             killer.delay = None
-        assert seen[-1] == f"{SEEN}{number}\n", delay
+            assert roll(other, "killed in restores", *calls)[0][-1] == f"{SEEN}{number}\n", delay
+            assert other.stats().replayed == 0
     assert killer.hits >= 2
 
 

@@ -13,6 +13,7 @@ from tests.faults.consistency import assert_consistent, assert_in_order, assert_
 from tests.faults.dying import CALLS, EXPECTED, outputs, program, run_program, see_it_die
 from tvsnap import Cache
 from tvsnap.backends.local import LocalBackend
+from tvsnap.errors import StateLost
 from tvsnap.images import Image
 
 IMPORTS = "from tvsnap.backends.local import backend, criu, sandbox, storage"
@@ -94,20 +95,31 @@ def test_damaged_snapshots(pattern: str, change: str, home: Path, terminal_image
     done = work(home, terminal_image)
     assert done.stdout == "survived\n", done.stderr
     assert damage_nothing_but(pattern, home, "damager", change) >= 2
-    with Cache(home) as cache, cache.rollout(terminal_image.name) as rollout:
+    with Cache(home, prefork=0) as cache:
+        lose_after_hits(cache, terminal_image)
+        with cache.rollout(terminal_image.name) as rollout:
+            sources = [rollout.call("bash", {"command": command}).source for command in CALLS[:2]]
+            assert sources == ["hit", "executed"], "that of the first state is not known to be damaged yet"
+            result = rollout.call("bash", {"command": "cat f; echo $x"})
+            assert (result.output, result.source) == ("one\ntwo\n2\n", "executed")
+        assert cache.stats().replayed == 1, "the first call, whose digest tells that it led to the same state"
+    assert_consistent(home, terminal_image)
+
+
+def lose_after_hits(cache: Cache, image: Image) -> None:
+    """Makes a rollout that is answered, and then told that nothing keeps its state any more."""
+    with cache.rollout(image.name) as rollout:
         for command in CALLS[:2]:
             assert rollout.call("bash", {"command": command}).source == "hit"
-        result = rollout.call("bash", {"command": "cat f; echo $x"})  # new: needs the state
-        assert (result.output, result.source) == ("one\ntwo\n2\n", "executed")
-        assert cache.stats().replayed == 2
-    assert_nothing_left(home)
+        with pytest.raises(StateLost, match="begin the rollout anew"):
+            rollout.call("bash", {"command": "cat f; echo $x"})  # new: needs the state
 
 
 def test_pool_that_is_gone(home: Path, terminal_image: Image) -> None:
     assert work(home, terminal_image).stdout == "survived\n"
     (home / "pool.btrfs").unlink()
     with Cache(home) as cache, cache.rollout(terminal_image.name) as rollout:
-        for command in CALLS[:2]:
-            assert rollout.call("bash", {"command": command}).source == "hit"
+        sources = [rollout.call("bash", {"command": command}).source for command in CALLS[:2]]
+        assert sources == ["executed", "executed"], "that it is gone is seen when the directory is opened"
         assert rollout.call("bash", {"command": "cat f"}).output == "one\ntwo\n"
     assert_nothing_left(home)
