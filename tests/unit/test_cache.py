@@ -403,7 +403,7 @@ def test_without_the_cache_nothing_is_looked_up_or_recorded(tmp_path: Path) -> N
         assert [result.output for result in results] == [result.output for result in wanted]
         assert run(cache, "echo 3", "cat f; echo $?")[1].output.endswith("1\n")
         backend = backend_of(cache)
-        assert (backend.counts["start"], backend.counts["observe"], backend.counts["checkpoint"]) == (2, 0, 0)
+        assert (backend.counts["start"], backend.counts["checkpoint"], backend.counts["digest"]) == (2, 0, 0)
         eventually(lambda: not backend.live)
         with cache.rollout("terminal") as rollout:
             bash(rollout, "x=1")
