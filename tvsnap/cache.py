@@ -231,6 +231,7 @@ class Cache:
         at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic())
         rollout = self._begun(Rollout(self, place, start.root, record.id, task, at))
         try:
+            self._holds.wait_for_evictions()  # one that began before may not have seen where the rollout stands
             self._keep_live(state)
             if not self._rebuilder.is_sure(state):  # better now than at the first call
                 rollout.sandbox()
@@ -256,6 +257,7 @@ class Cache:
         hold = self._holds.add()
         try:
             hold.stand(state)
+            self._holds.wait_for_evictions()  # one that began before may not have seen it
             self._keep_live(state)
             live = self._rebuilder.arrive(state, place).live
         finally:
