@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -209,7 +209,7 @@ def re_words(text: str) -> list[str]:
 
 
 def run_cases(
-    world: World, seed: int, numbers: range, home: Path, *, free: frozenset[str] = frozenset(FREE), **taste: Any
+    world: World, seed: int, numbers: Iterable[int], home: Path, *, free: frozenset[str] = frozenset(FREE), **taste: Any
 ) -> Outcome:
     """Executes cases of one world in this very process, one after another; returns what came of all of them.
 
