@@ -125,7 +125,9 @@ def test_trouble_is_not_noted_as_a_property_of_the_state(cache: Cache, terminal_
         assert rollout.call("bash", {"command": "echo $x"}).output == "1\n"
     time.sleep(2.5)  # it is not tried again at once
     with cache.rollout("terminal") as rollout:
-        rollout.call("bash", {"command": job})
+        assert rollout.call("bash", {"command": job}).source == "executed", "nothing kept what it led to"
+        assert rollout.state != state
+        state = rollout.state
         assert rollout.call("bash", {"command": "pgrep -xc sleep"}).output == "1\n"
     eventually(lambda: cache.graph.snapshot(state, "local") is not None)
     assert cache.trouble == ""

@@ -131,8 +131,8 @@ def test_a_full_engine_fails_no_rollout(backend: DockerBackend, small: Image, tm
         hog.close()
     opened = DockerBackend(tmp_path, Owner(tmp_path).id)
     with Cache(tmp_path, backend=opened, images=Images()) as cache, cache.rollout("small") as rollout:
-        for command in ("echo one > /root/f", "x=1; echo two"):
-            assert rollout.call("bash", {"command": command}).source == "hit"
+        calls = ("echo one > /root/f", "x=1; echo two")
+        assert [rollout.call("bash", {"command": command}).source for command in calls] == ["hit", "executed"]
         assert rollout.call("bash", {"command": "cat /root/f; echo again $x"}).output == "one\nagain 1\n"
 
 

@@ -97,7 +97,7 @@ def test_damaged_snapshots(change: str, home: Path, sql_image: Image) -> None:
                 assert lost <= len(CALLS), "a damaged snapshot goes on answering"
             else:
                 break
-        assert lost > 0
+        assert lost > 0 or cache.stats().replayed > 0
         assert finish(cache, sql_image)[0] == EXPECTED
     assert_nothing_left(home)
 
@@ -110,8 +110,7 @@ def test_without_criu(home: Path, sql_image: Image, monkeypatch: pytest.MonkeyPa
         assert not cache.backend.captures.processes
         assert finish(cache, sql_image)[0] == EXPECTED
     with Cache(home, policy="eager") as cache, cache.rollout(sql_image.name) as rollout:
-        assert ask(rollout, CALLS[0]).source == "executed"
-        for query in CALLS[1:]:
+        for query in CALLS:  # what the engine knows to be reproducible is answered, and replayed
             assert ask(rollout, query).exit_code == 0
         assert seen(rollout, "SELECT n FROM w") == [[7]]
         assert not rollout.private
