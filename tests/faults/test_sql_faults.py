@@ -92,7 +92,7 @@ def test_damaged_snapshots(change: str, home: Path, sql_image: Image) -> None:
         while True:
             try:
                 assert finish(cache, sql_image)[0] == EXPECTED
-            except StateLost:
+            except StateLost:  # noqa: PERF203
                 lost += 1
                 assert lost <= len(CALLS), "a damaged snapshot goes on answering"
             else:
