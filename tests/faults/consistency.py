@@ -127,8 +127,8 @@ def assert_state_is_like(cache: Cache, state: str, fresh: Sandbox, *, restored: 
         try:
             sandbox = opened.enter_context(cache.materialise(state))
         except StateLost as lost:
-            assert not sure, lost
-            assert not isinstance(lost, ReplayDiffered), lost
+            assert not sure, lost  # noqa: PT017
+            assert not isinstance(lost, ReplayDiffered), lost  # noqa: PT017
             assert_answers_nothing(cache, state)
             return
         after = cache.stats()

@@ -79,7 +79,7 @@ def roll(cache: Cache, salt: str, *calls: str) -> tuple[list[str], str]:
 
 def lose(cache: Cache, salt: str) -> str:
     """Makes a rollout whose sandbox ends and whose state nothing leads to, of which it is told; returns that state."""
-    with cache.rollout("terminal", salt=salt) as rollout, pytest.raises(StateLost):
+    with cache.rollout("terminal", salt=salt) as rollout, pytest.raises(StateLost):  # noqa: PT012
         for command in (*PREPARED, LOOK):
             rollout.call("bash", {"command": command})
     return rollout.state
