@@ -612,11 +612,15 @@ class Rollout:
             return Aftermath(unchanged=True)
         if executed.before is None or after is None:
             return Aftermath(unchanged=False)
-        if self._place.environment.unchanged(executed.call, executed.before, after):
+        # What a call leaves to happen by itself, such as a port in TIME_WAIT, is a change, whatever else is as it was.
+        stirred = bool(after.active) and executed.at.quiet_s == math.inf
+        if not stirred and self._place.environment.unchanged(executed.call, executed.before, after):
             return Aftermath(unchanged=True, chance=after.chance)
         live.sandbox.settle(changed=True)
         quiet_s = seconds + after.quiet_s if after.quiet_s else 0.0
-        digest = live.sandbox.digest()
+        digest = ""
+        with contextlib.suppress(InfrastructureError):  # it is told of when the next call is made
+            digest = live.sandbox.digest()
         return Aftermath(False, digest, quiet_s, after.active, after.chance, after.reproducible and not after.chance)
 
     def _end_flight(self, executed: Executed) -> None:

@@ -29,6 +29,7 @@ from pathlib import Path
 
 from tvsnap.backends import paths
 from tvsnap.backends.observing import VOLATILE, Entry, ImageTree, OpenFile, ShellHold, without_clock
+from tvsnap.errors import InfrastructureError, SandboxDied
 from tvsnap.guest.declarations import declarations
 from tvsnap.guest.protocol import Guest
 from tvsnap.images.rootfs import CAPABILITY_XATTR, UID_BASE, unshifted_capability
@@ -169,7 +170,9 @@ def digest(
                 take(text)
         if guest.info() != info:
             raise Incomparable("it changed while it was looked at")
-    except (Incomparable, OSError):
+    except SandboxDied:
+        raise
+    except (Incomparable, OSError, InfrastructureError):  # such as a directory that is too deep to be listed
         return ""
     return hasher.hexdigest()
 
