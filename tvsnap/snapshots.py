@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict
@@ -131,13 +132,11 @@ class Snapshotter:
     def _checkpoint_patiently(self, live: LiveSandbox, new: Kept, *, pinned: bool) -> bool:
         """Takes a snapshot that someone waits for: trouble of the machine may pass."""
         deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(CheckpointFailed):
                 return self._checkpoint(live, new, pinned=pinned)
-            except CheckpointFailed:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(PAUSE)
+            time.sleep(PAUSE)
+        return self._checkpoint(live, new, pinned=pinned)
 
     def refuse(self, state: str, reason: str) -> None:
         """Takes note that a state cannot be checkpointed, so that it is not tried again for a while, and tells people.

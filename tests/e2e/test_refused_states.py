@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,10 @@ def make(cache: Cache, image: Image, *commands: str) -> tuple[list[ToolResult], 
         return results, states[0]
 
 
+def is_told(cache: Cache, state: str, reason: str) -> bool:
+    return reason in cache.refusal(state)
+
+
 @pytest.mark.parametrize("kind", STATES)
 def test_refused_state(kind: str, home: Path, terminal_image: Image) -> None:
     reach, ask, answer, reason = STATES[kind]
@@ -95,7 +100,7 @@ def test_refused_state(kind: str, home: Path, terminal_image: Image) -> None:
             # What could not be kept answers nothing: each makes the call itself, and is in a state of its own.
             assert [result.source for result in results] == ["executed", "executed"]
             assert results[1].output.endswith(answer), results
-            eventually(lambda state=state: reason in cache.refusal(state))
+            eventually(partial(is_told, cache, state, reason))
             states.append(state)
         assert len(set(states)) == len(states)
         assert cache.stats().replayed == 0
