@@ -38,7 +38,7 @@ class Ask(socketserver.StreamRequestHandler):
 
 
 socketserver.TCPServer.allow_reuse_address = True
-socketserver.TCPServer(("127.0.0.1", 7000), Ask).serve_forever()
+socketserver.TCPServer(("127.0.0.1", 7000), Ask).serve_forever(None)
 END
 cat > ask.py <<'END'
 import socket, sys
