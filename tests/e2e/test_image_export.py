@@ -135,10 +135,10 @@ def test_every_kind_of_file(home: Path, engine: Engine, tmp_path: Path) -> None:
     assert size > (tmp_path / "i.tar").stat().st_size * 0.9
 
 
-def test_a_state_with_a_live_process_by_replay(home: Path, engine: Engine, tmp_path: Path) -> None:
+def test_a_state_with_a_live_process(home: Path, engine: Engine, tmp_path: Path) -> None:
     state = rollout(
         home,
-        "never",
+        "eager",
         "mkdir -p /srv/here && cd /srv/here && export SECRET=1",
         "(echo begun > log; sleep 1000; echo ended >> log) & until [ -s log ]; do sleep 0.05; done",
     )
