@@ -253,13 +253,14 @@ def test_a_failed_record_leaves_nothing_and_the_graph_usable(graph: Graph) -> No
     step(graph, root, "a")
 
 
-def test_recording_ends_the_lease(graph: Graph) -> None:
+def test_recording_leaves_the_lease_to_its_holder(graph: Graph) -> None:
+    """Who waits for the call is to be answered only once what it led to is kept."""
     root = add_root(graph)
     key = call("make").key
     assert graph.acquire(root, key, "me")
-    graph.record(root, call("make"), result(), next_state=root, lease_owner="someone else")
+    graph.record(root, call("make"), result(), next_state=root)
     assert graph.holder(root, key) is not None
-    graph.record(root, call("make"), result(), next_state=root, lease_owner="me")
+    assert graph.release(root, key, "me")
     assert graph.holder(root, key) is None
 
 

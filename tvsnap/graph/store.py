@@ -267,7 +267,6 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         waited: float = 0.0,
         quiet_s: float = math.inf,
         backend: str = "",
-        lease_owner: str = "",
     ) -> Edge:
         """Records what a call returned and where it led, all or nothing.
 
@@ -292,7 +291,6 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             waited: seconds that the state had been left to itself; only where that counts.
             quiet_s: seconds in which `next_state` does not change by itself.
             backend: whose snapshots keep a state.
-            lease_owner: whose lease for this call ends with this; empty for none.
 
         Returns:
             The edge. If the call was recorded before and that record still counts, that edge: its result, its
@@ -340,11 +338,6 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             cursor.execute(
                 "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, task))
             )
-            if lease_owner:
-                cursor.execute(
-                    "DELETE FROM leases WHERE state = ? AND call_key = ? AND owner = ?",
-                    (state_hash, call_key, lease_owner),
-                )
         if self._pending.due():
             self.flush()
         return edge
