@@ -30,6 +30,8 @@ class Position:
         unshared: why the result of the last call is not shared; empty if it is.
         quiet_s: seconds, from when it came there, in which the state does not change by itself; see `tvsnap.waiting`.
         since: when it came there, by time.monotonic(); earlier if waiting was made unnecessary by answers.
+        course: names the calls that led there, whatever they left behind; the same for all rollouts that make the same
+            calls. Empty where it began.
     """
 
     state: str
@@ -39,11 +41,16 @@ class Position:
     unshared: str = ""
     quiet_s: float = math.inf
     since: float = 0.0
+    course: str = ""
 
     @property
     def waited(self) -> float:
         """Seconds that the state has been left to itself, as the rollout has it; 0 where that never counts."""
         return 0.0 if self.quiet_s == math.inf else max(0.0, time.monotonic() - self.since)
+
+    def course_after(self, call: ToolCall) -> str:
+        """Returns the course of what a call that changes something leads to."""
+        return next_state(self.course or self.state, call)
 
     def pass_time(self, seconds: float) -> Position:
         """Returns the same position so many seconds later."""
@@ -195,7 +202,8 @@ class Recorder:
             return None, edge.reason or "another rollout that made this call at the same time got another result"
         if edge.next_state != after or not edge.deterministic:
             return None, edge.reason or "another rollout that made this call at the same time came to another state"
-        return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=executed.ended), ""
+        course = at.course_after(call)
+        return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=executed.ended, course=course), ""
 
     def _keep(
         self,

@@ -397,7 +397,8 @@ class Rollout:
         at, now = self._at, time.monotonic()
         if edge.changed:
             self._leave()
-            self._stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now))
+            course = at.course_after(edge.call)
+            self._stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course))
         elif at.quiet_s < math.inf:
             # It has waited as long as the one whose answer it is given, and for the call's own time.
             self._at = replace(at, unshared="", since=min(at.since, now - edge.waited) - edge.result.duration)
@@ -575,7 +576,7 @@ class Rollout:
                 self._hold.approach(position.state)
             outcome.set_result(position)
             if kept:
-                usable = self._snapshot(live)
+                usable = self._snapshot(live, position)
             self._end_flight(executed)  # who waits for the call is answered only if what it led to is kept
         except BaseException as error:  # a mistake of ours: the next call tells
             usable = False
@@ -628,10 +629,10 @@ class Rollout:
         if executed.flight is not None:
             self._cache._flights.end(executed.flight, unshareable=True)
 
-    def _snapshot(self, live: LiveSandbox) -> bool:
+    def _snapshot(self, live: LiveSandbox, at: Position) -> bool:
         """Snapshots the state that a sandbox came to, if the policy says so; returns whether the sandbox lives on."""
         try:
-            live.expendable = self._cache._snapshotter.consider(live) and not self._exposed
+            live.expendable = self._cache._snapshotter.consider(live, at.course) and not self._exposed
         except TvsnapError:
             return False
         finally:

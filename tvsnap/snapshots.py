@@ -55,7 +55,8 @@ class Snapshotter:
         self._spent: OrderedDict[str, float] = OrderedDict()
         self._rebuilds: OrderedDict[str, int] = OrderedDict()
         self._sizes: OrderedDict[str, int] = OrderedDict()  # of those that turned out to be too big
-        self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()  # why, and when
+        self._courses: OrderedDict[str, str] = OrderedDict()  # what led to a state, see Position.course
+        self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()  # by course: why, and when
         self._expected: dict[str, threading.Event] = {}
 
     def expect(self, state: str) -> None:
@@ -80,8 +81,13 @@ class Snapshotter:
         for event in expected:
             event.wait(LONGEST_CHECKPOINT)
 
-    def consider(self, live: LiveSandbox) -> bool:
+    def consider(self, live: LiveSandbox, course: str = "") -> bool:
         """Snapshots the state that a sandbox has just come to by a call, if the policy says so.
+
+        Args:
+            live: the sandbox.
+            course: names the calls that led there: what cannot be checkpointed after them once will not be the next
+                time, though the state has another name then. Empty if only the state itself counts.
 
         Returns:
             Whether the state can be reached again for certain, with or without a snapshot of its own.
@@ -89,6 +95,9 @@ class Snapshotter:
         Raises:
             SandboxDied: if the sandbox ended over it.
         """
+        if course:
+            with self._lock:
+                _put(self._courses, live.state, course)
         return self._consider(live)
 
     def consider_rebuilt(self, live: LiveSandbox, seconds: float) -> None:
@@ -145,14 +154,20 @@ class Snapshotter:
             state: the state.
             reason: why, in words.
         """
-        with self._lock:
-            _put(self._refused, state, (reason, time.monotonic()))
+        self._remember(state, reason)
         self._graph.note_refusal(state, self._backend.name, reason)
 
     def refusal(self, state: str) -> str:
-        """Returns why a state could not be checkpointed when this process tried of late; else nothing."""
-        reason, since = self._refused.get(state, ("", 0.0))
+        """Returns why a state, or one that the same calls led to, could not be checkpointed when this process tried of
+        late; empty if it did not, or could.
+        """
+        with self._lock:
+            reason, since = self._refused.get(self._courses.get(state, state), ("", 0.0))
         return reason if time.monotonic() - since < FORGOTTEN_AFTER else ""
+
+    def _remember(self, state: str, reason: str) -> None:
+        with self._lock:
+            _put(self._refused, self._courses.get(state, state), (reason, time.monotonic()))
 
     def _consider(self, live: LiveSandbox) -> bool:
         try:
@@ -178,8 +193,7 @@ class Snapshotter:
             self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), RETRY_AFTER)
             self._paused_until = time.monotonic() + self._pause
         except SandboxDied as death:
-            with self._lock:  # it might do so again and again
-                _put(self._refused, live.state, (str(death), time.monotonic()))
+            self._remember(live.state, str(death))  # it might do so again and again
             raise
         except (InfrastructureError, OSError) as error:
             self.trouble = str(error)

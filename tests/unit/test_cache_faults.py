@@ -145,6 +145,32 @@ def test_a_sandbox_that_dies_over_its_checkpoint(tmp_path: Path) -> None:
         assert not rollout.private
 
 
+def test_what_the_same_calls_lead_to_is_not_tried_again(tmp_path: Path) -> None:
+    """Each execution of what chance enters has a state of its own, but what stands in the way is the same."""
+    one, two = "echo $RANDOM > f", "echo $RANDOM >> f"
+    backend = FakeBackend(faults=Faults().fail("checkpoint", NotCheckpointable("never seen before"), times=9))
+    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+        run(cache, one, two)
+        assert backend.counts["checkpoint"] == 2
+        run(cache, one, "ls", two)
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, one)
+            settle(rollout)
+            assert cache.refusal(rollout.state) == "never seen before"
+        assert backend.counts["checkpoint"] == 2
+
+
+def test_what_the_same_calls_lead_to_does_not_end_each_rollout(tmp_path: Path) -> None:
+    backend = FakeBackend(faults=Faults().fail("checkpoint", SandboxDied("killed"), times=9))
+    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo $RANDOM > f")
+            with pytest.raises(StateLost):
+                bash(rollout, "cat f")
+        assert run(cache, "echo $RANDOM > f", "test -s f")[1].exit_code == 0
+        assert backend.counts["checkpoint"] == 1
+
+
 def test_a_damaged_snapshot_is_dropped_and_the_next_way_taken(tmp_path: Path) -> None:
     backend = FakeBackend()
     with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
