@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 ActionKind = Literal["play", "together", "processes", "kill", "evict", "reopen", "resume", "continue", "revisit"]
+SIDE_BY_SIDE: tuple[ActionKind, ...] = ("together", "processes")
 TIMEOUT = 20.0
 """Seconds, for calls that name none."""
 
@@ -176,16 +177,19 @@ class Case:
         return replace(self, actions=actions, steps={n: step for n, step in self.steps.items() if n not in gone})
 
     def steady(self) -> Case:
-        """Returns the case with nothing parked or made ahead: whether such a sandbox is there depends on moments."""
+        """Returns the case with nothing in it that depends on moments: rollouts are made one after the other, the first
+        of those that were to run side by side, and nothing is parked or made ahead.
+        """
 
         def steadied(options: Mapping[str, Any]) -> dict[str, Any]:
             return {**options, "park": 0, "prefork": 0}
 
-        actions = tuple(
-            replace(action, options=steadied(action.options)) if action.kind == "reopen" else action
-            for action in self.actions
-        )
-        return replace(self, options=steadied(self.options), actions=actions)
+        def alone(action: Action) -> Action:
+            if action.kind == "reopen":
+                return replace(action, options=steadied(action.options))
+            return replace(action, kind="play", plays=action.plays[:1]) if action.kind in SIDE_BY_SIDE else action
+
+        return replace(self, options=steadied(self.options), actions=tuple(alone(action) for action in self.actions))
 
     def to_json(self) -> str:
         """Returns the case as JSON."""

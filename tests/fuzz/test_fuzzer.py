@@ -29,6 +29,7 @@ from tvsnap.images import Image
 REPOSITORY = Path(__file__).parents[2]
 TASTE = Taste(programs=False, processes=False)
 CASES = 40
+MOST_CASES = 400  # until a planted fault is found
 
 
 class Forgetful(FakeBackend):
@@ -80,7 +81,7 @@ def execute_case(world: World, home: Path, case: Case, salt: str) -> Outcome:
 def test_a_planted_fault_is_found_and_made_small(make: Callable[[], Backend], tmp_path: Path) -> None:
     world, salts = fake_world(make), iter(range(10**6))
     taste = Taste(programs=False, processes=False, policies=("eager",))
-    for number in range(CASES):
+    for number in range(MOST_CASES):
         case = make_case(f"1:{number}", world.name, taste).steady()
         outcome = execute_case(world, tmp_path, case, str(next(salts)))
         assert not outcome.broken
