@@ -68,6 +68,18 @@ def test_fork_has_it(lab: Lab) -> None:
 
 
 @pytest.mark.needs_programs
+def test_another_one_is_a_change(lab: Lab) -> None:
+    sandbox = lab.start()
+    leave(sandbox, 9201)
+    before = sandbox.observe()
+    sh(sandbox, "true")
+    assert sandbox.observe() == before
+    sh(sandbox, "python3 /tmp/serve.py 9202 127.0.0.1")
+    eventually(lambda: "9202" in sandbox.observe().active)
+    assert sandbox.observe() != before
+
+
+@pytest.mark.needs_programs
 @pytest.mark.needs_processes
 def test_beside_a_server(lab: Lab) -> None:
     """Which goes on to listen, with its options or without."""

@@ -212,22 +212,23 @@ class DockerSandbox(GuestActions):
         info = guest.info()
         files, data = self.files.fingerprints(service)
         table = self.process_table(service)
-        active, quiet_s = self._unrest(table, service, info)
+        look = self._look(table, service, info)
+        processes = secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service)
         return Observation(
             files=f"{files} {self._digest(_IN_MEMORY)}",
-            processes=secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service),
+            processes=f"{processes} {look.passing}",
             shell=secrets.token_hex()
             if dump is None
             else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel}",
             data=data,
             hidden=frozenset() if dump is None else observing.shell_hidden(dump),
             serving=len(table.serving(service)),
-            active=active,
-            quiet_s=quiet_s,
+            active=look.active,
+            quiet_s=look.quiet_s,
         )
 
-    def _unrest(self, table: observing.ProcessTable, service: Service, info: GuestInfo) -> tuple[str, float]:
-        """Returns `Observation.active` and `quiet_s`; whatever lives may do something, if it is out of reach."""
+    def _look(self, table: observing.ProcessTable, service: Service, info: GuestInfo) -> activity.Look:
+        """Returns what may happen by itself; whatever lives may do something, if it is out of reach."""
         serving = table.serving(service)
         if self._watch is not None:
             inside = {activity.inner_pid(pid): pid for pid in activity.family(self._init)}
@@ -239,7 +240,7 @@ class DockerSandbox(GuestActions):
             found.append(Unrest(0, "the shell may run", 0.0))
         if connections.may_pass(self.read_file("/proc/net/sockstat")):
             found.append(Unrest(0, "a TCP connection has not ended yet", 0.0))
-        return activity.told(found, time.monotonic())
+        return activity.Look(*activity.told(found, time.monotonic()))
 
     def digest(self) -> str:
         outside = self.files.outside()

@@ -53,6 +53,21 @@ class Unrest:
         return f"{describe(self.pid)} {self.what}" if self.pid else self.what
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen of a sandbox at one moment.
+
+    Attributes:
+        active: what may happen by itself, in words.
+        quiet_s: seconds from now on in which nothing does.
+        passing: names the connections that end by themselves; empty where there are none, or where something runs.
+    """
+
+    active: str
+    quiet_s: float
+    passing: str = ""
+
+
 def told(found: Iterable[Unrest], since: float) -> tuple[str, float]:
     """Returns what is found in words, and seconds from now on in which nothing happens.
 
@@ -96,8 +111,8 @@ class Watch:
         self._passing = passing
         self._seen: dict[int, tuple[_Ran, list[tuple[str, float]]]] = {}  # what may happen, and when at the earliest
 
-    def look(self, shell: int, leave_out: Collection[int] = ()) -> tuple[str, float]:
-        """Returns what may happen by itself, in words, and seconds from now on in which nothing does.
+    def look(self, shell: int, leave_out: Collection[int] = ()) -> Look:
+        """Returns what may happen by itself.
 
         Args:
             shell: its persistent shell while it waits for a command, and so has set no timer; else 0.
@@ -105,13 +120,14 @@ class Watch:
         """
         for last in range(_SETTLE_TRIES, -1, -1):
             since = time.monotonic()
-            found = self._look(shell, {self._init, *leave_out}, since)
+            passing: list[Connection] = []
+            found = self._look(shell, {self._init, *leave_out}, since, passing)
             if not last or [one.pid for one in found if not one.left] != [shell]:
                 break
             time.sleep(_SETTLE_PAUSE)  # it has just said its state, and is on its way to its sleep
-        return told(found, since)
+        return Look(*told(found, since), " ".join(sorted(one.ends for one in passing)))
 
-    def _look(self, shell: int, leave_out: set[int], now: float) -> list[Unrest]:
+    def _look(self, shell: int, leave_out: set[int], now: float, passing: list[Connection]) -> list[Unrest]:
         found: list[Unrest] = []
         try:
             pids = [pid for pid in self._list_pids() if pid not in leave_out]
@@ -128,7 +144,8 @@ class Watch:
                     if not one.left:
                         return found
             found += _of_timers([pid for pid in new if pid != shell])
-            found += [Unrest(0, str(one), one.left) for one in self._passing()]
+            passing += self._passing()
+            found += [Unrest(0, str(one), one.left) for one in passing]
             for pid in pids:
                 if _ran(pid) != ran[pid]:
                     return [*found, Unrest(pid, "is running", 0.0)]

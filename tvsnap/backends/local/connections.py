@@ -55,6 +55,11 @@ class Connection:
     cookie: int
     name: bytes
 
+    @property
+    def ends(self) -> str:
+        """Its two ends; no other connection of the sandbox has the same."""
+        return f"{self.local[0]}:{self.local[1]}-{self.remote[0]}:{self.remote[1]}"
+
     def __str__(self) -> str:
         return f"TCP port {self.local[1]} is in {_NAMES.get(self.state, f'state {self.state}')}"
 

@@ -153,19 +153,19 @@ class LocalSandbox(GuestActions):
         files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service, accessed=True)
         processes, serving = observe.processes_fingerprint(self.cgroup.pids(), self.init, shell, service)
         served = observe.serving(self.cgroup.pids(), service) if service.processes else ()
-        active, quiet_s = self._watch.look(shell if info.idle else 0, served)
+        look = self._watch.look(shell if info.idle else 0, served)
         self._keep_limit(self)
         return Observation(
             files=files,
-            processes=processes,
+            processes=f"{processes} {look.passing}",
             shell=secrets.token_hex()
             if dump is None
             else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel}",
             data=data,
             hidden=frozenset() if dump is None else observing.shell_hidden(dump),
             serving=serving,
-            active=active,
-            quiet_s=quiet_s,
+            active=look.active,
+            quiet_s=look.quiet_s,
         )
 
     def digest(self) -> str:
