@@ -123,6 +123,7 @@ def test_every_difference_is_seen(sandbox: Sandbox, target: Target) -> None:
         "sleep 0 & wait; true",
         "exec 7<> <(:)",
         "exec 7< f; rm f",
+        "exec 7< f; flock 7",
         "cd d; rmdir ../d",
         "RANDOM=7",
         "ipcmk -M 4096 > /dev/null",

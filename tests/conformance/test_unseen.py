@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import changed, eventually, job, sh
+from tests.unit.cache_helpers import settle
 from tvsnap import Cache
 from tvsnap.backends.base import Sandbox
 from tvsnap.images import Image
@@ -62,6 +63,7 @@ def test_no_answer_rests_on_it(tmp_path: Path, terminal_image: Image) -> None:
         for _ in range(2):
             with cache.rollout(terminal_image.name) as rollout:
                 results = [rollout.call("bash", {"command": command}) for command in calls]
+                settle(rollout)
             assert [result.output for result in results] == ["", "ab\n", "cd\n", "ef\n"]
         assert {result.source for result in results} == {"hit"}
         with cache.rollout(terminal_image.name) as rollout:
@@ -79,6 +81,7 @@ def answers(cache: Cache, image: Image, *calls: tuple[str, Mapping[str, object],
     """Returns outputs and sources of one rollout's calls: tool, arguments, timeout."""
     with cache.rollout(image.name) as rollout:
         results = [rollout.call(tool, arguments, timeout=timeout) for tool, arguments, timeout in calls]
+        settle(rollout)
     return [(result.output, result.source) for result in results]
 
 

@@ -68,12 +68,12 @@ def test_a_fork_has_run_as_long_as_its_rollout_has_waited(cache: Cache, request:
 
 def test_thinking_costs_no_hit_beside_a_server(cache: Cache, request: pytest.FixtureRequest) -> None:
     """It waits for what only a call can bring."""
-    up = "until python3 -c \"import socket; socket.create_connection(('127.0.0.1', 8000))\" 2>/dev/null; do :; done"
+    serve = "import socket as s; l = s.create_server(('127.0.0.1', 8000)); open('/tmp/up', 'w'); l.accept()"
     for number in range(2):
         with begin(cache, request) as rollout:
-            ask(rollout, f"cd /tmp; python3 -m http.server 8000 > /dev/null 2>&1 & {up}; sleep 0.3")
-            time.sleep(1.0 * number)
-            found = ask(rollout, "pgrep -fc http.server")
+            ask(rollout, f'python3 -c "{serve}" & until [ -e /tmp/up ]; do :; done; sleep 0.3')
+            time.sleep(2.0 * number)
+            found = ask(rollout, "pgrep -fc create_server")
             assert found[0] == "1"
             if number:
                 assert found[1] == "hit"

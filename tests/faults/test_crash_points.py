@@ -146,7 +146,8 @@ def test_killed_while_opening(home: Path, terminal_image: Image) -> None:
         graph.drop_snapshot(first.state, first.backend)
         backend.delete_snapshot(second.id)
     owner.close()
-    for fault in OPENING.values():
+    for step, fault in OPENING.items():
+        print(step)
         see_it_die(program_of(f"Cache({str(home)!r}).close()", fault, imports=PARTS))
     assert assert_consistent(home, terminal_image) == len(others)
 

@@ -19,13 +19,14 @@ from tvsnap import Cache
 from tvsnap.backends.local import LocalBackend, snapshots
 from tvsnap.backends.local.snapshots import FORMAT
 from tvsnap.backends.sealing import from_sealed_json, to_sealed_json
-from tvsnap.errors import SnapshotUnusable
+from tvsnap.errors import SnapshotUnusable, StateLost
 from tvsnap.images import Image
 from tvsnap.pool import ParkLimits
 
-CALLS = ("cd /tmp; mkdir d; echo one > d/f; x=1", "echo two >> d/f; x=2; sleep 1000 &")
+CALLS = ("cd /tmp; mkdir d; echo one > d/f; x=1", "echo two >> d/f; x=2")
+WITH_A_JOB = (CALLS[0], "echo two >> d/f; x=2; sleep 1000 &")
 LOOK = "cat d/f; echo $x; jobs -r | wc -l"
-SEEN = "one\ntwo\n2\n1\n"
+SEEN, SEEN_WITH_A_JOB = "one\ntwo\n2\n0\n", "one\ntwo\n2\n1\n"
 _SUBVOL_SETFLAGS = 0x4008941A
 _salts = itertools.count()
 
@@ -150,17 +151,19 @@ def forget_what_was_checked(cache: Cache) -> None:
     backend_of(cache)._snapshots._sound.clear()
 
 
-def assert_replayed(
-    cache: Cache, image: Image, salt: str, damaged: Snapshot, calls: tuple[str, ...] = CALLS, seen: str = SEEN
-) -> None:
+def assert_replayed(cache: Cache, image: Image, salt: str, damaged: Snapshot) -> None:
     """Asserts that a rollout sees what it should, by replay, and that the damaged snapshot is gone."""
     replayed = cache.stats().replayed
     with cache.rollout(image, salt=salt) as rollout:
-        for command in calls:
+        for command in CALLS:
             assert rollout.call("bash", {"command": command}).source == "hit"
         result = rollout.call("bash", {"command": LOOK})
-        assert (result.output, result.source, rollout.private) == (seen, "executed", "")
+        assert (result.output, result.source, rollout.private) == (SEEN, "executed", "")
     assert cache.stats().replayed > replayed
+    assert_gone(cache, damaged)
+
+
+def assert_gone(cache: Cache, damaged: Snapshot) -> None:
     assert not os.path.lexists(damaged.path)
     assert damaged.id not in {snapshot.id for snapshot in cache.graph.snapshots()}
 
@@ -293,12 +296,30 @@ def test_a_changed_idle_shell(
 ) -> None:
     """What is kept of a shell where there is no CRIU."""
     monkeypatch.setattr(backend_of(cache), "_criu", None)
-    calls = (CALLS[0], "echo two >> d/f; x=2")
     salt = str(next(_salts))
-    damaged = prepare(cache, terminal_image, salt, calls)
+    damaged = prepare(cache, terminal_image, salt)
     CHANGES[change](damaged.path / "shell.json")
     forget_what_was_checked(cache)
-    assert_replayed(cache, terminal_image, salt, damaged, calls, "one\ntwo\n2\n0\n")
+    assert_replayed(cache, terminal_image, salt, damaged)
+
+
+@pytest.mark.parametrize("pattern", [*IMAGES, LAYER])
+def test_nothing_else_leads_to_it(cache: Cache, terminal_image: Image, pattern: str) -> None:
+    """Where a process lives, no replay can be compared: the rollout is told, and the next one executes it all anew."""
+    salt = str(next(_salts))
+    damaged = prepare(cache, terminal_image, salt, WITH_A_JOB)
+    flip(sorted(damaged.path.glob(pattern))[-1])
+    forget_what_was_checked(cache)
+    with cache.rollout(terminal_image, salt=salt) as rollout:
+        for command in WITH_A_JOB:
+            assert rollout.call("bash", {"command": command}).source == "hit"
+        with pytest.raises(StateLost, match="damaged"):
+            rollout.call("bash", {"command": LOOK})
+    assert_gone(cache, damaged)
+    with cache.rollout(terminal_image, salt=salt) as rollout:
+        found = [rollout.call("bash", {"command": command}) for command in (*WITH_A_JOB, LOOK)]
+    assert [result.source for result in found] == ["hit", "executed", "executed"]
+    assert found[-1].output == SEEN_WITH_A_JOB
 
 
 def test_a_snapshot_of_another_version(cache: Cache, terminal_image: Image) -> None:

@@ -5,7 +5,7 @@ links and content where they differ from the image's, and those of the image tha
 report, its descriptors and what the kernel keeps of it; the bytes that the terminal was sent.
 
 What makes it empty: any process beyond PID 1 and the idle shell, a shell at its prompt, a pipe, socket or deleted file
-among the shell's descriptors, a seeded `RANDOM`, a background job that the shell remembers, changed modes of the
+among the shell's descriptors, a file that the shell has locked, a seeded `RANDOM`, a background job that the shell remembers, changed modes of the
 terminal, objects of System V, sockets of no process (TIME_WAIT), and more than `MOST_BYTES` or `MOST_FILES`.
 
 What is left out: times; inode numbers; where holes lie in files.
@@ -211,9 +211,9 @@ def _hold(hold: ShellHold, root: Path) -> Iterator[str]:
     """
     if hold.cwd_deleted:
         raise Incomparable("the shell's directory is deleted")
+    if hold.locked:
+        raise Incomparable("the shell has locked a file")
     yield str([getattr(hold, each.name) for each in dataclasses.fields(hold) if each.name not in _NOT_HELD])
-    if hold.further_files:
-        yield hold.holds
     for file in hold.files:
         if file.of_the_shell:
             yield f"{file.number} {file.flags}"
@@ -222,7 +222,7 @@ def _hold(hold: ShellHold, root: Path) -> Iterator[str]:
             yield str(file)
 
 
-_NOT_HELD = ("pid", "start", "files", "holds")
+_NOT_HELD = ("pid", "start", "files", "holds", "locked")
 
 
 def _check_opened(file: OpenFile, root: Path) -> None:

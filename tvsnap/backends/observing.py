@@ -36,6 +36,7 @@ _REPORTING = frozenset({10, 11, 12, 30})
 _SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
 UNSEEN = "?"
 """In place of a hash, of what cannot all be seen: it may have changed."""
+_NO_LOCKS = f"{14695981039346656037:x}"  # HASH_START (guest.h)
 SMALL_FILE = 64 * 1024
 """Bytes up to which a file is named by a digest of its contents."""
 _KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
@@ -345,6 +346,7 @@ class ShellHold:
         files: all that it has open, by number.
         holds: what else there is to know of those that it does not have by itself, a hash (holds.c): their locks, what
             a deleted file holds, a terminal's modes; `UNSEEN` if part of that cannot be seen.
+        locked: it has locked a file, or holds a lease on one.
     """
 
     pid: int
@@ -354,6 +356,7 @@ class ShellHold:
     cwd_deleted: bool
     files: tuple[OpenFile, ...]
     holds: str = ""
+    locked: bool = False
 
     @property
     def further_files(self) -> list[OpenFile]:
@@ -457,9 +460,10 @@ def parse_processes(records: bytes) -> ProcessTable:
     for numbers, text in zip(fields[0::2], fields[1::2], strict=False):
         words = numbers.decode().split()
         if words[0] == "shell":
-            pid, start, nice, processors, gone, holds, _ = words[1:]
+            pid, start, nice, processors, gone, holds, locks = words[1:]
             files = tuple(_parse_file(line) for line in os.fsdecode(text).split("\n")[:-1])
-            shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files, holds)
+            locked = UNSEEN in (holds, locks) or locks != _NO_LOCKS
+            shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files, holds, locked)
             continue
         pid, parent, state, start, ran, memory, holds, locks = words
         processes.append(Process(int(pid), int(parent), state, text.decode(errors="replace"), int(memory)))

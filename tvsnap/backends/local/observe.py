@@ -158,9 +158,14 @@ def shell_hold(pid: int) -> ShellHold:
     with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
         processors = next((line.split()[1] for line in status if line.startswith("Cpus_allowed:")), "")
     gone = os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")  # its path, the shell itself tells
-    return ShellHold(
-        pid, int(fields[19]), int(fields[16]), processors, gone, observing.settled(lambda: _open_files(pid))
-    )
+    files = observing.settled(lambda: _open_files(pid))
+    locked = any(_is_locked(pid, file.number) for file in files if not file.of_the_shell)
+    return ShellHold(pid, int(fields[19]), int(fields[16]), processors, gone, files, locked=locked)
+
+
+def _is_locked(pid: int, number: int) -> bool:
+    """Whether a process has locked what it has open, or holds a lease on it."""
+    return "\nlock:" in Path(f"/proc/{pid}/fdinfo/{number}").read_text()
 
 
 def _open_files(pid: int) -> tuple[OpenFile, ...]:
