@@ -248,3 +248,16 @@ def test_rollouts_side_by_side_see_their_own(sql_cache: Cache, sql_image: Image)
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(work, range(8))) == [[[number % 4]] for number in range(8)]
+
+
+def test_a_checkpoint_is_no_change(sql_cache: Cache, sql_image: Image) -> None:
+    """Nor is what it makes the server do: else each call after one would seem to change something."""
+    with begin(sql_cache, sql_image) as rollout:
+        make(rollout, "INSERT INTO items VALUES (20, 'lime', 1)")
+        live, _ = rollout._stand()
+        observe = rollout._place.environment.observe
+        before = observe(live.sandbox)
+        live.sandbox.checkpoint()
+        assert observe(live.sandbox) == before
+        live.sandbox.run("ls /", timeout=10)
+        assert observe(live.sandbox) == before

@@ -16,6 +16,7 @@ import requests.exceptions
 from scripts.docker_engine import pointing_at
 from tests.engine import TestEngine
 from tests.small_image import build_small_image
+from tests.unit.cache_helpers import settle
 from tvsnap import Cache
 from tvsnap.backends.base import Limits
 from tvsnap.backends.docker import DockerBackend, taking
@@ -308,6 +309,7 @@ def test_an_engine_that_dies_amid_a_rollout(engine: TestEngine, small: Image, tm
         with cache.rollout("small") as first:
             first.call("bash", {"command": "echo one > /root/f; x=1"})
             first.call("bash", {"command": "echo two >> /root/f"})
+            settle(first)
         with cache.rollout("small") as rollout:
             assert rollout.call("bash", {"command": "echo one > /root/f; x=1"}).source == "hit"
             engine.kill()

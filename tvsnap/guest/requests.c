@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_FIELDS = 4096 };
+enum { MAX_FIELDS = 4096, MOST_SEGMENTS = 64 };
 
 char *text_of(struct field f) {
     char *s = malloc(f.length + 1);
@@ -71,30 +71,59 @@ uint64_t mix(uint64_t hash, const void *data, size_t length) {
     return hash;
 }
 
+/* Who last used a segment of shared memory, and when. */
+struct use {
+    long long id, created, by, attached, detached;
+};
+
+/* A checkpoint attaches each segment from outside, where no process has an id that we know: its use is not one of ours.
+ * Returns the use before it, as far as it was seen. */
+static struct use use_of_ours(struct use found) {
+    static struct use seen[MOST_SEGMENTS];
+    static size_t count, next;
+    size_t i = 0;
+    while (i < count && (seen[i].id != found.id || seen[i].created != found.created)) i++;
+    if (!found.by && found.attached) return i < count ? seen[i] : found;
+    if (i == count) {
+        i = next++ % MOST_SEGMENTS;
+        if (count < MOST_SEGMENTS) count++;
+    }
+    return seen[i] = found;
+}
+
 /* Takes what a table of System V objects says. It tells when each was last used, to the second: what was used within
  * the last one may be used once more without a trace, and so is never equal to anything. It tells by whom shared memory
  * was used, too: a process that still lives is not taken for another (in a fork, a server has just attached its own). */
 static uint64_t mix_objects(uint64_t hash, const char *table) {
+    enum { ID = 1, BY = 5, ATTACHED = 11, DETACHED = 12, CREATED = 13, COLUMNS = 16 };
     static uint64_t looks;
     struct buffer text = {0};
     int fd = open(table, O_RDONLY | O_CLOEXEC);
-    bool recent = fd < 0 || !read_all(fd, &text);
+    bool recent = fd < 0 || !read_all(fd, &text), memory = strstr(table, "shm");
     if (fd >= 0) close(fd);
     append(&text, "", 1);
     long long now = time(NULL);
     for (char *line = text.data + strcspn(text.data, "\n"), *end; *line; line += strcspn(line, "\n")) {
-        int user = 0;
+        long long column[COLUMNS] = {0};
+        int count = 0;
         bool used = false;
         line++;
-        for (char *at = line; *at && *at != '\n'; at = end) {
-            long long number = strtoll(at, &end, 10);
+        for (char *at = line; *at && *at != '\n' && count < COLUMNS; at = end) {
+            column[count] = strtoll(at, &end, 10);
             if (end == at) end++;
-            else if (number >= now - 1 && number <= now + 1) used = true;
+            else count++;
         }
-        bool shared_memory = sscanf(line, "%*s %*s %*s %*s %*s %d", &user) == 1 && strstr(table, "shm");
-        if (used && !(shared_memory && user > 0 && kill(user, 0) == 0)) recent = true;
+        if (memory && count > CREATED) {
+            struct use use = use_of_ours(
+                (struct use){column[ID], column[CREATED], column[BY], column[ATTACHED], column[DETACHED]});
+            column[BY] = use.by;
+            column[ATTACHED] = use.attached;
+            column[DETACHED] = use.detached;
+        }
+        for (int i = 0; i < count; i++) used = used || (column[i] >= now - 1 && column[i] <= now + 1);
+        if (used && !(memory && column[BY] > 0 && kill((pid_t)column[BY], 0) == 0)) recent = true;
+        hash = mix(hash, column, sizeof column);
     }
-    hash = mix(hash, text.data, text.length);
     release(&text);
     if (!recent) return hash;
     looks++;
