@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 import sys
@@ -179,6 +180,20 @@ class Node:
         if size <= 0:
             self.fail(f'must be a size as "512M" or "2G", not {self.value!r}')
         return size
+
+    def moment(self, expected: str) -> int:
+        """A date, or a date and a time, as ISO 8601 has them; in UTC where it does not say. Seconds since 1970."""
+        value = self.value
+        if isinstance(value, str):
+            try:
+                value = datetime.datetime.fromisoformat(re.sub("[Zz]$", "+00:00", value.strip()))
+            except ValueError:
+                value = None
+        if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+            value = datetime.datetime(value.year, value.month, value.day)
+        if not isinstance(value, datetime.datetime):
+            self.fail(f"must be {expected}, not {self.value!r}")
+        return int((value if value.tzinfo else value.replace(tzinfo=datetime.timezone.utc)).timestamp())
 
     def inside_path(self) -> str:
         """An absolute path inside the image, without `..`."""

@@ -17,11 +17,6 @@ enum { INHERITED = 10, UNKNOWN = 0, NO_DEVICE, HAS_DEVICE };
 
 static int devices;
 
-static bool equal(const char *a, const char *b) {
-    while (*a && *a == *b) a++, b++;
-    return *a == *b;
-}
-
 static bool is_device(int fd) {
     struct stat about;
     if (kernel(SYS_fstat, fd, (long)&about, 0, 0) || !S_ISCHR(about.st_mode)) return false;
@@ -39,7 +34,7 @@ bool reads_chance(int fd) {
 }
 
 void note_device(const char *path) {
-    if (path && (equal(path, "/dev/urandom") || equal(path, "/dev/random")) && seed_is_set()) devices = HAS_DEVICE;
+    if (path && (equal_texts(path, "/dev/urandom") || equal_texts(path, "/dev/random")) && seed_is_set()) devices = HAS_DEVICE;
 }
 
 /* A file with a UUID in place of the kernel's, which makes another for each that opens it; -1 for any other path. */
@@ -47,7 +42,7 @@ int chance_file(const char *path) {
     static const char digits[] = "0123456789abcdef";
     unsigned char bytes[16];
     char text[37], *at = text;
-    if (!path || !equal(path, UUID_FILE) || !seed_is_set()) return -1;
+    if (!path || !equal_texts(path, UUID_FILE) || !seed_is_set()) return -1;
     draw(bytes, sizeof bytes);
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
@@ -63,12 +58,13 @@ int chance_file(const char *path) {
     return (int)fd;
 }
 
-#define OPENING(name, path, arguments, ...)         \
-    EXPORT(int, name, __VA_ARGS__) {                \
-        int fd = chance_file(path);                 \
-        if (fd >= 0) return fd;                     \
-        note_device(path);                          \
-        return NEXT(name) arguments;                \
+#define OPENING(name, path, arguments, ...)                             \
+    EXPORT(int, name, __VA_ARGS__) {                                    \
+        if (flags & O_CREAT && flags & O_EXCL && pretends_taken()) return -1; \
+        int fd = chance_file(path);                                     \
+        if (fd >= 0) return fd;                                         \
+        note_device(path);                                              \
+        return NEXT(name) arguments;                                    \
     }
 
 /* Not variadic in here: the mode is where it would be, and of no meaning where it was not given. */

@@ -26,7 +26,7 @@ static uint32_t gnu_hash(const char *name) {
     return hash;
 }
 
-static bool equal(const char *a, const char *b) {
+bool equal_texts(const char *a, const char *b) {
     while (*a && *a == *b) a++, b++;
     return *a == *b;
 }
@@ -60,7 +60,7 @@ static bool read_tables(const struct dl_phdr_info *object, struct tables *t) {
 /* The function's address, if that symbol is a function of that name, in the version that new programs get. */
 static void *as_function(const struct dl_phdr_info *object, const struct tables *t, uint32_t index, const char *name) {
     const ElfW(Sym) *symbol = &t->symbols[index];
-    if (symbol->st_shndx == SHN_UNDEF || !equal(t->names + symbol->st_name, name)) return NULL;
+    if (symbol->st_shndx == SHN_UNDEF || !equal_texts(t->names + symbol->st_name, name)) return NULL;
     if (t->versions && t->versions[index] & 0x8000) return NULL;
     void *at = (void *)(object->dlpi_addr + symbol->st_value);
     if (ELF64_ST_TYPE(symbol->st_info) == STT_GNU_IFUNC) return ((void *(*)(void))at)();

@@ -36,6 +36,7 @@
 /* lookup.c */
 void *next_symbol(const char *name);
 long kernel(long number, long a, long b, long c, long d);
+bool equal_texts(const char *a, const char *b);
 
 /* page.c: all times are nanoseconds since 1970. */
 bool clock_is_set(void);
@@ -49,6 +50,10 @@ bool is_of_shown_clock(const struct timespec *deadline);
 
 /* chance.c */
 void draw(void *buffer, size_t length);
+uint32_t draw_below(uint32_t limit);
+
+/* names.c */
+bool pretends_taken(void);
 
 /* devices.c */
 bool reads_chance(int fd);
