@@ -6,7 +6,7 @@ PY := .venv/bin/python
 NATIVE_FLAGS := -O2 -static -Wall -Wextra
 # Of no C library, so that it can be loaded with any.
 PRELOAD_FLAGS := -O2 -shared -fPIC -nostdlib -fvisibility=hidden -fno-builtin -fno-stack-protector -U_FORTIFY_SOURCE \
-                 -Wl,-soname,tvsnap-fixed.so -Wl,-z,relro -Wall -Wextra
+                 -Wl,-soname,tvsnap-fixed.so -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,--hash-style=gnu -Wall -Wextra
 NATIVE := $(if $(wildcard tvsnap/guest/*.c),tvsnap/guest/tvsnap-init tvsnap/guest/tvsnap-fixed.so) \
           $(if $(wildcard tvsnap/backends/local/launch.c),tvsnap/backends/local/tvsnap-launch)
 
