@@ -80,7 +80,9 @@ class TestClock:
 
     def test_files_of_the_image_keep_their_order(self, fixed: Lab) -> None:
         sandbox = fixed.start()
-        assert sh(sandbox, "[ /made/second -nt /made/first ] && [ /made/first -nt /etc/os-release ] && echo so") == "so\n"
+        assert (
+            sh(sandbox, "[ /made/second -nt /made/first ] && [ /made/first -nt /etc/os-release ] && echo so") == "so\n"
+        )
         assert START - 3600 <= float(sh(sandbox, "stat -c %.9Y /made/first")) < START
 
     def test_times_that_are_set_come_back(self, fixed: Lab) -> None:
@@ -256,6 +258,19 @@ class TestOthers:
         sandbox = fixed.start()
         assert sandbox.changes() == {}
         assert "tvsnap" not in sh(sandbox, "env")
+
+    def test_programs_with_an_address_sanitizer(self, fixed: Lab) -> None:
+        """Their runtime wants to be loaded before all others."""
+        sandbox = fixed.start()
+        sandbox.write_file(
+            "/root/a.c", b"#include <stdlib.h>\nint main(int n, char **v) { return v[n - 1 + 64][0]; }\n"
+        )
+        sandbox.write_file(
+            "/root/b.c", b'#include <stdio.h>\n#include <time.h>\nint main(void) { printf("%ld", time(0)); }\n'
+        )
+        sh(sandbox, "cd /root && gcc -g -fsanitize=address a.c -o a && gcc -fsanitize=address,undefined b.c -o b")
+        assert 0 <= int(sh(sandbox, "/root/b")) - START < SLACK
+        assert "AddressSanitizer" in sh(sandbox, "/root/a 2>&1; true")
 
     def test_only_a_clock(self, backend: Backend, fixed_image: Image) -> None:
         lab = Lab(backend, replace(fixed_image, random_seed=None))

@@ -50,15 +50,32 @@ void draw(void *buffer, size_t length) {
     }
 }
 
-static uint32_t draw_number(void) {
-    uint32_t number;
-    draw(&number, sizeof number);
-    return number;
+/* From the seed, or from the kernel where there is none. */
+static void fill(void *buffer, size_t length) {
+    unsigned char *at = buffer;
+    if (seed_is_set()) draw(buffer, length);
+    else
+        for (long n; length; at += n > 0 ? n : 0, length -= n > 0 ? (size_t)n : 0)
+            n = kernel(SYS_getrandom, (long)at, (long)length, 0, 0);
+}
+
+/* A number below that, each as likely. */
+uint32_t draw_below(uint32_t limit) {
+    if (limit < 2) return 0;
+    uint32_t number, least = -limit % limit;
+    do fill(&number, sizeof number);
+    while (number < least);
+    return number % limit;
 }
 
 EXPORT(ssize_t, getrandom, void *buffer, size_t length, unsigned flags) {
     if (!seed_is_set()) return NEXT(getrandom)(buffer, length, flags);
+    uint64_t before = count;
     draw(buffer, length);
+    if (length == sizeof before && draws_the_same()) {
+        count = before;
+        ((unsigned char *)buffer)[7] &= 0x7f; /* of use in any case */
+    }
     return (ssize_t)length;
 }
 
@@ -69,22 +86,11 @@ EXPORT(int, getentropy, void *buffer, size_t length) {
 }
 
 EXPORT(uint32_t, arc4random, void) {
-    return seed_is_set() ? draw_number() : NEXT(arc4random)();
+    uint32_t number;
+    fill(&number, sizeof number);
+    return number;
 }
 
-EXPORT(void, arc4random_buf, void *buffer, size_t length) {
-    if (seed_is_set()) draw(buffer, length);
-    else NEXT(arc4random_buf)(buffer, length);
-}
+EXPORT(void, arc4random_buf, void *buffer, size_t length) { fill(buffer, length); }
 
-/* A number below that, each as likely. */
-uint32_t draw_below(uint32_t limit) {
-    if (limit < 2) return 0;
-    uint32_t number, least = -limit % limit;
-    while ((number = draw_number()) < least) {}
-    return number % limit;
-}
-
-EXPORT(uint32_t, arc4random_uniform, uint32_t limit) {
-    return seed_is_set() ? draw_below(limit) : NEXT(arc4random_uniform)(limit);
-}
+EXPORT(uint32_t, arc4random_uniform, uint32_t limit) { return draw_below(limit); }

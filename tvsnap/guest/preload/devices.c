@@ -74,6 +74,8 @@ OPENING(openat, path, (at, path, flags, mode), int at, const char *path, int fla
 OPENING(openat64, path, (at, path, flags, mode), int at, const char *path, int flags, mode_t mode)
 OPENING(__open_2, path, (path, flags), const char *path, int flags)
 OPENING(__open64_2, path, (path, flags), const char *path, int flags)
+OPENING(__openat_2, path, (at, path, flags), int at, const char *path, int flags)
+OPENING(__openat64_2, path, (at, path, flags), int at, const char *path, int flags)
 
 #define OPENING_STREAM(name)                                                \
     EXPORT(FILE *, name, const char *path, const char *mode) {              \

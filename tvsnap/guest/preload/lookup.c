@@ -3,6 +3,7 @@
 #include "preload.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <link.h>
 #include <sys/syscall.h>
 
@@ -116,6 +117,11 @@ void *next_symbol(const char *name) {
     struct search s = {.name = name, .hash = gnu_hash(name)};
     dl_iterate_phdr(look, &s);
     return s.found;
+}
+
+long missing(void) {
+    *__errno_location() = ENOSYS;
+    return -1;
 }
 
 /* A system call of up to four arguments; returns what the kernel does, an error as a negative number. */

@@ -65,22 +65,33 @@ EXPORT(char *, mktemp, char *template) {
     return template;
 }
 
-/* mktemp of GNU coreutils before 9.2 draws its first letters, ten at most, from an address and a clock, and from
- * getrandom where a name is taken. So the names that may have such letters are taken. */
-bool pretends_taken(void) {
-    static int asked;
-    static bool is_mktemp;
-    if (!asked && seed_is_set()) {
+/* mktemp of GNU coreutils before 9.2 draws its first ten letters from an address and a clock, and all others by
+ * getrandom. So the names that may have such letters are taken, as it is told. One time in 23 it finds the first ten of no
+ * use and has ten others at once: until the first name that counts, all tens are the same, so that this does not show. */
+
+enum { TAKEN = 11, SAME = 64 };
+
+static int asked, answered;
+
+static bool is_mktemp(void) {
+    static int known; /* 0: not yet */
+    if (!known) {
         const char *path = (const char *)getauxval(AT_EXECFN), *name = path ? path : "";
         for (; path && *path; path++)
             if (*path == '/') name = path + 1;
-        is_mktemp = equal_texts(name, "mktemp");
+        known = equal_texts(name, "mktemp") ? 1 : -1;
     }
-    if (asked > 10 || !seed_is_set()) return false;
-    asked++;
-    if (is_mktemp) *__errno_location() = EEXIST;
-    return is_mktemp;
+    return known == 1;
 }
+
+bool pretends_taken(void) {
+    if (asked >= TAKEN || !seed_is_set() || !is_mktemp()) return false;
+    asked++;
+    *__errno_location() = EEXIST;
+    return true;
+}
+
+bool draws_the_same(void) { return asked < TAKEN && is_mktemp() && answered++ < SAME; }
 
 EXPORT(int, mkdir, const char *path, mode_t mode) {
     return pretends_taken() ? -1 : NEXT(mkdir)(path, mode);
