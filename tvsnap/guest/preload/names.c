@@ -65,7 +65,7 @@ EXPORT(char *, mktemp, char *template) {
     return template;
 }
 
-/* mktemp of GNU coreutils before 9.2 draws its first ten letters from an address and a clock, and all others by
+/* mktemp of GNU coreutils 9.1 draws its first ten letters from an address and a clock, and all others by
  * getrandom. So the names that may have such letters are taken, as it is told. One time in 23 it finds the first ten of no
  * use and has ten others at once: until the first name that counts, all tens are the same, so that this does not show. */
 
