@@ -39,6 +39,7 @@ setup(
         "tvsnap": [
             "py.typed",
             "guest/rc",
+            "guest/tvsnap-fixed.so",
             "guest/tvsnap-init",
             "backends/local/tvsnap-launch",
             "**/*.c",

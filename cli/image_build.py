@@ -44,6 +44,8 @@ An image.yaml, of whose keys only the first is a must:
   workdir: /app
   user: root
   no_new_privileges: true       no set-user-id program (sudo, su) gives rights; by default so where the user is root
+  clock: 2024-01-01T00:00:00Z   where a sandbox's clock begins; it runs on from there (docs/chance.md: what it reaches)
+  random_seed: 7                what programs draw from the system is the same in each execution; no secret
   limits: {memory: 4G, cpus: 2, processes: 99, disk: 20G}  of its sandboxes, where the caller gives none
   timeouts: {agent: 900, verifier: 300}               seconds; for who runs the task
   environment: mariadb                                or sqlite, postgres: what `databases` go with; else terminal

@@ -34,6 +34,11 @@ def size_text(size: int) -> str:
     return f"{size / MIB:.1f} MiB" if size < 10 * MIB else f"{size / MIB:.0f} MiB"
 
 
+def moment(seconds: int) -> str:
+    """A moment as image.yaml has it."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def when(seconds: float) -> str:
     """A moment for people."""
     return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")

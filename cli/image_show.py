@@ -66,6 +66,8 @@ def show(name: shown.ImageName, as_json: options.AsJson = False, home: shown.Hom
         "built from": manifest.source,
         "user": image.user,
         "no new privileges": "yes" if image.no_new_privileges else "no",
+        "clock": "" if image.clock is None else shown.moment(image.clock),
+        "random seed": "" if image.random_seed is None else str(image.random_seed),
         "workdir": image.workdir,
         "hostname": image.hostname,
         "databases": visible(", ".join(manifest.databases)),

@@ -27,7 +27,11 @@ OLDEST_QUOTAS = (6, 7)
 """Linux 5.11 is the first that mounts overlays inside user namespaces."""
 
 PACKAGE = Path(__file__).resolve().parent
-NATIVE_PROGRAMS = (PACKAGE / "guest" / "tvsnap-init", PACKAGE / "backends" / "local" / "tvsnap-launch")
+NATIVE_PROGRAMS = (
+    PACKAGE / "guest" / "tvsnap-init",
+    PACKAGE / "guest" / "tvsnap-fixed.so",
+    PACKAGE / "backends" / "local" / "tvsnap-launch",
+)
 
 NAMESPACES = ("user", "pid", "mount", "net", "ipc", "uts", "cgroup")
 CONTROLLERS = ("memory", "pids", "cpu", "freezer")

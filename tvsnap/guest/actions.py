@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from tvsnap.backends.base import MIB, Limits, Outcome, TerminalBytes
-from tvsnap.guest.protocol import INIT, Guest, NoSuchUser, TerminalBusy, file_error
+from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy, file_error
 from tvsnap.images import Image
 
 COLUMNS, ROWS = 80, 24
@@ -43,6 +43,7 @@ class GuestActions(ABC):
     image: Image
     limits: Limits
     changes_settled: int = 0
+    _turn: int = 0
 
     @abstractmethod
     def guest(self) -> Guest:
@@ -56,7 +57,14 @@ class GuestActions(ABC):
         self.changes_settled += changed
 
     def number_processes(self) -> None:
-        """Sees to it that the next call's processes have the numbers that they would have in any execution."""
+        """Sees to it that the next call's processes have the numbers that they would have in any execution.
+
+        Where randomness has a seed, what has a number anew is not to draw what another had drawn.
+        """
+        turn = self.changes_settled // _TURNS
+        if turn != self._turn and self.image.random_seed is not None:
+            self.write_file(TURN, str(turn).encode(), user="root")
+            self._turn = turn
         self.number_after(last_number(self.changes_settled))
 
     def number_after(self, last: int) -> None:

@@ -43,6 +43,12 @@ from tvsnap.errors import InfrastructureError, SandboxDied
 
 CONTROL = "run/tvsnap/control"
 INIT = "/run/tvsnap/init"
+GUEST_FILES = {"init": "tvsnap-init", "rc": "rc", "fixed.so": "tvsnap-fixed.so"}
+"""What each sandbox needs of ours in the directory of `INIT`, and how the files are called in this package."""
+FIXED = "run/tvsnap/fixed"
+"""What the preloaded library is told: when the clock began, and the seed (preload/page.c)."""
+TURN = "/run/tvsnap/turn"
+"""How often process ids have begun anew, for the same (preload/chance.c)."""
 BARE = {"TVSNAP_BARE": "1"}
 """In PID 1's environment, the last of it: the shell reads no startup file, since it is to be made like another."""
 _GRACE = 20.0

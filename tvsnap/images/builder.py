@@ -24,6 +24,7 @@ from tvsnap.images.extract import extract_tar
 from tvsnap.images.image import ImageLimits, Timeouts, has_nothing_to_gain
 from tvsnap.images.loading import Loaded, load_databases, load_signature
 from tvsnap.images.oci import this_architecture, unpack_oci
+from tvsnap.images.preload import preload, without_preload
 from tvsnap.images.progress import BuildProgress
 from tvsnap.images.rootfs import (
     UID_BASE,
@@ -116,9 +117,16 @@ def _recipe_of(spec: ImageSpec, origin: Origin | None) -> str:
         "no_new_privileges": spec.no_new_privileges,
         **({"directories": spec.directories} if spec.directories else {}),
         **({"databases": load_signature(engine, spec.databases, spec.database)} if engine else {}),
+        **_fixed(spec),
         **_asked_for(spec.limits, spec.timeouts),
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _fixed(spec: ImageSpec) -> dict[str, object]:
+    """The clock and the seed of an image, in a form to be hashed: nothing for one that sets neither."""
+    said = {"clock": spec.clock, "random_seed": spec.random_seed}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _asked_for(limits: ImageLimits, timeouts: Timeouts) -> dict[str, object]:
@@ -216,6 +224,7 @@ class _Build:
             config, remaining = self._make_base()
             if not isinstance(self._origin, BuiltBase):
                 shift_owners(self._root)
+            without_preload(self._root)
             env = {"PATH": PATH, **config.env, **spec.env}
             workdir = spec.workdir or config.workdir or "/"
             for directory in (workdir, *config.volumes, *spec.directories):
@@ -238,6 +247,8 @@ class _Build:
         with self._doing("finish"):
             user = spec.user or config.user or "root"
             account_ids(self._root, user)
+            if _fixed(spec):
+                preload(self._root)
             tree = finish_tree(self._root, spec.hostname, self._progress.fraction)
         confined = has_nothing_to_gain(user) if spec.no_new_privileges is None else spec.no_new_privileges
         digest = _image_digest(tree, spec, env, workdir, user, confined)
@@ -401,6 +412,7 @@ def _image_digest(
         "user": user,
         "hostname": spec.hostname,
         **({"no_new_privileges": True} if no_new_privileges else {}),
+        **_fixed(spec),
         **_asked_for(spec.limits, spec.timeouts),
     }
     return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()

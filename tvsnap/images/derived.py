@@ -52,4 +52,6 @@ class BuiltBase:
             limits=ImageLimits(**{**self.image.limits.said(), **spec.limits.said()}),
             timeouts=Timeouts(**{**self.image.timeouts.said(), **spec.timeouts.said()}),
             no_new_privileges=inherited if spec.no_new_privileges is None else spec.no_new_privileges,
+            clock=self.image.clock if spec.clock is None else spec.clock,
+            random_seed=self.image.random_seed if spec.random_seed is None else spec.random_seed,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 import sys
@@ -49,11 +50,11 @@ def _text(path: Path) -> str:
         raise ImageSpecError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
 
 
-_BOOL = "tag:yaml.org,2002:bool"
+_BOOL, _TIME = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key that is given twice is an error, and `yes`, `no`, `on` and `off` are words, as in 1.2."""
+    """YAML in which a key given twice is an error, and `yes`, `no`, `on`, `off` and dates are words, as in 1.2."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()
@@ -69,7 +70,7 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_BOOL, _TIME)]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(_BOOL, re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF"))
@@ -82,6 +83,7 @@ def _yaml_reason(error: yaml.YAMLError) -> str:
     return str(error).splitlines()[0]
 
 
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?([Zz]|[+-]\d\d:\d\d)?)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
@@ -179,6 +181,17 @@ class Node:
         if size <= 0:
             self.fail(f'must be a size as "512M" or "2G", not {self.value!r}')
         return size
+
+    def moment(self, expected: str) -> int:
+        """A date, or a date and a time, as ISO 8601 has them; in UTC where it does not say. Seconds since 1970."""
+        text = self.text(expected=expected).strip()
+        try:
+            if not _MOMENT.fullmatch(text):
+                raise ValueError
+            moment = datetime.datetime.fromisoformat(re.sub("[Zz]$", "+00:00", text))
+        except ValueError:
+            self.fail(f"must be {expected}, not {self.value!r}")
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=datetime.timezone.utc)).timestamp())
 
     def inside_path(self) -> str:
         """An absolute path inside the image, without `..`."""

@@ -81,6 +81,8 @@ class Image:
         limits: of its sandboxes, where the caller of the cache gives none.
         timeouts: for who runs its task; tvsnap itself passes them on.
         no_new_privileges: no program gives more rights than its caller has, whatever its set-user-id bit says.
+        clock: where the clock of its sandboxes begins, seconds since 1970; None for that of the machine.
+        random_seed: of its sandboxes' randomness; None for that of the machine.
     """
 
     name: str
@@ -96,6 +98,8 @@ class Image:
     limits: ImageLimits = field(default_factory=ImageLimits)
     timeouts: Timeouts = field(default_factory=Timeouts)
     no_new_privileges: bool = True
+    clock: int | None = None
+    random_seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +109,8 @@ class Manifest:
     Attributes:
         format: see `FORMAT`.
         name: what it was built as.
-        digest, environment, env, workdir, user, hostname, size, created, limits, timeouts, no_new_privileges:
-            see `Image`.
+        digest, environment, env, workdir, user, hostname, size, created, limits, timeouts, no_new_privileges, clock,
+            random_seed: see `Image`.
         recipe: hash of what the build was told to do, by which an unchanged image is found without building it.
         source: the folder that it was described in.
         build_seconds: how long the build took.
@@ -130,6 +134,8 @@ class Manifest:
     limits: ImageLimits = field(default_factory=ImageLimits)
     timeouts: Timeouts = field(default_factory=Timeouts)
     no_new_privileges: bool = True
+    clock: int | None = None
+    random_seed: int | None = None
     notes: tuple[str, ...] = ()
     databases: tuple[str, ...] = ()
 
@@ -153,6 +159,7 @@ class Manifest:
                 )
             # Manifests of earlier versions lack what has come since.
             missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": (), "databases": ()}
+            missing |= {"clock": None, "random_seed": None}
             missing["no_new_privileges"] = False  # as their sandboxes were recorded
             known = {field.name: (missing | values)[field.name] for field in fields(cls)}
             known["limits"] = ImageLimits(**known["limits"])
@@ -182,4 +189,6 @@ class Manifest:
             limits=self.limits,
             timeouts=self.timeouts,
             no_new_privileges=self.no_new_privileges,
+            clock=self.clock,
+            random_seed=self.random_seed,
         )

@@ -6,6 +6,7 @@ Every complaint names the file, the key, the reason and what would be right.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,8 @@ from tvsnap.images.image import ImageLimits, Timeouts
 
 SPEC_FILE = "image.yaml"
 DEFAULT_SUITE = "bookworm"
+_EARLIEST = 631_152_000
+"""1990, in seconds since 1970."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _NAME_RULE = "at most 63 lower-case letters, digits and . _ -, a letter or digit first"
@@ -158,6 +161,7 @@ class ImageSpec:
         directories: that are to be there, empty if they are not yet; absolute paths inside.
         limits, timeouts: see `Image`.
         no_new_privileges: None for what the base, if that is an image of tvsnap's, or else the user asks for.
+        clock, random_seed: see `Image`; None for the base's, if that is an image of tvsnap's.
         databases: to be loaded, in this order, after the commands.
         database: the one of them in use from the start; None for the first.
         notes: what of the description a sandbox does not do, a line each, for people.
@@ -178,6 +182,8 @@ class ImageSpec:
     limits: ImageLimits = field(default_factory=ImageLimits)
     timeouts: Timeouts = field(default_factory=Timeouts)
     no_new_privileges: bool | None = None
+    clock: int | None = None
+    random_seed: int | None = None
     databases: tuple[Database, ...] = ()
     database: str | None = None
     notes: tuple[str, ...] = ()
@@ -352,6 +358,21 @@ def _read_no_new_privileges(node: Node, folder: Path) -> bool:
     return node.truth()
 
 
+def _read_clock(node: Node, folder: Path) -> int:
+    moment = node.moment("a time as 2024-01-01T00:00:00Z")
+    if moment < _EARLIEST:
+        node.fail("must not be before 1990: clocks that count from a machine's start must not be taken for it")
+    if moment > time.time():
+        node.fail("must not be in the future: the image's own files have times, too; take a time that has passed")
+    return moment
+
+
+def _read_random_seed(node: Node, folder: Path) -> int:
+    if isinstance(node.value, bool) or not isinstance(node.value, int) or not 0 <= node.value < 1 << 64:
+        node.fail(f"must be a whole number from 0 to {(1 << 64) - 1}, not {node.value!r}")
+    return node.value
+
+
 def _read_packages(node: Node, folder: Path) -> tuple[str, ...]:
     packages = tuple(child.text(_PACKAGE, "a package's name") for child in node.sequence())
     return tuple(dict.fromkeys(packages))
@@ -454,6 +475,8 @@ _OPTIONAL: dict[str, Callable[[Node, Path], Any]] = {
     "limits": _read_limits,
     "timeouts": _read_timeouts,
     "no_new_privileges": _read_no_new_privileges,
+    "clock": _read_clock,
+    "random_seed": _read_random_seed,
     "databases": read_databases,
     "database": read_database_name,
 }

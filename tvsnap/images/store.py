@@ -318,6 +318,8 @@ class ImageStore:
                 limits=spec.limits,
                 timeouts=spec.timeouts,
                 no_new_privileges=tree.no_new_privileges,
+                clock=spec.clock,
+                random_seed=spec.random_seed,
                 notes=tree.notes,
                 databases=tree.databases,
             ).write(result)

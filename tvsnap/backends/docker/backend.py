@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tvsnap.backends.docker.inside import list_inside
 from tvsnap.backends.docker.sandbox import DockerSandbox
 from tvsnap.backends.docker.snapshots import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
 from tvsnap.backends.docker.taking import Taker
+from tvsnap.backends.fixed import Clock, is_fixed, page
 from tvsnap.backends.local import refusals
 from tvsnap.engine import Engine, EngineTimeout, EngineUnavailable, home_tag
 from tvsnap.errors import ForkFailed, InfrastructureError, NotRestorable, SandboxDied, SnapshotUnusable
@@ -81,6 +83,7 @@ class DockerBackend:
         reference = self._images.startable(image)
         try:
             with self._new(image, limits, reference, EngineImages.DEPTH) as sandbox:
+                self._fix(sandbox, Clock.begun(image))
                 self._containers.start(sandbox.container)
                 sandbox.begin(fresh=True)
                 return sandbox
@@ -102,6 +105,7 @@ class DockerBackend:
             raise NotRestorable(f"snapshot {snapshot} holds live processes; {self._containers.no_checkpoints}")
         try:
             with self._new(image, limits, reference_of(snapshot), manifest.depth, directory) as sandbox:
+                self._fix(sandbox, manifest.clock.go_on() if manifest.clock else None)
                 if manifest.info.captures.processes:
                     self._containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
                     self._containers.start(sandbox.container, CHECKPOINT)
@@ -113,6 +117,8 @@ class DockerBackend:
                     sandbox.begin(fresh=True, closed=manifest.closed)
                     sandbox.files.bring_back(directory)
                     shell = ShellImage.from_bytes((directory / SHELL).read_bytes())
+                    if manifest.clock:
+                        shell = replace(shell, origin=shell.origin + manifest.clock.gap_s)
                     restore(sandbox.guest(), shell, sandbox.number_after)
                 sandbox.changes_settled = manifest.changes
                 if not (directory / MANIFEST).exists():  # what was read of the rest may have been incomplete
@@ -128,6 +134,12 @@ class DockerBackend:
             raise AttemptFailed(str(error), machine=refusals.is_trouble(str(error))) from None
         except (ValueError, KeyError, TypeError) as error:  # though its files are those that were written
             raise AttemptFailed(f"snapshot {snapshot} is not understood: {error}") from None
+
+    def _fix(self, sandbox: DockerSandbox, clock: Clock | None) -> None:
+        """Gives a sandbox that is about to run its clock and its seed, if its image sets them."""
+        sandbox.clock = clock
+        if is_fixed(sandbox.image):
+            self._containers.put_fixed(sandbox.container, page(sandbox.image, clock))
 
     @contextlib.contextmanager
     def _new(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import shutil
 import signal
 import subprocess
+import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +24,14 @@ from tvsnap.attempts import AttemptFailed
 from tvsnap.backends.base import Limits
 from tvsnap.backends.docker.seccomp import profile
 from tvsnap.backends.docker.stream import AttachedStream
+from tvsnap.backends.fixed import SIZE
 from tvsnap.backends.local import refusals
 from tvsnap.backends.local.criu import ProcessesDisturbed, left_its_code
 from tvsnap.backends.local.observe import LAUNCH, inner_pid
 from tvsnap.engine import LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, LABEL_PURPOSE, Engine, EngineTimeout, EngineUnavailable
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied
 from tvsnap.guest.actions import COLUMNS, ENVIRONMENT, ROWS
-from tvsnap.guest.protocol import BARE, INIT
+from tvsnap.guest.protocol import BARE, FIXED, INIT
 from tvsnap.images import Image
 
 _CAPABILITIES = [
@@ -168,6 +171,18 @@ class Containers:
                 self._engine.post(f"/containers/{container}/start", params=parameters)
         except docker.errors.APIError as error:
             raise InfrastructureError(f"a container did not start: {error.explanation}") from None
+
+    def put_fixed(self, container: str, data: bytes) -> None:
+        """Puts into a container that does not run yet what its programs are told of their clock and their seed."""
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w") as tar:
+            file = tarfile.TarInfo(os.path.basename(FIXED))
+            file.size, file.mode, file.mtime = SIZE, 0o644, int(time.time())
+            tar.addfile(file, io.BytesIO(data.ljust(SIZE, b"\0")))
+        parent = f"/{os.path.dirname(FIXED)}"
+        self._engine.do(
+            "setting a container's clock and seed", self._api.put_archive, container, parent, stream.getvalue()
+        )
 
     def raise_network(self, container: str) -> None:
         """Sets up the network of a container that was restored: runtimes bring back an empty one, its loopback down."""

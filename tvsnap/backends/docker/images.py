@@ -24,6 +24,7 @@ from tvsnap.backends.docker.containers import Whose
 from tvsnap.backends.docker.layers import rewritten
 from tvsnap.engine import Engine
 from tvsnap.errors import InfrastructureError, NotFound
+from tvsnap.guest.protocol import GUEST_FILES
 from tvsnap.images import UID_BASE, Image
 from tvsnap.images.rootfs import CAPABILITY_XATTR, unshifted_capability, walk
 
@@ -32,7 +33,6 @@ IMAGES = "tvsnap/image"
 """The repository of tvsnap images as they are."""
 STARTABLE = "tvsnap/guest"
 """That of the same with PID 1 in them."""
-_FILES = {"init": "tvsnap-init", "rc": "rc"}
 _LOCK = "lock"
 
 
@@ -201,7 +201,7 @@ def _guest_files() -> bytes:
             folder = tarfile.TarInfo(name)
             folder.type, folder.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(folder)
-        for name, source in _FILES.items():
+        for name, source in GUEST_FILES.items():
             data = (GUEST / source).read_bytes()
             file = tarfile.TarInfo(f"run/tvsnap/{name}")
             file.size, file.mode = len(data), 0o755

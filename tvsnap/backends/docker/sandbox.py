@@ -19,6 +19,7 @@ from tvsnap.backends.docker.containers import Containers
 from tvsnap.backends.docker.files import Files
 from tvsnap.backends.docker.inside import list_inside, run_tool
 from tvsnap.backends.docker.layers import flattened
+from tvsnap.backends.fixed import Clock, is_fixed
 from tvsnap.backends.local import activity, connections
 from tvsnap.backends.local.activity import Unrest
 from tvsnap.backends.local.criu import ProcessesDisturbed
@@ -27,6 +28,7 @@ from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied, S
 from tvsnap.guest.actions import GuestActions
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.images import Image
+from tvsnap.images.preload import PRELOAD
 
 _IN_MEMORY = ("/dev", "/dev/shm", "/dev/mqueue")
 """What the runtime mounts and commands may write to; a checkpoint holds it and a commit does not."""
@@ -34,6 +36,7 @@ _STARTUP_FILE = "/etc/bash.bashrc"
 _START_TIMEOUT = 20.0
 _LONGEST_COMMAND = 60
 _NETWORK_OUT_OF_REACH = "and the network of the engine's containers is out of reach"
+_PRELOAD = PRELOAD.lstrip("/")
 _NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?")
 
 
@@ -89,6 +92,7 @@ class DockerSandbox(GuestActions):
         self._time_waits: TimeWaits | None = None  # if it is within reach
         self._watch: activity.Watch | None = None  # likewise
         self._lent: Mapping[str, str] = {}
+        self.clock: Clock | None = None  # its own, if its image sets one
         self._in_memory = self._startup = ""
         self.files = files(self)
 
@@ -274,8 +278,12 @@ class DockerSandbox(GuestActions):
         entries = list(list_inside(self.guest(), "/"))
         with self._containers.paused(self.container):
             export = self._containers.export(self.container)
-            with flattened(export, entries, lambda name: bool(_NOT_ARCHIVED.fullmatch(name))) as stream:
+            with flattened(export, entries, self._is_not_archived) as stream:
                 yield stream
+
+    def _is_not_archived(self, name: str) -> bool:
+        # What an image with a clock or a seed has its programs load is not in the archive.
+        return bool(_NOT_ARCHIVED.fullmatch(name)) or (name == _PRELOAD and is_fixed(self.image))
 
     def checkpoint(self) -> SnapshotInfo:
         try:

@@ -29,6 +29,7 @@ import docker.errors
 from tvsnap.attempts import AttemptFailed
 from tvsnap.backends.base import Captures, SnapshotInfo
 from tvsnap.backends.docker.containers import Whose
+from tvsnap.backends.fixed import StoppedClock
 from tvsnap.backends.local.time_wait import Closed
 from tvsnap.backends.sealing import DISK_ERRORS, checksum, from_sealed_json, open_regular, reading, to_sealed_json
 from tvsnap.engine import Engine, EngineTimeout
@@ -59,6 +60,7 @@ class Manifest:
         empty_memory: no files are in memory but those that a fresh sandbox has there.
         changes: how many calls had changed the state of its sandbox.
         closed: the connections that were in TIME_WAIT.
+        clock: its sandbox's clock, if it had one of its own.
     """
 
     info: SnapshotInfo
@@ -67,6 +69,7 @@ class Manifest:
     empty_memory: bool
     changes: int
     closed: tuple[Closed, ...] = ()
+    clock: StoppedClock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,8 @@ class SnapshotStore:
                 raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {info.id}")
             closed = tuple(map(Closed.from_json, values["closed"]))
             about = {name: values[name] for name in ("guest", "depth", "empty_memory", "changes")}
-            return Manifest(info, **about, closed=closed), values["checksums"]
+            clock = StoppedClock.from_json(values.get("clock"))
+            return Manifest(info, **about, closed=closed, clock=clock), values["checksums"]
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[Unfinished]:

@@ -85,7 +85,8 @@ class Taker:
             info = SnapshotInfo(
                 unfinished.id, Captures(shell=True), size, time.perf_counter() - began, frozen=0.0, processes=()
             )
-            about = Manifest(info, self._guest, depth, True, sandbox.changes_settled, closed)
+            clock = sandbox.clock.stop() if sandbox.clock else None
+            about = Manifest(info, self._guest, depth, True, sandbox.changes_settled, closed, clock)
             self._snapshots.complete(unfinished, about)
         return info
 
@@ -98,6 +99,7 @@ class Taker:
                 init, pids = self._containers.processes(sandbox.container)
                 fidelity.refuse(fidelity.find_loss(pids, init))
                 closed = sandbox.note_closed()
+                clock = sandbox.clock.stop() if sandbox.clock else None
                 self._containers.checkpoint(sandbox.container, unfinished.directory / CRIU)
                 depth, size = self._commit(sandbox, unfinished)
             now = time.perf_counter()
@@ -110,7 +112,7 @@ class Taker:
                 now - frozen,
                 processes,
             )
-            about = Manifest(info, self._guest, depth, empty_memory, sandbox.changes_settled, closed)
+            about = Manifest(info, self._guest, depth, empty_memory, sandbox.changes_settled, closed, clock)
             self._snapshots.complete(unfinished, about)
         return info
 

@@ -14,13 +14,15 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tvsnap import attempts
 from tvsnap.attempts import AttemptFailed
-from tvsnap.backends import observing
+from tvsnap.backends import fixed, observing
 from tvsnap.backends.base import Captures, Limits, ReapReport, SnapshotInfo
 from tvsnap.backends.digest import SnapshotContents
+from tvsnap.backends.fixed import StoppedClock
 from tvsnap.backends.local import observe, refusals
 from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
 from tvsnap.backends.local.criu import Criu
@@ -41,7 +43,7 @@ from tvsnap.errors import (
     SandboxDied,
     SnapshotUnusable,
 )
-from tvsnap.guest.protocol import BARE, INIT
+from tvsnap.guest.protocol import BARE, GUEST_FILES, INIT
 from tvsnap.guest.shell_image import restore
 from tvsnap.images import UID_BASE, UID_COUNT, Image
 from tvsnap.owners import has_live_owner, is_alive
@@ -65,8 +67,9 @@ FORK_PAUSES = (0.05, 0.2, 0.8, 2.0)
 """The same for a fork: more, for there may be no other way to its state."""
 _NO_ROOM = ("No space left on device", "ENOSPC")
 _UNLIMITED = 1 << 62
-_Prepared = tuple[list[str], Callable[..., LocalSandbox]]
-"""Options for launch.c, and what makes a sandbox of the PID 1 that it started, and of its `TimeWaits` if there are."""
+_Prepared = tuple[list[str], Callable[..., LocalSandbox], Path]
+"""Options for launch.c, what makes a sandbox of the PID 1 that it started (and of its `TimeWaits` and clock, if any),
+and where its writable layer is."""
 
 
 class LocalBackend:
@@ -91,7 +94,7 @@ class LocalBackend:
             raise MachineLacks("the local backend needs root for namespaces, mounts and CRIU (tvsnap doctor)")
         if platform.system() != "Linux":
             raise MachineLacks(f"the local backend needs Linux, this is {platform.system()}")
-        for program in (observe.LAUNCH, GUEST / "tvsnap-init"):
+        for program in (observe.LAUNCH, GUEST / "tvsnap-init", GUEST / "tvsnap-fixed.so"):
             if not program.exists():
                 raise MachineLacks(f"{program.name} was not built with the package; make native")
         self._criu = _usable_criu()
@@ -149,21 +152,36 @@ class LocalBackend:
         shell = self._snapshots.shell(snapshot)
         if shell is None:
             return self._restore(snapshot, image, limits)
-        sandbox = self._start(image, limits, files, bare=True)
+        stopped = self._snapshots.clock(snapshot)
+        sandbox = self._start(image, limits, files, stopped, bare=True)
         try:
             sandbox.time_waits.bring_back(self._snapshots.closed(snapshot))
+            if stopped:
+                shell = replace(shell, origin=shell.origin + stopped.gap_s)
             restore(sandbox.guest(), shell, sandbox.number_after)
         except BaseException:
             sandbox.close()
             raise
         return sandbox
 
-    def _start(self, image: Image, limits: Limits, layer: Path, *, bare: bool = False) -> LocalSandbox:
-        """Starts a sandbox on a copy of a layer; `bare` if its shell is to be made like another."""
-        with self._new(image, limits, layer) as (options, build):
+    def _start(
+        self, image: Image, limits: Limits, layer: Path, stopped: StoppedClock | None = None, *, bare: bool = False
+    ) -> LocalSandbox:
+        """Starts a sandbox on a copy of a layer.
+
+        Args:
+            image: what it is a sandbox of.
+            limits: what it may use.
+            layer: an empty one, or that of a snapshot.
+            stopped: the clock of the snapshot, if it has one.
+            bare: its shell is to be made like another.
+        """
+        with self._new(image, limits, layer) as (options, build, live):
             environment = {**_ENVIRONMENT, **image.env, **(BARE if bare else {})}
             command = [INIT, "serve", str(COLUMNS), str(ROWS), image.user, image.workdir]
             options += ["--hostname", image.hostname, *(["--no-new-privileges"] if image.no_new_privileges else [])]
+            clock = stopped.go_on() if stopped else fixed.Clock.begun(image)
+            fixed.write_page(live / "upper", self._guest_layer, image, clock)
             run = subprocess.run(
                 [observe.LAUNCH, "start", *options, "--", *command],
                 env=environment,
@@ -174,31 +192,38 @@ class LocalBackend:
             if run.returncode:
                 reason = f"a sandbox of {image.name} did not start: {run.stderr.strip()}"
                 raise AttemptFailed(reason, machine=refusals.is_trouble(run.stderr))
-            return build(int(run.stdout))
+            return build(int(run.stdout), clock=clock)
 
     def _restore(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
         """Restores the processes of a snapshot on a copy of its files."""
         if self._criu is None:
             raise NotRestorable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
         closed = self._snapshots.closed(snapshot)
+        stopped = self._snapshots.clock(snapshot)
         time_waits: list[TimeWaits] = []
-
-        def bring_back(init: int) -> None:
-            time_waits.append(TimeWaits(init))
-            time_waits[0].bring_back(closed)
+        clocks: list[fixed.Clock] = []
 
         with (
-            self._new(image, limits, self._snapshots.files(snapshot)) as (options, build),
+            self._new(image, limits, self._snapshots.files(snapshot)) as (options, build, live),
             self._snapshots.processes(snapshot) as images,
         ):
+
+            def bring_back(init: int) -> None:
+                if closed:
+                    time_waits.append(TimeWaits(init))
+                    time_waits[0].bring_back(closed)
+                if stopped:  # as late as can be: nothing runs yet
+                    clocks.append(stopped.go_on())
+                    fixed.write_page(live / "upper", self._guest_layer, image, clocks[0])
+
             init = self._criu.restore(
                 images,
                 _ROOT,
                 [f"mnt[{name}]:/dev/{name}" for name in DEVICES],
                 [str(observe.LAUNCH), "restore", *options, "--"],
-                bring_back if closed else None,
+                bring_back if closed or stopped else None,
             )
-            return build(init, *time_waits)
+            return build(init, *time_waits, clock=clocks[0] if clocks else None)
 
     @contextlib.contextmanager
     def _new(self, image: Image, limits: Limits, layer: Path) -> Iterator[_Prepared]:
@@ -234,9 +259,10 @@ class LocalBackend:
             options += ["--ids", str(UID_BASE), str(UID_COUNT)]
             yield (
                 options,
-                lambda init, time_waits=None: self._adopt(
-                    id, image, limits, init, live, cgroup, origin, errors, time_waits or TimeWaits(init)
+                lambda init, time_waits=None, clock=None: self._adopt(
+                    id, image, limits, init, live, cgroup, origin, errors, time_waits or TimeWaits(init), clock
                 ),
+                live,
             )
         except BaseException:
             cgroup.destroy()
@@ -255,6 +281,7 @@ class LocalBackend:
         origin: str,
         errors: int,
         time_waits: TimeWaits,
+        clock: fixed.Clock | None,
     ) -> LocalSandbox:
         sandbox = LocalSandbox(
             id,
@@ -268,6 +295,7 @@ class LocalBackend:
             origin=origin,
             errors=errors,
             time_waits=time_waits,
+            clock=clock,
             trouble=self._trouble,
             keep_limit=self._keep_limit,
             checkpoint=self._checkpoint,
@@ -425,8 +453,8 @@ def _usable_criu() -> Criu | None:
 
 def _install_guest(directory: Path, owner: str) -> Path:
     """Puts what each sandbox needs of ours into a layer of its own, above any image; one for each version of it."""
-    files = {"init": (GUEST / "tvsnap-init").read_bytes(), "rc": (GUEST / "rc").read_bytes()}
-    version = hashlib.sha256(b"2" + files["init"] + files["rc"]).hexdigest()[:16]
+    files = {name: (GUEST / source).read_bytes() for name, source in GUEST_FILES.items()}
+    version = hashlib.sha256(b"2" + b"".join(files.values())).hexdigest()[:16]
     layer = directory / version
     if layer.exists():
         return layer

@@ -29,6 +29,7 @@ from tvsnap.backends.base import (
     Service,
     SnapshotInfo,
 )
+from tvsnap.backends.fixed import Clock, is_fixed
 from tvsnap.backends.local import activity, observe
 from tvsnap.backends.local.cgroups import Cgroup
 from tvsnap.backends.local.criu import ProcessesDisturbed
@@ -38,6 +39,7 @@ from tvsnap.errors import InfrastructureError, SandboxDied
 from tvsnap.guest.actions import GuestActions
 from tvsnap.guest.protocol import CONTROL, Guest
 from tvsnap.images import Image
+from tvsnap.images.preload import PRELOAD
 
 _START_TIMEOUT = 20.0
 # Equal files come to equal bytes. No holes are left out: engines that read such tars cannot write them again.
@@ -66,6 +68,7 @@ class LocalSandbox(GuestActions):
         origin: str,
         errors: int,
         time_waits: TimeWaits,
+        clock: Clock | None,
         trouble: Callable[[LocalSandbox, str], str],
         keep_limit: Callable[[LocalSandbox], None],
         checkpoint: Callable[[LocalSandbox], SnapshotInfo],
@@ -85,6 +88,7 @@ class LocalSandbox(GuestActions):
             origin: the snapshot that it was forked from; empty if it was not.
             errors: of the pool, counted before it was made.
             time_waits: its connections that end by themselves.
+            clock: its own, if its image sets one.
             trouble: see `Sandbox.trouble`.
             keep_limit: gives a sandbox back what it has freed of the disk.
             checkpoint: takes a snapshot of a sandbox.
@@ -101,6 +105,7 @@ class LocalSandbox(GuestActions):
         self.origin = origin
         self.errors = errors
         self.time_waits = time_waits
+        self.clock = clock
         self._watch = activity.Watch(cgroup.pids, init, time_waits.passing)
         self.looked = time.monotonic()  # when it was last asked for trouble
         self._trouble = trouble
@@ -213,6 +218,7 @@ class LocalSandbox(GuestActions):
         image = os.open(self.image.rootfs, os.O_PATH | os.O_DIRECTORY)
         # In the sandbox's user namespace owners have their inner numbers; tar follows no link that it archives.
         command = ["nsenter", "--user", "--setuid", "0", "--setgid", "0", "--target", str(self.init), *_TAR]
+        command += [f"--exclude=.{PRELOAD}"] if is_fixed(self.image) else []  # what it names is not in the archive
         command += ["--directory", f"/proc/{self.init}/root", "."]
         # The mounted /proc belongs to nobody inside: the image's own, below it, is taken.
         command += ["--directory", f"/proc/self/fd/{image}", "--no-recursion", "proc"]

@@ -25,6 +25,7 @@ from typing import Any
 from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import paths
 from tvsnap.backends.base import Captures, SnapshotInfo
+from tvsnap.backends.fixed import StoppedClock
 from tvsnap.backends.local import fidelity, observe
 from tvsnap.backends.local.criu import Criu
 from tvsnap.backends.local.sandbox import LocalSandbox
@@ -68,6 +69,7 @@ class _Sound:
         seal: of its writable layer.
         closed: the connections that were in TIME_WAIT.
         changes: how many calls had changed the state of its sandbox.
+        clock: its sandbox's clock, if it had one of its own.
     """
 
     processes: bool
@@ -75,6 +77,7 @@ class _Sound:
     seal: int
     closed: tuple[Closed, ...]
     changes: int
+    clock: StoppedClock | None
 
 
 class Snapshots:
@@ -119,8 +122,10 @@ class Snapshots:
             images = os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
             closed: list[Closed] = []
+            clock: list[StoppedClock] = []
 
             def copy_files() -> None:
+                clock[:] = [sandbox.clock.stop()] if sandbox.clock else []
                 pids = sandbox.cgroup.pids()
                 closed[:] = sandbox.time_waits.note(pids)
                 fidelity.refuse(fidelity.find_loss(pids, sandbox.init, sandbox.layer / "upper"))
@@ -143,7 +148,7 @@ class Snapshots:
                     os.chmod(name, 0o644, dir_fd=images)  # the restored root, an unprivileged user, reads them too
             finally:
                 os.close(images)
-            return finish(Captures(processes=True, shell=True), frozen, processes, closed)
+            return finish(Captures(processes=True, shell=True), frozen, processes, closed, *clock)
 
     def take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
         """Copies the files and the idle shell.
@@ -161,12 +166,10 @@ class Snapshots:
                 raise NotCheckpointable(f"/{'/'.join(_STARTUP_FILE)} was changed, and would act when a shell is made")
             (unfinished / _SHELL).write_bytes(image.to_bytes())
             closed = sandbox.time_waits.note(sandbox.cgroup.pids())
-            return finish(Captures(shell=True), 0.0, (), closed)
+            return finish(Captures(shell=True), 0.0, (), closed, sandbox.clock.stop() if sandbox.clock else None)
 
     @contextlib.contextmanager
-    def _unfinished(
-        self, above: str, changes: int
-    ) -> Iterator[tuple[Path, Callable[[Captures, float, tuple[str, ...], list[Closed]], SnapshotInfo]]]:
+    def _unfinished(self, above: str, changes: int) -> Iterator[tuple[Path, Callable[..., SnapshotInfo]]]:
         """A block with a directory to fill and what makes a snapshot of it; what is left unfinished is removed.
 
         Args:
@@ -177,7 +180,13 @@ class Snapshots:
         id = f"{self._owner}.{secrets.token_hex(8)}"
         unfinished = self.temporary / id
 
-        def finish(captures: Captures, frozen: float, processes: tuple[str, ...], closed: list[Closed]) -> SnapshotInfo:
+        def finish(
+            captures: Captures,
+            frozen: float,
+            processes: tuple[str, ...],
+            closed: list[Closed],
+            clock: StoppedClock | None = None,
+        ) -> SnapshotInfo:
             # By a descriptor and plain names: paths of pathlib's would take longer than all that is done with them.
             names = [f"criu/{name}" for name in os.listdir(unfinished / "criu")] if captures.processes else [_SHELL]
             with paths.directory(unfinished) as directory:
@@ -199,13 +208,14 @@ class Snapshots:
                 "checksums": checksums,
                 "seal": sealed,
                 "time_wait": [one.to_json() for one in closed],
+                "clock": asdict(clock) if clock else None,
                 **asdict(info),
             }
             (unfinished / _MANIFEST).write_text(to_sealed_json(manifest))
             with paths.directory(unfinished) as directory:
                 stamps = {name: stamp(name, directory) for name in (*names, *_ALWAYS)}
             unfinished.rename(self.path / id)
-            self._remember(id, _Sound(captures.processes, stamps, sealed, tuple(closed), changes))
+            self._remember(id, _Sound(captures.processes, stamps, sealed, tuple(closed), changes, clock))
             return info
 
         try:
@@ -262,8 +272,9 @@ class Snapshots:
                     raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not what was written")
             self._check_layer(snapshot, manifest["seal"], seen_before=False)
             closed = tuple(map(Closed.from_json, manifest["time_wait"]))
+            clock = StoppedClock.from_json(manifest.get("clock"))
             sound = _Sound(
-                manifest["captures"]["processes"], stamps, manifest["seal"], closed, int(manifest["changes"])
+                manifest["captures"]["processes"], stamps, manifest["seal"], closed, int(manifest["changes"]), clock
             )
         self._remember(snapshot, sound)
         return sound.processes
@@ -303,11 +314,18 @@ class Snapshots:
 
     def closed(self, snapshot: str) -> tuple[Closed, ...]:
         """Returns the connections that were in TIME_WAIT, of a snapshot that is as it was taken."""
+        return self._known(snapshot).closed
+
+    def clock(self, snapshot: str) -> StoppedClock | None:
+        """Returns the clock, of a snapshot that is as it was taken; None if its image sets none."""
+        return self._known(snapshot).clock
+
+    def _known(self, snapshot: str) -> _Sound:
         known = self._sound.get(snapshot)
         if known is None:
             self.check(snapshot)
             known = self._sound[snapshot]
-        return known.closed
+        return known
 
     def changes(self, snapshot: str) -> int:
         """Returns how many calls had changed the state of a snapshot's sandbox; it was checked before."""

@@ -1,0 +1,98 @@
+/* Names of temporary files: the C library's functions draw them without calling one that we could replace. */
+#include "preload.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+
+enum { TRIES = 238328 };
+static size_t length_of(const char *text) {
+    size_t length = 0;
+    while (text[length]) length++;
+    return length;
+}
+
+enum { FILE_NAME, DIRECTORY, NAME_ONLY };
+
+static long make(const char *path, int kind, int flags) {
+    struct stat about;
+    if (kind == DIRECTORY) return kernel(SYS_mkdirat, AT_FDCWD, (long)path, 0700, 0);
+    if (kind == FILE_NAME)
+        return kernel(SYS_openat, AT_FDCWD, (long)path, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600);
+    long there = kernel(SYS_newfstatat, AT_FDCWD, (long)path, (long)&about, AT_SYMLINK_NOFOLLOW);
+    return there == 0 ? -EEXIST : there == -ENOENT ? 0 : there;
+}
+
+/* Replaces the six X before the suffix until what results is new; returns what `make` did, or -1 and sets errno. */
+static int make_named(char *template, size_t suffix, int kind, int flags) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    size_t length = length_of(template);
+    long made = -EINVAL;
+    bool right = length >= 6 + suffix;
+    char *x = template + length - suffix - 6;
+    for (int i = 0; right && i < 6; i++) right = x[i] == 'X';
+    for (int i = 0; right && i < TRIES; i++) {
+        for (int j = 0; j < 6; j++) x[j] = letters[draw_below(sizeof letters - 1)];
+        made = make(template, kind, flags);
+        if (made != -EEXIST) break;
+    }
+    if (made >= 0) return (int)made;
+    *__errno_location() = (int)-made;
+    return -1;
+}
+
+#define TEMPORARY_FILE(name, suffix, flags, arguments, ...) \
+    EXPORT(int, name, __VA_ARGS__) { return seed_is_set() ? make_named(template, suffix, FILE_NAME, flags) : NEXT(name) arguments; }
+
+TEMPORARY_FILE(mkstemp, 0, 0, (template), char *template)
+TEMPORARY_FILE(mkstemp64, 0, 0, (template), char *template)
+TEMPORARY_FILE(mkostemp, 0, flags, (template, flags), char *template, int flags)
+TEMPORARY_FILE(mkostemp64, 0, flags, (template, flags), char *template, int flags)
+TEMPORARY_FILE(mkstemps, (size_t)suffix, 0, (template, suffix), char *template, int suffix)
+TEMPORARY_FILE(mkstemps64, (size_t)suffix, 0, (template, suffix), char *template, int suffix)
+TEMPORARY_FILE(mkostemps, (size_t)suffix, flags, (template, suffix, flags), char *template, int suffix, int flags)
+TEMPORARY_FILE(mkostemps64, (size_t)suffix, flags, (template, suffix, flags), char *template, int suffix, int flags)
+
+EXPORT(char *, mkdtemp, char *template) {
+    if (!seed_is_set()) return NEXT(mkdtemp)(template);
+    return make_named(template, 0, DIRECTORY, 0) < 0 ? NULL : template;
+}
+
+EXPORT(char *, mktemp, char *template) {
+    if (!seed_is_set()) return NEXT(mktemp)(template);
+    if (make_named(template, 0, NAME_ONLY, 0) < 0) *template = 0;
+    return template;
+}
+
+/* mktemp of GNU coreutils 9.1 draws its first ten letters from an address and a clock, and all others by
+ * getrandom. So the names that may have such letters are taken, as it is told. One time in 23 it finds the first ten of no
+ * use and has ten others at once: until the first name that counts, all tens are the same, so that this does not show. */
+
+enum { TAKEN = 11, SAME = 64 };
+
+static int asked, answered;
+
+static bool is_mktemp(void) {
+    static int known; /* 0: not yet */
+    if (!known) {
+        const char *path = (const char *)getauxval(AT_EXECFN), *name = path ? path : "";
+        for (; path && *path; path++)
+            if (*path == '/') name = path + 1;
+        known = equal_texts(name, "mktemp") ? 1 : -1;
+    }
+    return known == 1;
+}
+
+bool pretends_taken(void) {
+    if (asked >= TAKEN || !seed_is_set() || !is_mktemp()) return false;
+    asked++;
+    *__errno_location() = EEXIST;
+    return true;
+}
+
+bool draws_the_same(void) { return asked < TAKEN && is_mktemp() && answered++ < SAME; }
+
+EXPORT(int, mkdir, const char *path, mode_t mode) {
+    return pretends_taken() ? -1 : NEXT(mkdir)(path, mode);
+}

@@ -1,0 +1,73 @@
+/* The library that gives a sandbox's programs a clock with a fixed start and randomness with a fixed seed.
+ *
+ * The loader loads it into every dynamically linked program (/etc/ld.so.preload), before the C library, so that what it
+ * defines is called in its place. It needs no C library of its own and works with glibc and musl: what it calls is looked
+ * up in whatever the program has loaded (lookup.c).
+ *
+ * What it is to do is in a file that the host writes (page.c). Without that file, all functions do what they always do.
+ */
+#ifndef PRELOAD_H
+#define PRELOAD_H
+
+#define _GNU_SOURCE
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/time.h>
+#include <time.h>
+
+/* Defines a function that programs call in place of the C library's; `own_NAME` is its name in here. */
+#define EXPORT(result, name, ...)                                                           \
+    result own_##name(__VA_ARGS__) __asm__(#name) __attribute__((visibility("default"))); \
+    result own_##name(__VA_ARGS__)
+
+/* The C library's function of that name, with the type of the one in here. A program that asks whether there is one finds
+ * ours: where an older C library has none, what is called says ENOSYS. */
+#define NEXT(name)                                            \
+    ({                                                        \
+        static void *found;                                   \
+        if (!found) found = next_symbol(#name);               \
+        (__typeof__(&own_##name))(found ? found : &missing);  \
+    })
+
+#define SECOND 1000000000LL
+
+/* lookup.c */
+void *next_symbol(const char *name);
+long missing(void);
+long kernel(long number, long a, long b, long c, long d);
+bool equal_texts(const char *a, const char *b);
+
+/* page.c: all times are nanoseconds since 1970. */
+bool clock_is_set(void);
+bool seed_is_set(void);
+uint64_t seed(void);
+int64_t shown_time(int64_t real);
+int64_t real_time(int64_t shown);
+struct timespec shown_timespec(struct timespec real);
+struct timespec real_timespec(struct timespec shown);
+bool is_of_shown_clock(const struct timespec *deadline);
+
+/* chance.c */
+void draw(void *buffer, size_t length);
+uint32_t draw_below(uint32_t limit);
+
+/* names.c */
+bool pretends_taken(void);
+bool draws_the_same(void);
+
+/* devices.c */
+bool reads_chance(int fd);
+void note_device(const char *path);
+int chance_file(const char *path);
+
+/* files.c */
+void show_times(struct stat *about);
+struct statx;
+void show_statx(struct statx *about);
+
+int *__errno_location(void);
+
+#endif
