@@ -38,6 +38,10 @@ class SandboxDied(InfrastructureError):
     """The sandbox ended or stopped answering while it was in use."""
 
 
+class SandboxRefused(InfrastructureError):
+    """The sandbox lives, but could not do what was asked of it: its limits leave no room for another process, say."""
+
+
 class NotCheckpointable(InfrastructureError):
     """What the sandbox holds cannot be checkpointed as it stands; it lives on. The message is the reason in words.
 

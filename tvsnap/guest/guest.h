@@ -249,7 +249,7 @@ int bridge(void);
 
 void handle_request(int i, const char *body, size_t length);
 uint64_t mix(uint64_t hash, const void *data, size_t length);
-uint64_t inner_state(void);
+uint64_t inner_state(void); /* without HOME_DIR */
 char *text_of(struct field f);
 int64_t number_of(struct field f, int64_t most);
 
@@ -279,6 +279,10 @@ int walk_main(char **arguments);
 /* census.c */
 
 int census(pid_t shell, char **serving);
+
+/* home.c */
+
+uint64_t mix_home(uint64_t hash, bool with_host);
 
 /* holds.c */
 

@@ -250,7 +250,7 @@ _Noreturn static void serve(char **argv) {
     sigprocmask(SIG_BLOCK, &blocked, &open_mask);
     prepare(argv);
     if (!start_shell()) die("shell");
-    guest.fresh_inner = inner_state();
+    guest.fresh_inner = mix_home(inner_state(), false);
     for (;;) {
         turn(&open_mask);
         if (woken) {

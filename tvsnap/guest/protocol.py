@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tvsnap.backends.base import MIB, Outcome
-from tvsnap.errors import InfrastructureError, SandboxDied
+from tvsnap.errors import InfrastructureError, SandboxDied, SandboxRefused
 
 CONTROL = "run/tvsnap/control"
 INIT = "/run/tvsnap/init"
@@ -80,10 +80,10 @@ class GuestInfo:
         shell: the persistent shell's process id inside.
         idle: it waits for a command.
         inner: changes with what is seen from inside only: bytes sent to the terminal, its modes, speeds, size, owner
-            and foreground, System V objects.
+            and foreground, System V objects, what calls did to our own directory.
         commands: how many the shell was given.
-        plain: the terminal's modes are as at the start, there are no System V objects, and no call is yet to be told
-            that the shell ended.
+        plain: the terminal's modes and our own directory are as at the start, there are no System V objects, and no call
+            is yet to be told that the shell ended.
         kernel: changes with what the kernel keeps of the shell: scheduling, limits, name, ... (holds.c).
         ordinary: that is what it was when the shell began, but for limits.
     """
@@ -290,7 +290,7 @@ class Guest:
             elif kind == "U":
                 raise NoSuchUser
             else:
-                raise InfrastructureError(f"the sandbox refused a request: {_message(payload)}")
+                raise SandboxRefused(f"the sandbox refused a request: {_message(payload)}")
         code, duration, total, timed_out, blocked, lost = _numbers(payload, 6, 2**64)
         if code > 0xFF or duration > _LONGEST_DURATION:
             raise _nonsense(payload)

@@ -24,7 +24,7 @@ from tvsnap.backends.local import activity, connections
 from tvsnap.backends.local.activity import Unrest
 from tvsnap.backends.local.criu import ProcessesDisturbed
 from tvsnap.backends.local.time_wait import Closed, TimeWaits
-from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
+from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied, SandboxRefused, SnapshotUnusable
 from tvsnap.guest.actions import GuestActions
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.images import Image
@@ -211,6 +211,13 @@ class DockerSandbox(GuestActions):
         return found
 
     def observe(self, service: Service = NO_SERVICE) -> Observation:
+        try:
+            return self._observe(service)
+        except SandboxRefused as refusal:  # no process of ours can be started in it
+            unknown = secrets.token_hex()
+            return Observation(unknown, unknown, unknown, active=f"it cannot be looked at ({refusal})", quiet_s=0.0)
+
+    def _observe(self, service: Service) -> Observation:
         guest = self.guest()
         dump = guest.shell_state()
         info = guest.info()
@@ -288,6 +295,8 @@ class DockerSandbox(GuestActions):
     def checkpoint(self) -> SnapshotInfo:
         try:
             return self._checkpoint(self)
+        except SandboxRefused as refusal:
+            raise NotCheckpointable(str(refusal)) from refusal
         except ProcessesDisturbed as error:
             self.close()
             raise SandboxDied(f"sandbox {self.id} was ended over a checkpoint ({error})") from error
