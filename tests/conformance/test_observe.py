@@ -102,6 +102,23 @@ def test_reading_and_looking_change_nothing(sandbox: Sandbox) -> None:
     assert sandbox.observe() == before
 
 
+@pytest.mark.needs_programs
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo x > /run/tvsnap/new",
+        "mkdir -p /run/tvsnap/d/e; touch /run/tvsnap/d/e/f",
+        "chmod 700 /run/tvsnap",
+        "touch -r /run/tvsnap/rc /tmp/t; sed -i s/a/b/ /run/tvsnap/rc; touch -r /tmp/t /run/tvsnap/rc; rm /tmp/t",
+        "rm /run/tvsnap/init; printf '#!/bin/sh' > /run/tvsnap/init; chmod +x /run/tvsnap/init",
+        "mv /run/tvsnap/rc /run/tvsnap/rc2",
+    ],
+)
+def test_our_own_directory_changed(sandbox: Sandbox, command: str) -> None:
+    assert changed(sandbox, command)
+    assert sandbox.digest() == ""
+
+
 def test_checkpoint_changes_nothing(lab: Lab, sandbox: Sandbox) -> None:
     sh(sandbox, "x=1; echo 1 > f")
     before = sandbox.observe()

@@ -5,8 +5,9 @@ links and content where they differ from the image's, and those of the image tha
 report, its descriptors and what the kernel keeps of it; the bytes that the terminal was sent.
 
 What makes it empty: any process beyond PID 1 and the idle shell, a shell at its prompt, a pipe, socket or deleted file
-among the shell's descriptors, a file that the shell has locked, a seeded `RANDOM`, a background job that the shell remembers, changed modes of the
-terminal, objects of System V, sockets of no process (TIME_WAIT), and more than `MOST_BYTES` or `MOST_FILES`.
+among the shell's descriptors, a file that the shell has locked, what a call did to our own directory, a seeded
+`RANDOM`, a background job that the shell remembers, changed modes of the terminal, objects of System V, sockets of no
+process (TIME_WAIT), and more than `MOST_BYTES` or `MOST_FILES`.
 
 What is left out: times; inode numbers; where holes lie in files.
 """

@@ -82,8 +82,8 @@ class GuestInfo:
         inner: changes with what is seen from inside only: bytes sent to the terminal, its modes, speeds, size, owner
             and foreground, System V objects, what calls did to our own directory.
         commands: how many the shell was given.
-        plain: the terminal's modes and our own directory are as at the start, there are no System V objects, and no call
-            is yet to be told that the shell ended.
+        plain: the terminal's modes and our own directory are as at the start, there are no System V objects, and no
+            call is yet to be told that the shell ended.
         kernel: changes with what the kernel keeps of the shell: scheduling, limits, name, ... (holds.c).
         ordinary: that is what it was when the shell began, but for limits.
     """
