@@ -162,7 +162,10 @@ static void wake_shell(char what) {
 void feed_command(void) {
     const char *text = action.pending.data ? action.pending.data : "";
     size_t length = action.pending.length;
-    if (ftruncate(guest.command, 0) || pwrite(guest.command, text, length, 0) != (ssize_t)length) {
+    char number[16]; /* behind the command, for the shell to take when it has run: meanwhile no variable of it tells */
+    size_t digits = (size_t)snprintf(number, sizeof number, "%c%u\n", 0, guest.sequence + 1);
+    if (ftruncate(guest.command, 0) || pwrite(guest.command, text, length, 0) != (ssize_t)length ||
+        pwrite(guest.command, number, digits, (off_t)length) != (ssize_t)digits) {
         answer_text(action.client, 'E', "the command could not be handed to the shell: %s", strerror(errno));
         forget_action();
         return;
