@@ -177,7 +177,10 @@ class Snapshotter:
         if snapshot is not None and not edges:
             return True
         rebuild = self._rebuild(live.state, snapshot, edges)
-        if self.refusal(live.state) or time.monotonic() < self._paused_until:
+        if reason := self.refusal(live.state):
+            self._graph.note_refusal(live.state, self._backend.name, reason)
+            return rebuild.proven
+        if time.monotonic() < self._paused_until:
             return rebuild.proven
         if not self._policy.should_checkpoint(rebuild, self._costs):
             return rebuild.proven

@@ -83,7 +83,7 @@ WARMING = {
     "after a snapshot, without its row": "before(Graph, 'add_snapshot')",
 }
 
-IN_A_DUMP = "after(storage.BtrfsStorage, 'copy', 2)"
+UNFINISHED = "after(criu.Criu, 'dump')"
 
 
 @pytest.fixture
@@ -139,15 +139,14 @@ def test_killed_while_forgetting(home: Path, terminal_image: Image) -> None:
 
 def test_killed_while_opening(home: Path, terminal_image: Image) -> None:
     survive(home, terminal_image)
-    see_it_die(work(home, terminal_image, *CALLS[:2], "echo new > new", fault=IN_A_DUMP))
+    see_it_die(work(home, terminal_image, *CALLS[:2], "echo new > new", fault=UNFINISHED))
     owner = Owner(home)
     with Graph(home / GRAPH_FILE) as graph, contextlib.closing(LocalBackend(home, owner.id)) as backend:
         first, second, *others = graph.snapshots()
         graph.drop_snapshot(first.state, first.backend)
         backend.delete_snapshot(second.id)
     owner.close()
-    for step, fault in OPENING.items():
-        print(step)
+    for fault in OPENING.values():
         see_it_die(program_of(f"Cache({str(home)!r}).close()", fault, imports=PARTS))
     assert assert_consistent(home, terminal_image) == len(others)
 

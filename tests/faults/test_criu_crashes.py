@@ -125,7 +125,8 @@ def test_harmless_faults(cache: Cache, monkeypatch: pytest.MonkeyPatch, code: in
     monkeypatch.setenv("CRIU_FAULT", str(code))
     roll(cache, salt, *PREPARED)
     assert roll(cache, salt, *PREPARED, LOOK)[0][-1] == SEEN
-    assert (cache.stats().forks, cache.stats().replayed) == (1, 0)
+    assert cache.stats().forks >= 1  # more on a slow machine: one runs beside a rollout that thinks
+    assert cache.stats().replayed == 0
 
 
 class Killer:

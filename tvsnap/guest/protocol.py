@@ -80,12 +80,13 @@ class GuestInfo:
         shell: the persistent shell's process id inside.
         idle: it waits for a command.
         inner: changes with what is seen from inside only: bytes sent to the terminal, its modes, speeds, size, owner
-            and foreground, System V objects, what calls did to our own directory.
+            and foreground, System V objects.
         commands: how many the shell was given.
         plain: the terminal's modes and our own directory are as at the start, there are no System V objects, and no
             call is yet to be told that the shell ended.
         kernel: changes with what the kernel keeps of the shell: scheduling, limits, name, ... (holds.c).
         ordinary: that is what it was when the shell began, but for limits.
+        home: changes with what lies in our own directory (home.c).
     """
 
     shell: int
@@ -95,6 +96,7 @@ class GuestInfo:
     plain: bool
     kernel: str
     ordinary: bool
+    home: str
 
     @property
     def shown(self) -> int:
@@ -246,11 +248,12 @@ class Guest:
         """Returns what goes on inside."""
         self._send("i")
         words = self._expect("I").split()
-        if len(words) != 8 or not _INNER.fullmatch(words[3]) or not _HASH.fullmatch(words[6]):
+        if len(words) != 9 or not _INNER.fullmatch(words[3]) or not all(map(_HASH.fullmatch, words[6:9:2])):
             raise _nonsense(b" ".join(words))
         numbers = b" ".join((*words[:2], *words[4:6], words[7]))
         shell, mode, commands, plain, ordinary = _numbers(numbers, 5, 0xFFFFFFFF)
-        return GuestInfo(shell, mode == 1, words[3].decode(), commands, plain == 1, words[6].decode(), ordinary == 1)
+        inner, kernel, home = (words[index].decode() for index in (3, 6, 8))
+        return GuestInfo(shell, mode == 1, inner, commands, plain == 1, kernel, ordinary == 1, home)
 
     def data_waits(self, files: Iterable[int], processes: Iterable[int]) -> bool:
         """Whether a pipe, fifo or socket holds what has not been read yet, or may hold some: not all can be looked at.

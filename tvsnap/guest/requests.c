@@ -193,9 +193,10 @@ void handle_request(int i, const char *body, size_t length) {
         uint64_t inner = inner_state();
         uint64_t attributes = guest.shell ? kernel_attributes(guest.shell, true) : 0;
         bool ordinary = guest.shell && kernel_attributes(guest.shell, false) == guest.fresh_kernel;
-        answer_text(i, 'I', "%d %d %d %llu-%llx %u %d %llx %d", guest.shell, guest.mode, action.kind,
-                    (unsigned long long)guest.terminal_count, (unsigned long long)mix_home(inner, true), guest.sequence,
-                    mix_home(inner, false) == guest.fresh_inner, (unsigned long long)attributes, ordinary);
+        answer_text(i, 'I', "%d %d %d %llu-%llx %u %d %llx %d %llx", guest.shell, guest.mode, action.kind,
+                    (unsigned long long)guest.terminal_count, (unsigned long long)inner, guest.sequence,
+                    mix_home(inner, false) == guest.fresh_inner, (unsigned long long)attributes, ordinary,
+                    (unsigned long long)mix_home(HASH_START, true));
     } else if (op == 'n' && count == 1) { /* no answer: it comes along with what is to be done next */
         if (action.kind == NOTHING) number_processes((pid_t)number_of(f[0], INT_MAX));
     } else if (op == 'w' && count == 2) {

@@ -165,7 +165,7 @@ class LocalSandbox(GuestActions):
             processes=f"{processes} {look.passing}",
             shell=secrets.token_hex()
             if dump is None
-            else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel}",
+            else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel} {info.home}",
             data=data,
             hidden=frozenset() if dump is None else observing.shell_hidden(dump),
             serving=serving,
