@@ -101,13 +101,15 @@ class TestClock:
         changed = "%.9Z" if backend.name == "local" else ""  # a commit makes new files
         times = f"stat -c '%.9X %.9Y {changed}' /root/before"
         seen = sh(sandbox, times)
+        began = time.monotonic()
         snapshot = fixed.checkpoint(sandbox)
         stood = clock(sandbox)
-        time.sleep(3)
+        since = time.monotonic() - began  # the snapshot was taken, at most
+        time.sleep(3 + 2 * since)
         began = time.monotonic()
         fork = fixed.fork(snapshot)
         now = clock(fork)
-        assert -1.5 < now - stood < 1.5 + time.monotonic() - began
+        assert -1.5 - since < now - stood < 1.5 + time.monotonic() - began
         assert sh(fork, times) == seen
         sh(fork, "touch /root/after")
         assert sh(fork, "[ /root/after -nt /root/before ] && jobs -r | wc -l") == "1\n"
@@ -118,14 +120,17 @@ class TestClock:
     def test_a_fork_of_an_idle_shell_goes_on_likewise(self, fixed: Lab) -> None:
         sandbox = fixed.start()
         sh(sandbox, "x=1; touch /root/before")
+        began = time.monotonic()
         snapshot = fixed.checkpoint(sandbox)
         stood, seconds = clock(sandbox), int(sh(sandbox, "echo $SECONDS"))
-        time.sleep(3)
+        since = time.monotonic() - began  # the snapshot was taken, at most
+        time.sleep(3 + 2 * since)
         began = time.monotonic()
         fork = fixed.fork(snapshot)
+        shown, counted = clock(fork), int(sh(fork, "echo $SECONDS"))
         passed = time.monotonic() - began
-        assert -1.5 < clock(fork) - stood < 1.5 + passed
-        assert -2 <= int(sh(fork, "echo $SECONDS")) - seconds < 2.5 + passed
+        assert -1.5 - since < shown - stood < 1.5 + passed
+        assert -2 - since <= counted - seconds < 2.5 + passed
 
     def test_waits_until_a_time(self, fixed: Lab) -> None:
         sandbox = fixed.start()
