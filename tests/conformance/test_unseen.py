@@ -13,6 +13,7 @@ from tvsnap import Cache
 from tvsnap.backends.base import Sandbox
 from tvsnap.images import Image
 
+WOKEN = "kill -CONT $!; while kill -0 $! 2> /dev/null; do sleep 0.1; done; wait $!; echo $?"
 STOPPED = "sleep 1000 & kill -STOP $!; until read -r line < /proc/$!/stat && [[ $line == *') T '* ]]; do :; done"
 
 # Name -> what leads to a state, and a call that changes it.
@@ -68,11 +69,11 @@ def test_no_answer_rests_on_it(tmp_path: Path, terminal_image: Image) -> None:
         assert {result.source for result in results} == {"hit"}
         with cache.rollout(terminal_image.name) as rollout:
             rollout.call("bash", {"command": STOPPED})
-            rollout.call("bash", {"command": "kill -TERM %1"})
-            ended = rollout.call("bash", {"command": "kill -CONT %1; wait %1; echo $?"})
+            rollout.call("bash", {"command": "kill -TERM $!"})
+            ended = rollout.call("bash", {"command": WOKEN})
         with cache.rollout(terminal_image.name) as rollout:
             rollout.call("bash", {"command": STOPPED})
-            alive = rollout.call("bash", {"command": "kill -CONT %1; wait %1; echo $?"}, timeout=1)
+            alive = rollout.call("bash", {"command": WOKEN}, timeout=1)
         assert ended.output.endswith("143\n")
         assert alive.timed_out
 
