@@ -155,7 +155,7 @@ class Snapshotter:
             reason: why, in words.
         """
         self._remember(state, reason)
-        self._graph.note_refusal(state, self._backend.name, reason)
+        self._tell(state, reason)
 
     def refusal(self, state: str) -> str:
         """Returns why a state, or one that the same calls led to, could not be checkpointed when this process tried of
@@ -164,6 +164,11 @@ class Snapshotter:
         with self._lock:
             reason, since = self._refused.get(self._courses.get(state, state), ("", 0.0))
         return reason if time.monotonic() - since < FORGOTTEN_AFTER else ""
+
+    def _tell(self, state: str, reason: str) -> None:
+        """Lets people find out why a state could not be checkpointed; nothing else rests on it."""
+        with contextlib.suppress(TvsnapError):  # a full disk
+            self._graph.note_refusal(state, self._backend.name, reason)
 
     def _remember(self, state: str, reason: str) -> None:
         with self._lock:
@@ -178,7 +183,7 @@ class Snapshotter:
             return True
         rebuild = self._rebuild(live.state, snapshot, edges)
         if reason := self.refusal(live.state):
-            self._graph.note_refusal(live.state, self._backend.name, reason)
+            self._tell(live.state, reason)
             return rebuild.proven
         if time.monotonic() < self._paused_until:
             return rebuild.proven

@@ -160,6 +160,18 @@ def test_what_the_same_calls_lead_to_is_not_tried_again(tmp_path: Path) -> None:
         assert backend.counts["checkpoint"] == 2
 
 
+def test_a_refusal_that_cannot_be_noted_fails_no_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = FakeBackend(faults=Faults().fail("checkpoint", NotCheckpointable("never seen before"), times=9))
+    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+
+        def full(*_: object) -> None:
+            raise InfrastructureError("the disk is full")
+
+        monkeypatch.setattr(cache.graph, "note_refusal", full)
+        for _ in range(2):  # the second knows of it
+            assert run(cache, "echo $RANDOM > f", "test -s f")[1].exit_code == 0
+
+
 def test_what_the_same_calls_lead_to_does_not_end_each_rollout(tmp_path: Path) -> None:
     backend = FakeBackend(faults=Faults().fail("checkpoint", SandboxDied("killed"), times=9))
     with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:

@@ -372,7 +372,7 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
             reason: its reason, in words.
         """
         edge = self.edge_to(state)
-        if edge is None:
+        if edge is None or edge.refusal(backend) == reason:
             return
         extra = dict(edge.extra)
         extra[REFUSALS] = {**extra.get(REFUSALS, {}), backend: reason}
