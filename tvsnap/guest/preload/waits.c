@@ -52,20 +52,19 @@ EXPORT(int, clock_nanosleep, clockid_t clock, int flags, const struct timespec *
     return NEXT(clock_nanosleep)(clock, flags, wait, left);
 }
 
+/* What a timer is set to, by the kernel's clock where it is a time of day. */
+static const struct itimerspec *as_real_timer(bool absolute, const struct itimerspec *set, struct itimerspec *real) {
+    if (!absolute || !set || !is_of_shown_clock(&set->it_value)) return set;
+    *real = (struct itimerspec){set->it_interval, real_timespec(set->it_value)};
+    return real;
+}
+
 EXPORT(int, timerfd_settime, int fd, int flags, const struct itimerspec *set, struct itimerspec *old) {
     struct itimerspec real;
-    if (flags & TFD_TIMER_ABSTIME && set && is_of_shown_clock(&set->it_value)) {
-        real = (struct itimerspec){set->it_interval, real_timespec(set->it_value)};
-        set = &real;
-    }
-    return NEXT(timerfd_settime)(fd, flags, set, old);
+    return NEXT(timerfd_settime)(fd, flags, as_real_timer(flags & TFD_TIMER_ABSTIME, set, &real), old);
 }
 
 EXPORT(int, timer_settime, timer_t timer, int flags, const struct itimerspec *set, struct itimerspec *old) {
     struct itimerspec real;
-    if (flags & TIMER_ABSTIME && set && is_of_shown_clock(&set->it_value)) {
-        real = (struct itimerspec){set->it_interval, real_timespec(set->it_value)};
-        set = &real;
-    }
-    return NEXT(timer_settime)(timer, flags, set, old);
+    return NEXT(timer_settime)(timer, flags, as_real_timer(flags & TIMER_ABSTIME, set, &real), old);
 }
