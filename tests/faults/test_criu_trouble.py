@@ -85,9 +85,14 @@ def descriptors_at_most(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, usual)
 
 
-def none_to_spare() -> int:
-    """Returns a limit at which this process can open nothing more; to list its descriptors takes one itself."""
-    return max(map(int, os.listdir("/proc/self/fd")[:-1])) + 1
+@contextlib.contextmanager
+def no_descriptor_to_spare() -> Iterator[None]:
+    """A block in which this process can open nothing: those that it lacks below the limit are taken up before."""
+    with contextlib.ExitStack() as taken, descriptors_at_most(max(map(int, os.listdir("/proc/self/fd")))):
+        with contextlib.suppress(OSError):
+            while True:
+                taken.callback(os.close, os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+        yield
 
 
 def test_descriptors_in_flight_at_a_checkpoint(lab: Lab) -> None:
@@ -164,7 +169,7 @@ def test_a_process_without_descriptors_to_spare(cache: Cache, terminal_image: Im
     snapshot = eventually(lambda: cache.graph.snapshot(state, "local"))
     assert snapshot is not None
     with Cache(cache.home, policy="never") as other:  # which has not read it yet
-        with descriptors_at_most(none_to_spare()), pytest.raises(ForkFailed, match="Too many open files"):
+        with no_descriptor_to_spare(), pytest.raises(ForkFailed, match="Too many open files"):
             local(other).fork(snapshot.id, terminal_image, Limits())
         assert other.graph.snapshot(state, "local") == snapshot
         fork = local(other).fork(snapshot.id, terminal_image, Limits())
