@@ -25,12 +25,14 @@ from tvsnap.stats import Meter
 
 USUAL = 4  # sandboxes that are kept ready if nobody says how many, and only of what is ...
 SLOW = 0.1  # seconds or more in the making: less is hardly felt, and is not worth memory that nobody asked to give
+TRIAL = 8  # sandboxes, where nobody said how many to keep ready, after which their use is judged: of each so ...
+LEAST_USE = 0.25  # ... many, this share must be taken, or no more are made for some time
 WORKERS = min(4, os.cpu_count() or 1)  # threads: an engine makes several at once sooner than one after the other
 LOOK_AGAIN = 0.5  # seconds after which room, demand and snapshots are looked at even if nothing is heard of them
 SHORTEST_PAUSE = 1.0  # seconds without preforks after one failed, or was not kept for want of memory; twice as long ...
 LONGEST_PAUSE = 60.0  # ... each time that happens again
 MISTAKES = 3  # times in a row that one of an origin had changed when it was wanted; then no more are made of it ...
-FORGIVEN = 600.0  # ... for so many seconds: it may have been this machine's doing
+FORGIVEN = 600.0  # ... for so many seconds: it may have been this machine's doing; so, too, after a trial that failed
 REMEMBERED = 10_000  # origins of which there were mistakes
 LAST_FORK = 30.0  # seconds that closing waits for the one that is being made
 
@@ -84,6 +86,8 @@ class Preforker:
         self._meter = meter
         self._budget = USUAL if count is None else count
         self._worth_s = SLOW if count is None else 0.0
+        self._asked_for = count is not None
+        self._trial = self._used = 0  # sandboxes made in the present trial, and taken meanwhile
         self._needs: Needs[Origin] = Needs()
         self._sources: dict[Origin, Source] = {}
         self._mistakes: dict[Origin, tuple[int, float]] = {}  # how many in a row, and when the last was
@@ -128,6 +132,7 @@ class Preforker:
                 self._mistakes.pop(origin, None)
                 self._meter.add(preforks_used=1)
                 with self._changed:
+                    self._used += 1
                     self._wake()  # who looked before it was taken found none missing
                 return live
             if found == "changed":  # though it was left alone
@@ -224,11 +229,27 @@ class Preforker:
             if self._closed or time.monotonic() < self._paused_until:
                 return None
             missing = next((origin for origin, count in wanted.items() if there[origin] < count), None)
-            if missing is None:
+            if missing is None or not self._is_of_use():
                 return None
             with self._changed:
                 self._making[missing] += 1
+                self._trial += 1
             return sources[missing]
+
+    def _is_of_use(self) -> bool:
+        """Whether enough of those that were made were taken; if not, there is a pause.
+
+        Where all processors are busy, for one, a sandbox made ahead takes them from a call that is being made, and
+        comes too late itself.
+        """
+        with self._changed:
+            if self._asked_for or self._trial < TRIAL:
+                return True
+            of_use = self._used >= LEAST_USE * self._trial
+            self._trial = self._used = 0
+            if not of_use:
+                self._paused_until = time.monotonic() + FORGIVEN
+            return of_use
 
     def _has_snapshot(self, source: Source) -> bool:
         """Whether the snapshot is still the one of its state: it may have been evicted, or the state forgotten."""

@@ -165,6 +165,27 @@ def _memory(d: str, r: Random) -> Parts:
     return [begin, f"python3 -c '{_POKE.format(d=d)}'"], [ask, execute(ask)]
 
 
+def _shared_memory(d: str, r: Random) -> Parts:
+    def python(body: str) -> str:
+        body = f"memory = c.shmat(c.shmget({key}, 64, 0o1600), None, 0); {body}"
+        return (
+            "python3 -c 'import ctypes; c = ctypes.CDLL(None); c.shmat.restype = ctypes.c_void_p; "
+            f"c.shmat.argtypes = ctypes.c_int, ctypes.c_void_p, ctypes.c_int; {body}'"
+        )
+
+    key = r.randint(1, 9999)
+    show = python("print(ctypes.string_at(memory))")
+    return [python('ctypes.memmove(memory, b"one", 4)'), python('ctypes.memmove(memory, b"two", 4)')], [
+        show,
+        execute(show),
+    ]
+
+
+def _variables_of_ours(d: str, r: Random) -> Parts:
+    typed = Step("keys", {"keys": "clear; set | grep ^__tvsnap_n\n", "wait": 1.0})
+    return ["ls / > /dev/null", "cat /etc/hostname"], ["declare -p | grep __tvsnap", "set | grep ^__tvsnap", typed]
+
+
 CASES: dict[str, Callable[[str, Random], Parts]] = {
     "C1 inode of a directory": _directories,
     "C1 inode of an image's file": _image_inode,
@@ -176,6 +197,16 @@ CASES: dict[str, Callable[[str, Random], Parts]] = {
     "C2 mode of a directory": _directory_mode,
     "C2 attribute of a directory": _directory_attribute,
     "C2 default ACL": _default_acl,
+    "C2 our directory": _shell(
+        r"""find /run/tvsnap -mindepth 1 -printf '%f %m\n' | sort""",
+        "echo 1 > /run/tvsnap/new; chmod 750 /run/tvsnap",
+        "cat /run/tvsnap/new",
+        "stat -c %a /run/tvsnap",
+        "ls -A /run/tvsnap | wc -l",
+    ),
+    "C2 our files": _shell(
+        "", "echo '# more' >> /run/tvsnap/rc", "tail -n 1 /run/tvsnap/rc", "stat -c '%s %a' /run/tvsnap/rc"
+    ),
     "C3 flock": _flock,
     "C3 record lock": _record_lock,
     "C4 disown": _shell("sleep 1000 > /dev/null 2>&1 &", "disown", "jobs | wc -l", "jobs -p | wc -w"),
@@ -208,9 +239,7 @@ CASES: dict[str, Callable[[str, Random], Parts]] = {
     ),
     "C4 nohup": _shell("sleep 1000 > /dev/null 2>&1 &", "disown -h %1", "jobs | grep -c Running"),
     "C4 limits of the shell": _shell("", "ulimit -S -n 99", "ulimit -n", "bash -c 'ulimit -n'"),
-    "C4 variables of ours": _shell(
-        "ls / > /dev/null", "cat /etc/hostname", "declare -p | grep __tvsnap", "set | grep ^__tvsnap"
-    ),
+    "C4 variables of ours": _variables_of_ours,
     "C5 TIME_WAIT": _time_wait,
     "C5 oom_score_adj": _shell(
         "", "echo 500 > /proc/$$/oom_score_adj", "cat /proc/self/oom_score_adj", "cat /proc/$$/oom_score_adj"
@@ -234,6 +263,10 @@ CASES: dict[str, Callable[[str, Random], Parts]] = {
         "wc -c < /proc/$$/fd/7",
     ),
     "C5 memory": _memory,
+    "C5 shared memory": _shell("ipcmk -M 100", "ipcmk -M 4097 -p 600", "ipcs -m | cut -c 12-", "ipcs -um"),
+    "C5 contents of shared memory": _shared_memory,
+    "C5 message queues": _shell("", "ipcmk -Q; ipcmk -Q -p 600", "ipcs -q | cut -c 12-", "ipcs -q | wc -l"),
+    "C5 semaphores": _shell("ipcmk -S 2", "ipcrm -a; ipcmk -S 5 > /dev/null", "ipcs -s | cut -c 12-", "ipcs -su"),
     "C5 pipe": _shell(
         "mkdir -p %D; mkfifo %D/p; exec 5<> %D/p",
         "echo kept >&5",

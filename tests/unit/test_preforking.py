@@ -180,6 +180,26 @@ def test_a_few_are_made_ahead_where_they_are_slow(tmp_path: Path) -> None:
         ready(cache, preforking.USUAL)
 
 
+def test_those_that_nobody_asked_for_and_nobody_takes_are_made_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that is made at once, as on a machine under load, comes before the sandbox that is made ahead of it."""
+    backend = FakeBackend(delays={"start": preforking.SLOW})
+    with open_cache(tmp_path, backend, park=NOTHING_PARKED, policy="never") as cache:
+        cache._costs.add("start", 1.0)
+        monkeypatch.setattr(cache._costs, "_medians", {"checkpoint": 1.0, "fork": 1.0, "start": 1.0})
+        monkeypatch.setattr(cache._preforker, "take", lambda source: None)
+        for number in range(2 * preforking.TRIAL):
+            cache.rollout("terminal", salt=str(number)).close()
+            cache.pool.keep_ready_at_most({})  # as if others needed the room
+            with cache._preforker._changed:
+                cache._preforker._wake()
+            time.sleep(0.05)
+        eventually(lambda: cache.stats().preforks == preforking.TRIAL)
+        stays(cache, 0)
+        assert cache.stats().preforks == preforking.TRIAL
+
+
 def test_without_the_cache_nothing_is_made_ahead(tmp_path: Path) -> None:
     with open_cache(tmp_path, prefork=4, use_cache=False) as cache:
         different(cache, *"abcd")

@@ -150,10 +150,11 @@ void give_shell_up(void) {
     guest.loss_untold = true;
 }
 
-/* Gives the waiting shell a command, or hands it to the terminal. */
-static void wake_shell(char what) {
+/* Gives the waiting shell the command of a number, or hands it to the terminal: what is typed there can see the number,
+ * which must be the same each time then. */
+static void wake_shell(char what, unsigned number) {
     char line[32];
-    int n = snprintf(line, sizeof line, "%c %u\n", what, guest.sequence);
+    int n = snprintf(line, sizeof line, "%c %u\n", what, number);
     /* Forged reports can have us fill the pipe. */
     if (write(guest.wake, line, (size_t)n) < 0 && errno == EAGAIN) give_shell_up();
 }
@@ -196,7 +197,7 @@ void feed_command(void) {
     guest.mode = SHELL_RUNNING;
     action.fed = true;
     guest.dump_ready = false;
-    wake_shell('c');
+    wake_shell('c', guest.sequence);
 }
 
 /* An idle shell goes to its terminal. */
@@ -204,7 +205,7 @@ void to_prompt(void) {
     if (guest.mode == SHELL_IDLE) {
         guest.mode = SHELL_PROMPT;
         guest.dump_ready = false;
-        wake_shell('p');
+        wake_shell('p', 0);
     }
 }
 
