@@ -165,7 +165,7 @@ class Gauges:
             "pool": self._held_by_pool(),
             "pool file": self._pool_file(),
             "left in pool": len(os.listdir(storage / "live")) + len(os.listdir(storage / "tmp")),
-            "quota groups": len(self._empty_quota_groups()),
+            "quota groups": len(self.empty_quota_groups()),
             "strays": len(self._strays()),
             "files": sum(len(names) for _, _, names in os.walk(home / "run")),
             "database": self._ask("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"),
@@ -183,16 +183,21 @@ class Gauges:
         path = self._cache.home / "pool.btrfs"
         return path.stat().st_blocks * 512 if path.exists() else 0
 
-    def _held_by_pool(self) -> int:
-        """Returns bytes in use in the pool once all is written and what was deleted is gone."""
+    def _settle_pool(self) -> str:
+        """Waits until all is written and what was deleted is gone; returns where the pool is."""
         path = str(self._backend._storage.path).replace("/proc/self/", f"/proc/{os.getpid()}/", 1)
         for action in ("filesystem", "subvolume", "filesystem"):
             subprocess.run(["btrfs", action, "sync", path], capture_output=True, check=False)
-        found = os.statvfs(path)
+        return path
+
+    def _held_by_pool(self) -> int:
+        """Returns bytes in use in the pool."""
+        found = os.statvfs(self._settle_pool())
         return (found.f_blocks - found.f_bfree) * found.f_frsize
 
-    def _empty_quota_groups(self) -> list[str]:
+    def empty_quota_groups(self) -> list[str]:
         """Returns the accounts that the kernel still keeps of layers of which nothing is left."""
+        self._settle_pool()
         groups = [group for path in self._sysfs("qgroups") for group in path.glob("0_*")]
         return [group.name for group in groups if _read(group / "referenced").strip() == "0"]
 

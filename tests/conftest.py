@@ -16,13 +16,15 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import engine
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.sql_images import sql_engine, sql_image, sql_images
-from tvsnap.errors import MachineLacks
+from tvsnap.errors import InfrastructureError, MachineLacks
 from tvsnap.images import Image
 
 __all__ = ["sql_engine", "sql_image", "sql_images"]
 
 TESTS = Path(__file__).parent
-ORDER = ("property", "fuzz", "e2e", "faults", "fakes", "unit", "conformance")
+ORDER = ("property", "fakes", "unit", "fuzz", "e2e", "faults", "conformance")
+"""What property tests wait for, images, is built while others run unit tests, which need none."""
+
 MARKERS = (
     "needs_programs: runs real programs of the terminal image; not generated for backends without (the fake)",
     "needs_processes: needs snapshots that capture live processes; skipped where the machine has no such",
@@ -30,6 +32,8 @@ MARKERS = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        _share_engine(config)
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     # A machine under load is late; and what is found is found each time.
@@ -38,6 +42,19 @@ def pytest_configure(config: pytest.Config) -> None:
     # Where the suite was started in the background, interrupts are ignored, and would be in all that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+def _share_engine(config: pytest.Config) -> None:
+    """Starts a Docker Engine for all workers, so that images come into it once; where none can be had, tests say so."""
+    if os.environ.get(engine.GIVEN):
+        return
+    try:
+        own = engine.TestEngine()
+        config.add_cleanup(own.stop)
+        own.start()
+    except (MachineLacks, InfrastructureError):
+        return
+    os.environ[engine.GIVEN] = own.address
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

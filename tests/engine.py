@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from scripts.docker_engine import PrivateEngine, pointing_at, private_engine
 
+GIVEN = "TVSNAP_TEST_ENGINE"
+
 
 class TestEngine(PrivateEngine):
     """An engine of a test's own."""
@@ -21,7 +23,7 @@ class TestEngine(PrivateEngine):
 @contextlib.contextmanager
 def docker_engine() -> Iterator[str]:
     """A block with an engine, to which DOCKER_HOST points; yields its address."""
-    given = os.environ.get("TVSNAP_TEST_ENGINE")
+    given = os.environ.get(GIVEN)
     if given:
         with pointing_at(given):
             yield given

@@ -26,6 +26,8 @@ from tvsnap.owners import Owner
 
 BASE = "tvsnap-examples:bookworm"
 TASKS = ("broken-makefile", "failing-test", "git-conflict", "log-analysis", "port-service")
+TWO = ("git-conflict", "port-service")
+"""One that works with files, and one with a process."""
 NO_PROCESSES = "local, no processes"  # its snapshots hold none: such states are not kept
 LOST = "can no longer be reached"
 BACKENDS = ("local", NO_PROCESSES, "docker")
@@ -106,6 +108,8 @@ def test_rewards_in_forks_and_a_second_epoch_of_hits(
     open_cache: OpenCache, tasks: list[harness.Task], salt: str
 ) -> None:
     with open_cache() as cache:
+        if cache.backend.name == "docker":  # where each container takes long
+            tasks = [task for task in tasks if task.name in TWO]
         reports = list(harness.run_epochs(cache, tasks, epochs=2, parallel=4, salt=salt))
         processes = cache.backend.captures.processes
     # What holds processes is not kept where snapshots hold none: then a grader is told so, and of nothing else.
@@ -126,7 +130,7 @@ def test_rewards_in_forks_and_a_second_epoch_of_hits(
     calls = sum(report.calls for report in first)
     assert sum(report.hits + report.coalesced for report in first) > calls / 4, "rollouts share what they begin with"
     graded_twice = [report for report in first if len(report.grades) > 1]
-    assert {report.task for report in graded_twice} == set(TASKS)
+    assert {report.task for report in graded_twice} == {task.name for task in tasks}
 
 
 def test_a_service_answers_in_a_fork_and_its_rollout_goes_on(

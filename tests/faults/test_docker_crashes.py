@@ -55,11 +55,16 @@ def test_killed_at(step: str, home: Path, terminal_image: Image) -> None:
         for snapshot in cache.graph.snapshots():
             with cache.materialise(snapshot.state) as sandbox:
                 assert sandbox.run("echo fine", timeout=60).output == b"fine\n"
-        for id in list(cache.backend.snapshots()):
-            cache.backend.delete_snapshot(id)
+        delete_snapshots(cache)
     assert containers_in_engine(home) == []
-    Cache(home, backend="docker").close()  # what could not go while its forks lived
+    with Cache(home, backend="docker") as cache:  # what could not go while its forks lived went just now
+        delete_snapshots(cache)  # those that were still being taken
     assert snapshots_in_engine(home) == set()
+
+
+def delete_snapshots(cache: Cache) -> None:
+    for id in list(cache.backend.snapshots()):
+        cache.backend.delete_snapshot(id)
 
 
 def containers_in_engine(home: Path) -> list[Any]:

@@ -27,7 +27,7 @@ from tvsnap.images import Image
 from tvsnap.owners import Owner
 
 LIMITS = Limits()
-DEEP = 300
+DEEP = 130
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_a_commit_whose_answer_comes_after_all_is_removed(
 
 
 @pytest.mark.timeout(900)
-def test_three_hundred_commits_deep(bench: Bench, small: Image) -> None:
+def test_more_commits_deep_than_an_engine_takes_layers(bench: Bench, small: Image) -> None:
     """Each a fork of the one before: no engine takes so many layers, so they must have been joined on the way."""
     sandbox = bench.backend.start(small, LIMITS)
     before: str | None = None

@@ -25,7 +25,7 @@ REAL = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=SCALE == 0,
-    max_examples=6 * max(SCALE, 1),
+    max_examples=3 * max(SCALE, 1),
     phases=[Phase.explicit, Phase.generate],  # shrinking real rollouts takes longer than reading one
 )
 
