@@ -25,6 +25,8 @@ TESTS = Path(__file__).parent
 ORDER = ("property", "fakes", "unit", "fuzz", "e2e", "faults", "conformance")
 """What property tests wait for, images, is built while others run unit tests, which need none."""
 
+WITH_IMAGES = ("tests/conformance/test_fixed_chance.py",)
+"""Files of the conformance suite with images of their own, which come into an engine slowly."""
 MARKERS = (
     "needs_programs: runs real programs of the terminal image; not generated for backends without (the fake)",
     "needs_processes: needs snapshots that capture live processes; skipped where the machine has no such",
@@ -84,7 +86,9 @@ class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid if nodeid.startswith("tests/conformance/") else nodeid.partition("::")[0]
+        file = nodeid.partition("::")[0]
+        one_by_one = file.startswith("tests/conformance/") and file not in WITH_IMAGES
+        return nodeid if one_by_one else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesWhole:
