@@ -232,7 +232,9 @@ class Cache:
         rollout = self._begun(Rollout(self, place, start.root, record.id, task, at))
         try:
             self._holds.wait_for_evictions()  # one that began before may not have seen where the rollout stands
-            self._keep_live(state)
+            standing = self._keep_live(state)
+            if standing is not None:
+                rollout.begin_in(standing.fork_if_idle())
             if not self._rebuilder.is_sure(state):  # better now than at the first call
                 rollout.sandbox()
         except BaseException:
@@ -258,8 +260,8 @@ class Cache:
         try:
             hold.stand(state)
             self._holds.wait_for_evictions()  # one that began before may not have seen it
-            self._keep_live(state)
-            live = self._rebuilder.arrive(state, place).live
+            standing = self._keep_live(state)
+            live = (standing and standing.fork_if_idle()) or self._rebuilder.arrive(state, place).live
         finally:
             self._holds.remove(hold)
         try:
@@ -353,17 +355,25 @@ class Cache:
         self._rebuilder.foretell(rollout._at.state, rollout._place)
         return rollout
 
-    def _keep_live(self, state: str) -> None:
-        """Snapshots a state that nothing but the live sandbox of a rollout of this cache keeps, if there is one."""
+    def _keep_live(self, state: str) -> Rollout | None:
+        """Snapshots a state that nothing but the live sandbox of a rollout of this cache keeps, if there is one.
+
+        Returns:
+            That rollout, if no snapshot of its state could be kept: there is no room, say.
+        """
         if self._rebuilder.is_sure(state):
-            return
+            return None
         with self._lock:
             rollouts = list(self._rollouts)
+        standing = None
         for rollout in rollouts:
             if rollout._at.state == state or rollout._outcome is not None:
-                with contextlib.suppress(TvsnapError):  # who comes to the state is told
+                try:
                     if rollout.state == state and rollout.snapshot_if_idle():
-                        return
+                        return None
+                except TvsnapError:
+                    standing = rollout
+        return standing
 
     def _place(self, state: str) -> Place:
         """Returns the place of a state in the graph."""

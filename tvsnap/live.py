@@ -49,6 +49,7 @@ class LiveSandbox:
         expendable: its state can be reached again, so that it may be closed to make room while its rollout is idle.
         memory: bytes, when last weighed; 0 until then.
         since: when it came to its state, by time.monotonic(): it has been left to itself from then on.
+        begins_alone: when it was made, nothing lived in it but the idle shell, and a service that starts with it.
     """
 
     sandbox: Sandbox
@@ -57,6 +58,12 @@ class LiveSandbox:
     expendable: bool = True
     memory: int = 0
     since: float = field(default_factory=time.monotonic)
+    begins_alone: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing lives in it but the idle shell, and a service; False where that is not known."""
+        return self.begins_alone if self.observation is None else self.observation.alone
 
     def age(self) -> float:
         """Returns for how many seconds it has been left to itself in its state."""

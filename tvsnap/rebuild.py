@@ -211,7 +211,25 @@ class Rebuilder:
             self._meter.start(seconds)
             return sandbox
 
-        return self._pool.open(make, state)
+        live = self._pool.open(make, state)
+        live.begins_alone = True
+        return live
+
+    def fork_beside(self, live: LiveSandbox, place: Place) -> LiveSandbox:
+        """Returns a fork of a live sandbox, by a snapshot that does not stay.
+
+        Raises:
+            NotCheckpointable: with the reason in words.
+            InfrastructureError: the snapshot, or the fork, failed.
+        """
+        age_s = live.age()
+        snapshot = live.sandbox.checkpoint().id
+        try:
+            fork = self._pool.open(lambda: self._backend.fork(snapshot, place.image, place.limits), live.state)
+        finally:
+            self._backend.delete_snapshot(snapshot)
+        fork.since -= age_s
+        return fork
 
     def drop(self, snapshot: Snapshot) -> None:
         """Deletes a snapshot that cannot be used: its row, then its files."""
@@ -257,6 +275,7 @@ class Rebuilder:
 
         live = self._pool.open(make, snapshot.state)
         live.since -= snapshot.age_s
+        live.begins_alone = not snapshot.processes
         return live
 
     def _take_parked(self, state: str, place: Place) -> LiveSandbox | None:
@@ -303,7 +322,7 @@ class Rebuilder:
         Raises:
             ReplayDiffered: one did not lead to the state that it led to then.
         """
-        live.observation = None
+        live.observation, live.begins_alone = None, False
         for edge in edges:
             live.let_run(edge.waited)
             began = time.perf_counter()

@@ -245,6 +245,26 @@ class Rollout:
         finally:
             self._turn.release()
 
+    def fork_if_idle(self) -> LiveSandbox | None:
+        """Returns a fork of the sandbox of the rollout's own, of which no snapshot stays; None as `snapshot_if_idle`.
+
+        Raises:
+            NotCheckpointable: with the reason in words.
+            InfrastructureError: the snapshot, or the fork of it, failed.
+        """
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            self._catch_up()
+            live = self._own()
+            return None if live is None else self._cache._rebuilder.fork_beside(live, self._place)
+        finally:
+            self._turn.release()
+
+    def begin_in(self, live: LiveSandbox | None) -> None:
+        """Has a rollout that has made no call go on with a sandbox that stands at its state."""
+        self._live = live
+
     def accompany(self, state: str) -> None:
         """Forks a sandbox that runs beside the rollout in `state`, unless the rollout goes on meanwhile.
 
@@ -461,8 +481,8 @@ class Rollout:
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         live, way = self._stand()
         at = self._at
-        # Where something runs by itself, how it looked at first is what the outcome is compared with.
-        if live.observation is None and (not tool.read_only or at.quiet_s < math.inf):
+        # Where something runs by itself or may wake, how it looked at first is what the outcome is compared with.
+        if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = self._place.environment.observe(live.sandbox)
         if at.quiet_s < math.inf:
             live.let_run(at.waited)
@@ -600,8 +620,12 @@ class Rollout:
             return None
 
     def _left_alone(self, executed: Executed) -> bool:
-        """Whether a call is known to have changed nothing: its tool changes nothing, nor does anything by itself."""
-        return executed.tool.read_only and executed.at.quiet_s == math.inf
+        """Whether a call is known to have changed nothing: its tool changes nothing, and nobody else was there.
+
+        Who waits for a file to be opened (a FIFO, a watch, a lease) wakes when it is read.
+        """
+        alone = executed.before is None or executed.before.alone
+        return executed.tool.read_only and alone and executed.at.quiet_s == math.inf
 
     def _aftermath(self, live: LiveSandbox, executed: Executed, after: Observation | None, seconds: float) -> Aftermath:
         """Returns what a call left behind, as it was seen so many seconds after its end.
@@ -666,7 +690,7 @@ class Rollout:
     def _note_uncached(self, live: LiveSandbox, tool: Tool, call: ToolCall) -> None:
         """Tells the sandbox whether a call changed anything, so that process ids are those of a run with the cache."""
         before = live.observation
-        if tool.read_only or before is None:
+        if before is None or (tool.read_only and before.alone):
             return
         with contextlib.suppress(InfrastructureError):  # the next call tells
             live.observation = self._place.environment.observe(live.sandbox)

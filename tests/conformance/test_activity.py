@@ -30,6 +30,16 @@ AT_REST = {
     "loop, stopped": "yes > /dev/null & sleep 0.1; kill -STOP $!",
 }
 
+ALARM = r"""cat > /tmp/alarm.c <<'END'
+#include <unistd.h>
+int ring(void *words) { return (int)alarm(60); }
+char *const ring_doc[] = {"", 0};
+struct { char *name; int (*function)(void *); int flags; char *const *doc, *usage, *handle; }
+    ring_struct = {"ring", ring, 1, ring_doc, "ring", 0};
+END
+gcc -shared -fPIC -o /tmp/alarm.so /tmp/alarm.c && enable -f /tmp/alarm.so ring && ring"""
+"""A builtin of the shell's own that sets an alarm."""
+
 # Name -> what leads to a state that develops by itself; what is told of it; seconds in which nothing does.
 DEVELOPING = {
     "sleep": ("sleep 1000 &", "(sleep 1000) waits at most 1000 s", 1000),
@@ -41,6 +51,7 @@ DEVELOPING = {
     "alarm": ("python3 -c 'import signal; signal.alarm(60); signal.pause()' &", "has set an alarm", 60),
     "alarm that kills": ("perl -e 'alarm 70; sleep' &", "has set an alarm", 70),
     "alarm behind a wait": ("perl -e 'alarm 70; exec q(cat)' < /dev/tty &", "has set an alarm", 70),
+    "alarm of the idle shell": (ALARM, "(bash --noprofile", 60),
     "interval": ("python3 -c 'import signal; signal.setitimer(0, 80, 5); signal.pause()' &", "has set an alarm", 80),
     "timerfd": (
         "python3 -c 'import ctypes, os, struct; c = ctypes.CDLL(None); f = c.timerfd_create(1, 0); "

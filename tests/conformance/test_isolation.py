@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,18 @@ def test_files_of_another_sandbox(lab: Lab, sandbox: Sandbox) -> None:
     other = lab.start()
     sh(sandbox, "echo mine > /tmp/mine; rm /etc/os-release")
     assert sh(other, "ls /tmp; test -e /etc/os-release; echo $?") == "0\n"
+
+
+@pytest.mark.needs_programs
+def test_device_nodes_are_its_own(lab: Lab, sandbox: Sandbox) -> None:
+    """Who locks one, or touches it, reaches nobody else."""
+    other = lab.start()
+    before = os.stat("/dev/full")
+    assert sh(sandbox, "exec 9< /dev/full; flock -n 9 && touch /dev/full && echo done") == "done\n"
+    assert sh(other, "flock -n /dev/full echo free") == "free\n"
+    with open("/dev/full", "rb") as node:
+        fcntl.flock(node, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert os.stat("/dev/full").st_mtime_ns == before.st_mtime_ns
 
 
 def test_each_start_is_fresh(lab: Lab, sandbox: Sandbox) -> None:

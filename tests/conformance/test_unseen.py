@@ -78,6 +78,32 @@ def test_no_answer_rests_on_it(tmp_path: Path, terminal_image: Image) -> None:
         assert alive.timed_out
 
 
+@pytest.mark.parametrize(
+    ("waits", "path"),
+    [
+        ("mkfifo /tmp/f; (echo hi > /tmp/f; echo > /tmp/woken) & sleep 0.3", "/tmp/f"),
+        (
+            'echo x > /tmp/f; python3 -c \'import fcntl, signal; f = open("/tmp/f"); '
+            "fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK); signal.sigwait([signal.SIGIO]); "
+            'open("/tmp/woken", "w")\' & sleep 0.5',
+            "/tmp/f",
+        ),
+    ],
+    ids=["fifo", "lease"],
+)
+def test_who_waits_for_a_file_to_be_read(tmp_path: Path, terminal_image: Image, waits: str, path: str) -> None:
+    """A tool that only reads changes nothing itself, but may wake someone who does."""
+    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
+    look = ("bash", {"command": "sleep 0.3; ls /tmp"}, 30.0)
+    calls = (("bash", {"command": waits}, 30.0), ("read_file", {"path": path}, 30.0))
+    with Cache(tmp_path, use_cache=False) as fresh:
+        expected = [output for output, _ in answers(fresh, terminal_image, *calls, look)]
+    with Cache(tmp_path) as cache:
+        answers(cache, terminal_image, *calls)
+        for _ in range(2):
+            assert [output for output, _ in answers(cache, terminal_image, *calls, look)] == expected
+
+
 def answers(cache: Cache, image: Image, *calls: tuple[str, Mapping[str, object], float]) -> list[tuple[str, str]]:
     """Returns outputs and sources of one rollout's calls: tool, arguments, timeout."""
     with cache.rollout(image.name) as rollout:

@@ -415,6 +415,7 @@ class FakeSandbox:
             machine.files.fingerprint(machine.base),
             fingerprint(jobs),
             fingerprint(state),
+            alone=not machine.jobs,
             active="; ".join(f"process {job.pid} ({job.command}) goes on by itself" for job in awake),
             quiet_s=max(0.0, awake[0].wake - machine.clock) if awake else math.inf,
         )

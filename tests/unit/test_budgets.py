@@ -341,6 +341,21 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
+def test_a_living_rollout_is_graded_and_resumed_without_room_for_a_snapshot(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, budget=Budget(snapshots=0), park=NOT_PARKED) as cache:
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo $RANDOM > f")
+            token = bash(rollout, "cat f").output
+            with cache.materialise(rollout.state) as fork:
+                assert fork.exec("cat f", timeout=5).output.decode() == token
+                fork.exec("echo graded > f", timeout=5)
+            with cache.resume(rollout.state) as other:
+                assert bash(other, "cat f; echo on > f").output == token
+            assert bash(rollout, "cat f").output == token
+        assert backend.snapshots() == []
+
+
 def test_what_rollouts_stand_on_does_not_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However little it saves: nothing else leads them on. What finds no room answers nothing."""
     monkeypatch.setattr("tvsnap.budgets.REFUSING", 0.0)

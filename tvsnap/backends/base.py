@@ -99,6 +99,8 @@ class Observation:
         data: of the files that only a service writes.
         service: what the service says of its own state.
         serving: how many processes belong to the service; no part of what is compared.
+        alone: nothing else lives but the idle shell, and the service; False where that is not known. No part of what is
+            compared.
         active: why something may change by itself, without any call: `process 18 (make) is running`; empty if nothing
             can. No part of what is compared.
         quiet_s: seconds from the observation on in which nothing changes by itself: infinite if `active` is empty, 0
@@ -120,6 +122,7 @@ class Observation:
     data: str = ""
     service: str = ""
     serving: int = field(default=0, compare=False)
+    alone: bool = field(default=False, compare=False)
     active: str = field(default="", compare=False)
     quiet_s: float = field(default=math.inf, compare=False)
     hidden: frozenset[str] = field(default=frozenset(), compare=False)

@@ -20,7 +20,7 @@ class Tool:
         description: what it does, for who calls it.
         parameters: JSON schema of its arguments: an object, of whose schema language `type`, `properties`, `required`,
             `additionalProperties` and `minimum` are understood.
-        read_only: it leaves the state as it was, always; nothing is observed.
+        read_only: it changes nothing itself; where nothing else lives that could notice it, nothing is observed.
         cacheable: False if what it does cannot be repeated from the graph, nor seen in the sandbox (it acts on the
             world outside): a rollout that calls it goes on in a private branch, unless the tool is read-only.
         stochastic: its value is left to chance and is never shared, only the state before it.

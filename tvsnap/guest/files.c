@@ -14,9 +14,11 @@
 int get_file(const char *path, const char *limit_text) {
     long long limit = atoll(limit_text);
     struct stat st;
+    if (stat(path, &st)) return errno;
+    if (S_ISDIR(st.st_mode)) return EISDIR;
+    if (!S_ISREG(st.st_mode)) return EINVAL; /* not even opened: that would wake who waits at the other end of a FIFO */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st)) return errno;
-    if (S_ISDIR(st.st_mode)) return EISDIR;
     if (!S_ISREG(st.st_mode)) return EINVAL;
     if (st.st_size > limit) return EFBIG;
     static char chunk[65536];

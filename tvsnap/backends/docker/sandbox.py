@@ -234,6 +234,7 @@ class DockerSandbox(GuestActions):
             data=data,
             hidden=frozenset() if dump is None else observing.shell_hidden(dump),
             serving=len(table.serving(service)),
+            alone=info.idle and len(table.others) == len(table.serving(service)),
             active=look.active,
             quiet_s=look.quiet_s,
         )

@@ -115,19 +115,19 @@ class Watch:
         """Returns what may happen by itself.
 
         Args:
-            shell: its persistent shell while it waits for a command, and so has set no timer; else 0.
+            shell: its persistent shell while it waits for a command; else 0.
             leave_out: processes that are not asked about.
         """
         for last in range(_SETTLE_TRIES, -1, -1):
             since = time.monotonic()
             passing: list[Connection] = []
-            found = self._look(shell, {self._init, *leave_out}, since, passing)
+            found = self._look({self._init, *leave_out}, since, passing)
             if not last or [one.pid for one in found if not one.left] != [shell]:
                 break
             time.sleep(_SETTLE_PAUSE)  # it has just said its state, and is on its way to its sleep
         return Look(*told(found, since), " ".join(sorted(one.ends for one in passing)))
 
-    def _look(self, shell: int, leave_out: set[int], now: float, passing: list[Connection]) -> list[Unrest]:
+    def _look(self, leave_out: set[int], now: float, passing: list[Connection]) -> list[Unrest]:
         found: list[Unrest] = []
         try:
             pids = [pid for pid in self._list_pids() if pid not in leave_out]
@@ -143,7 +143,7 @@ class Watch:
                     found.append(one)
                     if not one.left:
                         return found
-            found += _of_timers([pid for pid in new if pid != shell])
+            found += _of_timers(new)
             passing += self._passing()
             found += [Unrest(0, str(one), one.left) for one in passing]
             for pid in pids:

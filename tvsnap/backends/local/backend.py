@@ -28,7 +28,7 @@ from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
 from tvsnap.backends.local.criu import Criu
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_version, find_criu
 from tvsnap.backends.local.sandbox import LocalSandbox
-from tvsnap.backends.local.snapshots import DEVICES, Snapshots, size_of
+from tvsnap.backends.local.snapshots import DEVICES, NODES, Snapshots, size_of
 from tvsnap.backends.local.storage import open_storage
 from tvsnap.backends.local.time_wait import TimeWaits
 from tvsnap.backends.room import Room
@@ -219,7 +219,7 @@ class LocalBackend:
             init = self._criu.restore(
                 images,
                 _ROOT,
-                [f"mnt[{name}]:/dev/{name}" for name in DEVICES],
+                [f"mnt[{name}]:{NODES}/{name}" for name in DEVICES],
                 [str(observe.LAUNCH), "restore", *options, "--"],
                 bring_back if closed or stopped else None,
             )

@@ -42,6 +42,7 @@ static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom
 
 #define ROOT "/run/root" /* also known to backend.py */
 #define POOL "/run/pool"
+#define NODES "/run/dev" /* also known to snapshots.py */
 
 enum { RPC_FD = 3, UPPER_FD = 100, LOWER_FD = 101, MAX_LOWERS = 8 };
 
@@ -109,6 +110,26 @@ static void fresh_network(void) {
  * this machine's defaults: what lies in the upper layer is all that differs, whole, under its name. */
 #define OVERLAY_OPTIONS "xino=on,index=off,redirect_dir=off,metacopy=off"
 
+/* Makes device nodes at NODES that no other sandbox has: who may open a node may lock it, too, and touch it.
+ * Where none can be made, as in a container without that right, the host's stand in. */
+static void make_devices(void) {
+    char from[64], path[64];
+    struct stat st;
+    check(mkdir(NODES, 0755) == 0, NODES);
+    check(mount("tmpfs", NODES, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,nr_inodes=16,size=4k") == 0, "mount of " NODES);
+    for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++) {
+        snprintf(from, sizeof from, "/dev/%s", DEVICES[i]);
+        snprintf(path, sizeof path, NODES "/%s", DEVICES[i]);
+        check(stat(from, &st) == 0, from);
+        if (mknod(path, S_IFCHR | 0600, st.st_rdev) == 0) {
+            check(chmod(path, 0666) == 0, path);
+            continue;
+        }
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        check(fd >= 0 && close(fd) == 0 && mount(from, path, NULL, MS_BIND, NULL) == 0, from);
+    }
+}
+
 /* Mounts the sandbox's root at ROOT, in a mount namespace of our own, below a tmpfs that hides the host's /run: every
  * user may pass through it, which the data directory need not allow, and a CRIU that keeps its files in /run finds it
  * empty and quick. Layers are named by descriptors: no path of the host shows inside. */
@@ -135,13 +156,14 @@ static void mount_root(void) {
         n += snprintf(options + n, sizeof options - (size_t)n, "%s/proc/self/fd/%d", i ? ":" : "", LOWER_FD + i);
     check(mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, options) == 0, "mount of the root");
     if (O.pool) check(umount2(POOL, MNT_DETACH) == 0, "unmount of the pool");
+    make_devices();
 }
 
 static void bind_devices(void) {
-    char from[64];
+    char path[64];
     for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++) {
-        snprintf(from, sizeof from, "/dev/%s", DEVICES[i]);
-        check(mount(from, from + 1, NULL, MS_BIND, NULL) == 0, from);
+        snprintf(path, sizeof path, NODES "/%s", DEVICES[i]);
+        check(mount(path, path + strlen("/run/"), NULL, MS_BIND, NULL) == 0, path);
     }
 }
 

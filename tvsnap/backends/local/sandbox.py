@@ -49,6 +49,7 @@ _TAR += ["--acls", "--xattrs", "--xattrs-include=user.*", "--xattrs-include=secu
 _TAR += ["--exclude=./proc", "--exclude=./sys/*", "--exclude=./dev/*", "--exclude=./run/tvsnap"]
 _PIPE_SIZE = 1 << 20
 _LONGEST_COMPLAINT = 1000
+_OURS = 2  # processes of every sandbox: PID 1 and the shell
 
 
 class LocalSandbox(GuestActions):
@@ -156,7 +157,8 @@ class LocalSandbox(GuestActions):
         info = guest.info()
         shell = self._host_pid(info.shell)
         files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service, accessed=True)
-        processes, serving = observe.processes_fingerprint(self.cgroup.pids(), self.init, shell, service)
+        pids = self.cgroup.pids()
+        processes, serving = observe.processes_fingerprint(pids, self.init, shell, service)
         served = observe.serving(self.cgroup.pids(), service) if service.processes else ()
         look = self._watch.look(shell if info.idle else 0, served)
         self._keep_limit(self)
@@ -169,6 +171,7 @@ class LocalSandbox(GuestActions):
             data=data,
             hidden=frozenset() if dump is None else observing.shell_hidden(dump),
             serving=serving,
+            alone=info.idle and len(pids) == _OURS + serving,
             active=look.active,
             quiet_s=look.quiet_s,
         )

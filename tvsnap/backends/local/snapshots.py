@@ -48,7 +48,9 @@ from tvsnap.guest.shell_image import ShellImage, capture
 FORMAT = 4
 """Version of the snapshots' layout on disk; others are unusable."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-"""Device nodes that a sandbox has from the host."""
+"""Device nodes that a sandbox has, each its own."""
+NODES = "/run/dev"
+"""Where launch.c makes them, out of the sandbox's sight."""
 REMEMBERED = 1000
 """Snapshots of which a process keeps in mind that they are as they should be."""
 _MANIFEST = "manifest.json"
