@@ -5,10 +5,12 @@ PY := .venv/bin/python
 # Static, so that PID 1 of a sandbox needs nothing of the image it runs in.
 NATIVE_FLAGS := -O2 -static -Wall -Wextra
 # Of no C library, so that it can be loaded with any.
-PRELOAD_FLAGS := -O2 -shared -fPIC -nostdlib -fvisibility=hidden -fno-builtin -fno-stack-protector -U_FORTIFY_SOURCE \
-                 -Wl,-soname,tvsnap-fixed.so -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,--hash-style=gnu -Wall -Wextra
+LIBRARY_FLAGS := -O2 -shared -fPIC -nostdlib -fvisibility=hidden -fno-builtin -fno-stack-protector -U_FORTIFY_SOURCE \
+                 -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,--hash-style=gnu -Wall -Wextra
+PLUGIN := tvsnap/backends/local/criu_plugin/interrupted
 NATIVE := $(if $(wildcard tvsnap/guest/*.c),tvsnap/guest/tvsnap-init tvsnap/guest/tvsnap-fixed.so) \
-          $(if $(wildcard tvsnap/backends/local/launch.c),tvsnap/backends/local/tvsnap-launch)
+          $(if $(wildcard tvsnap/backends/local/launch.c),tvsnap/backends/local/tvsnap-launch) \
+          $(if $(wildcard $(PLUGIN).c),$(PLUGIN).so)
 
 .PHONY: help setup engines native demo test fuzz bench soak lint format clean
 
@@ -31,7 +33,12 @@ tvsnap/guest/tvsnap-init tvsnap/backends/local/tvsnap-launch: Makefile
 	@mv $@.new $@
 
 tvsnap/guest/tvsnap-fixed.so: Makefile $(wildcard tvsnap/guest/preload/*.c tvsnap/guest/preload/*.h)
-	$(CC) $(PRELOAD_FLAGS) -o $@.new $(filter %.c,$^)
+	$(CC) $(LIBRARY_FLAGS) -Wl,-soname,tvsnap-fixed.so -o $@.new $(filter %.c,$^)
+	@mv $@.new $@
+
+# CRIU would load anything named *.so in its directory.
+$(PLUGIN).so: $(PLUGIN).c Makefile
+	$(CC) $(LIBRARY_FLAGS) -Wl,-z,defs -o $@.new $<
 	@mv $@.new $@
 
 demo: setup ## run a few rollouts without and with the cache, and show what that saved
@@ -62,5 +69,5 @@ format: setup ## format the code
 
 clean: ## remove what was built here (not the data directory, not the kept CRIU)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -f tvsnap/guest/tvsnap-init tvsnap/guest/tvsnap-fixed.so tvsnap/backends/local/tvsnap-launch
+	rm -f $(NATIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

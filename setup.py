@@ -41,6 +41,7 @@ setup(
             "guest/rc",
             "guest/tvsnap-fixed.so",
             "guest/tvsnap-init",
+            "backends/local/criu_plugin/interrupted.so",
             "backends/local/tvsnap-launch",
             "**/*.c",
             "**/*.h",

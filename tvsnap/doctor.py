@@ -30,6 +30,7 @@ PACKAGE = Path(__file__).resolve().parent
 NATIVE_PROGRAMS = (
     PACKAGE / "guest" / "tvsnap-init",
     PACKAGE / "guest" / "tvsnap-fixed.so",
+    PACKAGE / "backends" / "local" / "criu_plugin" / "interrupted.so",
     PACKAGE / "backends" / "local" / "tvsnap-launch",
 )
 

@@ -25,7 +25,7 @@ from tvsnap.backends.digest import SnapshotContents
 from tvsnap.backends.fixed import StoppedClock
 from tvsnap.backends.local import observe, refusals
 from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
-from tvsnap.backends.local.criu import Criu
+from tvsnap.backends.local.criu import PLUGIN, Criu
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_version, find_criu
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.backends.local.snapshots import DEVICES, NODES, Snapshots, size_of
@@ -94,7 +94,7 @@ class LocalBackend:
             raise MachineLacks("the local backend needs root for namespaces, mounts and CRIU (tvsnap doctor)")
         if platform.system() != "Linux":
             raise MachineLacks(f"the local backend needs Linux, this is {platform.system()}")
-        for program in (observe.LAUNCH, GUEST / "tvsnap-init", GUEST / "tvsnap-fixed.so"):
+        for program in (observe.LAUNCH, GUEST / "tvsnap-init", GUEST / "tvsnap-fixed.so", PLUGIN):
             if not program.exists():
                 raise MachineLacks(f"{program.name} was not built with the package; make native")
         self._criu = _usable_criu()

@@ -20,6 +20,8 @@ from tvsnap.attempts import AttemptFailed
 from tvsnap.backends.local import refusals
 from tvsnap.errors import InfrastructureError, NotCheckpointable
 
+PLUGIN = Path(__file__).with_name("criu_plugin") / "interrupted.so"
+"""Has system calls that a dump interrupts go on; CRIU loads all plugins of a directory."""
 _LOG = "-"  # its standard output: in a file beside the images, forks of one snapshot would write over each other's
 _HELD = "Can't cure"  # logged where CRIU's own code is left in a process
 _HOLDERS = re.compile(r"Can't (?:cure|infect) \(pid: (\d+)\)")
@@ -186,8 +188,10 @@ class Criu:
                 failures.append(error)
             return not failures
 
-        end = self._request(_DUMP, options, enter, notified)
+        end = self._request(_DUMP, options, enter, notified, plugins=PLUGIN.parent)
         if not end.success:
+            if str(PLUGIN) in end.log:  # nothing was touched yet
+                raise InfrastructureError(f"{end.reason}: this CRIU ({self.binary}) takes no plugins (tvsnap doctor)")
             reason = end.reason  # processes that it names may end
             if end.killed or left_its_code(end.log):
                 raise ProcessesDisturbed(reason)
@@ -253,7 +257,15 @@ class Criu:
         options.external.extend(external)
         return options
 
-    def _request(self, kind: int, options: Any, enter: Sequence[str], notified: Callable[[str, int], bool]) -> _End:
+    def _request(
+        self,
+        kind: int,
+        options: Any,
+        enter: Sequence[str],
+        notified: Callable[[str, int], bool],
+        *,
+        plugins: Path | None = None,
+    ) -> _End:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # No pipes: processes that a killed CRIU leaves half restored would hold them open.
         with ours, open(os.memfd_create("log"), "rb") as log, open(os.memfd_create("errors"), "rb") as errors:
@@ -263,6 +275,7 @@ class Criu:
                     stdin=theirs.fileno(),
                     stdout=log,
                     stderr=errors,
+                    env={**os.environ, "CRIU_LIBS_DIR": str(plugins)} if plugins else None,
                 )
             try:
                 ended = os.pidfd_open(process.pid)
