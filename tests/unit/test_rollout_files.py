@@ -121,7 +121,8 @@ plain = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-names = st.text(min_size=1)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+names = texts.filter(bool)
 
 
 def extras(taken: set[str]) -> st.SearchStrategy[dict[str, Any]]:
@@ -136,8 +137,8 @@ planned_calls = st.builds(
 )
 planned_rollouts = st.builds(
     PlannedRollout,
-    st.text(),
-    st.text(),
+    texts,
+    texts,
     st.none() | names,
     st.lists(planned_calls, max_size=3).map(tuple),
     extras({"task", "rollout", "image", "calls"}),

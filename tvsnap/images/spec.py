@@ -351,7 +351,7 @@ def _read_limits(node: Node, folder: Path) -> ImageLimits:
 
 def _read_timeouts(node: Node, folder: Path) -> Timeouts:
     keys = node.mapping(("agent", "verifier"))
-    return Timeouts(**{name: value.number("a number of seconds above 0") for name, value in keys.items()})
+    return Timeouts(**{name: value.seconds() for name, value in keys.items()})
 
 
 def _read_no_new_privileges(node: Node, folder: Path) -> bool:
