@@ -84,7 +84,7 @@ def check_state(value: object) -> bytes:
     """
     if not isinstance(value, str) or not _STATE.fullmatch(value):
         raise UsageError(
-            f"{value!r} is no state: give its full hash, 64 digits from 0 to f, as Rollout.state has it "
+            f"{value!r} is no state: give its full hash, 64 digits from 0 to 9 and a to f, as Rollout.state has it "
             "(Graph.resolve finds it by a prefix)"
         )
     return bytes.fromhex(value)
@@ -97,7 +97,7 @@ def _number(value: object) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def _named(kind: type) -> str:

@@ -248,6 +248,7 @@ class TestSpec:
             ("debian:\nlimits: {memory: much}", r"limits.memory: must be a size"),
             ("debian:\nlimits: {cpus: -1}", r"limits.cpus: must be how many processors"),
             ("debian:\ntimeouts: {agent: soon}", r"timeouts.agent: must be a number of seconds"),
+            ("debian:\ntimeouts: {agent: 1e10}", r"timeouts.agent: must be at most 31622400 seconds"),
             ("debian:\ntimeouts: {test: 1}", r"timeouts.test: unknown key"),
         ],
     )

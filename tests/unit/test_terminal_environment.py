@@ -62,6 +62,7 @@ def test_behaviour_names_what_outputs_depend_on() -> None:
         ("bash", {"command": "\ud800"}, 'bash: argument "command" holds half of a surrogate pair, which is no text'),
         ("exec", {"command": "ls", "env": {"A": 1}}, "must be a string, not number"),
         ("exec", {"command": "ls", "env": {"A\0": "1"}}, "must not hold a NUL character"),
+        ("keys", {"keys": "x", "wait": 10**400}, 'keys: argument "wait" is too large a number'),
         ("exec", {"command": "ls", "env": "A=1"}, 'exec: argument "env" must be an object, not string'),
         ("keys", {"keys": "x", "wait": -1}, 'keys: argument "wait" must be at least 0, not -1'),
         ("keys", {"keys": "x", "wait": True}, 'keys: argument "wait" must be a number, not boolean'),

@@ -53,7 +53,7 @@ class Limits:
         check_whole(self.output, "Limits.output", 1)
         check_whole(self.disk, "Limits.disk", 0)
         if self.cpus != 0 or isinstance(self.cpus, bool):
-            check_number(self.cpus, "Limits.cpus", LEAST_CPUS)
+            check_number(self.cpus, "Limits.cpus, which is 0 for no limit,", LEAST_CPUS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tvsnap.arguments import check_text
+from tvsnap.arguments import LARGEST, check_text
 from tvsnap.backends.base import Limits, Observation, Sandbox
 from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.errors import UsageError
@@ -155,6 +155,8 @@ def _check(subject: str, value: object, schema: Mapping[str, Any]) -> None:
         raise UsageError(f"{subject} must be {article} {wanted}, not {_named(value)}")
     if isinstance(value, str):
         check_text(value, subject)
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise UsageError(f"{subject} is too large a number: {LARGEST} is the largest")
     if "minimum" in schema and isinstance(value, (int, float)) and not value >= schema["minimum"]:
         raise UsageError(f"{subject} must be at least {schema['minimum']}, not {value}")
     if isinstance(value, Mapping):
