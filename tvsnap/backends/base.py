@@ -33,9 +33,9 @@ class Limits:
     """What one sandbox may use.
 
     Attributes:
-        memory: bytes.
-        processes: how many processes and threads at once.
-        cpus: processors' worth of time; 0 for no limit.
+        memory: bytes, at least 6 MiB.
+        processes: how many processes and threads at once, at least 4.
+        cpus: processors' worth of time, at least 0.01; 0 for no limit.
         output: bytes of one call's output; beyond that it is cut in the middle.
         disk: bytes that its files may take beyond the image; 0 for no limit. Where a backend cannot see to it, as
             `tvsnap doctor` tells, there is none.

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast
 
+from tvsnap.backends.base import Limits
 from tvsnap.errors import UsageError
 from tvsnap.images.databases import Database, check_databases, read_database_name, read_databases
 from tvsnap.images.document import Node, kind, listed, load_yaml
@@ -201,6 +202,14 @@ def load_spec(folder: Path) -> ImageSpec:
     folder = folder.absolute()
     path = folder if folder.name == SPEC_FILE else folder / SPEC_FILE
     return _read_spec(load_yaml(path), path.parent)
+
+
+def check_limits(spec: ImageSpec) -> None:
+    """Raises ImageSpecError if what a spec says of limits leaves a sandbox no room to run."""
+    try:
+        replace(Limits(), **spec.limits.said())
+    except UsageError as error:
+        raise ImageSpecError(f"image {spec.name}: {error}") from None
 
 
 def check_complete(spec: ImageSpec) -> ImageSpec:
