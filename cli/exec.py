@@ -24,14 +24,15 @@ Examples:
   tvsnap exec 3fa9c1 -- git status
   tvsnap exec 3fa9c1 'ls | wc -l'
 """,
-    s0="the command's own, whatever it is; 124 if it timed out, 125 if it was killed",
+    s0="the command's own, whatever it is, 128 + N if signal N ended it; 124 if it timed out, 125 if it was not run "
+    "(a program has the terminal)",
     s1="tvsnap failed, as its message says",
     s2="",
     s3="no such state, or a prefix that fits several",
     s5="",
 )
 TIMED_OUT = 124
-KILLED = 125
+NOT_RUN = 125
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +44,7 @@ def register(app: typer.Typer) -> None:
 def exec_(
     state: options.StateName,
     command: Annotated[list[str], typer.Argument(metavar="CMD", help="The command.", show_default=False)],
-    timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0.001, help="Seconds.")] = 60.0,
+    timeout: Annotated[float, options.seconds("--timeout", "Seconds.")] = 60.0,
     as_json: options.AsJson = False,
     home: options.Home = None,
     backend: options.Backend = options.DEFAULT_BACKEND,
@@ -93,4 +94,4 @@ def exit_status(outcome: Outcome) -> int:
     """Returns the exit status that stands for a command's outcome."""
     if outcome.timed_out:
         return TIMED_OUT
-    return KILLED if outcome.exit_code is None else outcome.exit_code
+    return NOT_RUN if outcome.exit_code is None else outcome.exit_code

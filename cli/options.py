@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import textwrap
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -69,6 +70,38 @@ StateName = Annotated[
         autocompletion=completion.states,
     ),
 ]
+
+
+def input_lines() -> Iterator[str]:
+    """Yields the lines of standard input, each as soon as it is there, without its line feed.
+
+    Raises:
+        UsageError: one is no text, or cannot be a command's.
+    """
+    from tvsnap.errors import UsageError
+
+    for number, line in enumerate(typer.get_binary_stream("stdin"), 1):
+        try:
+            text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
+        except UnicodeDecodeError as error:
+            wrong = f"is not UTF-8: byte {error.start + 1} is 0x{line[error.start]:02x}"
+        else:
+            if "\0" not in text:
+                yield text
+                continue
+            wrong = "must not hold a NUL character"
+        raise UsageError(f"line {number} of standard input {wrong}; neither it nor what follows was run")
+
+
+def seconds(name: str, help: str, *, least: float | None = None) -> Any:
+    """Returns an option that is a number of seconds; see `check_seconds`."""
+
+    def check(value: float) -> float:
+        from tvsnap.arguments import check_seconds
+
+        return check_seconds(value, name, least=least)
+
+    return typer.Option(name, metavar="S", help=help, callback=check)
 
 
 def help_text(text: str, **statuses: str) -> str:

@@ -69,11 +69,9 @@ def replay(
         list[str] | None, typer.Option("--task", metavar="GLOB", help="Only these tasks, as in 'fix-*'.")
     ] = None,
     think: Annotated[
-        float, typer.Option("--think", metavar="S", min=0, help="Seconds between calls, as a model would think.")
+        float, options.seconds("--think", "Seconds between calls, as a model would think.", least=0)
     ] = 0.0,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=0.001, help="Seconds for calls that name none.")
-    ] = 30.0,
+    timeout: Annotated[float, options.seconds("--timeout", "Seconds for calls that name none.")] = 30.0,
     policy: Annotated[
         str, typer.Option("--policy", metavar="NAME", help="When to snapshot: break-even, eager or never.")
     ] = "break-even",

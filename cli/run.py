@@ -62,7 +62,7 @@ def run(
     salt: Annotated[
         str | None, typer.Option("--salt", metavar="TEXT", help="Share states only with rollouts of this salt.")
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0.001, help="Seconds for each call.")] = 30.0,
+    timeout: Annotated[float, options.seconds("--timeout", "Seconds for each call.")] = 30.0,
     policy: Annotated[
         str, typer.Option("--policy", metavar="NAME", help="When to snapshot: break-even, eager or never.")
     ] = "break-even",
@@ -95,9 +95,9 @@ def run(
         elif context.is_terminal() and not as_json:
             session.prompt()
         else:
-            for line in typer.get_text_stream("stdin"):
+            for line in options.input_lines():
                 if line.strip():
-                    session.call(*session.parse(line.rstrip("\n")), echo=True)
+                    session.call(*session.parse(line), echo=True)
         if as_json:
             context.print_json({"root": rollout.root, "state": rollout.state, "calls": session.made})
 

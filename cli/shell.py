@@ -91,9 +91,9 @@ def _session(sandbox: Sandbox, state: str, *, quiet: bool) -> bytes:
 def _read_commands(sandbox: Sandbox, *, quiet: bool) -> bytes:
     """Runs the lines of standard input; returns the transcript."""
     transcript = bytearray()
-    for line in typer.get_text_stream("stdin"):
-        outcome = sandbox.run(line.rstrip("\n"), timeout=LINE_TIMEOUT)
-        transcript += f"$ {line}".encode("utf-8", "replace") + outcome.output
+    for line in options.input_lines():
+        outcome = sandbox.run(line, timeout=LINE_TIMEOUT)
+        transcript += f"$ {line}\n".encode() + outcome.output
         if not quiet:
             print_output(outcome.output)
     return bytes(transcript[-TRANSCRIPT_LIMIT:])

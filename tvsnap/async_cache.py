@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tvsnap.arguments import check_whole
 from tvsnap.backends.base import Backend, Limits, Sandbox
 from tvsnap.budgets import Budget
 from tvsnap.cache import MAX_SANDBOXES, Cache, ImageSource
@@ -53,6 +54,7 @@ class AsyncCache:
         Args:
             threads: how many calls may be executed or waited for at once; others queue.
         """
+        check_whole(threads, "threads", 1)
         self.cache = Cache(
             home,
             backend=backend,

@@ -10,8 +10,8 @@ import random
 import threading
 from collections import deque
 
+from tvsnap.arguments import check_number
 from tvsnap.checking import Checker, CheckReport, Difference, Reexecute
-from tvsnap.errors import UsageError
 from tvsnap.graph import Edge, Graph
 from tvsnap.stats import Meter
 
@@ -33,10 +33,9 @@ class Auditor:
             meter: counts audits.
 
         Raises:
-            UsageError: `share` is not from 0 to 1.
+            UsageError: `share` is no number from 0 to 1.
         """
-        if not 0 <= share <= 1:
-            raise UsageError(f"audit must be a share from 0 to 1, not {share}")
+        check_number(share, "audit", 0, 1)
         self._share = share
         self._meter = meter
         self._checker = Checker(graph, reexecute, by="an audit", on_difference=self._differed)

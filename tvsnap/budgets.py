@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from tvsnap.arguments import check_whole
 from tvsnap.backends.base import MIB, Backend
 from tvsnap.backends.room import Room as DiskRoom
-from tvsnap.errors import TvsnapError, UsageError
+from tvsnap.errors import TvsnapError
 from tvsnap.graph import Graph, Snapshot, SnapshotWay
 from tvsnap.holds import Holds
 from tvsnap.policy.eviction import Kept, Room, choose_evicted
@@ -53,8 +54,8 @@ class Budget:
         for field in fields(self):
             value = getattr(self, field.name)
             least = 1 if field.name == "sandboxes" else 0
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise UsageError(f"Budget.{field.name} must be a whole number of at least {least}, not {value!r}")
+            if value is not None:
+                check_whole(value, f"Budget.{field.name}", least)
 
     @property
     def room(self) -> Room:

@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from tvsnap import owners
+from tvsnap.arguments import check_number, check_seconds, check_text, check_type, check_whole
 from tvsnap.audit import Auditor
 from tvsnap.backends import open_backend
 from tvsnap.backends.base import Backend, Limits, Sandbox
@@ -107,20 +108,23 @@ class Cache:
             images: where images come from; by default the data directory.
 
         Raises:
-            UsageError: no such backend or policy, `prefork` is negative, or `audit` is not from 0 to 1.
+            UsageError: no such backend or policy, or another argument that makes no sense.
             MachineLacks: this machine lacks what is needed.
             TvsnapError: the graph cannot be opened.
         """
         chosen = policy_named(policy) if isinstance(policy, str) else policy
-        if prefork is not None and prefork < 0:
-            raise UsageError(f"prefork must be at least 0, not {prefork}")
+        check_whole(max_sandboxes, "max_sandboxes", 1)
+        check_number(audit, "audit", 0, 1)
+        if prefork is not None:
+            check_whole(prefork, "prefork", 0)
+        self.limits = None if limits is None else check_type(limits, Limits, "limits")
+        self.budget = Budget() if budget is None else check_type(budget, Budget, "budget")
+        parking = ParkLimits() if park is None else check_type(park, ParkLimits, "park")
         self.home = resolve_home(home)
-        self.limits = limits
-        self.budget = budget or Budget()
         self.use_cache = use_cache
         self.images: ImageSource = images or ImageStore(self.home)
         at_once = max_sandboxes if self.budget.sandboxes is None else min(max_sandboxes, self.budget.sandboxes)
-        self.pool = SandboxPool(at_once, park or ParkLimits(), memory=self.budget.memory)
+        self.pool = SandboxPool(at_once, parking, memory=self.budget.memory)
         with contextlib.ExitStack() as undo:
             self._owner = Owner(self.home)
             undo.callback(self._owner.close)
@@ -168,19 +172,22 @@ class Cache:
 
         Raises:
             NotFound: no such image.
-            UsageError: the image's environment is unknown.
+            UsageError: the image's environment is unknown, or an argument makes no sense.
         """
         if self._closed:
             raise UsageError("the cache is closed")
-        found = self.images.get(image) if isinstance(image, str) else image
+        check_text(task, "task")
+        salt = "" if salt is None else check_text(salt, "salt")
+        label = "" if label is None else check_text(label, "label")
+        found = self._image(image)
         place = Place(found, environment(found.environment), self.limits_for(found))
-        root = _root(place, salt or "", self.backend.platform)
+        root = _root(place, salt, self.backend.platform)
         at, id = Position(root.hash), ""
         if self.use_cache:
             self._images_by_digest[found.digest] = found
             try:
                 self.graph.ensure_root(root)
-                id = self.graph.begin_rollout(task=task, image=found.name, root=root.hash, label=label or "").id
+                id = self.graph.begin_rollout(task=task, image=found.name, root=root.hash, label=label).id
             except InfrastructureError as error:  # a full disk must not fail a rollout
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
         return self._begun(Rollout(self, place, root.hash, id, task, at))
@@ -201,7 +208,7 @@ class Cache:
             NotCheckpointable: with the reason; rollouts start the server themselves then.
             InfrastructureError: it does not start.
         """
-        found = self.images.get(image) if isinstance(image, str) else image
+        found = self._image(image)
         place = Place(found, environment(found.environment), self.limits_for(found))
         root = _root(place, "", self.backend.platform)
         if place.environment.serves:
@@ -221,12 +228,15 @@ class Cache:
             task, label: see `rollout`.
 
         Raises:
+            UsageError: `state` cannot be one, or another argument makes no sense.
             NotFound: no such state, or its image is gone.
             StateLost: what kept the state is gone, and nothing else leads to it.
         """
+        check_text(task, "task")
+        label = "" if label is None else check_text(label, "label")
         place = self._place(state)
         start, made_by = self.graph.state(state), self.graph.edge_to(state)
-        record = self.graph.begin_rollout(task=task, image=place.image.name, root=start.root, label=label or "")
+        record = self.graph.begin_rollout(task=task, image=place.image.name, root=start.root, label=label)
         quiet_s = math.inf if made_by is None else made_by.quiet_s
         at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic())
         rollout = self._begun(Rollout(self, place, start.root, record.id, task, at))
@@ -251,10 +261,12 @@ class Cache:
             after: seconds that it is to have been left to itself in the state; only where something runs by itself.
 
         Raises:
+            UsageError: `state` cannot be one, or another argument makes no sense.
             NotFound: no such state, or its image is gone.
             StateLost: what kept the state is gone, and nothing else leads to it.
             InfrastructureError: no sandbox could be had.
         """
+        after = check_seconds(after, "after", least=0.0)
         place = self._place(state)
         hold = self._holds.add()
         try:
@@ -375,6 +387,10 @@ class Cache:
                     standing = rollout
         return standing
 
+    def _image(self, image: str | Image) -> Image:
+        """Returns an image, which may be named."""
+        return self.images.get(check_text(image, "image")) if not isinstance(image, Image) else image
+
     def _place(self, state: str) -> Place:
         """Returns the place of a state in the graph."""
         hash = self.graph.state(state).root
@@ -384,7 +400,12 @@ class Cache:
 
     def limits_for(self, image: Image) -> Limits:
         """Returns the limits of an image's sandboxes."""
-        return self.limits or replace(Limits(), **image.limits.said())
+        if self.limits is not None:
+            return self.limits
+        try:
+            return replace(Limits(), **image.limits.said())
+        except UsageError as error:
+            raise UsageError(f"image {image.name} cannot be run: {error} (or give Cache limits)") from None
 
     def _close_graph(self) -> None:
         self._save_counters()

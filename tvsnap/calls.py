@@ -71,7 +71,7 @@ class ToolResult:
 
     Attributes:
         output: the text that the agent sees.
-        exit_code: the command's exit status; None if it has none (a file tool, a command that was killed).
+        exit_code: the command's exit status; None if it has none (a file tool, a command that timed out).
         duration: seconds that the call took when it was executed; the same in every later hit.
         timed_out: the call was ended by its timeout.
         blocked: it timed out while merely waiting (no processor time used), so it always would.

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tvsnap.arguments import check_whole
 from tvsnap.backends.base import MIB, Limits, Observation, Sandbox
 
 
@@ -22,6 +23,10 @@ class ParkLimits:
 
     count: int = 32
     memory: int = 2048 * MIB
+
+    def __post_init__(self) -> None:
+        check_whole(self.count, "ParkLimits.count", 0)
+        check_whole(self.memory, "ParkLimits.memory", 0)
 
 
 class Origin(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
+from tvsnap.arguments import check_whole
 from tvsnap.backends.base import Observation, Sandbox
 from tvsnap.errors import InfrastructureError, TvsnapError
 from tvsnap.live import LiveSandbox, Origin, ParkLimits
@@ -47,8 +48,7 @@ class SandboxPool:
             memory: bytes that all of them may take, proportional; None for no limit.
             patience: seconds to wait for room.
         """
-        if max_sandboxes < 1:
-            raise ValueError(f"max_sandboxes must be at least 1, not {max_sandboxes}")
+        check_whole(max_sandboxes, "max_sandboxes", 1)
         self._max = max_sandboxes
         self._limits = park
         self._memory = memory

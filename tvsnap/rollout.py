@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tvsnap.arguments import check_seconds
 from tvsnap.backends.base import Observation, Sandbox
 from tvsnap.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.environments.base import Tool
@@ -116,7 +117,8 @@ class Rollout:
             StateLost: what kept the rollout's state is gone, and nothing else leads to it: the rollout cannot go on.
             InfrastructureError: tvsnap, not the tool, failed. The rollout stands where it stood; try again if you like.
         """
-        call, timeout, after = ToolCall(name, arguments), _seconds(timeout), _seconds(after, "after", least=0.0)
+        timeout, after = check_seconds(timeout), check_seconds(after, "after", least=0.0)
+        call = ToolCall(name, arguments)
         with self._turn:
             if not self._cache.use_cache:
                 return self._call_uncached(call, timeout, after)
@@ -157,7 +159,8 @@ class Rollout:
         Returns:
             The recorded result; None if the call was not made.
         """
-        call, timeout, after = ToolCall(name, arguments), _seconds(timeout), _seconds(after, "after", least=0.0)
+        timeout, after = check_seconds(timeout), check_seconds(after, "after", least=0.0)
+        call = ToolCall(name, arguments)
         if not self._cache.use_cache or not self._turn.acquire(blocking=False):
             return None
         try:
@@ -707,16 +710,3 @@ class Rollout:
             self._noted.result()
             self._noted = None
         return self._live
-
-
-def _seconds(value: float, what: str = "a timeout", *, least: float | None = None) -> float:
-    """Returns a number of seconds as a plain one; `least` is the smallest that is allowed, None for any above 0.
-
-    Raises:
-        UsageError: if it is none.
-    """
-    number = not isinstance(value, bool) and isinstance(value, (int, float))
-    if not number or not value < math.inf or not (value > 0 if least is None else value >= least):
-        bound = "above 0" if least is None else f"of at least {least:g}"
-        raise UsageError(f"{what} must be a number of seconds {bound}, not {value!r}")
-    return float(value)

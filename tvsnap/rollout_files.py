@@ -7,7 +7,6 @@ A line is `{"task": str, "rollout": str, "image": str (optional), "database": st
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TextIO
 
+from tvsnap.arguments import LONGEST, check_text
 from tvsnap.calls import ToolCall
 from tvsnap.errors import UsageError
 
@@ -188,8 +188,10 @@ def _parse_call(index: int, data: Any) -> PlannedCall:
     if timeout is not None:
         if isinstance(timeout, bool) or not isinstance(timeout, int | float):
             raise ValueError(f'{where}: "timeout" must be a number of seconds, is {_kind(timeout)}')
-        if not 0 < timeout < math.inf:
+        if not timeout > 0:
             raise ValueError(f'{where}: "timeout" must be more than 0 s, is {timeout}')
+        if timeout > LONGEST:
+            raise ValueError(f'{where}: "timeout" must be at most {LONGEST} s, which is a year, is {timeout}')
     extra = {key: value for key, value in data.items() if key not in _CALL_KEYS}
     arguments = _get(data, "arguments", dict, where)
     return PlannedCall(ToolCall(name, arguments), None if timeout is None else float(timeout), extra)
@@ -209,6 +211,11 @@ def _get(data: Mapping[str, Any], key: str, kind: type, where: str = "") -> Any:
     value = data[key]
     if not isinstance(value, kind):
         raise ValueError(f'{prefix}"{key}" must be {_KINDS[kind]}, is {_kind(value)}')
+    if kind is str:
+        try:
+            check_text(value, f'{prefix}"{key}"')
+        except UsageError as error:
+            raise ValueError(str(error)) from None
     return value
 
 

@@ -32,7 +32,7 @@ class CommandLine:
     home: Path
     backend: FakeBackend
 
-    def __call__(self, *arguments: str, status: int | None = 0, stdin: str | None = None) -> Result:
+    def __call__(self, *arguments: str, status: int | None = 0, stdin: str | bytes | None = None) -> Result:
         """Runs a verb; checks that it ends with `status` (None: any), and that nothing it started is left."""
         result = CliRunner().invoke(make_app(), list(arguments), input=stdin, prog_name="tvsnap")
         if status is not None:
@@ -46,9 +46,9 @@ class CommandLine:
         """Runs a verb with `--json`; returns what it printed."""
         return json.loads(self(*arguments, "--json", status=status, stdin=stdin).stdout)
 
-    def error(self, *arguments: str, status: int) -> str:
+    def error(self, *arguments: str, status: int, stdin: str | bytes | None = None) -> str:
         """Runs a verb that fails; returns its message, which is one line."""
-        result = self(*arguments, status=status)
+        result = self(*arguments, status=status, stdin=stdin)
         lines = result.stderr.splitlines()
         assert len(lines) == 1, result.stderr
         assert lines[0].startswith("tvsnap: ")

@@ -34,7 +34,7 @@ def test_nothing_is_audited_unasked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.1])
 def test_a_share_that_is_none(tmp_path: Path, share: float) -> None:
-    with pytest.raises(UsageError, match="audit must be a share from 0 to 1, not"):
+    with pytest.raises(UsageError, match="audit must be a number from 0 to 1, not"):
         open_cache(tmp_path, audit=share)
 
 

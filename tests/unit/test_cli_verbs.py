@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from cli.exec import exit_status
 from tests.unit.cache_helpers import BUSY, open_cache
 from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
+from tvsnap.backends.base import Outcome
 from tvsnap.errors import InfrastructureError, NotCheckpointable, NotFound
 from tvsnap.owners import Owner
 
@@ -182,6 +184,24 @@ class TestRun:
         shown = tvsnap("run", "terminal", stdin=lines).stdout
         assert "> read_file f\nx\n-- executed, exit 0" in shown
 
+    @pytest.mark.parametrize(
+        ("line", "said"),
+        [
+            (
+                b"echo \xff",
+                "line 3 of standard input is not UTF-8: byte 6 is 0xff; neither it nor what follows was run",
+            ),
+            (b"echo a\0b", "line 3 of standard input must not hold a NUL character"),
+        ],
+    )
+    def test_a_line_of_standard_input_that_is_no_text(self, tvsnap: CommandLine, line: bytes, said: str) -> None:
+        data = b"echo x > f\n\n" + line + b"\necho y > f\n"
+        assert said in tvsnap.error("run", "terminal", stdin=data, status=2)
+        with tvsnap.graph() as graph:
+            (call,) = graph.out_edges(graph.roots()[0].hash)
+        assert call.call.arguments == {"command": "echo x > f"}
+        assert said in tvsnap.error("shell", call.next_state, stdin=data, status=2)
+
     def test_a_private_branch_is_told(self, tvsnap: CommandLine) -> None:
         shown = tvsnap("run", "terminal", "-c", BUSY, "--timeout", "2").stdout
         assert "-- executed, timed out, 2.0 s" in shown
@@ -216,6 +236,7 @@ class TestShow:
         assert calls[0]["state"] in tvsnap("show", calls[1]["state"][:8] + "~").stdout
         root = tvsnap("show", calls[1]["state"][:8] + "~2").stdout
         assert "0 calls from its root" in root
+        assert "is only 1 step from its root" in tvsnap.error("show", calls[0]["state"][:8] + "~2", status=3)
         assert "is only 2 steps from its root" in tvsnap.error("show", calls[1]["state"][:8] + "~3", status=3)
 
     def test_long_output_is_cut_unless_asked_for(self, tvsnap: CommandLine) -> None:
@@ -304,6 +325,12 @@ class TestExecAndShell:
         state = tvsnap.rollout("echo x > f")[0]["state"]
         assert tvsnap("exec", state, "(exit 42)", status=42).stdout == ""
         assert tvsnap("exec", "--timeout", "2", state, BUSY, status=124).stdout == ""
+
+    def test_exec_of_what_a_signal_ends(self, tvsnap: CommandLine) -> None:
+        """As shells have it, and the help says."""
+        assert exit_status(Outcome(b"", 137, 0.1, shell_lost=True)) == 137
+        assert exit_status(Outcome(b"the terminal is in use", None, 0.0)) == 125
+        assert "128 + N if signal N ended it" in " ".join(tvsnap("exec", "--help").stdout.split())
 
     def test_exec_options_come_first(self, tvsnap: CommandLine) -> None:
         state = tvsnap.rollout("echo x > f")[0]["state"]

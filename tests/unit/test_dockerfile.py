@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.images import ImageSpecError, load_spec
+from tvsnap.images import ImageSpecError, ImageStore, load_spec
 from tvsnap.images.config import keeps_alive, read_config, unused_command
 from tvsnap.images.context import context_signature, pack_context
 from tvsnap.images.dockerfile import Dockerfile, read_dockerfile
@@ -234,6 +234,12 @@ class TestSpec:
         assert spec.limits == ImageLimits(memory=1536 * 1024 * 1024, processes=256, cpus=2.0, disk=3 << 30)
         assert spec.timeouts == Timeouts(agent=900.0, verifier=0.5)
 
+    def test_limits_that_leave_no_room_are_refused_before_anything_is_built(self, tmp_path: Path) -> None:
+        for limits in ("memory: 1000", "processes: 2", "cpus: 0.001"):
+            spec = load_spec(self.spec(tmp_path, f"docker_image: a/b:c\nlimits: {{{limits}}}"))
+            with pytest.raises(ImageSpecError, match=rf"^image \S+: Limits\.{limits.partition(':')[0]}.* must be"):
+                ImageStore(tmp_path / "home").build(spec)
+
     @pytest.mark.parametrize(
         ("text", "complaint"),
         [
@@ -248,6 +254,7 @@ class TestSpec:
             ("debian:\nlimits: {memory: much}", r"limits.memory: must be a size"),
             ("debian:\nlimits: {cpus: -1}", r"limits.cpus: must be how many processors"),
             ("debian:\ntimeouts: {agent: soon}", r"timeouts.agent: must be a number of seconds"),
+            ("debian:\ntimeouts: {agent: 1e10}", r"timeouts.agent: must be at most 31622400 seconds"),
             ("debian:\ntimeouts: {test: 1}", r"timeouts.test: unknown key"),
         ],
     )

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.backend import FakeBackend, Faults, fake_image
 from tests.unit.cache_helpers import eventually, threads
 from tvsnap.backends.base import MIB, Limits, Sandbox
-from tvsnap.errors import InfrastructureError, SandboxDied
+from tvsnap.errors import InfrastructureError, SandboxDied, UsageError
 from tvsnap.pool import LiveSandbox, Origin, ParkLimits, SandboxPool
 
 
@@ -146,7 +146,7 @@ def test_ready_ones_are_taken_by_origin_oldest_first(lab: Lab) -> None:
     first, second, other = lab.ready(image), lab.ready(image), lab.ready(snapshot)
     assert lab.pool.ready_by_origin() == {image: 2, snapshot: 1}
     assert lab.pool.take("") is None
-    assert lab.pool.take_ready(Origin("image", Limits(memory=MIB))) is None
+    assert lab.pool.take_ready(Origin("image", Limits(memory=64 * MIB))) is None
     assert lab.pool.take_ready(image) is first
     assert lab.pool.take_ready(image) is second
     assert lab.pool.take_ready(image) is None
@@ -307,7 +307,7 @@ def test_closed_sandboxes_are_not_parked_rested_or_closed_again(lab: Lab) -> Non
 
 
 def test_a_pool_for_nobody_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(UsageError, match="max_sandboxes must be a whole number of at least 1"):
         SandboxPool(0, ParkLimits())
 
 

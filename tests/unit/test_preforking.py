@@ -207,7 +207,7 @@ def test_without_the_cache_nothing_is_made_ahead(tmp_path: Path) -> None:
 
 
 def test_less_than_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="prefork must be at least 0, not -1"):
+    with pytest.raises(UsageError, match="prefork must be a whole number of at least 0, not -1"):
         open_cache(tmp_path, prefork=-1)
     with open_cache(tmp_path, prefork=0):
         pass

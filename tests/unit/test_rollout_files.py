@@ -67,6 +67,10 @@ def test_a_rollout_is_read_with_what_it_names_and_what_it_carries() -> None:
         (call(timeout="5"), 'call 1: "timeout" must be a number of seconds, is a string'),
         (call(timeout=True), 'call 1: "timeout" must be a number of seconds, is true or false'),
         (call(timeout=0), 'call 1: "timeout" must be more than 0 s, is 0'),
+        (call(timeout=1e10), 'call 1: "timeout" must be at most 31622400 s, which is a year, is 10000000000.0'),
+        (call(timeout=10**400), 'call 1: "timeout" must be at most 31622400 s'),
+        (line(task="a\0b"), '"task" must not hold a NUL character'),
+        (line(rollout="\ud800"), '"rollout" holds half of a surrogate pair'),
         (call(timeout=-1), 'call 1: "timeout" must be more than 0 s, is -1'),
         (line(task="TASK").replace('"TASK"', "NaN"), "no JSON: NaN"),
         ("[" * 100_000, "nested too deeply"),
@@ -121,7 +125,8 @@ plain = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-names = st.text(min_size=1)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+names = texts.filter(bool)
 
 
 def extras(taken: set[str]) -> st.SearchStrategy[dict[str, Any]]:
@@ -136,8 +141,8 @@ planned_calls = st.builds(
 )
 planned_rollouts = st.builds(
     PlannedRollout,
-    st.text(),
-    st.text(),
+    texts,
+    texts,
     st.none() | names,
     st.lists(planned_calls, max_size=3).map(tuple),
     extras({"task", "rollout", "image", "calls"}),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox, Faults, fake_image
-from tvsnap.backends.base import Limits, Outcome, TerminalBytes
+from tvsnap.backends.base import MIB, Limits, Outcome, TerminalBytes
 from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.environments import environment
 from tvsnap.environments.screen import encode_keys, render
@@ -42,7 +42,7 @@ def test_environments_by_name() -> None:
 
 def test_behaviour_names_what_outputs_depend_on() -> None:
     text = TERMINAL.behaviour(Limits())
-    for change in ({"memory": 1}, {"processes": 1}, {"output": 1}, {"disk": 1}):
+    for change in ({"memory": 64 * MIB}, {"processes": 64}, {"output": 1}, {"disk": 1}):
         assert TERMINAL.behaviour(dataclasses.replace(Limits(), **change)) != text
     assert TERMINAL.behaviour(Limits(cpus=2.0)) == text
 
@@ -62,6 +62,7 @@ def test_behaviour_names_what_outputs_depend_on() -> None:
         ("bash", {"command": "\ud800"}, 'bash: argument "command" holds half of a surrogate pair, which is no text'),
         ("exec", {"command": "ls", "env": {"A": 1}}, "must be a string, not number"),
         ("exec", {"command": "ls", "env": {"A\0": "1"}}, "must not hold a NUL character"),
+        ("keys", {"keys": "x", "wait": 10**400}, 'keys: argument "wait" is too large a number'),
         ("exec", {"command": "ls", "env": "A=1"}, 'exec: argument "env" must be an object, not string'),
         ("keys", {"keys": "x", "wait": -1}, 'keys: argument "wait" must be at least 0, not -1'),
         ("keys", {"keys": "x", "wait": True}, 'keys: argument "wait" must be a number, not boolean'),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tvsnap.arguments import LARGEST, check_text
 from tvsnap.backends.base import Limits, Observation, Sandbox
 from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.errors import UsageError
@@ -153,23 +154,16 @@ def _check(subject: str, value: object, schema: Mapping[str, Any]) -> None:
         article = "an" if wanted[0] in "aeiou" else "a"
         raise UsageError(f"{subject} must be {article} {wanted}, not {_named(value)}")
     if isinstance(value, str):
-        _check_text(subject, value)
+        check_text(value, subject)
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise UsageError(f"{subject} is too large a number: {LARGEST} is the largest")
     if "minimum" in schema and isinstance(value, (int, float)) and not value >= schema["minimum"]:
         raise UsageError(f"{subject} must be at least {schema['minimum']}, not {value}")
     if isinstance(value, Mapping):
         for key, item in value.items():
-            _check_text(f"{subject}, the name {key!r},", key)
+            check_text(key, f"{subject}, the name {key!r},")
             if "additionalProperties" in schema:
                 _check(f"{subject}, its item {key!r},", item, schema["additionalProperties"])
-
-
-def _check_text(subject: str, text: str) -> None:
-    if "\0" in text:
-        raise UsageError(f"{subject} must not hold a NUL character")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"{subject} holds half of a surrogate pair, which is no text") from None
 
 
 def _named(value: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection
 
+from tvsnap.arguments import check_state, check_text
 from tvsnap.errors import NotFound
 from tvsnap.graph.base import GraphPart, unknown_state
 from tvsnap.graph.model import Forgotten
@@ -104,7 +105,7 @@ class Forgetting(GraphPart):
         self.flush()
         with self._database.write() as cursor:
             _prepare(cursor)
-            if cursor.execute(_SUBTREE, (bytes.fromhex(state),)).rowcount == 0:
+            if cursor.execute(_SUBTREE, (check_state(state),)).rowcount == 0:
                 raise unknown_state(state)
             cursor.execute(_EDGES_OF_SUBTREE)
             _spare(cursor, in_use, dry_run=dry_run)
@@ -123,6 +124,7 @@ class Forgetting(GraphPart):
         Raises:
             NotFound: if there is no such task.
         """
+        check_text(task, "task")
         self.flush()
         with self._database.write() as cursor:
             _prepare(cursor)

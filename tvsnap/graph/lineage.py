@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tvsnap.arguments import check_state, check_text
 from tvsnap.errors import NotFound, UsageError
 from tvsnap.graph.base import GraphPart, unknown_state
 from tvsnap.graph.model import Edge, RootInfo, Snapshot, State
@@ -64,7 +65,7 @@ class Lineage(GraphPart):
             NotFound: if there is none.
         """
         with self._database.read() as reader:
-            row = reader.execute(_STATE, (bytes.fromhex(hash),)).fetchone()
+            row = reader.execute(_STATE, (check_state(hash),)).fetchone()
         if row is None:
             raise unknown_state(hash)
         return to_state(row)
@@ -93,25 +94,25 @@ class Lineage(GraphPart):
         """Returns the call that made a state; None for a root and for a state that is not in the graph."""
         query = f"SELECT {EDGE_COLUMNS.format('e')} FROM states s JOIN edges e ON e.id = s.edge WHERE s.hash = ?"
         with self._database.read() as reader:
-            row = reader.execute(query, (bytes.fromhex(state),)).fetchone()
+            row = reader.execute(query, (check_state(state),)).fetchone()
         return None if row is None else to_edge(row)
 
     def out_edges(self, state: str) -> list[Edge]:
         """Returns the calls made in a state, oldest first, also those that left it as it was."""
         query = f"SELECT {EDGE_COLUMNS.format('e')} FROM edges e WHERE e.state = ? ORDER BY e.id"
         with self._database.read() as reader:
-            return [to_edge(row) for row in reader.execute(query, (bytes.fromhex(state),))]
+            return [to_edge(row) for row in reader.execute(query, (check_state(state),))]
 
     def has_calls(self, state: str) -> bool:
         """Whether any call was made in a state."""
         with self._database.read() as reader:
-            found = reader.execute("SELECT 1 FROM edges WHERE state = ? LIMIT 1", (bytes.fromhex(state),)).fetchone()
+            found = reader.execute("SELECT 1 FROM edges WHERE state = ? LIMIT 1", (check_state(state),)).fetchone()
         return found is not None
 
     def children(self, state: str) -> list[State]:
         """Returns the states one changing call away from a state, oldest first."""
         with self._database.read() as reader:
-            return [to_state(row) for row in reader.execute(_CHILDREN, (bytes.fromhex(state),))]
+            return [to_state(row) for row in reader.execute(_CHILDREN, (check_state(state),))]
 
     def lineage(self, state: str) -> list[Edge]:
         """Returns the calls that lead from the root to a state, in order; only those that changed the state.
@@ -120,7 +121,7 @@ class Lineage(GraphPart):
             NotFound: if there is no such state.
         """
         with self._database.read() as reader:
-            edges = [to_edge(row) for row in reader.execute(_LINEAGE, {"state": bytes.fromhex(state)})]
+            edges = [to_edge(row) for row in reader.execute(_LINEAGE, {"state": check_state(state)})]
         if not edges:
             self.state(state)
         self._check_way(None, edges, state)
@@ -141,7 +142,7 @@ class Lineage(GraphPart):
             NotFound: if there is no such state.
         """
         with self._database.read() as reader:
-            rows = reader.execute(_NEAREST, {"state": bytes.fromhex(state), "backend": backend}).fetchall()
+            rows = reader.execute(_NEAREST, {"state": check_state(state), "backend": backend}).fetchall()
         if not rows:
             raise unknown_state(state)
         # The first row is that of the snapshot, or of the root: neither has a call to replay.
@@ -179,7 +180,7 @@ class Lineage(GraphPart):
             NotFound: if there is none, or if the prefix fits several, of which it names up to five.
             UsageError: if `name` is nothing of that kind.
         """
-        match = re.fullmatch(r"([0-9a-fA-F]+)(?:(~)([0-9]*))?", name)
+        match = re.fullmatch(r"([0-9a-fA-F]+)(?:(~)([0-9]*))?", check_text(name, "a state's name"))
         if match is None or len(match[1]) > HASH_DIGITS:
             raise UsageError(f"{name!r} names no state: give a hash or a prefix of one, as in 3fa9c1 or 3fa9c1~2")
         prefix = match[1].lower()
@@ -188,7 +189,8 @@ class Lineage(GraphPart):
         steps = int(match[3] or 1) if match[2] else 0
         state = self._by_prefix(prefix)
         if steps > state.depth:
-            raise NotFound(f"{name}: {state.hash[:12]} is only {state.depth} steps from its root")
+            distance = "1 step" if state.depth == 1 else f"{state.depth} steps"
+            raise NotFound(f"{name}: {state.hash[:12]} is only {distance} from its root")
         if steps == 0:
             return state
         with self._database.read() as reader:

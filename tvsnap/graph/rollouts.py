@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Mapping
 
+from tvsnap.arguments import check_text
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import RolloutRecord
 
@@ -57,6 +58,8 @@ class Rollouts(GraphPart):
 
     def rollouts(self, task: str | None = None) -> list[RolloutRecord]:
         """Returns all rollouts, or those of one task, oldest first."""
+        if task is not None:
+            check_text(task, "task")
         query = "SELECT id, task, label, image, root, owner, started, finished, state FROM rollouts"
         with self._database.read() as reader:
             if task is None:

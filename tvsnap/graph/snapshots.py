@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from tvsnap.arguments import check_state
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import Snapshot, SnapshotWay
 from tvsnap.graph.rows import SNAPSHOT_COLUMNS, SNAPSHOT_WIDTH, to_snapshot
@@ -84,7 +85,7 @@ class Snapshots(GraphPart):
     def snapshot(self, state: str, backend: str) -> Snapshot | None:
         """Returns a state's snapshot, None if it has none of this backend."""
         with self._database.read() as reader:
-            row = reader.execute(_ONE, (bytes.fromhex(state), backend)).fetchone()
+            row = reader.execute(_ONE, (check_state(state), backend)).fetchone()
         return None if row is None else to_snapshot(row)
 
     def snapshots(self, backend: str | None = None) -> list[Snapshot]:
@@ -117,7 +118,7 @@ class Snapshots(GraphPart):
         """Has a state's snapshot kept until the state is forgotten; returns whether there is one."""
         with self._database.write() as cursor:
             cursor.execute(
-                "UPDATE snapshots SET pinned = 1 WHERE state = ? AND backend = ?", (bytes.fromhex(state), backend)
+                "UPDATE snapshots SET pinned = 1 WHERE state = ? AND backend = ?", (check_state(state), backend)
             )
             return cursor.rowcount == 1
 
@@ -134,7 +135,7 @@ class Snapshots(GraphPart):
             Whether there was one.
         """
         with self._database.write() as cursor:
-            cursor.execute(_DROP, (bytes.fromhex(state), backend, id))
+            cursor.execute(_DROP, (check_state(state), backend, id))
             return cursor.rowcount == 1
 
     def drop_snapshots(self, snapshots: Iterable[Snapshot]) -> list[Snapshot]:
@@ -158,4 +159,4 @@ class Snapshots(GraphPart):
             state, backend: whose snapshot.
             fork_s: seconds that the fork took, if measured.
         """
-        self._pending.fork(bytes.fromhex(state), backend, fork_s)
+        self._pending.fork(check_state(state), backend, fork_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from tvsnap.arguments import check_state, check_text
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import CallSummary, Snapshot, State, TreeNode
 from tvsnap.graph.rows import (
@@ -69,9 +70,9 @@ class Tree(GraphPart):
             depth: only states at most so many changing calls away from their root.
         """
         parameters = {
-            "root": None if root is None else bytes.fromhex(root),
-            "image": image,
-            "task": task,
+            "root": None if root is None else check_state(root),
+            "image": None if image is None else check_text(image, "image"),
+            "task": None if task is None else check_text(task, "task"),
             "depth": _ANY_DEPTH if depth is None else depth,
         }
         listed = _LISTED_BELOW_ROOTS if task is None else _LISTED_FOR_TASK

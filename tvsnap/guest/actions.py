@@ -7,6 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from tvsnap.arguments import check_seconds
 from tvsnap.backends.base import MIB, Limits, Outcome, TerminalBytes
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy, file_error
 from tvsnap.images import Image
@@ -72,6 +73,7 @@ class GuestActions(ABC):
         self.guest().number_processes(last)
 
     def run(self, command: str, *, timeout: float) -> Outcome:
+        check_seconds(timeout)
         self.number_processes()
         try:
             return self.guest().run(_text(command), timeout, self.limits.output)
@@ -88,6 +90,7 @@ class GuestActions(ABC):
         env: Mapping[str, str] = {},
         user: str | None = None,
     ) -> Outcome:
+        check_seconds(timeout)
         script = _text(command)
         long = len(script) > _LONGEST_ARGUMENT
         self.number_processes()

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from tvsnap.arguments import LONGEST
 from tvsnap.images.errors import ImageSpecError
 
 if sys.version_info >= (3, 11):
@@ -173,6 +174,13 @@ class Node:
         if not least < number < math.inf:
             self.fail(f"must be {expected}, not {self.value!r}")
         return number
+
+    def seconds(self) -> float:
+        """A number of seconds, also as a string."""
+        seconds = self.number("a number of seconds above 0")
+        if seconds > LONGEST:
+            self.fail(f"must be at most {LONGEST} seconds, which is a year, not {self.value!r}")
+        return seconds
 
     def size(self) -> int:
         """Bytes, as a number or with a unit of 1024s: 536870912, "512M", "1.5g", "2GiB"."""

@@ -128,4 +128,4 @@ def _env(node: Node | None, notes: list[str]) -> dict[str, str]:
 
 
 def _timeout(section: dict[str, Node]) -> float | None:
-    return section["timeout_sec"].number("a number of seconds above 0") if "timeout_sec" in section else None
+    return section["timeout_sec"].seconds() if "timeout_sec" in section else None

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast
 
+from tvsnap.backends.base import Limits
 from tvsnap.errors import UsageError
 from tvsnap.images.databases import Database, check_databases, read_database_name, read_databases
 from tvsnap.images.document import Node, kind, listed, load_yaml
@@ -203,6 +204,14 @@ def load_spec(folder: Path) -> ImageSpec:
     return _read_spec(load_yaml(path), path.parent)
 
 
+def check_limits(spec: ImageSpec) -> None:
+    """Raises ImageSpecError if what a spec says of limits leaves a sandbox no room to run."""
+    try:
+        replace(Limits(), **spec.limits.said())
+    except UsageError as error:
+        raise ImageSpecError(f"image {spec.name}: {error}") from None
+
+
 def check_complete(spec: ImageSpec) -> ImageSpec:
     """Returns a spec that leaves nothing to its base, if its parts go together.
 
@@ -351,7 +360,7 @@ def _read_limits(node: Node, folder: Path) -> ImageLimits:
 
 def _read_timeouts(node: Node, folder: Path) -> Timeouts:
     keys = node.mapping(("agent", "verifier"))
-    return Timeouts(**{name: value.number("a number of seconds above 0") for name, value in keys.items()})
+    return Timeouts(**{name: value.seconds() for name, value in keys.items()})
 
 
 def _read_no_new_privileges(node: Node, folder: Path) -> bool:

@@ -38,7 +38,15 @@ from tvsnap.images.image import BUILD_LOG, FORMAT, ROOTFS, Image, Manifest
 from tvsnap.images.progress import BuildProgress, Silent
 from tvsnap.images.rootfs import remove_entry, remove_tree
 from tvsnap.images.shipped import shipped_images
-from tvsnap.images.spec import DockerfileBase, DockerImageBase, ImageBase, ImageSpec, check_complete, check_name
+from tvsnap.images.spec import (
+    DockerfileBase,
+    DockerImageBase,
+    ImageBase,
+    ImageSpec,
+    check_complete,
+    check_limits,
+    check_name,
+)
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{4,64}")
@@ -154,6 +162,7 @@ class ImageStore:
         layers: bool = False,
     ) -> Image:
         """Builds an image, unless it is there; `names` are those that wait for it as their base, and its own last."""
+        check_limits(spec)
         name = names[-1]
         with self._origin(spec, names, progress, layers) as origin:
             if isinstance(origin, BuiltBase):

@@ -67,4 +67,4 @@ def _variables(name: str) -> dict[str, str]:
 
 
 def _seconds(node: Node | None) -> float | None:
-    return None if node is None or node.value is None else node.number("a number of seconds above 0")
+    return None if node is None or node.value is None else node.seconds()
