@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from tvsnap.backends.base import Backend, Limits, Sandbox
 from tvsnap.calls import ToolResult
 from tvsnap.environments.base import Environment
-from tvsnap.errors import InfrastructureError, NotRestorable, SnapshotUnusable, StateLost, TvsnapError, UsageError
+from tvsnap.errors import (
+    InfrastructureError,
+    NotCheckpointable,
+    NotRestorable,
+    SnapshotUnusable,
+    StateLost,
+    TvsnapError,
+    UsageError,
+)
 from tvsnap.graph import PROOF_APART, Edge, Graph, Snapshot
 from tvsnap.images import Image
 from tvsnap.policy import Costs
@@ -219,11 +227,16 @@ class Rebuilder:
         """Returns a fork of a live sandbox, by a snapshot that does not stay.
 
         Raises:
-            NotCheckpointable: with the reason in words.
+            StateLost: no snapshot can be taken of it, with the reason in words.
             InfrastructureError: the snapshot, or the fork, failed.
         """
         age_s = live.age()
-        snapshot = live.sandbox.checkpoint().id
+        try:
+            snapshot = live.sandbox.checkpoint().id
+        except NotCheckpointable as refusal:
+            raise StateLost(
+                f"state {live.state[:12]} is where a rollout stands, and nobody else can come there: {refusal}"
+            ) from refusal
         try:
             fork = self._pool.open(lambda: self._backend.fork(snapshot, place.image, place.limits), live.state)
         finally:

@@ -252,7 +252,7 @@ class Rollout:
         """Returns a fork of the sandbox of the rollout's own, of which no snapshot stays; None as `snapshot_if_idle`.
 
         Raises:
-            NotCheckpointable: with the reason in words.
+            StateLost: no snapshot can be taken of it, with the reason in words.
             InfrastructureError: the snapshot, or the fork of it, failed.
         """
         if not self._turn.acquire(blocking=False):
