@@ -235,7 +235,7 @@ class Rebuilder:
             snapshot = live.sandbox.checkpoint().id
         except NotCheckpointable as refusal:
             raise StateLost(
-                f"state {live.state[:12]} is where a rollout stands, and nobody else can come there: {refusal}"
+                f"state {live.state[:12]} can be reached by nobody but the rollout that stands there: {refusal}"
             ) from refusal
         try:
             fork = self._pool.open(lambda: self._backend.fork(snapshot, place.image, place.limits), live.state)
