@@ -28,14 +28,13 @@ struct plugin {
 #ifdef __x86_64__
 
 enum {
-    READ = 0, WRITE = 1, CLOSE = 3, POLL = 7, READV = 19, WRITEV = 20, SCHED_YIELD = 24, NANOSLEEP = 35, ACCEPT = 43, SENDTO = 44,
-    RECVFROM = 45, SENDMSG = 46, RECVMSG = 47, SEMOP = 65, PTRACE = 101, RT_SIGTIMEDWAIT = 128, FUTEX = 202,
-    SET_AFFINITY = 203, GET_AFFINITY = 204, GETDENTS = 217, SEMTIMEDOP = 220, CLOCK_GETTIME = 228,
-    CLOCK_NANOSLEEP = 230, EPOLL_WAIT = 232, OPENAT = 257, EPOLL_PWAIT = 281, ACCEPT4 = 288, RECVMMSG = 299,
-    EPOLL_PWAIT2 = 441,
+    READ = 0, WRITE = 1, CLOSE = 3, POLL = 7, READV = 19, WRITEV = 20, SELECT = 23, NANOSLEEP = 35, ACCEPT = 43,
+    SENDTO = 44, RECVFROM = 45, SENDMSG = 46, RECVMSG = 47, SEMOP = 65, PTRACE = 101, RT_SIGTIMEDWAIT = 128, FUTEX = 202,
+    SET_AFFINITY = 203, GET_AFFINITY = 204, GETDENTS = 217, SEMTIMEDOP = 220, CLOCK_GETTIME = 228, CLOCK_NANOSLEEP = 230,
+    EPOLL_WAIT = 232, OPENAT = 257, PSELECT6 = 270, PPOLL = 271, EPOLL_PWAIT = 281, ACCEPT4 = 288, EPOLL_PWAIT2 = 441,
 };
 enum { PEEK = 1, POKE = 4, GET_REGISTERS = 12, SET_REGISTERS = 13, GET_SIGNAL = 0x4202 };
-enum { EINTR_CODE = -4, RESTART_BLOCK = -516, SIGTRAP_NUMBER = 5, AT_FDCWD = -100, DIRECTORY = 0x90000 };
+enum { EINTR_CODE = -4, RESTART_NO_HANDLER = -514, RESTART_BLOCK = -516, SIGTRAP_NUMBER = 5, AT_FDCWD = -100, DIRECTORY = 0x90000 };
 enum { TIMER_ABSTIME = 1, FUTEX_COMMAND = 127, FUTEX_WAIT = 0, MONOTONIC = 1 };
 enum { MOST_THREADS = 2048, MOST_PROCESSORS = 1024 };
 
@@ -54,8 +53,9 @@ static struct wait {
     int thread;
     long call;
     int64_t began; /* by the monotonic clock, ns; UNKNOWN if that is not told */
-    enum { NOWHERE, IN_RDX, IN_R10, IN_MEMORY } place;
+    enum { NOWHERE, IN_RDX, IN_R10, IN_MEMORY, IN_ITS_OWN } place;
     uint64_t address;
+    int64_t unit; /* of what stands behind the seconds in memory, ns */
     int64_t ends; /* by the monotonic clock, ns */
 } waits[MOST_THREADS];
 static int wait_count;
@@ -203,7 +203,7 @@ static void note_wait(int pid, int thread) {
     if (wait_count == MOST_THREADS || !read_proc(open_proc(pid, thread, "syscall"), said, sizeof said)) return;
     if (said[0] < '0' || said[0] > '9') return; /* running, or in no call */
     long number = (long)number_at(said, 10);
-    if (has_timeout(number)) waits[wait_count++] = (struct wait){thread, number, began_at(pid, thread), NOWHERE, 0, 0};
+    if (has_timeout(number)) waits[wait_count++] = (struct wait){thread, number, began_at(pid, thread), NOWHERE, 0, 1, 0};
 }
 
 static int before_the_stop(int pid) {
@@ -219,8 +219,9 @@ static int64_t peek(int thread, uint64_t address, bool *readable) {
     return word;
 }
 
-static bool poke_time(int thread, uint64_t address, int64_t ns) {
-    return call(PTRACE, POKE, thread, address, ns / SECOND) == 0 && call(PTRACE, POKE, thread, address + 8, ns % SECOND) == 0;
+static bool poke_time(int thread, uint64_t address, int64_t ns, int64_t unit) {
+    return call(PTRACE, POKE, thread, address, ns / SECOND) == 0 &&
+           call(PTRACE, POKE, thread, address + 8, ns % SECOND / unit) == 0;
 }
 
 /* Notes where a thread's timeout is to stand, and puts what is left of it there; returns whether it could be. */
@@ -230,7 +231,7 @@ static bool write_left(struct wait *wait, struct registers *registers) {
     uint64_t ms = (uint64_t)((left + SECOND / 1000 - 1) / (SECOND / 1000));
     if (wait->place == IN_RDX) registers->rdx = ms;
     else if (wait->place == IN_R10) registers->r10 = ms;
-    else return poke_time(wait->thread, wait->address, left);
+    else return poke_time(wait->thread, wait->address, left, wait->unit);
     return true;
 }
 
@@ -238,7 +239,7 @@ static struct wait *wait_of(int thread, long number) {
     for (int i = 0; i < wait_count; i++)
         if (waits[i].thread == thread && waits[i].call == number) return &waits[i];
     if (wait_count == MOST_THREADS) return NULL;
-    waits[wait_count] = (struct wait){thread, number, UNKNOWN, NOWHERE, 0, 0};
+    waits[wait_count] = (struct wait){thread, number, UNKNOWN, NOWHERE, 0, 1, 0};
     return &waits[wait_count++];
 }
 
@@ -268,6 +269,22 @@ static bool go_on_time(int thread, struct registers *registers, uint64_t *addres
     wait->place = IN_MEMORY;
     *address = wait->address;
     return write_left(wait, registers);
+}
+
+/* Calls that the kernel itself has begun again, having written what is left of their timeout over it, where that was. */
+static void note_its_own_time(int thread, const struct registers *registers) {
+    bool readable = true;
+    uint64_t address = registers->call == PPOLL ? registers->rdx : registers->r8;
+    if (registers->call != PPOLL && registers->call != SELECT && registers->call != PSELECT6) return;
+    struct wait *wait = address ? wait_of(thread, (long)registers->call) : NULL;
+    if (!wait) return;
+    int64_t unit = registers->call == SELECT ? 1000 : 1;
+    int64_t seconds = peek(thread, address, &readable), parts = peek(thread, address + 8, &readable);
+    if (!readable || seconds < 0 || seconds > INT64_MAX / SECOND / 2 || parts < 0 || parts >= SECOND / unit) return;
+    wait->ends = now() + seconds * SECOND + parts * unit;
+    wait->address = address;
+    wait->unit = unit;
+    wait->place = IN_ITS_OWN;
 }
 
 /* Returns whether a call that returned with a code can go on, having set what it is to go on with. */
@@ -303,6 +320,7 @@ static void let_go_on(int pid, int thread) {
     bool readable = true;
     if (call(PTRACE, GET_REGISTERS, thread, 0, &registers) != 0 || (int64_t)registers.call < 0) return;
     long code = (long)registers.rax;
+    if (code == RESTART_NO_HANDLER) note_its_own_time(thread, &registers);
     if (code != RESTART_BLOCK && code != EINTR_CODE) return;
     if (code == EINTR_CODE && stopped_by_signal(thread)) return;
     if ((peek(thread, registers.rip - 2, &readable) & 0xffff) != SYSCALL_INSTRUCTION || !readable) return;
@@ -327,7 +345,9 @@ static void at_the_end(int stage, int result) {
     (void)result;
     for (int i = 0; i < wait_count; i++) {
         struct wait *wait = &waits[i];
-        if (wait->place == NOWHERE || call(PTRACE, GET_REGISTERS, wait->thread, 0, &registers) != 0) continue;
+        if (wait->place == IN_ITS_OWN) write_left(wait, &registers);
+        if (wait->place == NOWHERE || wait->place == IN_ITS_OWN) continue;
+        if (call(PTRACE, GET_REGISTERS, wait->thread, 0, &registers) != 0) continue;
         if ((long)registers.rax != wait->call || (int64_t)registers.call >= 0) continue;
         if (write_left(wait, &registers) && wait->place != IN_MEMORY)
             call(PTRACE, SET_REGISTERS, wait->thread, 0, &registers);
