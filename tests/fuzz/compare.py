@@ -34,7 +34,7 @@ _SCOPED = (
     "B counting",
 )
 """Topics whose facts live in the shell, or in processes: other commands may end them."""
-_ENDS = re.compile(r"\b(cd|pushd|popd|exit|set --|kill|unset|exec|trap|disown|suspend)\b")
+_ENDS = re.compile(r"\b(cd|pushd|popd|exit|kill|unset|exec|trap|disown|suspend)\b|\bset --")
 """Commands that may end what `_SCOPED` names."""
 _UNDOES = re.compile(r"\b(ROLLBACK|COMMIT|DROP|USE|TRUNCATE|SAVEPOINT|autocommit|KILL|pg_terminate_backend)\b")
 """Statements that may undo or hide what tables hold."""
