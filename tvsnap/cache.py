@@ -244,7 +244,7 @@ class Cache:
             self._holds.wait_for_evictions()  # one that began before may not have seen where the rollout stands
             standing = self._keep_live(state)
             if standing is not None:
-                rollout.begin_in(standing.fork_if_idle())
+                rollout.begin_in(standing.fork_if_idle(state))
             if not self._rebuilder.is_sure(state):  # better now than at the first call
                 rollout.sandbox()
         except BaseException:
@@ -273,7 +273,7 @@ class Cache:
             hold.stand(state)
             self._holds.wait_for_evictions()  # one that began before may not have seen it
             standing = self._keep_live(state)
-            live = (standing and standing.fork_if_idle()) or self._rebuilder.arrive(state, place).live
+            live = (standing and standing.fork_if_idle(state)) or self._rebuilder.arrive(state, place).live
         finally:
             self._holds.remove(hold)
         try:

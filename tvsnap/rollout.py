@@ -248,8 +248,14 @@ class Rollout:
         finally:
             self._turn.release()
 
-    def fork_if_idle(self) -> LiveSandbox | None:
-        """Returns a fork of the sandbox of the rollout's own, of which no snapshot stays; None as `snapshot_if_idle`.
+    def fork_if_idle(self, state: str) -> LiveSandbox | None:
+        """Returns a fork of the rollout's own sandbox, of which no snapshot stays.
+
+        Args:
+            state: where the sandbox must stand: the rollout may have gone on meanwhile.
+
+        Returns:
+            None if no sandbox of its own stands there, or a call is being made.
 
         Raises:
             StateLost: no snapshot can be taken of it, with the reason in words.
@@ -260,7 +266,9 @@ class Rollout:
         try:
             self._catch_up()
             live = self._own()
-            return None if live is None else self._cache._rebuilder.fork_beside(live, self._place)
+            if live is None or live.state != state:
+                return None
+            return self._cache._rebuilder.fork_beside(live, self._place)
         finally:
             self._turn.release()
 

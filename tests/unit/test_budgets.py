@@ -353,6 +353,9 @@ def test_a_living_rollout_is_graded_and_resumed_without_room_for_a_snapshot(tmp_
             with cache.resume(rollout.state) as other:
                 assert bash(other, "cat f; echo on > f").output == token
             assert bash(rollout, "cat f").output == token
+            left = rollout.state
+            bash(rollout, "echo more > f")
+            assert rollout.fork_if_idle(left) is None, "it has gone on"
         assert backend.snapshots() == []
 
 

@@ -41,6 +41,7 @@ enum { MOST_THREADS = 2048, MOST_PROCESSORS = 1024 };
 #define SYSCALL_INSTRUCTION 0x050f
 #define SECOND 1000000000L
 #define UNKNOWN INT64_MIN
+#define LONGEST (INT64_MAX / SECOND / 2) /* seconds that can be counted in nanoseconds */
 #define BELOW_THE_STACK 256 /* bytes: the ABI gives a function 128 below its stack pointer */
 
 struct registers {
@@ -263,7 +264,8 @@ static bool go_on_time(int thread, struct registers *registers, uint64_t *addres
     if (!wait) return false;
     uint64_t from = left ? left : *address;
     int64_t seconds = peek(thread, from, &readable), ns = peek(thread, from + 8, &readable);
-    if (!readable || seconds < 0 || seconds > INT64_MAX / SECOND / 2 || ns < 0 || ns >= SECOND) return false;
+    if (!readable || seconds < 0 || ns < 0 || ns >= SECOND) return false;
+    if (seconds > LONGEST) return true; /* as `sleep infinity` has it: the whole of it is as long as what is left */
     wait->ends = (left || wait->began == UNKNOWN ? now() : wait->began) + seconds * SECOND + ns;
     wait->address = (registers->rsp - BELOW_THE_STACK) & ~15UL;
     wait->place = IN_MEMORY;
@@ -280,7 +282,7 @@ static void note_its_own_time(int thread, const struct registers *registers) {
     if (!wait) return;
     int64_t unit = registers->call == SELECT ? 1000 : 1;
     int64_t seconds = peek(thread, address, &readable), parts = peek(thread, address + 8, &readable);
-    if (!readable || seconds < 0 || seconds > INT64_MAX / SECOND / 2 || parts < 0 || parts >= SECOND / unit) return;
+    if (!readable || seconds < 0 || seconds > LONGEST || parts < 0 || parts >= SECOND / unit) return;
     wait->ends = now() + seconds * SECOND + parts * unit;
     wait->address = address;
     wait->unit = unit;
