@@ -54,7 +54,7 @@ class TestReplay:
             ("two", 2, "executed"),
         ]
         again = tvsnap.json(*arguments)
-        assert (again["hits"], again["hit_rate"]) == (6, 1.0)
+        assert (again["hits"] + again["coalesced"], again["hit_rate"]) == (6, 1.0)
 
     def test_without_the_cache(self, tvsnap: CommandLine, rollouts: Path) -> None:
         for _ in range(2):
@@ -65,7 +65,8 @@ class TestReplay:
 
     def test_selecting_and_repeating(self, tvsnap: CommandLine, rollouts: Path) -> None:
         data = tvsnap.json("replay", str(rollouts), "--image", "terminal", "--task", "*-vim", "--repeat", "3")
-        assert (data["rollouts"], data["executed"], data["hits"]) == (3, 3, 6)
+        # The last call of a pass may still be being recorded when the next pass comes to it.
+        assert (data["rollouts"], data["executed"], data["hits"] + data["coalesced"]) == (3, 3, 6)
         assert [entry["hit_rate"] for entry in data["passes"]] == [0.0, 1.0, 1.0]
         shown = tvsnap("replay", str(rollouts), "--image", "terminal", "--limit", "1", "--repeat", "2").stdout
         assert "2 rollouts, 6 calls" in shown
