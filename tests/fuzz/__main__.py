@@ -157,16 +157,26 @@ def _run(settings: Settings, options: argparse.Namespace, console: Console) -> i
             for pid in workers:
                 os.waitpid(pid, 0)
         report = Report.read(logs)
-    seconds = time.monotonic() - began
+    seconds, processor_s = time.monotonic() - began, _processor_time()
     report.show(Console(width=WIDTH, highlight=False), settings.free, seconds)
+    console.print(f"{processor_s:.0f} s of processor time, without that of container engines")
     for finding in report.findings:
         sure = "" if finding["confirmed"] else ", not seen again"
         console.print(f"{finding['script']} ({finding['calls']} calls{sure})", markup=False, soft_wrap=True)
     if options.report:
         options.report.write_text(
-            json.dumps({"seed": settings.seed, **report.as_json(settings.free, seconds)}, indent=1) + "\n"
+            json.dumps(
+                {"seed": settings.seed, "processor_s": processor_s, **report.as_json(settings.free, seconds)}, indent=1
+            )
+            + "\n"
         )
     return 1 if report.violations or not report.counts["calls"] else 0
+
+
+def _processor_time() -> float:
+    """Returns the seconds of processor time of all processes that have ended and were waited for, and of this one."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _start(settings: Settings, number: int, jobs: int, log: Path) -> int:

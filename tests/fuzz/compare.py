@@ -57,9 +57,9 @@ def agrees(step: Step, seen: Seen, expected: Seen, others: Sequence[Seen] = ()) 
         seen, expected: what it came to, through the cache and without.
         others: what further fresh executions came to: where they differ among themselves, nothing is expected.
     """
-    if seen.cut_short or expected.cut_short or not timely(seen, expected):
+    if not comparable(seen, expected):
         return True
-    others = [other for other in others if not other.cut_short and timely(other, expected)]
+    others = [other for other in others if comparable(other, expected)]
     if step.lines and seen.exit_code == expected.exit_code:
         fresh = [set(each.output.splitlines()) for each in (expected, *others)]
         free = {_key(line) for each in fresh for line in each if any(line not in other for other in fresh)}
@@ -69,6 +69,11 @@ def agrees(step: Step, seen: Seen, expected: Seen, others: Sequence[Seen] = ()) 
     if any(_value(step, each) != _value(step, expected) for each in others):
         return True
     return _value(step, seen) == _value(step, expected)
+
+
+def comparable(seen: Seen, expected: Seen) -> bool:
+    """Whether neither call was cut short, and both came before, or both after, what is due by itself."""
+    return not seen.cut_short and not expected.cut_short and timely(seen, expected)
 
 
 def timely(seen: Seen, expected: Seen) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.fakes.backend import FakeBackend
 from tests.fuzz.cases import TIMEOUT, Action, Case, Seen, Step, Violation
-from tests.fuzz.compare import Ledger, agrees, difference
+from tests.fuzz.compare import Ledger, agrees, comparable, difference
 from tests.fuzz.helpers import Helper, Report
 from tests.fuzz.places import Clock, Place, Play
 from tests.fuzz.worlds import World
@@ -38,7 +38,8 @@ class Outcome:
 
     Attributes:
         violations: breaches of the promise.
-        counts: `calls`, `hits`, `probes`, `fresh` (calls without the cache), `unreachable`.
+        counts: `calls`, `hits`, `probes`, `fresh` (calls without the cache), `unreachable`, `undecided` (what was seen
+            otherwise than in a fresh execution, where all further ones were cut short).
         unreachable: errors that the promise allows, and how often.
         broken: why the case says nothing; empty if it does.
     """
@@ -151,7 +152,9 @@ class Executor:
                 runs = [self._fresh_run(doubt.sequence) for _ in range(FURTHER)]
                 for prefix in runs[0]:
                     others[prefix] = [run[prefix] for run in runs]
-            if not agrees(step, doubt.seen, expected, others[doubt.sequence]):
+            if not any(comparable(other, expected) for other in others[doubt.sequence]):
+                self.outcome.counts["undecided"] += 1
+            elif not agrees(step, doubt.seen, expected, others[doubt.sequence]):
                 wanted, seen = difference(step, doubt.seen, expected)
                 self.outcome.violations.append(
                     Violation(doubt.kind, step.topic, doubt.action, str(step), wanted, seen, doubt.how)

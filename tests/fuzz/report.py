@@ -86,7 +86,18 @@ class Report:
     def show(self, console: Console, free: Iterable[str], seconds: float) -> None:
         """Prints it."""
         table = Table(box=None)
-        names = ("histories", "fresh", "calls", "hits", "probes", "violated", "violations", "unreachable", "broken")
+        names = (
+            "histories",
+            "fresh",
+            "calls",
+            "hits",
+            "probes",
+            "violated",
+            "violations",
+            "undecided",
+            "unreachable",
+            "broken",
+        )
         for title in ("world", *names, "violated / 1000 calls"):
             table.add_column(title, justify="left" if title == "world" else "right")
         for world, counts in [*sorted(self.worlds.items()), ("all", self.counts)]:
