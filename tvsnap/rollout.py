@@ -54,6 +54,7 @@ class Rollout:
             self._hold.stand(at.state)
         self._calls = 0
         self._ended = time.monotonic()  # the last call
+        self._not_before = 0.0  # when the clock has caught up with the waits that were said
         self._live: LiveSandbox | None = None
         self._outcome: Future[Position] | None = None  # of the last call, until it is taken into _at
         self._freed: Future[LiveSandbox | None] | None = None  # its sandbox, until it is taken into _live
@@ -107,7 +108,7 @@ class Rollout:
             timeout: seconds that it may take where it is executed.
             after: seconds, at least, that are to have passed in the sandbox since the last call. The time that the
                 caller has really let pass counts in any case; what is missing is waited for only where the call is
-                executed and something runs by itself meanwhile.
+                executed.
 
         Returns:
             What the tool returned, now or when the same was called in the same state before.
@@ -385,10 +386,18 @@ class Rollout:
 
     def _let_pass(self, after: float) -> None:
         """Sees to it that so many seconds have passed since the last call."""
-        missing = after - (time.monotonic() - self._ended)
+        now = time.monotonic()
+        missing = after - (now - self._ended)
         if missing > 0:
             self._at = self._at.pass_time(missing)
             self._ended -= missing
+            self._not_before = max(self._not_before, now) + missing
+
+    def _make_up_time(self, live: LiveSandbox) -> None:
+        """Waits until the sandbox, and the clock that programs read, are where the rollout is."""
+        missing = max(0.0, self._not_before - time.monotonic())
+        live.let_run(max(self._at.waited, live.age() + missing))
+        self._not_before = 0.0
 
     # Answering from the graph.
 
@@ -429,6 +438,7 @@ class Rollout:
         if edge.changed:
             self._leave()
             course = at.course_after(edge.call)
+            self._not_before -= max(0.0, time.time() - edge.created)  # so long ago was the state made
             self._stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course))
         elif at.quiet_s < math.inf:
             # It has waited as long as the one whose answer it is given, and for the call's own time.
@@ -495,8 +505,7 @@ class Rollout:
         # Where something runs by itself or may wake, how it looked at first is what the outcome is compared with.
         if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = self._place.environment.observe(live.sandbox)
-        if at.quiet_s < math.inf:
-            live.let_run(at.waited)
+        self._make_up_time(live)
         if flight is not None:
             flight.take_off()
         # Looked for before, too: a disk that was full may have room again when the call ends.

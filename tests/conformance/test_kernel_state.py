@@ -234,3 +234,24 @@ def test_a_fork_has_it_too(lab: Lab, change: str, look: str) -> None:
     except NotCheckpointable:
         return
     assert sh(fork, look) == sh(sandbox, look)
+
+
+INHERITED = (
+    "cd /proc/self; cat oom_score_adj coredump_filter loginuid limits; nice; ionice; chrt -p $$; taskset -p $$; umask; "
+    "grep -E '^(SigBlk|SigIgn|SigCgt|ShdPnd|Cap|NoNew|Seccomp|Speculation|Groups|Uid|Gid|Umask|THP|CoreDumping)' status; "
+    "cut -d/ -f2- cgroup; sed 's/.*nice//' autogroup; cat timerslack_ns /proc/1/oom_score_adj /proc/1/coredump_filter; "
+    "readlink root exe; cat personality uid_map gid_map setgroups; env | sort"
+)
+"""Commands that print what a process has of the one that made it."""
+
+
+@pytest.mark.needs_programs
+@pytest.mark.needs_processes
+def test_new_processes_inherit_the_same_in_a_fork(lab: Lab) -> None:
+    """From the shell, and from PID 1, which makes those of `exec`."""
+    sandbox = lab.start()
+    job(sandbox, "sleep 100000")
+    fork = lab.fork_of(sandbox)
+    assert sh(fork, f"({INHERITED})").splitlines() == sh(sandbox, f"({INHERITED})").splitlines()
+    there, here = (one.exec(INHERITED, timeout=30).output.decode() for one in (fork, sandbox))
+    assert there.splitlines() == here.splitlines()

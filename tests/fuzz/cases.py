@@ -21,12 +21,13 @@ FREE = {
     "chance": "values that programs draw by chance",
     "clock": "the time of day, and what programs make of it",
     "device": "device numbers",
+    "made": "inode numbers of what calls make",
 }
 """What a rollout may see other than another execution of its calls; within a rollout, it must stay what it was."""
 
 IDS = {
     "pid": "process ids",
-    "inode": "inode numbers",
+    "inode": "inode numbers of the image's files",
     "order": "the order in which directories list their entries",
 }
 """What depends on how a sandbox was made: two executions of a history must agree, unless `--free` names it."""
@@ -209,7 +210,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a call came to; `since` are the seconds since each call before it that began something, when it was made."""
+    """What a call came to.
+
+    Attributes:
+        since: the seconds since each call before it that began something, when it was made.
+        took: seconds until its answer came.
+    """
 
     output: str
     exit_code: int | None
@@ -218,6 +224,7 @@ class Seen:
     truncated: bool = False
     source: str = ""
     since: tuple[float, ...] = ()
+    took: float = 0.0
 
     @property
     def cut_short(self) -> bool:

@@ -150,9 +150,9 @@ class Executor:
             step, expected = self._case.steps[doubt.sequence[-1]], self._fresh[doubt.sequence]
             if doubt.sequence not in others:
                 runs = [self._fresh_run(doubt.sequence) for _ in range(FURTHER)]
-                for prefix in runs[0]:
-                    others[prefix] = [run[prefix] for run in runs]
-            if not any(comparable(other, expected) for other in others[doubt.sequence]):
+                for run in runs:
+                    self._file(run, doubt.sequence, others)
+            if not any(comparable(other, expected) for other in others.get(doubt.sequence, ())):
                 self.outcome.counts["undecided"] += 1
             elif not agrees(step, doubt.seen, expected, others[doubt.sequence]):
                 wanted, seen = difference(step, doubt.seen, expected)
@@ -161,6 +161,14 @@ class Executor:
                 )
         order = {violation: index for index, violation in enumerate(self.outcome.violations)}
         self.outcome.violations.sort(key=lambda violation: (violation.action, order[violation]))
+
+    def _file(self, run: dict[Play, Seen], sequence: Play, others: dict[Play, list[Seen]]) -> None:
+        """Files what a further fresh execution saw, up to where it came to something at another time than the first."""
+        for length in range(1, len(sequence) + 1):
+            prefix = sequence[:length]
+            if not comparable(run[prefix], self._fresh[prefix]):
+                return
+            others.setdefault(prefix, []).append(run[prefix])
 
     # With it.
 
@@ -301,7 +309,7 @@ class Executor:
         if broken is not None:
             self.outcome.violations.append(broken)
         expected = self._fresh.get(place.sequence)
-        if not alike or expected is None or seen.cut_short or expected.cut_short:
+        if not alike or expected is None or not comparable(seen, expected):
             return False
         if step.free in self._free or agrees(step, seen, expected):
             return alike
@@ -323,11 +331,12 @@ class Executor:
                 for number in action.look:
                     step = self._case.steps[number]
                     time.sleep(step.pause)
-                    since = at.clock.enter(step)
+                    since, began = at.clock.enter(step), time.monotonic()
                     result = tools.execute(
                         sandbox, ToolCall(step.name, step.arguments), step.timeout or TIMEOUT, limits
                     )
-                    alike = self._take(index, at, number, _seen(result, since), alike, "in a sandbox made of its state")
+                    seen = _seen(result, since, began)
+                    alike = self._take(index, at, number, seen, alike, "in a sandbox made of its state")
         except Exception as error:
             self._error(index, None, error)
 
@@ -335,14 +344,14 @@ class Executor:
         arguments, timeout = dict(step.arguments), step.timeout or TIMEOUT
         if WAITS and step.pause and rollout._cache.use_cache:
             clock.waited += step.pause
-            since = clock.enter(step)
+            since, began = clock.enter(step), time.monotonic()
             result = rollout.call(step.name, arguments, timeout, after=step.pause)
         else:
             time.sleep(step.pause)
-            since = clock.enter(step)
+            since, began = clock.enter(step), time.monotonic()
             result = rollout.call(step.name, arguments, timeout)
         clock.leave()
-        return _seen(result, since)
+        return _seen(result, since, began)
 
     # In processes of their own.
 
@@ -371,7 +380,7 @@ class Executor:
                 self._error(index, None, RuntimeError("a process that made a rollout failed"))
 
 
-def _seen(result: ToolResult, since: tuple[float, ...]) -> Seen:
-    return Seen(
-        result.output, result.exit_code, result.timed_out, result.blocked, result.truncated, result.source, since
-    )
+def _seen(result: ToolResult, since: tuple[float, ...], began: float) -> Seen:
+    took = time.monotonic() - began
+    said = (result.output, result.exit_code, result.timed_out, result.blocked, result.truncated)
+    return Seen(*said, result.source, since, took)

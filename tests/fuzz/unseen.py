@@ -37,9 +37,9 @@ Parts = tuple[list[str], Sequence[str | Step]]
 
 def _directories(d: str, r: Random) -> Parts:
     return [f"mkdir -p {d}/x {d}/y; echo 1 > {d}/x/f"], [
-        bash(f"stat -c %i {d}/x", free="inode", shows=f"inode {d}"),
-        bash(f"ls -di {d}/x | cut -d' ' -f1", free="inode", shows=f"inode {d}"),
-        execute(f"find {d} -maxdepth 1 -name x -printf '%i\\n'", free="inode", shows=f"inode {d}"),
+        bash(f"stat -c %i {d}/x", free="made", shows=f"inode {d}"),
+        bash(f"ls -di {d}/x | cut -d' ' -f1", free="made", shows=f"inode {d}"),
+        execute(f"find {d} -maxdepth 1 -name x -printf '%i\\n'", free="made", shows=f"inode {d}"),
     ]
 
 

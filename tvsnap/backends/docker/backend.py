@@ -109,7 +109,7 @@ class DockerBackend:
                 if manifest.info.captures.processes:
                     self._containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
                     self._containers.start(sandbox.container, CHECKPOINT)
-                    self._containers.raise_network(sandbox.container)
+                    self._containers.complete(sandbox.container)
                     sandbox.begin(fresh=False, empty_memory=manifest.empty_memory, closed=manifest.closed)
                     sandbox.files.bring_back(directory)
                 else:

@@ -184,12 +184,16 @@ class Containers:
             "setting a container's clock and seed", self._api.put_archive, container, parent, stream.getvalue()
         )
 
-    def raise_network(self, container: str) -> None:
-        """Sets up the network of a container that was restored: runtimes bring back an empty one, its loopback down."""
-        command = [str(LAUNCH), "network", str(self._look(container)["State"]["Pid"])]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    def complete(self, container: str) -> None:
+        """Gives a container that was restored what runtimes leave out: its network is empty, its loopback down, and the
+        score of its PID 1, which all new processes have after it, is that of the runtime itself.
+        """
+        init = int(self._look(container)["State"]["Pid"])
+        done = subprocess.run([str(LAUNCH), "network", str(init)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise InfrastructureError(f"a restored container's network could not be set up: {done.stderr.strip()}")
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{init}/oom_score_adj").write_text("0")
 
     def number_processes(self, init: int, last: int) -> None:
         """Lets the next process of a container have the number after `last`, or the next that is free.
