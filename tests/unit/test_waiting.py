@@ -163,7 +163,7 @@ def test_what_is_executed_finds_the_clock_where_its_rollout_is(tmp_path: Path, v
             assert ask(rollout, "pwd; : more")[1] == "executed"
             assert ask(rollout, "y=1", 100.0)[1] == "executed"
         with cache.rollout("terminal") as rollout:
-            assert ask(rollout, "pwd", 100.0)[1] == "hit"
+            assert ask(rollout, "x=1", 100.0)[1] == "hit"
         assert virtual_time == pytest.approx([800.0, 100.0], abs=5.0)
 
 
