@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds CRIU from the source package of a newer suite, fetched from the mirror that this machine's apt uses,
-# and keeps the binary as ~/.cache/tvsnap/criu-VERSION/criu. apt verifies the source against the archive's
-# keys; its lists and configuration on this machine are only read.
+# and adds to it what it lacks. apt verifies the source against the archive's
+# keys; its lists and configuration on this machine are only read. Two calls of CRIU's are replaced by ours, which
+# scripts/criu/terminals.c explains; the binary is kept as ~/.cache/tvsnap/criu-VERSION-ADDITIONS/criu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -76,6 +77,19 @@ fetch_newest_source() {
         "put a criu $OLDEST_CRIU or newer in PATH, or go on without: TVSNAP_WITHOUT_CRIU=1"
 }
 
+# replace FILE OLD NEW: replaces the one place where a file of CRIU's says OLD.
+replace() {
+    [ "$(grep -cF -- "$2" "$1")" = 1 ] || { echo "$1 does not say once: $2"; return 1; }
+    sed -i "s/$2/$3/" "$1"
+}
+
+add_ours() {
+    cat "$1" >>criu/tty.c
+    printf '%s\n' 'extern int open_masters(void);' 'extern pid_t lead_session(void);' >>criu/include/tty.h
+    replace criu/cr-restore.c 'sid = setsid();' 'sid = lead_session();' &&
+        replace criu/cr-restore.c 'if (open_transport_socket())' 'if (open_transport_socket() || open_masters())'
+}
+
 # Without GnuTLS (only for encrypted migration) and static: tvsnap starts CRIU for every checkpoint and every fork,
 # and this start takes 0.7 ms instead of 2.1. The run directory holds CRIU's cache of what the kernel can do; on
 # anything but a tmpfs each start takes 40-80 ms more.
@@ -105,9 +119,12 @@ fetch_newest_source
 say "building CRIU $VERSION (about half a minute)"
 mkdir "$WORK/build"
 run_logged criu-build "unpacking $TAR" tar -xf "$TAR" -C "$WORK/build" --strip-components=1
+ADDED=$PWD/scripts/criu/terminals.c
 cd "$WORK/build"
+run_logged criu-build "adding $ADDED to CRIU $VERSION" add_ours "$ADDED"
 run_logged criu-build "building CRIU $VERSION" compile
 
-mkdir -p "$CACHE/criu-$VERSION"
-strip -o "$CACHE/criu-$VERSION/criu.new" criu/criu
-mv "$CACHE/criu-$VERSION/criu.new" "$CACHE/criu-$VERSION/criu"
+kept=$CACHE/criu-$VERSION-$CRIU_ADDITIONS
+mkdir -p "$kept"
+strip -o "$kept/criu.new" criu/criu
+mv "$kept/criu.new" "$kept/criu"

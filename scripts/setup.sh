@@ -2,8 +2,9 @@
 # Sets up what tvsnap needs on Debian 12 or newer or Ubuntu, and only what is missing:
 #
 #   1. system packages: btrfs tools, mmdebstrap, mount, the C library's headers
-#   2. CRIU 4.2 or newer: the distribution's if it is good, else built from the source that apt fetches from a
-#      newer suite (scripts/build_criu.sh); the binary is kept under ~/.cache/tvsnap for the next time
+#   2. CRIU 4.2 or newer: built from the source that apt fetches from a newer suite, with what it lacks
+#      (scripts/build_criu.sh); the binary is kept under ~/.cache/tvsnap for the next time. Where it cannot be built,
+#      the distribution's, if it is good (`tvsnap doctor` tells what that costs)
 #   3. .venv: tvsnap in editable mode, its development tools, and a link to criu
 #
 # Run it as often as you like; when nothing is missing it takes a fraction of a second.
@@ -48,7 +49,7 @@ kept_criu() {
             echo "$binary"
             return
         fi
-    done < <(find "$CACHE" -mindepth 2 -maxdepth 2 -path '*/criu-*/criu' -type f | sort -rV)
+    done < <(find "$CACHE" -mindepth 2 -maxdepth 2 -path "*/criu-*-$CRIU_ADDITIONS/criu" -type f | sort -rV)
 }
 
 # The distribution's CRIU, installed now if it is new enough, unless it would not do.
@@ -69,12 +70,9 @@ distribution_criu() {
 ensure_criu() {
     local binary complaint
     binary=$(kept_criu)
+    if [ -z "$binary" ] && scripts/build_criu.sh; then binary=$(kept_criu); fi
     if [ -z "$binary" ]; then binary=$(distribution_criu); fi
-    if [ -z "$binary" ]; then
-        scripts/build_criu.sh
-        binary=$(kept_criu)
-        [ -n "$binary" ] || die "the CRIU that was built does not run; see $CACHE/criu-build.log"
-    fi
+    [ -n "$binary" ] || die "no CRIU: it could not be built, or what was built does not run; see $CACHE/criu-build.log"
     complaint=$("$binary" check 2>&1) ||
         die "CRIU does not work on this machine: $(grep -m 1 Error <<<"$complaint" || tail -n 1 <<<"$complaint");" \
             "to go on without it: TVSNAP_WITHOUT_CRIU=1 make setup"

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_complaint, criu_version, find_criu
+from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_complaint, criu_version, find_criu, keeps_terminals
 from tvsnap.backends.local.quota import Quotas
 
 GIB = 1024**3
@@ -209,15 +209,18 @@ def check_criu() -> Check:
             detail += f": {oldest} or newer is needed"
         elif version:
             complaint = criu_complaint(binary)
-            ok = complaint is None
-            detail += f": {complaint}" if complaint else ""
+            ok = complaint is None and keeps_terminals(binary)
+            if complaint:
+                detail += f": {complaint}"
+            elif not ok:
+                detail += ": it does not bring back the terminal of background jobs"
     return Check(
         name="CRIU",
         ok=ok,
         required=False,
         detail=detail,
         cost="states with live processes beyond the idle shell are replayed instead of forked",
-        remedy="make setup (builds CRIU where the distribution's is too old)",
+        remedy="make setup (builds CRIU with what it lacks)",
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.helpers import Lab, commands, eventually, keys, screen, sh, usable
+from tests.conformance.helpers import Lab, commands, eventually, job, keys, screen, settled, sh, usable
 from tvsnap.backends.base import Sandbox
 from tvsnap.errors import NotCheckpointable
 
@@ -339,3 +339,41 @@ def test_changed_while_running_in_memory(lab: Lab, sandbox: Sandbox) -> None:
 def counted(sandbox: Sandbox) -> int:
     """Returns the last number in the file `n`, in which each is written at once."""
     return int(sandbox.read_file("n").split()[-1])
+
+
+def shown(lab: Lab, sandbox: Sandbox, command: str, timeout: float = 30.0) -> tuple[str, str]:
+    """Returns what a command shows in a fork, and in the original."""
+    fork = lab.fork_of(sandbox)
+    return sh(fork, command, timeout), sh(sandbox, command, timeout)
+
+
+def test_jobs_keep_their_terminal(lab: Lab) -> None:
+    sandbox = lab.start()
+    program = "until [ -e go ]; do sleep 0.1; done; echo heard > /dev/tty && echo $? > said"
+    sandbox.write_file("/tmp/talker", program.encode())
+    sh(sandbox, "sleep 1000 & bash /tmp/talker &")
+    settled(sandbox, "sleep 1000")
+    settled(sandbox, "bash /tmp/talker")
+    there, here = shown(lab, sandbox, "ps -o tty=,args= | grep -E '1000|/talker'; touch go; wait %2; cat said")
+    assert there == here
+    assert "pts/0    sleep 1000\n" in here
+    assert here.endswith("0\n")
+
+
+def test_a_job_that_reads_the_terminal_is_stopped(lab: Lab) -> None:
+    sandbox = lab.start()
+    sandbox.write_file("/tmp/reader", b"until [ -e go ]; do sleep 0.1; done; read -r x")
+    job(sandbox, "bash /tmp/reader")
+    there, here = shown(lab, sandbox, "touch go; until ps -o stat= -p $! | grep T; do sleep 0.1; done", 60)
+    assert there == here == "T\n"
+
+
+def test_a_shell_in_a_shell_of_tmux_controls_its_jobs(lab: Lab) -> None:
+    sandbox = lab.start()
+    sh(sandbox, "tmux new-session -d -s m -x 80 -y 15; tmux send-keys -t m 'PS1= bash --norc' Enter")
+    eventually(lambda: "bash --norc" in commands(sandbox))
+    look = "sleep 1; tmux send-keys -t m 'clear; sleep 500' Enter; until pgrep -x -f 'sleep 500' > /dev/null; do "
+    look += "sleep 0.1; done; tmux send-keys -t m C-c; tmux send-keys -t m 'echo $((40 + 2))' Enter; "
+    look += "until tmux capture-pane -p -t m | grep -qx 42; do sleep 0.1; done; pgrep -c -x -f 'sleep 500'"
+    there, here = shown(lab, sandbox, look, 60)
+    assert there == here == "0\n"

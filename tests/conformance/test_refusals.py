@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from tests.conformance.helpers import Lab, commands, eventually, sh, usable
+from tests.conformance.helpers import Lab, commands, eventually, job, settled, sh, usable
 from tvsnap.backends.base import Sandbox
 from tvsnap.errors import NotCheckpointable, NotRestorable
 
@@ -260,6 +260,15 @@ REFUSED = {
         "os.pwrite(os.open('/etc/profile', os.O_WRONLY), b'new', 0)",
         "has mapped /etc/profile, a file of the image, as it was before it was written",
     ),
+    "a lock of a mapped file": (
+        "f = open('/tmp/f', 'w+b'); f.truncate(4096); m = mmap.mmap(f.fileno(), 4096); fcntl.lockf(f, fcntl.LOCK_EX)",
+        r"has locked /tmp/f, which it has mapped too \(fcntl, descriptor \d+\)",
+    ),
+    "a write in a journal of SQLite": (
+        "import sqlite3; c = sqlite3.connect('/tmp/db', isolation_level=None); c.execute('pragma journal_mode=wal'); "
+        "c.execute('create table t (x)'); c.execute('begin immediate')",
+        "has locked /tmp/db-shm, which it has mapped too",
+    ),
     "semaphores of System V": (
         "s = libc.semget(5, 1, 0o1666); libc.semop(s, struct.pack('3h', 0, 1, 0x1000), 1)",
         "has used semaphores of System V, maybe with SEM_UNDO",
@@ -337,6 +346,18 @@ def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab) -> None:
     }
     assert wrong == {}
     usable(local_lab.fork_of(sandbox))  # nothing of all that is left
+
+
+def test_a_terminal_that_criu_would_lose(local_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CRIU of the distribution's gives a terminal to those alone that lead a session."""
+    sandbox = local_lab.start()
+    sh(sandbox, "setsid sleep 1000 < /dev/null > /dev/null 2>&1 &")
+    settled(sandbox, "sleep 1000")
+    monkeypatch.setattr("tvsnap.backends.local.criu_binary.keeps_terminals", lambda _: False)
+    usable(local_lab.fork_of(sandbox))
+    job(sandbox, "sleep 2000")
+    with pytest.raises(NotCheckpointable, match=r"\(sleep 2000\) has its terminal from another process"):
+        local_lab.checkpoint(sandbox)
 
 
 def test_what_turns_out_only_when_it_is_restored(local_lab: Lab) -> None:

@@ -15,14 +15,15 @@ from tvsnap.backends.local import criu_binary
 from tvsnap.doctor import Check, run_checks
 
 
-def fake_criu(path: Path, *, version: str = "4.2.1", complaint: str = "") -> Path:
-    """Writes a program that answers `--version` and `check` as CRIU does."""
+def fake_criu(path: Path, *, version: str = "4.2.1", complaint: str = "", ours: bool = True) -> Path:
+    """Writes a program that answers `--version` and `check` as CRIU does, and is marked as that of `make setup` is."""
     path.parent.mkdir(parents=True, exist_ok=True)
     status = 1 if complaint else 0
     path.write_text(
         "#!/bin/sh\n"
         f'if [ "$1" = --version ]; then echo "Version: {version}"; exit 0; fi\n'
         f'echo "Warn  (criu/x.c:1): something harmless" >&2\necho "{complaint or "Looks good."}" >&2\nexit {status}\n'
+        + ("# tvsnap-additions: terminals\0\n" if ours else "")
     )
     path.chmod(0o755)
     return path
@@ -84,6 +85,14 @@ def test_criu_that_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     check = doctor.check_criu()
     assert check.ok
     assert "4.2.1" in check.detail
+
+
+def test_criu_of_a_distribution(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TVSNAP_CRIU", str(fake_criu(tmp_path / "criu", ours=False)))
+    check = doctor.check_criu()
+    assert not check.ok
+    assert "does not bring back the terminal of background jobs" in check.detail
+    assert "make setup" in check.remedy
 
 
 @pytest.mark.parametrize(

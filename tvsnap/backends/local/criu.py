@@ -17,7 +17,7 @@ from typing import IO, Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tvsnap.attempts import AttemptFailed
-from tvsnap.backends.local import refusals
+from tvsnap.backends.local import criu_binary, refusals
 from tvsnap.errors import InfrastructureError, NotCheckpointable
 
 PLUGIN = Path(__file__).with_name("criu_plugin") / "interrupted.so"
@@ -151,6 +151,11 @@ class Criu:
     """A CRIU binary. Each request runs a process of its own, which ends with the request."""
 
     binary: Path
+
+    @property
+    def keeps_terminals(self) -> bool:
+        """See `criu_binary.keeps_terminals`."""
+        return criu_binary.keeps_terminals(self.binary)
 
     def dump(
         self, pid: int, images: int, external: Sequence[str], enter: Sequence[str], on_frozen: Callable[[], None]

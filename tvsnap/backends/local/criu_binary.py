@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import mmap
 import os
 import re
 import shutil
@@ -11,6 +13,8 @@ from pathlib import Path
 
 OLDEST_CRIU = (4, 2)
 """Older ones fail on the kernels of today (3.17 on Linux 6.18, for its vDSO)."""
+
+_ADDITIONS = b"tvsnap-additions: terminals\0"
 
 
 def find_criu() -> Path | None:
@@ -44,6 +48,16 @@ def criu_version(binary: Path) -> tuple[int, ...]:
         return ()
     match = re.search(r"^Version: (\S+)", run.stdout, re.MULTILINE)
     return _numbers(match[1]) if match else ()
+
+
+@functools.cache
+def keeps_terminals(binary: Path) -> bool:
+    """Whether a CRIU brings back the terminals of processes that lead no session, as that of `make setup` does.
+
+    `scripts/criu/terminals.c` tells how, and marks the binary.
+    """
+    with open(binary, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as program:
+        return program.find(_ADDITIONS) >= 0
 
 
 def criu_complaint(binary: Path) -> str | None:

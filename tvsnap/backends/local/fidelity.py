@@ -42,6 +42,9 @@ _LAST_OPERATION = 8
 """The column of /proc/sysvipc/sem that tells when semop() was last used, s since the epoch."""
 _LOCKED = re.compile(r"^VmLck:\t *[1-9]", re.MULTILINE)
 _LOCKED_HEAP = re.compile(r"\[(?:heap|stack)\]\n(?:\w+:.*\n)*?VmFlags:.* lo\b")
+_POSIX_LOCK = re.compile(r"^lock:\t\d+: POSIX .* \w+:\w+:(\d+) ", re.MULTILINE)
+_SESSION, _TERMINAL = 3, 4
+"""Of /proc/PID/stat, from the process' state on."""
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _USUAL_GROUPS = re.compile("010000E0|ff0[12]0{27}1|ff020{19}1ff.{6}")
@@ -119,13 +122,14 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
     return ""
 
 
-def find_loss(pids: Iterable[int], init: int, upper: Path | None = None) -> str:
+def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, terminals: bool = True) -> str:
     """Returns what of processes that stand still a fork would lack or find changed, in words; empty if nothing.
 
     Args:
         pids: a sandbox's processes, as the host sees them.
         init: its PID 1.
         upper: the writable layer of its overlay; None where that is out of reach.
+        terminals: whether CRIU brings back the terminal of a process that leads no session.
 
     Raises:
         AttemptFailed, OSError: they cannot be looked at; one has ended, or all.
@@ -140,6 +144,8 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None) -> str:
         root = stack.enter_context(paths.directory(f"/proc/{init}/root"))
         layer = stack.enter_context(paths.directory(upper)) if upper else None
         for pid in pids:
+            if not terminals and _shares_terminal(pid):
+                return f"{describe(pid)} has its terminal from another process (the CRIU of make setup could keep it)"
             for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen)):
                 for loss in look:
                     return f"{describe(pid)} {loss}"
@@ -218,6 +224,12 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
             yield "has threads with directories of their own"
 
 
+def _shares_terminal(pid: int) -> bool:
+    """Whether a process has a controlling terminal, and leads no session."""
+    fields = _fields(pid)
+    return fields[_TERMINAL] != "0" and int(fields[_SESSION]) != pid
+
+
 def _group_priority(pid: int) -> int:
     """Returns the niceness of a process' session; 0 where the kernel does not schedule by session."""
     with contextlib.suppress(OSError):
@@ -233,6 +245,7 @@ def _has_io_priority(thread: int) -> bool:
 
 
 def _losses_of_descriptors(pid: int, root: int, seen: set[str]) -> Iterator[str]:
+    mapped: set[str] | None = None
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
             target = os.readlink(f"/proc/{pid}/fd/{name}")
@@ -249,6 +262,16 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str]) -> Iterator[str]
                 yield f"has an eventfd that counts as a semaphore (descriptor {name})"
         elif target.endswith(_DELETED) and os.path.isdir(f"/proc/{pid}/fd/{name}") and _misplaced(target, root):
             yield f"holds a deleted directory whose place is not as it was ({_path(target)}, descriptor {name})"
+        elif target.startswith("/"):
+            for file in _POSIX_LOCK.findall(_read(f"/proc/{pid}/fdinfo/{name}")):
+                mapped = _mapped_files(pid) if mapped is None else mapped
+                if file in mapped:
+                    yield f"has locked {_path(target)}, which it has mapped too (fcntl, descriptor {name})"
+
+
+def _mapped_files(pid: int) -> set[str]:
+    """Returns the inode numbers of what a process has mapped: CRIU closes these files, which drops a POSIX lock."""
+    return {line.split(maxsplit=5)[4] for line in _read(f"/proc/{pid}/maps").splitlines()}
 
 
 def _read(path: str) -> str:

@@ -130,7 +130,8 @@ class Snapshots:
                 clock[:] = [sandbox.clock.stop()] if sandbox.clock else []
                 pids = sandbox.cgroup.pids()
                 closed[:] = sandbox.time_waits.note(pids)
-                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, sandbox.layer / "upper"))
+                upper = sandbox.layer / "upper"
+                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals=criu.keeps_terminals))
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             try:
