@@ -13,11 +13,16 @@ DIFF_LINES = 6
 
 
 def print_findings(report: CheckReport, console: Console) -> None:
-    """Prints the calls that returned something else, and those that could not be made again."""
+    """Prints the calls that came to something else, and those that could not be made again."""
     from .text import call_line, cut, one_line
 
     for difference in report.differences:
         _print_difference(difference, console)
+    for edge in report.by_chance:
+        console.print(f"{edge.state[:8]}  {cut(call_line(edge.call), console.width - 10)}", soft_wrap=True)
+        console.print(
+            "  leaves something else behind each time: its snapshot answers for it", style="dim", soft_wrap=True
+        )
     for edge, reason in report.failures:
         console.print(f"{edge.state[:8]}  {cut(call_line(edge.call), console.width - 10)}", soft_wrap=True)
         console.print(f"  could not be made again: {one_line(reason)}", style="yellow", soft_wrap=True)
@@ -68,5 +73,6 @@ def check_data(report: CheckReport) -> dict[str, Any]:
             }
             for difference in report.differences
         ],
+        "by_chance": [edge_data(edge, output=False) for edge in report.by_chance],
         "failures": [{**edge_data(edge, output=False), "error": reason} for edge, reason in report.failures],
     }

@@ -214,9 +214,11 @@ def _print_audit(report: ReplayReport, console: Console) -> None:
     audit = report.audit
     if not (audit.checked or audit.failures):
         return
-    words = f"{count(audit.checked, 'answer')} audited: {audit.same:,} made again returned the same"
+    words = f"{count(audit.checked, 'answer')} audited: {audit.same:,} came to the same when made again"
+    if audit.by_chance:
+        words += f", {len(audit.by_chance):,} returned the same and left something else behind"
     if audit.differences:
-        words += f", {len(audit.differences):,} did not, and answer nothing from now on:"
+        words += f", {len(audit.differences):,} returned something else and will not be given again"
     console.print("\n" + words, style="red" if audit.differences else "green")
     print_findings(audit, console)
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 HELP = options.help_text(
     """Make recorded calls again, and compare.
 
-Each is made in a fork of its state. A call that returns something else is not deterministic: it is listed, marked in
-the graph, and answers nothing from then on.
+Each is made in a fork of its state, and what it leaves behind is compared as well. A call that returns something else
+is not deterministic: it is listed, marked in the graph, and answers nothing from then on. One that returns the same and
+leaves something else behind, as what draws a key does, is listed: its snapshot answers for it.
 
 \b
 Examples:
@@ -99,7 +100,8 @@ def _print(report: CheckReport, known: int, console: Console) -> None:
     from .text import count
 
     print_findings(report, console)
-    words = [f"{count(report.checked, 'call')} of {known:,} made again", f"{report.same:,} returned the same"]
+    words = [f"{count(report.checked, 'call')} of {known:,} made again", f"{report.same:,} came to the same"]
+    words += [f"{len(report.by_chance):,} and left something else behind"] if report.by_chance else []
     words += [f"{len(report.differences):,} did not"] if report.differences else []
     words += [f"{len(report.failures):,} could not be made"] if report.failures else []
     console.print(", ".join(words), style="red" if report.differences else "green")

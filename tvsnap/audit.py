@@ -113,9 +113,9 @@ class Auditor:
     def _differed(self, found: Difference) -> None:
         self._meter.add(audit_differences=1)
         _log.warning(
-            "an audit found a value that cannot be relied on, served %d times until now: %s in state %s %s",
+            "an audit found an answer that cannot be relied on, given %d times until now: %s in state %s %s",
             found.edge.hits,
-            found.edge.call.canonical[:200],
+            found.edge.call.brief,
             found.edge.state[:12],
             found.words,
         )

@@ -53,6 +53,16 @@ class ToolCall:
         """The call in canonical JSON; two calls are the same if these are equal."""
         return canonical_json({"arguments": self.arguments, "name": self.name})
 
+    @property
+    def brief(self) -> str:
+        """The call in a few words, for messages: `bash "make test"`."""
+        main = next(
+            (value for name in ("command", "query", "keys", "path") if (value := self.arguments.get(name))), None
+        )
+        text = main if isinstance(main, str) else canonical_json(self.arguments)
+        text = " ".join(text.split())
+        return f'{self.name} "{text if len(text) <= 60 else text[:57] + "..."}"'
+
     @cached_property
     def key(self) -> str:
         """The call's hash, 64 hex digits."""

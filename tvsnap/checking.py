@@ -42,7 +42,10 @@ class CheckReport:
     Attributes:
         checked: how many recorded calls were made again.
         same: how many of them returned what was recorded and, where that can be compared, left the same behind.
-        differences: calls that did not, those included that were only replayed on the way to a state.
+        differences: calls that returned something else, or left something else behind although they were known not to;
+            those included that were only replayed on the way to a state.
+        by_chance: calls that returned the same and left something else behind, as nobody had said they would not: their
+            states are reached by their snapshots alone, and what is answered holds.
         failures: calls that could not be made again, each with the reason: their state could not be rebuilt, or their
             sandbox failed.
         interrupted: it was stopped before its end.
@@ -53,6 +56,7 @@ class CheckReport:
     differences: tuple[Difference, ...]
     failures: tuple[tuple[Edge, str], ...]
     interrupted: bool = False
+    by_chance: tuple[Edge, ...] = ()
 
 
 NOTHING_CHECKED = CheckReport(0, 0, (), ())
@@ -89,6 +93,7 @@ class Checker:
         self._checked = self._same = 0
         self._differences: dict[int, Difference] = {}
         self._failures: dict[int, tuple[Edge, str]] = {}
+        self._by_chance: dict[int, Edge] = {}
 
     def stop(self) -> None:
         """Says that no more is to be checked; a check that fails from now on counts for nothing."""
@@ -116,9 +121,14 @@ class Checker:
                     self._failures[id] = (edge, str(error))
             return
         words = seen.difference(edge)
+        by_chance = bool(words) and not edge.proven and seen.result.same_value(edge.result)
         with self._lock:
             self._checked += 1
             self._same += not words
+            if by_chance:
+                self._by_chance[id] = edge
+        if by_chance:
+            return
         if words:
             if self._mark:
                 self._graph.mark_nondeterministic(edge, f"{self._by} {words}")
@@ -139,6 +149,7 @@ class Checker:
                 tuple(self._differences[id] for id in sorted(self._differences)),
                 tuple(self._failures[id] for id in sorted(self._failures)),
                 interrupted,
+                tuple(self._by_chance[id] for id in sorted(self._by_chance)),
             )
 
     def _add(self, found: Difference) -> None:

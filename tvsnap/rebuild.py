@@ -94,7 +94,7 @@ class ReplayDiffered(StateLost):
     def __init__(self, state: str, edge: Edge, seen: ToolResult, what: str) -> None:
         super().__init__(
             f"state {state[:12]} can no longer be reached: it has no snapshot, and a replay of "
-            f"{edge.call.canonical[:80]} {what}; begin the rollout anew"
+            f"{edge.call.brief} {what}; begin the rollout anew"
         )
         self.edge = edge
         self.seen = seen
@@ -364,7 +364,7 @@ def _refuse_the_incomparable(state: str, edge: Edge) -> None:
     if not (edge.proven or edge.digest):
         raise StateLost(
             f"state {state[:12]} can no longer be reached: it has no snapshot, and whether "
-            f"{edge.call.canonical[:80]} would leave the same behind again cannot be told; begin the rollout anew"
+            f"{edge.call.brief} would leave the same behind again cannot be told; begin the rollout anew"
         )
 
 

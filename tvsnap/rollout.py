@@ -494,7 +494,7 @@ class Rollout:
         except SandboxDied as death:
             self._drop()
             raise InfrastructureError(
-                f"the sandbox died twice over {call.canonical[:80]} ({death}); give it more memory, or see what it does"
+                f"the sandbox died twice over {call.brief} ({death}); give it more memory, or see what it does"
             ) from death
 
     def _attempt(

@@ -20,7 +20,7 @@ MADE = (
 NUMBERS = (
     "find / -xdev -not -path '/run/*' -not -path '/dev/*' -not -path /proc -printf '%p %i %n\\n' | sort | sha256sum; "
     "stat -c '%n %i' / /etc /etc/passwd /etc/new /srv /usr/share w/d/9; "
-    "for d in / /etc /usr/share w/d; do ls -U $d; done"
+    "for d in / /etc /usr/share w/d; do ls -U $d; done; stat -f -c '%i %t' /; mount | head -n 1"
 )
 
 

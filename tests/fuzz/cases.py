@@ -213,7 +213,7 @@ class Seen:
     """What a call came to.
 
     Attributes:
-        since: the seconds since each call before it that began something, when it was made.
+        since: when it was made, the seconds since the beginning and the end of each call that began something.
         took: seconds until its answer came.
     """
 
@@ -223,7 +223,7 @@ class Seen:
     blocked: bool = False
     truncated: bool = False
     source: str = ""
-    since: tuple[float, ...] = ()
+    since: tuple[tuple[float, float], ...] = ()
     took: float = 0.0
 
     @property

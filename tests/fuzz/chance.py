@@ -254,7 +254,7 @@ def compiled(chance: Random, d: str) -> Motif:
     views = [
         bash(f"sha256sum < $(echo {name}) | cut -c1-64"),
         execute(f"python3 -c '{digest}' {name}"),
-        execute(f"cat {name} | sha256sum | head -c 64; echo"),
+        execute(f"cat {name} | sha256sum | cut -c 1-64"),
     ]
     return motif("A compiled file", d, "clock", steps, views)
 

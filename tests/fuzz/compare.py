@@ -79,7 +79,10 @@ def comparable(seen: Seen, expected: Seen) -> bool:
 def timely(seen: Seen, expected: Seen) -> bool:
     """Whether two calls came both before, or both after, what is due by itself; not in between, where that is open."""
     pairs = zip(seen.since, expected.since, strict=True)
-    return all(max(one + seen.took, other + expected.took) < EARLY or min(one, other) > LATE for one, other in pairs)
+    return all(
+        max(one[0] + seen.took, other[0] + expected.took) < EARLY or min(one[1], other[1]) > LATE
+        for one, other in pairs
+    )
 
 
 def difference(step: Step, seen: Seen, expected: Seen) -> tuple[str, str]:

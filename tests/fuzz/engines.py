@@ -105,7 +105,7 @@ POSTGRES: tuple[Callable[[Random, str], Motif], ...] = (
     lambda chance, t: same(
         "C7 backend id",
         t,
-        "pid",
+        "chance",  # an engine's own workers come and go
         ["SET application_name = 'me'"],
         ["SELECT pg_backend_pid()", "SELECT pid FROM pg_stat_activity WHERE application_name = 'me'"],
     ),

@@ -350,7 +350,7 @@ class Executor:
             time.sleep(step.pause)
             since, began = clock.enter(step), time.monotonic()
             result = rollout.call(step.name, arguments, timeout)
-        clock.leave()
+        clock.leave(step)
         return _seen(result, since, began)
 
     # In processes of their own.
@@ -380,7 +380,7 @@ class Executor:
                 self._error(index, None, RuntimeError("a process that made a rollout failed"))
 
 
-def _seen(result: ToolResult, since: tuple[float, ...], began: float) -> Seen:
+def _seen(result: ToolResult, since: tuple[tuple[float, float], ...], began: float) -> Seen:
     took = time.monotonic() - began
     said = (result.output, result.exit_code, result.timed_out, result.blocked, result.truncated)
     return Seen(*said, result.source, since, took)

@@ -51,7 +51,7 @@ class Helper:
             for line in lines:
                 if line.endswith("\n"):
                     said = json.loads(line)
-                    yield Seen(**{**said, "since": tuple(said["since"])})
+                    yield Seen(**{**said, "since": tuple(map(tuple, said["since"]))})
 
     def see(self, count: int, then: float) -> Sequence[Seen]:
         """Returns what it has seen after so many calls and seconds; then it is killed."""

@@ -14,28 +14,32 @@ Play = tuple[int, ...]
 
 @dataclass
 class Clock:
-    """The times at which a rollout began what then goes on by itself; waits that were only said count as well."""
+    """The times of the calls with which a rollout began what then goes on by itself, beginning and end of each; waits
+    that were only said count as well.
+    """
 
-    begun: list[float] = field(default_factory=list)
+    begun: list[tuple[float, float]] = field(default_factory=list)
     waited: float = 0.0
     left: float = 0.0
 
-    def enter(self, step: Step) -> tuple[float, ...]:
-        """Returns the seconds since each; called when a call is made."""
+    def enter(self, step: Step) -> tuple[tuple[float, float], ...]:
+        """Returns the seconds since the beginning and the end of each; called when a call is made."""
         now = time.monotonic() + self.waited
-        since = tuple(now - begun for begun in self.begun)
+        since = tuple((now - began, now - ended) for began, ended in self.begun)
         if step.begins:
-            self.begun.append(now)
+            self.begun.append((now, now))
         return since
 
-    def leave(self) -> None:
+    def leave(self, step: Step) -> None:
         """Notes when a call has ended."""
         self.left = time.monotonic() + self.waited
+        if step.begins:
+            self.begun[-1] = (self.begun[-1][0], self.left)
 
     def resumed(self) -> Clock:
         """Returns the same for who goes on from the state that the last call led to, and in it has not waited yet."""
         later = time.monotonic() + self.waited - self.left
-        return Clock([begun + later for begun in self.begun], self.waited)
+        return Clock([(began + later, ended + later) for began, ended in self.begun], self.waited)
 
 
 @dataclass

@@ -18,7 +18,7 @@ for top in sys.argv[2:]:
             s = os.lstat(path)
             kind = stat.filemode(s.st_mode)
             if inodes:
-                print(path, s.st_ino if s.st_ino >> 63 else "made", s.st_nlink)
+                print(path, s.st_ino if s.st_ino >> 63 else "made", "" if kind[0] == "d" else s.st_nlink)
                 continue
             said = [path, kind, "%d:%d" % (s.st_uid, s.st_gid)]
             if kind[0] == "l":

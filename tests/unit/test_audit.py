@@ -64,7 +64,7 @@ def test_a_wrong_answer_is_told_of_and_served_no_more(tmp_path: Path, caplog: py
         assert not edge.deterministic
         assert edge.reason.startswith("an audit printed ")
         assert cache.stats().audit_differences == 1
-    assert "an audit found a value that cannot be relied on, served " in caplog.text
+    assert "an audit found an answer that cannot be relied on, given " in caplog.text
     assert CHANCE in caplog.text
 
 
@@ -97,11 +97,22 @@ def test_what_is_left_behind_is_compared(tmp_path: Path) -> None:
         run(cache, silent, "cat f")
         assert cache.audit.wait(30)
         report = cache.audit.report()
-        assert [(found.edge.call.arguments["command"], found.words) for found in report.differences] == [
-            (silent, "left something else behind")
-        ]
-        assert (report.checked, report.same) == (2, 1), "what follows from its snapshot holds"
-        assert run(cache, silent)[0].source == "executed"
+        assert [edge.call.arguments["command"] for edge in report.by_chance] == [silent]
+        assert (report.checked, report.same, report.differences) == (2, 1, ())
+        assert sources(run(cache, silent, "cat f")) == ["hit", "hit"], "its snapshot answers for it"
+
+
+@pytest.mark.usefixtures("proofs_at_once")
+def test_what_was_known_to_leave_the_same_behind_and_does_not(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    way = "cat coin > f 2> /dev/null; x=1"
+    prove(tmp_path, backend, [way])
+    with open_cache(tmp_path, backend, audit=1.0) as cache:
+        backend.hooks["run"] = writes("/task/coin", b"tails\n")
+        run(cache, way)
+        assert cache.audit.wait(30)
+        assert [found.words for found in cache.audit.report().differences] == ["left something else behind"]
+        assert run(cache, way)[0].source == "executed"
 
 
 @pytest.mark.usefixtures("proofs_at_once")

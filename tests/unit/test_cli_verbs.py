@@ -153,7 +153,8 @@ class TestReplay:
         data = tvsnap.json(*replay, "--audit", "0")
         assert (data["audited"], data["audit_differences"]) == (0, [])
         shown = " ".join(tvsnap(*replay, "--audit", "1", status=4).stdout.split())
-        assert "3 answers audited: 2 made again returned the same, 1 did not, and answer nothing from now on:" in shown
+        assert "3 answers audited: 2 came to the same when made again, 1 returned something else" in shown
+        assert "and will not be given again" in shown
         assert "echo $RANDOM printed " in shown
         assert "not deterministic: an audit printed" in tvsnap("tree", "--all").stdout
         data = tvsnap.json(*replay, "--audit", "1")
@@ -385,7 +386,7 @@ class TestVerify:
     def test_calls_that_return_the_same(self, tvsnap: CommandLine) -> None:
         tvsnap.rollout("echo x > f", "cat f", "ls")
         shown = tvsnap("verify").stdout
-        assert shown == "3 calls of 3 made again, 3 returned the same\n"
+        assert shown == "3 calls of 3 made again, 3 came to the same\n"
         assert tvsnap.json("verify", "--sample", "1")["checked"] == 1
 
     def test_calls_that_do_not(self, tvsnap: CommandLine) -> None:
@@ -397,8 +398,8 @@ class TestVerify:
         assert shown.startswith(f"{state[:8]}  echo $RANDOM\n  printed ")
         assert "\n    -" in shown
         assert "\n    +" in shown
-        assert "2 calls of 2 made again, 1 returned the same, 1 did not" in shown
-        assert tvsnap("verify", "--all").stdout == "1 call of 1 made again, 1 returned the same\n"
+        assert "2 calls of 2 made again, 1 came to the same, 1 did not" in shown
+        assert tvsnap("verify", "--all").stdout == "1 call of 1 made again, 1 came to the same\n"
         assert "not deterministic: a verification printed" in tvsnap("tree", "--all").stdout
 
     def test_calls_that_cannot_be_made_again(self, tvsnap: CommandLine) -> None:
@@ -422,7 +423,7 @@ class TestVerify:
         assert not report.failures
 
     def test_nothing_recorded(self, tvsnap: CommandLine) -> None:
-        assert tvsnap("verify").stdout == "0 calls of 0 made again, 0 returned the same\n"
+        assert tvsnap("verify").stdout == "0 calls of 0 made again, 0 came to the same\n"
 
 
 class TestStats:

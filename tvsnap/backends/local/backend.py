@@ -52,6 +52,8 @@ GUEST = Path(observe.__file__).parents[2] / "guest"
 COLUMNS, ROWS = 80, 24
 _ROOT = Path("/run/root")
 """Where launch.c mounts a sandbox's root, in a mount namespace of its own."""
+_FILE_SYSTEM_ID = b"tvsnap's sandbox"
+"""Of every sandbox's root: 16 bytes, of which `stat -f` shows the half."""
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "TERM": "xterm",
@@ -416,6 +418,7 @@ class LocalBackend:
                 (unfinished / name).mkdir()
                 os.chown(unfinished / name, UID_BASE, UID_BASE)
                 os.chmod(unfinished / name, 0o755)
+            os.setxattr(unfinished / "upper", "trusted.overlay.uuid", _FILE_SYSTEM_ID)  # else drawn by chance
             (unfinished / "ready").touch()
             try:
                 unfinished.rename(template)

@@ -106,8 +106,11 @@ static void fresh_network(void) {
 }
 
 /* xino: inode numbers are those of the layers, so that they are the same in each mount of a copy; without, those of
- * directories are counted as they come, and an image's file has another once it is written. The others are set whatever
- * this machine's defaults: what lies in the upper layer is all that differs, whole, under its name. */
+ * directories are counted as they come, and an image's file has another once it is written. uuid: the file system keeps
+ * its id in the upper layer, and says so in each mount of a copy, not only in the first (a kernel before 5.14 does not
+ * know the word). The others are set whatever this machine's defaults: what lies in the upper layer is all that differs,
+ * whole, under its name. */
+#define OVERLAY_UUID "uuid=on,"
 #define OVERLAY_OPTIONS "xino=on,index=off,redirect_dir=off,metacopy=off"
 
 /* Makes device nodes at NODES that no other sandbox has: who may open a node may lock it, too, and touch it.
@@ -150,11 +153,15 @@ static void mount_root(void) {
         snprintf(path, sizeof path, POOL "/%s", O.live);
         move_fd(path, UPPER_FD);
     }
-    int n = snprintf(options, sizeof options, OVERLAY_OPTIONS ",upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
+    int n = snprintf(options, sizeof options, OVERLAY_UUID OVERLAY_OPTIONS ",upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
                      UPPER_FD, UPPER_FD);
     for (int i = 0; i < O.lower_count; i++)
         n += snprintf(options + n, sizeof options - (size_t)n, "%s/proc/self/fd/%d", i ? ":" : "", LOWER_FD + i);
-    check(mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, options) == 0, "mount of the root");
+    const char *known = options;
+    if (mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) != 0) {
+        if (errno == EINVAL) known += strlen(OVERLAY_UUID);
+        check(mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0, "mount of the root");
+    }
     if (O.pool) check(umount2(POOL, MNT_DETACH) == 0, "unmount of the pool");
     make_devices();
 }

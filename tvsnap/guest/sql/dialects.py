@@ -233,7 +233,7 @@ values var_pop var_samp variance version week weekday weekofyear weight_string w
 
 _MARIADB_CHANCE = _names("""
 connection_id curdate current_date current_time current_timestamp curtime default is_free_lock is_used_lock localtime
-localtimestamp now random_bytes sys_guid sysdate utc_date utc_time utc_timestamp uuid uuid_short
+localtimestamp now random_bytes sys_guid sysdate utc_date utc_time utc_timestamp uuid
 """)
 
 STABLE_SHOWS = _names("""
@@ -280,7 +280,7 @@ DIALECTS: dict[DialectName, Dialect] = {
     "mariadb": Dialect(
         parser="mysql",
         functions=_MARIADB | _MARIADB_CHANCE,
-        chance=_MARIADB_CHANCE | _names("uuid_v4 uuid_v7"),
+        chance=_MARIADB_CHANCE | _names("uuid_short uuid_v4 uuid_v7"),  # the first counts in the server, too
         relations=re.compile(
             r"(performance_schema|sys)\..*|information_schema\.(events|files|profiling|tablespaces)|processlist|innodb_.*"
             r"|(global|session)_(status|variables)|system_variables|(client|user|index|table)_statistics"
