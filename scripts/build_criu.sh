@@ -77,13 +77,21 @@ fetch_newest_source() {
         "put a criu $OLDEST_CRIU or newer in PATH, or go on without: TVSNAP_WITHOUT_CRIU=1"
 }
 
-# replace FILE OLD NEW: replaces the one place where a file of CRIU's says OLD.
+# replace FILE OLD NEW: replaces the one place where a file of CRIU's says OLD, a pattern.
 replace() {
-    [ "$(grep -cF -- "$2" "$1")" = 1 ] || { echo "$1 does not say once: $2"; return 1; }
+    [ "$(grep -c -- "$2" "$1")" = 1 ] || { echo "$1 does not say once: $2"; return 1; }
     sed -i "s/$2/$3/" "$1"
 }
 
+# stand_in NAME ARGUMENTS RESULT: has ours, further below, called instead of a static function of criu/tty.c.
+stand_in() {
+    replace criu/tty.c "^static $3 $1($2)\$" "static $3 $1($2);\nstatic __maybe_unused $3 criu_${1#*tty_}($2)"
+}
+
 add_ours() {
+    stand_in tty_do_dump_queued_data 'struct tty_dump_info \*dinfo' int &&
+        stand_in __tty_do_writeback_queued_data 'struct tty_dump_info \*dinfo' void &&
+        stand_in pty_restore_queued_data 'struct tty_info \*info, int fd' void || return
     cat "$1" >>criu/tty.c
     printf '%s\n' 'extern int open_masters(void);' 'extern pid_t lead_session(void);' >>criu/include/tty.h
     replace criu/cr-restore.c 'sid = setsid();' 'sid = lead_session();' &&

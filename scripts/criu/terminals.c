@@ -1,12 +1,17 @@
 /*
- * Added to CRIU's criu/tty.c when scripts/build_criu.sh builds it: terminals of processes that are no session leaders.
+ * Added to CRIU's criu/tty.c when scripts/build_criu.sh builds it.
  *
- * A process has its controlling terminal from the process that forked it, and there is no other way to one. CRIU gives
- * a session leader its terminal when all processes are there, so that all others come back without: `ps` leaves them
- * out, /dev/tty fails, and a job-control shell that is not the leader cannot stop its jobs. Here masters of
- * pseudoterminals are opened before anything is forked, and a leader takes its terminal before it forks.
+ * 1. Terminals of processes that lead no session. A process has its controlling terminal from the process that forked
+ *    it, and there is no other way to one. CRIU gives a session leader its terminal when all processes are there, so
+ *    that all others come back without: `ps` leaves them out, /dev/tty fails, and a job-control shell that is not the
+ *    leader cannot stop its jobs. Here masters of pseudoterminals are opened before anything is forked, and a leader
+ *    takes its terminal before it forks. open_masters is called after open_transport_socket, and lead_session in place
+ *    of setsid.
  *
- * open_masters is called after open_transport_socket, and lead_session in place of setsid.
+ * 2. Lines that no program has read yet. CRIU takes whole lines out of a terminal and types them in again, which echoes
+ *    them once more, also where the processes go on; a line without its Enter stays behind. Here that line is taken as
+ *    well, and what is typed in again is taken as it is, without an echo. The three functions at the end stand in place
+ *    of CRIU's.
  */
 
 /* Tells tvsnap that this CRIU has them. */
@@ -77,4 +82,145 @@ pid_t lead_session(void)
 			return take_terminal(info) ? -1 : sid;
 	}
 	return sid;
+}
+
+static bool is_master(struct tty_driver *driver)
+{
+	return __tty_is_master(driver);
+}
+
+/* Whether a line ends with a character: its Enter, or what the terminal takes for the end of a line or of the input. */
+static bool ends_line(const struct termios *t, char c)
+{
+	return c == '\n' || (c && (c == (char)t->c_cc[VEOF] || c == (char)t->c_cc[VEOL] || c == (char)t->c_cc[VEOL2]));
+}
+
+/* Takes all that was typed and not read out of a terminal that reads by lines; returns how much, or -1. */
+static ssize_t take_lines(int slave, struct termios *t, char *buf, size_t size)
+{
+	struct termios raw = *t;
+	size_t off = 0;
+	ssize_t n;
+
+	while (off + 1 < size && (n = read(slave, buf + off, size - off - 1)) >= 0) {
+		off += n;
+		if (!n || !ends_line(t, buf[off - 1])) /* what ended it was the end of the input, which is not returned */
+			buf[off++] = t->c_cc[VEOF];
+	}
+	raw.c_lflag &= ~ICANON;
+	raw.c_cc[VMIN] = raw.c_cc[VTIME] = 0;
+	if (tcsetattr(slave, TCSANOW, &raw))
+		return -1;
+	n = read(slave, buf + off, size - off);
+	if (n > 0)
+		off += n;
+	return tcsetattr(slave, TCSANOW, t) ? -1 : (ssize_t)off;
+}
+
+/* Types data that `take_lines` took into a terminal, through its master, without any effect but that it is there. */
+static int type_again(int master, int slave, const char *data, size_t len)
+{
+	struct termios t, literal;
+	int i, ready, whole = 0, ends = 0;
+	size_t at;
+
+	if (tcgetattr(master, &t))
+		return -1;
+	literal = t;
+	literal.c_iflag &= ~(ISTRIP | INLCR | IGNCR | ICRNL | IUCLC | IXON | IXOFF | PARMRK);
+	literal.c_lflag &= ~(ISIG | IEXTEN | ECHO | ECHONL);
+	literal.c_cc[VERASE] = literal.c_cc[VKILL] = 0;
+	for (at = 0; at < len; at++) {
+		if (ends_line(&t, data[at]))
+			whole = at + 1;
+		if (data[at] && data[at] == (char)t.c_cc[VEOF])
+			ends++;
+	}
+	if (tcsetattr(master, TCSANOW, &literal))
+		return -1;
+	if (write(master, data, len) != (ssize_t)len)
+		pr_err("Not all that was typed could be typed again\n");
+	/* The kernel takes it in at its leisure, and as the terminal is set then. */
+	for (i = 0; i < 1000 && t.c_lflag & ICANON; i++) {
+		if (ioctl(slave, FIONREAD, &ready) || ready >= whole - ends)
+			break;
+		usleep(1000);
+	}
+	usleep(whole < (int)len || !(t.c_lflag & ICANON) ? 2000 : 0);
+	return tcsetattr(master, TCSANOW, &t);
+}
+
+/* Prints data that was taken out of a master into the terminal again, as it is. */
+static int print_again(int slave, const char *data, size_t len)
+{
+	struct termios t, literal;
+
+	if (tcgetattr(slave, &t))
+		return -1;
+	literal = t;
+	literal.c_oflag &= ~OPOST;
+	if (tcsetattr(slave, TCSANOW, &literal))
+		return -1;
+	if (write(slave, data, len) != (ssize_t)len)
+		pr_err("Not all that was printed could be printed again\n");
+	return tcsetattr(slave, TCSANOW, &t);
+}
+
+static int tty_do_dump_queued_data(struct tty_dump_info *dinfo)
+{
+	TtyDataEntry e = TTY_DATA_ENTRY__INIT;
+	struct termios t;
+	ssize_t len;
+	char *buf;
+
+	if (is_master(dinfo->driver) || tcgetattr(dinfo->lfd, &t) || !(t.c_lflag & ICANON))
+		return criu_do_dump_queued_data(dinfo);
+	if (tty_unblock(dinfo->id, dinfo->lfd, dinfo->flags))
+		return -1;
+	buf = xmalloc(16384);
+	if (!buf)
+		return -1;
+	len = take_lines(dinfo->lfd, &t, buf, 16384);
+	if (len <= 0) {
+		xfree(buf);
+		return len;
+	}
+	dinfo->tty_data = buf;
+	dinfo->tty_data_size = len;
+	e.tty_id = dinfo->id;
+	e.data.data = (void *)buf;
+	e.data.len = len;
+	return pb_write_one(img_from_set(glob_imgset, CR_FD_TTY_DATA), &e, PB_TTY_DATA);
+}
+
+static void __tty_do_writeback_queued_data(struct tty_dump_info *dinfo)
+{
+	int ret = 0;
+
+	if (dinfo->tty_data && is_master(dinfo->driver))
+		ret = print_again(dinfo->link->lfd, dinfo->tty_data, dinfo->tty_data_size);
+	else if (dinfo->tty_data)
+		ret = type_again(dinfo->link->lfd, dinfo->lfd, dinfo->tty_data, dinfo->tty_data_size);
+	if (ret)
+		pr_perror("Can't write back to tty (%#x)", dinfo->id);
+	tty_reblock(dinfo->link->id, dinfo->link->lfd, dinfo->link->flags);
+}
+
+static void pty_restore_queued_data(struct tty_info *info, int fd)
+{
+	const ProtobufCBinaryData *data;
+	int slave, ret;
+
+	if (!info || !info->tty_data)
+		return;
+	data = &info->tty_data->tde->data;
+	if (tty_is_master(info)) {
+		ret = print_again(fd, (char *)data->data, data->len);
+	} else {
+		slave = ioctl(fd, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK);
+		ret = slave < 0 ? -1 : type_again(fd, slave, (char *)data->data, data->len);
+		close_safe(&slave);
+	}
+	if (ret)
+		pr_perror("Can't write to tty %#x", info->tfe->id);
 }

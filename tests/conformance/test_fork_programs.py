@@ -377,3 +377,27 @@ def test_a_shell_in_a_shell_of_tmux_controls_its_jobs(lab: Lab) -> None:
     look += "until tmux capture-pane -p -t m | grep -qx 42; do sleep 0.1; done; pgrep -c -x -f 'sleep 500'"
     there, here = shown(lab, sandbox, look, 60)
     assert there == here == "0\n"
+
+
+READERS = """
+sleep 500; read -r a; echo "<$a>"; cat > note; read -r b; echo "<$b>"
+"""
+"""Lines, one that ends with the end of the input (^D), and one that has no Enter yet."""
+
+
+def test_what_was_typed_and_not_read_yet(lab: Lab) -> None:
+    """It is there, once, and as it was typed; also after several snapshots, and in forks of forks."""
+    sandbox = lab.start()
+    sandbox.write_file("/tmp/readers", READERS.encode())
+    keys(sandbox, "clear; bash /tmp/readers\n", shows="readers")
+    settled(sandbox, "sleep 500")
+    keys(sandbox, "first\nnote\x04\x04ha", shows="ha")
+    shown = screen(sandbox)
+    fork = lab.fork_of(lab.fork_of(sandbox))
+    for each in (fork, sandbox):
+        assert screen(each) == shown
+        each.exec("pkill -x sleep", timeout=30)
+        eventually(lambda each=each: "<first>" in screen(each))  # type: ignore[misc]
+        keys(each, "lf\n", shows="<half>")
+        assert each.exec("cat /app/note", timeout=30).output == b"note"
+    assert screen(fork) == screen(sandbox)
