@@ -83,7 +83,7 @@ def _tar(d: str, r: Random) -> Parts:
     return [
         f"mkdir -p {d}/x/y; echo 1 > {d}/x/f; touch -d '2020-01-01' {d}/x/f {d}/x/y {d}/x",
         f"tar -cf /dev/null -g {d}/index -C {d} x",
-    ], [f"{again} | sort", execute(f"{again} | sort | wc -l")]
+    ], [bash(f"{again} | sort", free="device"), execute(f"{again} | sort | wc -l", free="device")]
 
 
 def _order(d: str, r: Random) -> Parts:

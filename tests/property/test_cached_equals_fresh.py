@@ -28,10 +28,10 @@ SALTS = itertools.count()
 # `TVSNAP_TEST_EXAMPLES=20` looks at 20 times as many, other ones each time.
 SCALE = int(os.environ.get("TVSNAP_TEST_EXAMPLES", "0"))
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=SCALE == 0)
-FAKE = settings(COMMON, max_examples=80 * max(SCALE, 1))
+FAKE = settings(COMMON, max_examples=50 * max(SCALE, 1))
 REAL = settings(
     COMMON,
-    max_examples=6 * max(SCALE, 1),
+    max_examples=4 * max(SCALE, 1),
     phases=[Phase.explicit, Phase.generate],  # shrinking real rollouts takes longer than reading one
 )
 

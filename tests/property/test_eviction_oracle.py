@@ -21,7 +21,7 @@ COMMON = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=SCALE == 0,
-    max_examples=300 * max(SCALE, 1),
+    max_examples=200 * max(SCALE, 1),
 )
 NOW = 10_000.0
 
