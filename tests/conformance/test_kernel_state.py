@@ -238,7 +238,7 @@ def test_a_fork_has_it_too(lab: Lab, change: str, look: str) -> None:
 
 INHERITED = (
     "cd /proc/self; cat oom_score_adj coredump_filter loginuid limits; nice; ionice; chrt -p $$; taskset -p $$; umask; "
-    "grep -E '^(SigBlk|SigIgn|SigCgt|ShdPnd|Cap|NoNew|Seccomp|Speculation|Groups|Uid|Gid|Umask|THP)' status; "
+    "grep -E '^(SigIgn|SigCgt|ShdPnd|Cap|NoNew|Seccomp|Speculation|Groups|Uid|Gid|Umask|THP)' status; "
     "cut -d/ -f2- cgroup; sed 's/.*nice//' autogroup; cat timerslack_ns /proc/1/oom_score_adj /proc/1/coredump_filter; "
     "readlink root exe; cat personality uid_map gid_map setgroups; env | sort"
 )
