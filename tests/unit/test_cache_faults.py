@@ -517,7 +517,8 @@ def test_a_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hou
             assert len(cache.graph.leases()) == 1
             gate.open.set()
             made = [each.result(60)[0] for each in (making, waiting)]
-            assert [result.source for result in made] == ["executed", "coalesced"]
+            assert made[0].source == "executed"
+            assert made[1].source in ("coalesced", "hit"), "a hit, if it came to look only now"
         assert sources(run(cache, "echo 1 > f", "cat f")) == ["hit", "executed"]
         assert run(cache, "echo 1 > f", "cat f; :")[1].output == "1\n"
         cache.stats()
