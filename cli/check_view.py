@@ -21,7 +21,7 @@ def print_findings(report: CheckReport, console: Console) -> None:
     for edge in report.by_chance:
         console.print(f"{edge.state[:8]}  {cut(call_line(edge.call), console.width - 10)}", soft_wrap=True)
         console.print(
-            "  leaves something else behind each time: its snapshot answers for it", style="dim", soft_wrap=True
+            "  leaves something else behind each time: only its snapshot answers for it", style="dim", soft_wrap=True
         )
     for edge, reason in report.failures:
         console.print(f"{edge.state[:8]}  {cut(call_line(edge.call), console.width - 10)}", soft_wrap=True)

@@ -218,7 +218,7 @@ def _print_audit(report: ReplayReport, console: Console) -> None:
     if audit.by_chance:
         words += f", {len(audit.by_chance):,} returned the same and left something else behind"
     if audit.differences:
-        words += f", {len(audit.differences):,} returned something else and will not be given again"
+        words += f", {len(audit.differences):,} came to something else and will not be given again"
     console.print("\n" + words, style="red" if audit.differences else "green")
     print_findings(audit, console)
 

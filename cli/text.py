@@ -14,9 +14,6 @@ NEWLINE = "⏎"
 ELLIPSIS = "…"
 TIMES = "\u00d7"
 
-_MAIN_ARGUMENTS = ("command", "query", "what", "path", "keys", "query", "sql")
-"""The argument that says what a call does, for the tools that have one."""
-
 # What a terminal would act upon, and what makes text look other than it is: controls but for tab and line feed, marks
 # of writing direction, invisible separators and tags, surrogates. Joiners stay: scripts and emoji need them.
 _UNSAFE = re.compile(
@@ -114,8 +111,10 @@ def percent(part: float, whole: float) -> str:
 
 def call_line(call: ToolCall) -> str:
     """Returns a tool call as one harmless line: the command of `bash`, else the tool's name and its arguments."""
+    from tvsnap.calls import MAIN_ARGUMENTS
+
     arguments = dict(call.arguments)
-    main = next((arguments.pop(name) for name in _MAIN_ARGUMENTS if isinstance(arguments.get(name), str)), None)
+    main = next((arguments.pop(name) for name in MAIN_ARGUMENTS if isinstance(arguments.get(name), str)), None)
     words = [] if call.name == "bash" else [call.name]
     if main is not None:
         words.append(one_line(main))

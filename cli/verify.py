@@ -101,7 +101,7 @@ def _print(report: CheckReport, known: int, console: Console) -> None:
 
     print_findings(report, console)
     words = [f"{count(report.checked, 'call')} of {known:,} made again", f"{report.same:,} came to the same"]
-    words += [f"{len(report.by_chance):,} and left something else behind"] if report.by_chance else []
-    words += [f"{len(report.differences):,} did not"] if report.differences else []
+    words += [f"{len(report.by_chance):,} returned the same and left something else"] if report.by_chance else []
+    words += [f"{len(report.differences):,} came to something else"] if report.differences else []
     words += [f"{len(report.failures):,} could not be made"] if report.failures else []
     console.print(", ".join(words), style="red" if report.differences else "green")

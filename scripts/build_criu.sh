@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds CRIU from the source package of a newer suite, fetched from the mirror that this machine's apt uses,
-# and adds to it what it lacks. apt verifies the source against the archive's
-# keys; its lists and configuration on this machine are only read. Two calls of CRIU's are replaced by ours, which
-# scripts/criu/terminals.c explains; the binary is kept as ~/.cache/tvsnap/criu-VERSION-ADDITIONS/criu.
+# Builds CRIU from the source package of a newer suite, fetched from the mirror that this machine's apt uses, with
+# functions of ours in place of some of its own (scripts/criu/terminals.c explains them), and keeps the binary as
+# ~/.cache/tvsnap/criu-VERSION-ADDITIONS/criu. apt verifies the source against the archive's keys; its lists and
+# configuration on this machine are only read.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh

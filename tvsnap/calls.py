@@ -12,6 +12,8 @@ from typing import Any, Literal
 from tvsnap.errors import UsageError
 
 Source = Literal["hit", "coalesced", "executed"]
+MAIN_ARGUMENTS = ("command", "query", "what", "path", "keys", "sql")
+"""The argument that says what a call does, for the tools that have one."""
 
 
 def canonical_json(value: object) -> str:
@@ -56,12 +58,13 @@ class ToolCall:
     @property
     def brief(self) -> str:
         """The call in a few words, for messages: `bash "make test"`."""
-        main = next(
-            (value for name in ("command", "query", "keys", "path") if (value := self.arguments.get(name))), None
-        )
-        text = main if isinstance(main, str) else canonical_json(self.arguments)
+        if not self.arguments:
+            return self.name
+        texts = (self.arguments.get(name) for name in MAIN_ARGUMENTS)
+        text = next((text for text in texts if isinstance(text, str)), canonical_json(self.arguments))
         text = " ".join(text.split())
-        return f'{self.name} "{text if len(text) <= 60 else text[:57] + "..."}"'
+        # Quoted by JSON, for what it holds comes from an agent: a message must not write to somebody's terminal.
+        return f"{self.name} {json.dumps(text if len(text) <= 60 else text[:57] + '...', ensure_ascii=False)}"
 
     @cached_property
     def key(self) -> str:

@@ -84,15 +84,11 @@ pid_t lead_session(void)
 	return sid;
 }
 
-static bool is_master(struct tty_driver *driver)
-{
-	return __tty_is_master(driver);
-}
-
 /* Whether a line ends with a character: its Enter, or what the terminal takes for the end of a line or of the input. */
 static bool ends_line(const struct termios *t, char c)
 {
-	return c == '\n' || (c && (c == (char)t->c_cc[VEOF] || c == (char)t->c_cc[VEOL] || c == (char)t->c_cc[VEOL2]));
+	return c == '\n' || (c && (c == (char)t->c_cc[VEOF] || c == (char)t->c_cc[VEOL] ||
+				   (c == (char)t->c_cc[VEOL2] && t->c_lflag & IEXTEN)));
 }
 
 /* Takes all that was typed and not read out of a terminal that reads by lines; returns how much, or -1. */
@@ -128,8 +124,9 @@ static int type_again(int master, int slave, const char *data, size_t len)
 		return -1;
 	literal = t;
 	literal.c_iflag &= ~(ISTRIP | INLCR | IGNCR | ICRNL | IUCLC | IXON | IXOFF | PARMRK);
-	literal.c_lflag &= ~(ISIG | IEXTEN | ECHO | ECHONL);
-	literal.c_cc[VERASE] = literal.c_cc[VKILL] = 0;
+	literal.c_lflag &= ~(ISIG | ECHO | ECHONL);
+	literal.c_cc[VERASE] = literal.c_cc[VKILL] = literal.c_cc[VWERASE] = 0;
+	literal.c_cc[VREPRINT] = literal.c_cc[VLNEXT] = 0;
 	for (at = 0; at < len; at++) {
 		if (ends_line(&t, data[at]))
 			whole = at + 1;
@@ -140,7 +137,7 @@ static int type_again(int master, int slave, const char *data, size_t len)
 		return -1;
 	if (write(master, data, len) != (ssize_t)len)
 		pr_err("Not all that was typed could be typed again\n");
-	/* The kernel takes it in at its leisure, and as the terminal is set then. */
+	/* The kernel processes it later, with the settings of that moment. */
 	for (i = 0; i < 1000 && t.c_lflag & ICANON; i++) {
 		if (ioctl(slave, FIONREAD, &ready) || ready >= whole - ends)
 			break;
@@ -173,7 +170,7 @@ static int tty_do_dump_queued_data(struct tty_dump_info *dinfo)
 	ssize_t len;
 	char *buf;
 
-	if (is_master(dinfo->driver) || tcgetattr(dinfo->lfd, &t) || !(t.c_lflag & ICANON))
+	if (__tty_is_master(dinfo->driver) || tcgetattr(dinfo->lfd, &t) || !(t.c_lflag & ICANON))
 		return criu_do_dump_queued_data(dinfo);
 	if (tty_unblock(dinfo->id, dinfo->lfd, dinfo->flags))
 		return -1;
@@ -197,7 +194,7 @@ static void __tty_do_writeback_queued_data(struct tty_dump_info *dinfo)
 {
 	int ret = 0;
 
-	if (dinfo->tty_data && is_master(dinfo->driver))
+	if (dinfo->tty_data && __tty_is_master(dinfo->driver))
 		ret = print_again(dinfo->link->lfd, dinfo->tty_data, dinfo->tty_data_size);
 	else if (dinfo->tty_data)
 		ret = type_again(dinfo->link->lfd, dinfo->lfd, dinfo->tty_data, dinfo->tty_data_size);

@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import bash, open_cache, prove, run, sources, writes
 from tvsnap.audit import BACKLOG, Auditor
+from tvsnap.calls import ToolCall
 from tvsnap.errors import InfrastructureError, UsageError
 from tvsnap.graph import Edge
 from tvsnap.pool import ParkLimits
@@ -201,3 +202,9 @@ def test_the_backlog_and_the_share_are_bounds(tmp_path: Path) -> None:
         auditor.close()
         waiting.gate.set()
         auditor.join()
+
+
+def test_a_call_in_a_message_acts_upon_no_terminal() -> None:
+    assert ToolCall("bash", {"command": "echo \x1b]0;x\x07\n  b"}).brief == 'bash "echo \\u001b]0;x\\u0007 b"'
+    assert ToolCall("screen", {}).brief == "screen"
+    assert len(ToolCall("sql", {"query": "SELECT 1" * 100}).brief) == len('sql ""') + 60
