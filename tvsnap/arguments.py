@@ -24,7 +24,7 @@ def check_seconds(value: object, what: str = "a timeout", *, least: float | None
         UsageError: if it is none, or more than `LONGEST`.
     """
     number = _number(value)
-    if not (number > 0 if least is None else number >= least) or number == math.inf:
+    if not (number > 0 if least is None else number >= least):
         bound = "above 0" if least is None else f"of at least {least:g}"
         raise UsageError(f"{what} must be a number of seconds {bound}, not {value!r}")
     if number > LONGEST:
@@ -72,7 +72,23 @@ def check_type(value: object, kind: type[T], what: str) -> T:
         UsageError: it is none.
     """
     if not isinstance(value, kind):
-        raise UsageError(f"{what} must be {_named(kind)}, not {value!r}")
+        raise UsageError(f"{what} must be a tvsnap.{kind.__name__}, not {value!r}")
+    return value
+
+
+def check_provides(value: T, method: str, what: str) -> T:
+    """Returns `value` if it has a method, by which an implementation of a protocol is known.
+
+    Args:
+        value: what the caller gave.
+        method: one that the protocol asks for.
+        what: the argument's name, and what it must be.
+
+    Raises:
+        UsageError: it has none.
+    """
+    if not callable(getattr(value, method, None)):
+        raise UsageError(f"{what}, with a method {method}(); not {value!r}")
     return value
 
 
@@ -98,7 +114,3 @@ def _number(value: object) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
-
-
-def _named(kind: type) -> str:
-    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} tvsnap.{kind.__name__}"

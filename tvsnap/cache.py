@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from tvsnap import owners
-from tvsnap.arguments import check_number, check_seconds, check_text, check_type, check_whole
+from tvsnap.arguments import check_number, check_provides, check_seconds, check_text, check_type, check_whole
 from tvsnap.audit import Auditor
 from tvsnap.backends import open_backend
 from tvsnap.backends.base import Backend, Limits, Sandbox
@@ -112,7 +112,15 @@ class Cache:
             MachineLacks: this machine lacks what is needed.
             TvsnapError: the graph cannot be opened.
         """
-        chosen = policy_named(policy) if isinstance(policy, str) else policy
+        chosen = (
+            policy_named(policy)
+            if isinstance(policy, str)
+            else check_provides(policy, "should_checkpoint", "policy must be a policy's name, or a tvsnap.Policy")
+        )
+        if not isinstance(backend, str):
+            check_provides(backend, "fork", "backend must be a backend's name, or one that is open")
+        if images is not None:
+            check_provides(images, "get", "images must be a source of images")
         check_whole(max_sandboxes, "max_sandboxes", 1)
         check_number(audit, "audit", 0, 1)
         if prefork is not None:
@@ -290,8 +298,11 @@ class Cache:
             edge: the call.
 
         Raises:
+            UsageError: `edge` is no call of the graph.
             StateLost, InfrastructureError: see `materialise`.
         """
+        if not isinstance(edge, Edge):
+            raise UsageError(f"edge must be a tvsnap.graph.Edge, not {edge!r}")
         place = self._place(edge.state)
         with self.materialise(edge.state, after=edge.waited) as sandbox:
             result = make_again(sandbox, edge, place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tvsnap.arguments import check_text
 from tvsnap.errors import MachineLacks, UsageError
 
 SYSTEM_HOME = Path("/var/lib/tvsnap")
@@ -23,9 +24,12 @@ def resolve_home(home: Path | str | None = None) -> Path:
         Its absolute path.
 
     Raises:
-        UsageError: the path is there and is no directory, or it is too long.
+        UsageError: it is no path; or the path is there and is no directory, or it is too long.
         MachineLacks: no rights to make it or to write there.
     """
+    if home is not None and not isinstance(home, (str, Path)):
+        raise UsageError(f"home must be a path, not {home!r}")
+    check_text(str(home), "home")
     path = Path(home or os.environ.get("TVSNAP_HOME") or _default_home()).expanduser().absolute()
     way_out = "choose another with --home or $TVSNAP_HOME"
     if len(os.fsencode(path)) > LONGEST:

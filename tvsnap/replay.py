@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO
 
+from tvsnap.arguments import check_seconds, check_text, check_whole
 from tvsnap.cache import Cache
 from tvsnap.calls import Source, ToolResult
 from tvsnap.checking import NOTHING_CHECKED, CheckReport
@@ -48,6 +49,16 @@ class ReplayOptions:
     think: float = 0.0
     timeout: float = DEFAULT_TIMEOUT
     salt: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for what makes no sense."""
+        for name in ("image", "salt"):
+            if getattr(self, name) is not None:
+                check_text(getattr(self, name), f"ReplayOptions.{name}")
+        check_whole(self.parallel, "ReplayOptions.parallel", 1)
+        check_whole(self.repeat, "ReplayOptions.repeat", 1)
+        check_seconds(self.think, "ReplayOptions.think", least=0)
+        check_seconds(self.timeout, "ReplayOptions.timeout")
 
 
 @dataclass(frozen=True, slots=True)

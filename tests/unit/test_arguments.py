@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tvsnap.cache import Cache
 from tvsnap.errors import NotFound, UsageError
 from tvsnap.images.image import ImageLimits
 from tvsnap.pool import ParkLimits
+from tvsnap.replay import ReplayOptions
 
 NO_STATES = ["zz", "", "abcd", "a" * 65, "A" * 64, "\udc80" * 64, None, 5, b"a" * 64]
 NO_TEXTS = [5, "a\0b", "\udc80"]
@@ -160,14 +162,38 @@ def test_parking_of_nonsense(wrong: dict[str, Any]) -> None:
         ({"max_sandboxes": 0}, "max_sandboxes must be a whole number of at least 1, not 0"),
         ({"max_sandboxes": None}, "max_sandboxes must be a whole number"),
         ({"prefork": 1.5}, "prefork must be a whole number"),
+        ({"policy": 5}, r"policy must be a policy's name, or a tvsnap.Policy, with a method should_checkpoint\(\)"),
+        ({"policy": "always"}, 'policy "always" not found; have: break-even, eager, never'),
+        ({"backend": 5}, r"backend must be a backend's name, or one that is open, with a method fork\(\); not 5"),
+        ({"images": 5}, r"images must be a source of images, with a method get\(\); not 5"),
         ({"audit": "all"}, "audit must be a number from 0 to 1, not 'all'"),
     ],
 )
 def test_a_cache_of_nonsense_opens_nothing(tmp_path: Path, wrong: dict[str, Any], says: str) -> None:
     for kind in (Cache, AsyncCache):
         with pytest.raises(UsageError, match=says):
-            kind(tmp_path / "home", images=FakeImages(), **wrong)
+            kind(tmp_path / "home", **{"images": FakeImages(), **wrong})
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("home", [5, b"/tmp", "a\0b"])
+def test_a_data_directory_of_nonsense(home: Any) -> None:
+    with pytest.raises(UsageError, match=r"^home must "):
+        Cache(home)
+
+
+def test_what_is_no_recorded_call(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache, pytest.raises(UsageError, match=r"edge must be a tvsnap\.graph\.Edge, not None"):
+        cache.reexecute(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"image": 5}, {"salt": 5}, {"parallel": 0}, {"repeat": 1.5}, {"think": -1}, {"timeout": 0}, {"timeout": math.inf}],
+)
+def test_a_replay_of_nonsense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=rf"^ReplayOptions\.{next(iter(wrong))} must be "):
+        ReplayOptions(**wrong)
 
 
 def test_an_event_loop_without_threads(tmp_path: Path) -> None:
