@@ -183,7 +183,10 @@ def test_a_data_directory_of_nonsense(home: Any) -> None:
 
 
 def test_what_is_no_recorded_call(tmp_path: Path) -> None:
-    with open_cache(tmp_path) as cache, pytest.raises(UsageError, match=r"edge must be a tvsnap\.graph\.Edge, not None"):
+    with (
+        open_cache(tmp_path) as cache,
+        pytest.raises(UsageError, match=r"edge must be a tvsnap\.graph\.Edge, not None"),
+    ):
         cache.reexecute(None)  # type: ignore[arg-type]
 
 
