@@ -281,6 +281,14 @@ def test_background_job_survives(lab: Lab, sandbox: Sandbox) -> None:
 
 
 @pytest.mark.needs_processes
+def test_generations_with_a_job_that_holds_an_output(lab: Lab, sandbox: Sandbox) -> None:
+    sh(sandbox, "sleep 1000 & echo begun")
+    for generation in range(4):
+        sandbox = lab.fork_of(sandbox)
+        assert sh(sandbox, f"echo {generation} >> f; kill -0 $! && cat f").split() == list(map(str, range(generation + 1)))
+
+
+@pytest.mark.needs_processes
 def test_job_counts_on_in_each(lab: Lab, sandbox: Sandbox) -> None:
     sh(sandbox, "n=0; while true; do n=$((n + 1)); echo $n >> log; sleep 0.05; done &")
     sh(sandbox, "until [ -s log ]; do sleep 0.05; done")

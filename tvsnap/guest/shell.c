@@ -60,6 +60,9 @@ static void keep_rc(void) {
 /* A new FIFO at the place of the old one, which whoever has it open keeps. */
 bool make_output_fifo(void) {
     make_home();
+    /* Where it lies in a layer below, as in forks on Docker, overlayfs goes on counting the link of a file that is open
+     * and deleted, and CRIU then takes it for one that has another name. A copy above is counted as any file is. */
+    if (lchown(OUTPUT_PATH, guest.user.uid, guest.user.gid)) errno = 0;
     clear_path(OUTPUT_PATH);
     return mkfifo(OUTPUT_PATH, 0622) == 0 && chmod(OUTPUT_PATH, 0622) == 0 &&
            chown(OUTPUT_PATH, guest.user.uid, guest.user.gid) == 0;
