@@ -45,7 +45,7 @@ r    SELECT replace(a, 'x', 'y') FROM t
 rs   SELECT CURRENT_TIMESTAMP
 rs   SELECT * FROM t WHERE d < CURRENT_DATE
 w    INSERT INTO t VALUES (1, 'a')
-w    INSERT INTO t (a, b) VALUES (1, 'SELECT now()')
+w    INSERT INTO t (a, b) VALUES (1, 'SELECT random()')
 w    INSERT INTO s.t (a, b) SELECT a, upper(b) FROM u
 w    UPDATE t SET a = a + 1 WHERE b = 'x'
 w    DELETE FROM t
@@ -136,7 +136,7 @@ osv  SELECT "random"()
 """
 
 POSTGRES = """
-r    SELECT $1, $$now()$$, $tag$ nextval('s') $tag$, E'it\\'s now()', U&'x'
+r    SELECT $1, $$random()$$, $tag$ nextval('s') $tag$, E'it\\'s random()', U&'x'
 r    SELECT 1 /* outer /* nextval('s') */ still out */
 r    SELECT a::varchar(10), b::numeric(10, 2), '2024-01-01'::date, interval '1 day' FROM t
 r    SELECT * FROM generate_series(1, 3) AS g(i), unnest(ARRAY[1, 2]) u(x)
@@ -151,7 +151,9 @@ r    SELECT extract(year FROM d), substring(s FROM 1 FOR 2), position('a' IN s),
 r    SELECT relname FROM pg_class WHERE relkind = 'r'
 r    SELECT table_name FROM information_schema.tables
 r    SELECT pg_size_pretty(pg_total_relation_size('t'))
-r    SELECT * FROM films WHERE title = 'Apocalypse Now' OR title LIKE '%today%'
+r    SELECT * FROM films WHERE title = 'Unknown' OR title LIKE '%today%' OR title NOT ILIKE 'now' ESCAPE 'x'
+r    SELECT (a || b)::timestamptz, CAST(lower(c) AS date), d AT TIME ZONE 'UTC', x->>'d' FROM t
+r    SELECT 'knows', '2024-01-01'::date, '{nowhere}', E'k\\156ow'::text, $now$x$now$
 r    TABLE t
 r    SHOW search_path
 r    SHOW ALL
@@ -170,6 +172,27 @@ rs   SELECT 'now'::timestamp
 rs   SELECT * FROM t WHERE d > 'yesterday' AND e < date 'Tomorrow'
 rs   SELECT timestamp 'today 10:00 UTC'
 rs   SELECT age(born) FROM t
+rs   SELECT '{now}'::timestamptz[]
+rs   SELECT * FROM t WHERE r && '[now,)'
+rs   SELECT '{[now,)}'::tstzmultirange
+rs   SELECT '(now)'::t
+rs   SELECT '"now"'::timestamptz
+rs   SELECT 'now,'::timestamptz
+rs   SELECT '%Today%'::date LIKE 'now'::date
+rs   SELECT * FROM json_to_record('{"d": "now"}') AS x(d timestamptz)
+rs   SELECT E'\\x6eow'::timestamptz
+rs   SELECT E'n\\157w'::timestamptz
+rs   SELECT e'\\u006eow'::timestamptz, 1
+rs   SELECT E'\\U0000006eow'::timestamptz
+rs   SELECT '\\x6eow'::timestamptz
+rs   SELECT $q$now$q$::timestamptz
+rs   SELECT U&'\\006eow'::timestamptz
+rs   SELECT U&'!006eow' UESCAPE '!'
+rs   SELECT time '10:00'::timetz
+rs   SELECT a::time(3) with time zone FROM t
+rs   SELECT time with time zone '10:00'
+rs   SELECT mxid_age('1')
+rs   SELECT title FROM films WHERE title = 'Apocalypse Now'
 rs   SELECT pg_backend_pid(), txid_current_if_assigned()
 rs   SELECT * FROM pg_stat_activity
 rs   SELECT * FROM pg_catalog.pg_locks
@@ -198,6 +221,33 @@ w    DROP MATERIALIZED VIEW m
 w    ALTER TABLE t ADD CONSTRAINT c UNIQUE (a), ADD COLUMN d character varying(10)
 wv   ALTER TABLE t ADD COLUMN d timestamptz DEFAULT now()
 wv   INSERT INTO t VALUES (gen_random_uuid(), 'now')
+wv   INSERT INTO t VALUES ('{now}')
+wv   INSERT INTO t VALUES (('no' || 'w')::timestamptz)
+wv   INSERT INTO t VALUES (CAST('no' || 'w' AS timestamptz))
+wv   INSERT INTO t VALUES (CAST(CAST('x' AS text) AS pg_catalog.date))
+wv   INSERT INTO t VALUES (TREAT(a AS date))
+wv   INSERT INTO t VALUES (timestamptz(reverse('won')))
+wv   INSERT INTO t SELECT tstzrange(a) FROM u
+wv   INSERT INTO t VALUES (string_to_array('a,b', ',')::timestamptz[])
+wv   INSERT INTO t SELECT (b->>'d')::timestamptz FROM u
+wv   INSERT INTO t SELECT b::"text" FROM u
+wv   INSERT INTO t SELECT b::public.text FROM u
+wv   INSERT INTO t SELECT * FROM json_to_recordset(b) AS x(d timestamptz)
+wv   INSERT INTO t SELECT x.* FROM u, xmltable('/a' PASSING b COLUMNS d date PATH 'd') AS x
+wv   INSERT INTO t VALUES (time '10:00' AT TIME ZONE 'Europe/Berlin')
+wv   INSERT INTO t VALUES ('10:00'::timetz)
+wv   CREATE TABLE t (d timestamptz DEFAULT 'now')
+wv   CREATE TABLE t (d timestamptz[] DEFAULT '{now}', CHECK (r && '[now,)'))
+wv   CREATE TABLE t PARTITION OF u FOR VALUES FROM (CURRENT_DATE) TO (MAXVALUE)
+wsv  CREATE INDEX ON t (a) WHERE r && '[now,)'
+wv   CREATE VIEW v AS SELECT 'now'::timestamptz
+wv   CREATE DOMAIN d AS timestamptz DEFAULT 'today'
+wv   CREATE FUNCTION f(r tstzrange DEFAULT '[now,)') RETURNS int LANGUAGE sql AS 'SELECT 1'
+wv   ALTER TABLE t ALTER c TYPE date USING c::date
+w    CREATE FUNCTION f() RETURNS timestamptz LANGUAGE sql AS 'SELECT now()'
+w    INSERT INTO t VALUES ('2024-01-01'::date, 5::numeric, (a || 'x')::text, CAST(b AS double precision))
+w    INSERT INTO t SELECT a::int[], b::varchar(3), c::pg_catalog.jsonb, tstzrange(d, e), timestamp(3) '2024-01-01'
+w    UPDATE t SET a = '{}'::jsonb, b = CAST('2024-01-01' AS date) WHERE c::regclass = 't'::regclass
 wv   CREATE TABLE x AS SELECT random() AS r
 wsv  UPDATE t SET a = random() RETURNING a, random()
 o    SELECT nextval('s')
@@ -210,6 +260,12 @@ o    SELECT pg_notify('a', 'b')
 o    SELECT txid_current()
 o    SELECT lo_create(0)
 o    SELECT dblink('a', 'b')
+o    SELECT table_to_xml('v', true, true, '')
+o    SELECT schema_to_xml('s', true, true, '')
+o    SELECT database_to_xml(true, true, '')
+o    SELECT cursor_to_xml('c', 1, true, true, '')
+o    SELECT * FROM ts_stat('SELECT v FROM t')
+o    SELECT ts_rewrite('a', 'SELECT a, b FROM t')
 o    SELECT query_to_xml('select nextval(1)', true, true, '')
 o    SELECT a[1:nextval('s')] FROM t
 o    SELECT "lower"('X')
@@ -385,6 +441,14 @@ def test_a_statement(dialect: DialectName, query: str, code: str) -> None:
     assert effects(query, dialect) == CODES[code]
 
 
+@pytest.mark.parametrize("gap", ["\n", " -- x\n "])
+def test_a_literal_may_go_on_in_another_line(gap: str) -> None:
+    assert effects(f"SELECT 'no'{gap}'w'::timestamptz", "postgres") == CODES["rs"]
+    assert effects(f"INSERT INTO t VALUES ('no'{gap}'w')", "postgres") == CODES["wv"]
+    assert effects(f"SELECT E'n'{gap}'\\157w'", "postgres") == CODES["rs"]
+    assert effects(f"SELECT 'no'{gap}'where'", "postgres") == CODES["r"]
+
+
 def test_nothing_at_all_is_a_read() -> None:
     assert effects("", "sqlite") == Effects("read")
 
@@ -418,10 +482,13 @@ def test_letters_that_only_look_alike_make_no_known_word() -> None:
         "WITH c(a) AS (SELECT 1) SELECT " + "CASE WHEN " * 900 + "1" + " THEN 1 END" * 900,
         "INSERT INTO t (a, b) VALUES " + ", ".join(["(1, 'x')"] * 9_000),
         "/*" * 40_000,
+        "INSERT INTO t SELECT " + "CAST(" * 5_000 + "1" + " AS int)" * 5_000,
+        "INSERT INTO t VALUES " + ", ".join(["(CAST(1 AS int))"] * 5_000),
+        "SELECT " + "'a'\n" * 20_000,
         "SELECT '" + "''" * 40_000,
         "SELECT " + "* FROM tables, " * 6_000,
     ],
-    ids=range(9),
+    ids=range(12),
 )
 def test_no_statement_takes_long(dialect: DialectName, query: str) -> None:
     began = time.process_time()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
@@ -35,6 +35,9 @@ _LONGEST_PARSED = 10_000
 _DEEPEST_PARSED = 30
 """Bounds for sqlglot, in characters and nested parentheses: its time may grow out of proportion."""
 
+_LONGEST_CAST = 200
+"""Lexemes in which the type of a CAST is looked for."""
+
 _ORDER: tuple[Kind, ...] = ("read", "write", "other")
 
 _QUERIES = frozenset({"select", "values", "with", "table"})
@@ -56,7 +59,14 @@ _FILLED = ("as", "execute", "select", "values")
 """Words of a CREATE TABLE that evaluates something."""
 _TELLING = ("where", "having", "returning")
 """Words after which chance has a say in how many rows a change reports, or which."""
+_WITH_BODY = ("function", "procedure")
+"""Objects whose text, after AS, is kept as it stands."""
 _SHOW_OPTIONS = ("all", "extended", "full", "global", "local", "session", "storage")
+
+_ESCAPE = re.compile(
+    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(.))", re.DOTALL | re.ASCII
+)
+_LETTERS = re.compile("[a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +167,9 @@ class Statement:
         if kind == "read":
             return Effects(kind, stochastic=bool(self._chance))
         if kind == "write":
+            volatile = bool(self._chance) or self._converts
             telling = next((i for i, each in enumerate(self.lexemes) if each.is_word(*_TELLING)), len(self.lexemes))
-            return Effects(kind, any(i > telling for i in self._chance), bool(self._chance))
+            return Effects(kind, any(i > telling for i in self._chance), volatile)
         # What is to be executed may be given as a string.
         strings = [each.text for each in self.lexemes if each.kind == "string"]
         doubtful = bool(self._chance) or any(self._dialect.doubtful.search(text) for text in strings)
@@ -204,8 +215,16 @@ class Statement:
     def _definition(self, first: str) -> Effects:
         if first == "comment":
             return Effects("write")
+        told = self._defined(first, self._kind_of_object)
+        # What a text stands for is looked up when something is defined by it: DEFAULT 'now' is one time from then on.
+        return replace(told, volatile=True) if self._has_moment else told
+
+    @cached_property
+    def _kind_of_object(self) -> str:
         objects = _STORED | _EVALUATED | _UNSURE
-        kind = next((each.text for each in self.lexemes[1:] if each.kind == "word" and each.text in objects), "")
+        return next((each.text for each in self.lexemes[1:] if each.kind == "word" and each.text in objects), "")
+
+    def _defined(self, first: str, kind: str) -> Effects:
         if kind in _UNSURE or not kind or self._has("soname"):
             return self._told("other")
         if first in ("drop", "rename"):
@@ -308,7 +327,7 @@ class Statement:
         if lexeme.kind == "variable":
             return lexeme.text.startswith("@@") and lexeme.text.split(".")[-1].strip("@`") in dialect.variables
         if lexeme.kind == "string":
-            return self._is_moment(lexeme.text)
+            return self._holds_moment(i) if self._name == "postgres" else self._is_moment(lexeme.text)
         if lexeme.kind == "sign":
             return False
         if self._name == "sqlite" and lexeme.kind == "quoted" and self._is_moment(lexeme.text):
@@ -318,6 +337,8 @@ class Statement:
             if lexeme.text in dialect.chance or (least and self._count_arguments(i + 1) < least):
                 return True
         if lexeme.kind == "word" and before != "." and (lexeme.text in dialect.clock or lexeme.text == "tablesample"):
+            return True
+        if self._name == "postgres" and lexeme.is_word("time") and self._has_zone(i):
             return True
         qualified = f"{self.lexemes[i - 2].text}.{lexeme.text}" if before == "." and i > 1 else lexeme.text
         if dialect.relations.fullmatch(lexeme.text) or dialect.relations.fullmatch(qualified):
@@ -331,6 +352,92 @@ class Statement:
         zones = {"allballs", "utc", "gmt", "z"}
         return any(word in self._dialect.moments for word in words) and all(
             word in self._dialect.moments or word in zones for word in words
+        )
+
+    def _has_zone(self, i: int) -> bool:
+        """Whether PostgreSQL's TIME is one with a zone: that is the one of today where nothing else is said."""
+        after = i + 4 if self._text(i + 1) == "(" else i + 1
+        return [self._text(after + each) for each in range(3)] == ["with", "time", "zone"]
+
+    @property
+    def _has_moment(self) -> bool:
+        return any(self.lexemes[i].kind == "string" for i in self._chance) and self._name == "postgres"
+
+    def _holds_moment(self, i: int) -> bool:
+        """Whether one of the words is in a literal of PostgreSQL: as such, in an array, a range, a row or JSON."""
+        if i and self.lexemes[i - 1].kind == "string":
+            return False  # the rest of a literal, which was looked at with its beginning
+        parts = []
+        after = i
+        while after < len(self.lexemes) and self.lexemes[after].kind == "string":
+            parts.append(self._literal(self.lexemes[after]))
+            after += 1
+        if self._text(i - 1) in ("like", "ilike") and self._text(after) != "::":
+            return False  # a pattern
+        if self._text(i - 1) == "as" and self.first == "create" and self._kind_of_object in _WITH_BODY:
+            return False
+        text = "".join(parts)
+        if self._text(after) == "uescape" or (self._text(i - 1) == "&" and "\\" in text and self._text(i - 2) == "u"):
+            return True  # with escapes of a kind of its own
+        words = set(_LETTERS.findall(text.lower())) | set(_LETTERS.findall(_unescaped(text).lower()))
+        return not words.isdisjoint(self._dialect.moments)
+
+    def _literal(self, lexeme: Lexeme) -> str:
+        """Returns the text between the quotes of a literal of PostgreSQL as it stands."""
+        text = self._query[lexeme.start : lexeme.end]
+        if text[0] == "$":
+            return text.split("$", 2)[2].rsplit("$", 2)[0]
+        return text[text.index("'") + 1 : -1]
+
+    @cached_property
+    def _converts(self) -> bool:
+        """Whether something is converted that may be the time, though its words do not name it."""
+        return any(self._is_conversion(i) for i in range(len(self.lexemes)))
+
+    def _is_conversion(self, i: int) -> bool:
+        dialect, lexeme, following = self._dialect, self.lexemes[i], self._text(i + 1)
+        if dialect.timeless is None or lexeme.kind not in ("word", "sign"):
+            return False
+        if lexeme.text == "::":
+            return not (self._is_timeless(i + 1) or (self._is_plain(i - 1) and self._is_type(i + 1)))
+        if lexeme.kind == "word" and lexeme.text in ("cast", "treat") and following == "(":
+            to = self._target_of_cast(i + 1)
+            return to is None or not (self._is_timeless(to) or (to == i + 4 and self._is_plain(i + 2)))
+        if lexeme.is_word("at") and following in ("time", "local"):
+            return True
+        if lexeme.text not in dialect.converts or following != "(":
+            return False
+        if lexeme.text.startswith(("date", "time", "ts")) and lexeme.text != "timezone":
+            plain = self._is_plain(i + 2) and self._text(i + 3) == ")"
+            return self._count_arguments(i + 1) == 1 and not plain
+        return True
+
+    def _target_of_cast(self, opening: int) -> int | None:
+        """Returns where the type of a CAST begins, whose parenthesis is at `opening`; None if that is far off."""
+        depth = 0
+        for at in range(opening, min(opening + _LONGEST_CAST, len(self.lexemes))):
+            text = self._text(at)
+            depth += {"(": 1, ")": -1}.get(text, 0)
+            if depth == 1 and text == "as":
+                return at + 1
+        return None
+
+    def _is_type(self, i: int) -> bool:
+        """Whether an unquoted name of a type stands there, of no schema."""
+        return i < len(self.lexemes) and self.lexemes[i].kind == "word" and self._text(i + 1) != "."
+
+    def _is_timeless(self, i: int) -> bool:
+        if self._text(i) == "pg_catalog" and self._text(i + 1) == ".":
+            i += 2
+        elif self._text(i + 1) == ".":
+            return False
+        return self._text(i) in (self._dialect.timeless or ())
+
+    def _is_plain(self, i: int) -> bool:
+        """Whether a literal or a number stands there."""
+        lexeme = self.lexemes[i] if 0 <= i < len(self.lexemes) else None
+        return lexeme is not None and (
+            lexeme.kind == "string" or (lexeme.kind == "word" and lexeme.text[0] in "0123456789")
         )
 
     @cached_property
@@ -359,6 +466,19 @@ class Statement:
         if 0 <= i < len(self.lexemes) and self.lexemes[i].kind in ("word", "sign"):
             return self.lexemes[i].text
         return ""
+
+
+def _unescaped(text: str) -> str:
+    """Returns a text with the characters for which its backslashes stand."""
+
+    def one(match: re.Match[str]) -> str:
+        code = match[1] or match[2] or match[3]
+        if code or match[4]:
+            number = int(code, 16) if code else int(match[4], 8)
+            return chr(number) if number < 128 else " "
+        return " " if match[5] in "bfnrt" else match[5]
+
+    return _ESCAPE.sub(one, text)
 
 
 def _identifiers(text: str, dialect: str) -> set[int]:

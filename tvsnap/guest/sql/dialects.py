@@ -28,6 +28,8 @@ class Dialect:
         bare: functions that have an effect if they are given arguments.
         clock: words that stand for the time, without parentheses.
         moments: strings that stand for the time.
+        timeless: types to which anything may be converted without a look at the clock; None if no conversion looks.
+        converts: functions that make of text, or of a time of day, a value that may hang on the clock.
         relations: names of tables, as written, that show the server at work.
         variables: system variables that are left to chance or the clock.
         grammar: words, or the last two, that may stand before a parenthesis and are no function.
@@ -44,6 +46,8 @@ class Dialect:
     bare: frozenset[str] = frozenset()
     clock: frozenset[str] = frozenset()
     moments: frozenset[str] = frozenset()
+    timeless: frozenset[str] | None = None
+    converts: frozenset[str] = frozenset()
     variables: frozenset[str] = frozenset()
     grammar: frozenset[str] = frozenset()
     assigns: bool = False
@@ -106,72 +110,71 @@ bigint bit bit_and bit_count bit_length bit_or bit_xor bool bool_and bool_or boo
 btrim bytea cardinality cast cbrt ceil ceiling center char char_length character character_length chr cidr circle
 coalesce col_description concat concat_ws convert convert_from convert_to corr cos cosd cosh cot cotd count covar_pop
 covar_samp cume_dist current_database current_query current_schema current_schemas current_setting current_user currval
-database_to_xml database_to_xml_and_xmlschema database_to_xmlschema date date_bin date_part date_trunc datemultirange
-daterange dec decimal decode degrees dense_rank diagonal diameter div encode enum_first enum_last enum_range every exp
-extract factorial family first_value float float4 float8 floor format format_type gcd generate_series
-generate_subscripts get_bit get_byte get_current_ts_config getdatabaseencoding getpgusername greatest grouping
-has_any_column_privilege has_column_privilege has_database_privilege has_foreign_data_wrapper_privilege
-has_function_privilege has_language_privilege has_parameter_privilege has_schema_privilege has_sequence_privilege
-has_server_privilege has_table_privilege has_tablespace_privilege has_type_privilege hashtext hashtextextended height
-host hostmask in_range inet_client_addr inet_merge inet_same_family inet_server_addr inet_server_port initcap int int2
-int4 int4multirange int4range int8 int8multirange int8range integer interval is_normalized isclosed isempty isfinite
-ishorizontal isopen isparallel isperp isvertical json_agg json_array_elements json_array_elements_text json_array_length
-json_build_array json_build_object json_each json_each_text json_extract_path json_extract_path_text json_object
-json_object_agg json_object_keys json_populate_record json_populate_recordset json_strip_nulls json_to_record
-json_to_recordset json_to_tsvector json_typeof jsonb jsonb_agg jsonb_array_elements jsonb_array_elements_text
-jsonb_array_length jsonb_build_array jsonb_build_object jsonb_concat jsonb_delete jsonb_each jsonb_each_text
-jsonb_exists jsonb_extract_path jsonb_extract_path_text jsonb_insert jsonb_object jsonb_object_agg jsonb_object_keys
-jsonb_path_exists jsonb_path_exists_tz jsonb_path_match jsonb_path_match_tz jsonb_path_query jsonb_path_query_array
+date date_bin date_part date_trunc datemultirange daterange dec decimal decode degrees dense_rank diagonal diameter div
+encode enum_first enum_last enum_range every exp extract factorial family first_value float float4 float8 floor format
+format_type gcd generate_series generate_subscripts get_bit get_byte get_current_ts_config getdatabaseencoding
+getpgusername greatest grouping has_any_column_privilege has_column_privilege has_database_privilege
+has_foreign_data_wrapper_privilege has_function_privilege has_language_privilege has_parameter_privilege
+has_schema_privilege has_sequence_privilege has_server_privilege has_table_privilege has_tablespace_privilege
+has_type_privilege hashtext hashtextextended height host hostmask in_range inet_client_addr inet_merge inet_same_family
+inet_server_addr inet_server_port initcap int int2 int4 int4multirange int4range int8 int8multirange int8range integer
+interval is_normalized isclosed isempty isfinite ishorizontal isopen isparallel isperp isvertical json_agg
+json_array_elements json_array_elements_text json_array_length json_build_array json_build_object json_each
+json_each_text json_extract_path json_extract_path_text json_object json_object_agg json_object_keys
+json_populate_record json_populate_recordset json_strip_nulls json_to_record json_to_recordset json_to_tsvector
+json_typeof jsonb jsonb_agg jsonb_array_elements jsonb_array_elements_text jsonb_array_length jsonb_build_array
+jsonb_build_object jsonb_concat jsonb_delete jsonb_each jsonb_each_text jsonb_exists jsonb_extract_path
+jsonb_extract_path_text jsonb_insert jsonb_object jsonb_object_agg jsonb_object_keys jsonb_path_exists
+jsonb_path_exists_tz jsonb_path_match jsonb_path_match_tz jsonb_path_query jsonb_path_query_array
 jsonb_path_query_array_tz jsonb_path_query_first jsonb_path_query_first_tz jsonb_path_query_tz jsonb_populate_record
 jsonb_populate_recordset jsonb_pretty jsonb_set jsonb_set_lax jsonb_strip_nulls jsonb_to_record jsonb_to_recordset
 jsonb_to_tsvector jsonb_typeof jsonpath justify_days justify_hours justify_interval lag last_value lastval lcm lead
 least left length like line ln log log10 lower lower_inc lower_inf lpad lseg ltrim macaddr macaddr8 macaddr8_set7bit
 make_date make_interval make_time make_timestamp make_timestamptz makeaclitem masklen max md5 min min_scale mod mode
-money multirange mxid_age name nchar netmask network normalize npoints nth_value ntile nullif num_nonnulls num_nulls
-numeric nummultirange numnode numrange obj_description octet_length oid oidvectortypes overlaps overlay parse_ident path
-pclose percent_rank percentile_cont percentile_disc pg_available_extension_versions pg_available_extensions
-pg_char_to_encoding pg_client_encoding pg_collation_actual_version pg_collation_for pg_collation_is_visible
-pg_column_compression pg_column_is_updatable pg_column_size pg_config pg_conversion_is_visible
-pg_database_collation_actual_version pg_describe_object pg_encoding_max_length pg_encoding_to_char
-pg_extension_update_paths pg_filenode_relation pg_function_is_visible pg_get_constraintdef pg_get_expr
-pg_get_function_arg_default pg_get_function_arguments pg_get_function_identity_arguments pg_get_function_result
-pg_get_function_sqlbody pg_get_functiondef pg_get_indexdef pg_get_keywords pg_get_object_address
-pg_get_partition_constraintdef pg_get_partkeydef pg_get_replica_identity_index pg_get_ruledef pg_get_serial_sequence
-pg_get_statisticsobjdef pg_get_statisticsobjdef_columns pg_get_statisticsobjdef_expressions pg_get_triggerdef
-pg_get_userbyid pg_get_viewdef pg_has_role pg_identify_object pg_identify_object_as_address pg_index_column_has_property
-pg_index_has_property pg_indexam_has_property pg_indexam_progress_phasename pg_indexes_size pg_is_in_recovery
-pg_is_other_temp_schema pg_jit_available pg_listening_channels pg_lsn pg_mcv_list_items pg_my_temp_schema
-pg_opclass_is_visible pg_operator_is_visible pg_opfamily_is_visible pg_options_to_table pg_partition_ancestors
-pg_partition_root pg_partition_tree pg_relation_filenode pg_relation_filepath pg_relation_is_publishable
-pg_relation_is_updatable pg_relation_size pg_replication_origin_oid pg_sequence_last_value pg_sequence_parameters
-pg_settings_get_flags pg_show_all_settings pg_size_bytes pg_size_pretty pg_sleep pg_sleep_for pg_sleep_until
-pg_snapshot_xip pg_snapshot_xmax pg_snapshot_xmin pg_statistics_obj_is_visible pg_table_is_visible pg_table_size
-pg_tablespace_databases pg_tablespace_location pg_total_relation_size pg_trigger_depth pg_ts_config_is_visible
-pg_ts_dict_is_visible pg_ts_parser_is_visible pg_ts_template_is_visible pg_type_is_visible pg_typeof
-pg_visible_in_snapshot pg_wal_lsn_diff pg_walfile_name pg_walfile_name_offset phraseto_tsquery pi plainto_tsquery point
-polygon popen position pow power querytree quote_ident quote_literal quote_nullable radians radius range_agg
-range_intersect_agg range_merge rank real regclass regexp_count regexp_instr regexp_like regexp_match regexp_matches
-regexp_replace regexp_split_to_array regexp_split_to_table regexp_substr regnamespace regproc regr_avgx regr_avgy
-regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy regtype repeat replace reverse right round
-row_number row_security_active row_to_json rpad rtrim scale schema_to_xml schema_to_xml_and_xmlschema
-schema_to_xmlschema session_user set_bit set_byte set_masklen setweight sha224 sha256 sha384 sha512 shobj_description
-sign sin sind sinh slope smallint split_part sqrt starts_with stddev stddev_pop stddev_samp string_agg string_to_array
-string_to_table strip strpos substr substring sum table_to_xml table_to_xml_and_xmlschema table_to_xmlschema tan tand
-tanh text time timestamp timestamptz timetz timezone to_ascii to_char to_date to_hex to_json to_jsonb to_number
-to_regclass to_regcollation to_regnamespace to_regoper to_regoperator to_regproc to_regprocedure to_regrole to_regtype
-to_timestamp to_tsquery to_tsvector translate treat trim trim_array trim_scale trunc ts_debug ts_delete ts_filter
-ts_headline ts_lexize ts_parse ts_rank ts_rank_cd ts_token_type tsmultirange tsquery tsquery_phrase tsrange
-tstzmultirange tstzrange tsvector tsvector_to_array txid_snapshot_xip txid_snapshot_xmax txid_snapshot_xmin
-txid_visible_in_snapshot unistr unnest upper upper_inc upper_inf uuid var_pop var_samp varbit varchar variance version
-websearch_to_tsquery width width_bucket xid xml xml_is_well_formed xml_is_well_formed_content
+money multirange name nchar netmask network normalize npoints nth_value ntile nullif num_nonnulls num_nulls numeric
+nummultirange numnode numrange obj_description octet_length oid oidvectortypes overlaps overlay parse_ident path pclose
+percent_rank percentile_cont percentile_disc pg_available_extension_versions pg_available_extensions pg_char_to_encoding
+pg_client_encoding pg_collation_actual_version pg_collation_for pg_collation_is_visible pg_column_compression
+pg_column_is_updatable pg_column_size pg_config pg_conversion_is_visible pg_database_collation_actual_version
+pg_describe_object pg_encoding_max_length pg_encoding_to_char pg_extension_update_paths pg_filenode_relation
+pg_function_is_visible pg_get_constraintdef pg_get_expr pg_get_function_arg_default pg_get_function_arguments
+pg_get_function_identity_arguments pg_get_function_result pg_get_function_sqlbody pg_get_functiondef pg_get_indexdef
+pg_get_keywords pg_get_object_address pg_get_partition_constraintdef pg_get_partkeydef pg_get_replica_identity_index
+pg_get_ruledef pg_get_serial_sequence pg_get_statisticsobjdef pg_get_statisticsobjdef_columns
+pg_get_statisticsobjdef_expressions pg_get_triggerdef pg_get_userbyid pg_get_viewdef pg_has_role pg_identify_object
+pg_identify_object_as_address pg_index_column_has_property pg_index_has_property pg_indexam_has_property
+pg_indexam_progress_phasename pg_indexes_size pg_is_in_recovery pg_is_other_temp_schema pg_jit_available
+pg_listening_channels pg_lsn pg_mcv_list_items pg_my_temp_schema pg_opclass_is_visible pg_operator_is_visible
+pg_opfamily_is_visible pg_options_to_table pg_partition_ancestors pg_partition_root pg_partition_tree
+pg_relation_filenode pg_relation_filepath pg_relation_is_publishable pg_relation_is_updatable pg_relation_size
+pg_replication_origin_oid pg_sequence_last_value pg_sequence_parameters pg_settings_get_flags pg_show_all_settings
+pg_size_bytes pg_size_pretty pg_sleep pg_sleep_for pg_sleep_until pg_snapshot_xip pg_snapshot_xmax pg_snapshot_xmin
+pg_statistics_obj_is_visible pg_table_is_visible pg_table_size pg_tablespace_databases pg_tablespace_location
+pg_total_relation_size pg_trigger_depth pg_ts_config_is_visible pg_ts_dict_is_visible pg_ts_parser_is_visible
+pg_ts_template_is_visible pg_type_is_visible pg_typeof pg_visible_in_snapshot pg_wal_lsn_diff pg_walfile_name
+pg_walfile_name_offset phraseto_tsquery pi plainto_tsquery point polygon popen position pow power querytree quote_ident
+quote_literal quote_nullable radians radius range_agg range_intersect_agg range_merge rank real regclass regexp_count
+regexp_instr regexp_like regexp_match regexp_matches regexp_replace regexp_split_to_array regexp_split_to_table
+regexp_substr regnamespace regproc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy
+regr_syy regtype repeat replace reverse right round row_number row_security_active row_to_json rpad rtrim scale
+session_user set_bit set_byte set_masklen setweight sha224 sha256 sha384 sha512 shobj_description sign sin sind sinh
+slope smallint split_part sqrt starts_with stddev stddev_pop stddev_samp string_agg string_to_array string_to_table
+strip strpos substr substring sum tan tand tanh text time timestamp timestamptz timetz timezone to_ascii to_char to_date
+to_hex to_json to_jsonb to_number to_regclass to_regcollation to_regnamespace to_regoper to_regoperator to_regproc
+to_regprocedure to_regrole to_regtype to_timestamp to_tsquery to_tsvector translate treat trim trim_array trim_scale
+trunc ts_debug ts_delete ts_filter ts_headline ts_lexize ts_parse ts_rank ts_rank_cd ts_token_type tsmultirange tsquery
+tsquery_phrase tsrange tstzmultirange tstzrange tsvector tsvector_to_array txid_snapshot_xip txid_snapshot_xmax
+txid_snapshot_xmin txid_visible_in_snapshot unistr unnest upper upper_inc upper_inf uuid var_pop var_samp varbit varchar
+variance version websearch_to_tsquery width width_bucket xid xml xml_is_well_formed xml_is_well_formed_content
 xml_is_well_formed_document xmlagg xmlattributes xmlcomment xmlconcat xmlelement xmlexists xmlforest xmlnamespaces
 xmlparse xmlpi xmlroot xmlserialize xmltable xmlvalidate xpath xpath_exists
 """)
 """`pg_proc` of PostgreSQL 15: what is stable and of use in a query, what is volatile and yet has no effect, and what
-the grammar adds. `txid_current` is not here: it takes a transaction id."""
+the grammar adds. Not here: `txid_current`, which takes a transaction id, and what reads or runs what a text names, as
+`table_to_xml`, `query_to_xml`, `ts_stat` and `ts_rewrite`: nobody sees what lies behind that name."""
 
 _POSTGRES_CHANCE = _names("""
-clock_timestamp gen_random_uuid inet_client_port now pg_backend_pid pg_blocking_pids pg_conf_load_time
+clock_timestamp gen_random_uuid inet_client_port mxid_age now pg_backend_pid pg_blocking_pids pg_conf_load_time
 pg_control_checkpoint pg_control_init pg_control_recovery pg_control_system pg_current_snapshot pg_current_wal_flush_lsn
 pg_current_wal_insert_lsn pg_current_wal_lsn pg_current_xact_id_if_assigned pg_cursor pg_database_size
 pg_get_backend_memory_contexts pg_get_shmem_allocations pg_last_committed_xact pg_lock_status pg_postmaster_start_time
@@ -186,6 +189,24 @@ _POSTGRES_EXTENSIONS_CHANCE = _names(
 """Of pgcrypto and the like."""
 
 _POSTGRES_LATER_CHANCE = _names("array_sample array_shuffle random_normal uuidv4 uuidv7")
+
+POSTGRES_TIMELESS = _names("""
+aclitem bigint bigserial bit bool boolean box bpchar bytea char character cid cidr circle decimal double float float4
+float8 inet int int2 int2vector int4 int4multirange int4range int8 int8multirange int8range integer interval json jsonb
+jsonpath line lseg macaddr macaddr8 money name national nchar numeric nummultirange numrange oid oidvector path pg_lsn
+pg_snapshot point polygon real refcursor regclass regcollation regconfig regdictionary regnamespace regoper regoperator
+regproc regprocedure regrole regtype smallint text tid tsquery tsvector txid_snapshot uuid varbit varchar xid xid8 xml
+""")
+"""Types to which PostgreSQL converts anything without a look at the clock, also arrays of them. Any other may be a
+time, or hold one: in text that is converted to it the word `now` may stand."""
+
+_POSTGRES_CONVERTS = _names("""
+date datemultirange daterange json_populate_record json_populate_recordset json_to_record json_to_recordset
+jsonb_path_exists_tz jsonb_path_match_tz jsonb_path_query_array_tz jsonb_path_query_first_tz jsonb_path_query_tz
+jsonb_populate_record jsonb_populate_recordset jsonb_to_record jsonb_to_recordset time timestamp timestamptz timezone
+tsmultirange tsrange tstzmultirange tstzrange xmltable
+""")
+"""Those that are called as a type are conversions if they have one argument."""
 
 _MARIADB = _names("""
 abs acos add_months adddate addtime aes_decrypt aes_encrypt area asbinary ascii asin astext aswkb aswkt atan atan2 avg
@@ -269,8 +290,10 @@ DIALECTS: dict[DialectName, Dialect] = {
         ),
         into="write",
         arguments={"age": 2},
-        clock=_names("current_date current_time current_timestamp localtime localtimestamp"),
+        clock=_names("current_date current_time current_timestamp localtime localtimestamp timetz"),
         moments=_names("now today tomorrow yesterday"),
+        timeless=POSTGRES_TIMELESS,
+        converts=_POSTGRES_CONVERTS,
         grammar=_GRAMMAR
         | _names("array cube ilike only rollup row to")
         | {f"using {method}" for method in ("brin", "btree", "gin", "gist", "hash", "spgist")}
