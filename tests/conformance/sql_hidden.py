@@ -90,6 +90,80 @@ WRITTEN: dict[str, dict[str, Written]] = {
             "INSERT INTO h (n) VALUES (1)",
             _SHOWN,
         ),
+        "array default": Written(
+            ("CREATE TABLE h (n integer, k timestamptz[] DEFAULT ('{now}'::text)::timestamptz[])",), _INSERT, _SHOWN
+        ),
+        "domain": Written(
+            (
+                "CREATE DOMAIN d AS timestamptz DEFAULT ('no' || 'w')::timestamptz",
+                "CREATE TABLE h (n integer, k d)",
+            ),
+            _INSERT,
+            _SHOWN,
+        ),
+        "argument": Written(
+            (
+                "CREATE TABLE h (n integer, k timestamptz)",
+                "CREATE FUNCTION f(a timestamptz DEFAULT clock_timestamp()) RETURNS timestamptz "
+                "LANGUAGE sql IMMUTABLE AS 'SELECT a'",
+            ),
+            "INSERT INTO h SELECT 1, f()",
+            _SHOWN,
+        ),
+        "overloaded": Written(
+            (
+                "CREATE TABLE h (n integer, k timestamptz)",
+                "CREATE FUNCTION lower(integer) RETURNS timestamptz LANGUAGE sql AS 'SELECT clock_timestamp()'",
+            ),
+            "INSERT INTO h SELECT 1, lower(5)",
+            _SHOWN,
+        ),
+        "overloaded in a transaction": Written(
+            (
+                "CREATE TABLE h (n integer, k timestamptz)",
+                "BEGIN",
+                "CREATE FUNCTION lower(integer) RETURNS timestamptz LANGUAGE sql AS 'SELECT clock_timestamp()'",
+            ),
+            "INSERT INTO h SELECT 1, lower(5)",
+            _SHOWN,
+        ),
+        "aggregate": Written(
+            (
+                "CREATE TABLE h (n integer, k timestamptz)",
+                "CREATE FUNCTION next(timestamptz, integer) RETURNS timestamptz LANGUAGE sql "
+                "AS 'SELECT clock_timestamp()'",
+                "CREATE AGGREGATE most(integer) (sfunc = next, stype = timestamptz)",
+            ),
+            "INSERT INTO h SELECT 1, most(id) FROM items",
+            _SHOWN,
+        ),
+        "column": Written(
+            (
+                "CREATE TABLE h (n integer, k timestamptz)",
+                "CREATE FUNCTION at(items) RETURNS timestamptz LANGUAGE sql AS 'SELECT clock_timestamp()'",
+            ),
+            "INSERT INTO h SELECT items.id, items.at FROM items WHERE id = 1",
+            _SHOWN,
+        ),
+        "implicit cast": Written(
+            (
+                "CREATE TABLE h (n integer, k timestamptz)",
+                "CREATE CAST (text AS timestamptz) WITH INOUT AS ASSIGNMENT",
+            ),
+            "INSERT INTO h SELECT 1, 'no' || 'w'",
+            _SHOWN,
+        ),
+        "foreign": Written(
+            (
+                "CREATE TABLE h (n integer, k text)",
+                "CREATE EXTENSION file_fdw",
+                "CREATE SERVER s FOREIGN DATA WRAPPER file_fdw",
+                "CREATE FOREIGN TABLE f (k text) SERVER s OPTIONS (program 'date +%N')",
+                "CREATE VIEW v AS SELECT * FROM f",
+            ),
+            "INSERT INTO h SELECT 1, k FROM v",
+            _SHOWN,
+        ),
         "deferred": Written(
             (
                 "CREATE TABLE h (n integer, k uuid)",
@@ -254,6 +328,31 @@ EXPIRING: dict[str, tuple[str, str]] = {
     ),
 }
 
+# In PostgreSQL, what is written by way of text that may be the time, or by a time of day that has the zone of today.
+MOMENTS_MADE = (
+    "CREATE TABLE h (d timestamptz, a timestamptz[], r tstzrange, z timetz, s text)",
+    "CREATE TABLE j (b jsonb)",
+    "INSERT INTO j SELECT jsonb_build_object('d', 'no' || 'w')",
+)
+MOMENTS = [
+    "INSERT INTO h (a) VALUES ('{now}')",
+    "INSERT INTO h (r) VALUES ('[now,)')",
+    "INSERT INTO h (d) VALUES (E'\\x6eow')",
+    "INSERT INTO h (d) VALUES ($q$now$q$)",
+    "INSERT INTO h (d) VALUES ('no'\n'w')",
+    "INSERT INTO h (d) VALUES (U&'\\006eow')",
+    "INSERT INTO h (d) VALUES (('no' || 'w')::timestamptz)",
+    "INSERT INTO h (d) VALUES (CAST(reverse('won') AS timestamptz))",
+    "INSERT INTO h (d) VALUES (timestamptz('no' || 'w'))",
+    "INSERT INTO h (d) SELECT (b->>'d')::timestamptz FROM j",
+    "INSERT INTO h (d) SELECT x.d FROM j, jsonb_to_record(b) AS x(d timestamptz)",
+    "INSERT INTO h (z) VALUES ('10:00')",
+    "CREATE TABLE i (d timestamptz DEFAULT 'now')",
+    "CREATE TABLE k (r tstzrange CHECK (r && '[now,)'))",
+    "CREATE INDEX ON h (d) WHERE r && '[now,)'",
+    "CREATE DOMAIN e AS timestamptz DEFAULT 'now'",
+]
+
 # What is not left to chance, however it looks.
 PURE: dict[str, list[str]] = {
     "sqlite": [
@@ -269,6 +368,10 @@ PURE: dict[str, list[str]] = {
         "UPDATE p SET n = n + 1 WHERE id = 1",
         "DELETE FROM p WHERE id = 2",
         "CREATE INDEX p_n ON p (n)",
+        "CREATE FUNCTION lower(integer) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1::text'",
+        "CREATE TABLE q (d timestamptz, a text[])",
+        "INSERT INTO q VALUES ('2024-01-01'::timestamptz, '{a,b}'), ('2024-01-02', ARRAY['c']::text[])",
+        "INSERT INTO q (a) VALUES (ARRAY[lower(5), 'knows'])",
     ],
     "mariadb": [
         "INSERT INTO items VALUES (60, 'p', 1)",

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from tests.conformance.sql_hidden import EXPIRING, PURE, READ, WRITTEN
+from tests.conformance.sql_hidden import EXPIRING, MOMENTS, MOMENTS_MADE, PURE, READ, WRITTEN
 from tests.conformance.sql_lab import SqlLab
 from tests.conformance.test_sql_observation import begin
-from tests.sql_images import ENGINES, Client, ask, seen
+from tests.sql_images import ENGINES, Client, answered, ask, seen
 from tvsnap import Cache
 from tvsnap.images import Image
 from tvsnap.policy import snapshotting
@@ -117,6 +117,57 @@ def test_what_is_not_known_to_be_reproducible(sql_lab: SqlLab, sql_engine: str) 
         # That the server notes down when a trigger was made is told by the word.
         assert chance or case == "made when", case
         client.sandbox.close()
+
+
+@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+def test_text_that_may_be_the_time_is_not_reproducible(sql_lab: SqlLab) -> None:
+    client = sql_lab.client()
+    client.do(*MOMENTS_MADE)
+    assert [query for query in MOMENTS if changed(client, query)[1]] == []
+
+
+@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+def test_reading_by_an_overloaded_function_is_not_shared(sql_cache: Cache, sql_image: Image) -> None:
+    made = "CREATE FUNCTION lower(integer) RETURNS timestamptz LANGUAGE sql AS 'SELECT clock_timestamp()'"
+    with begin(sql_cache, sql_image) as rollout:
+        assert ask(rollout, made).exit_code == 0
+        results = [ask(rollout, "SELECT lower(5)") for _ in range(2)]
+    assert [result.source for result in results] == ["executed"] * 2
+    assert results[0].output != results[1].output
+
+
+@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+def test_a_notification_is_handed_out_once(sql_cache: Cache, sql_image: Image) -> None:
+    marked = {"command": f"mark={secrets.token_hex()}"}
+    for number in range(2):
+        with sql_cache.rollout(sql_image) as rollout:
+            rollout.call("bash", marked)
+            ask(rollout, "LISTEN ch")
+            assert rollout.call("bash", {"command": "psql -X -q -d shop -c 'NOTIFY ch'"}).exit_code == 0
+            before = rollout.state
+            said = [answered(ask(rollout, "SELECT 1")) for _ in range(3)]
+            assert ["messages" in each for each in said] == [True, False, False], number
+            assert rollout.state != before
+
+
+@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+def test_messages_with_times_are_not_shared(sql_cache: Cache, sql_image: Image) -> None:
+    with begin(sql_cache, sql_image) as rollout:
+        ask(rollout, "CREATE TABLE w (n integer)")
+        ask(rollout, "SET client_min_messages = 'log'")
+        ask(rollout, "SET log_duration = on")
+        results = [ask(rollout, "SELECT 1") for _ in range(2)]
+        assert all("duration" in result.output for result in results)
+        assert [result.source for result in results] == ["executed"] * 2
+
+
+@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+def test_a_change_with_a_time_in_its_messages_is_not_reproducible(sql_lab: SqlLab) -> None:
+    client = sql_lab.client()
+    client.do("CREATE TABLE w (n integer)", "SET client_min_messages = 'log'", "SET log_duration = on")
+    assert changed(client, "INSERT INTO w VALUES (1)") == (True, False)
+    client.do("SET log_duration = off")
+    assert changed(client, "INSERT INTO w VALUES (1)") == (False, True)
 
 
 def test_another_clients_hands_are_no_chance_of_the_sessions(sql_lab: SqlLab, sql_engine: str) -> None:

@@ -101,6 +101,39 @@ def test_a_definition_counts_until_the_engine_tells_of_it() -> None:
     assert not reach.is_doubtful(asked, "read")
 
 
+@pytest.mark.parametrize(
+    "query",
+    ["SELECT lower(5)", 'SELECT s."Lower" (5)', "INSERT INTO a SELECT lower(5)", "SELECT pg_catalog.lower('X')"],
+)
+def test_a_function_of_a_built_in_name_may_do_anything(query: str) -> None:
+    reach = Reach(Definitions(impure=frozenset({"lower"})))
+    asked = words(query, "postgres")
+    assert asked.called == {"lower"}
+    assert reach.is_doubtful(asked, "read")
+    assert reach.may_change(asked)
+    other = words("SELECT lower FROM t WHERE upper(a) = 'X'", "postgres")
+    assert not reach.is_doubtful(other, "read")
+    assert not reach.may_change(other)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "CREATE FUNCTION lower(integer) RETURNS timestamptz LANGUAGE sql AS 'select clock_timestamp()'",
+        "CREATE OR REPLACE FUNCTION s.lower(integer) RETURNS integer LANGUAGE sql AS 'select 1'",
+        "CREATE AGGREGATE lower(integer) (sfunc = int4pl, stype = integer)",
+        "CREATE FOREIGN TABLE lower (a text) SERVER s",
+    ],
+)
+def test_a_name_that_was_just_defined_counts(query: str) -> None:
+    reach = Reach(Definitions())
+    reach.note(words(query, "postgres"), "write")
+    assert reach.is_doubtful(words("SELECT a, lower(5) FROM t", "postgres"), "read")
+    assert not reach.is_doubtful(words("SELECT a FROM t", "postgres"), "read")
+    reach.learn(Definitions())
+    assert not reach.is_doubtful(words("SELECT lower(5)", "postgres"), "read")
+
+
 def test_nothing_is_sure_where_definitions_cannot_be_told() -> None:
     reach = Reach(None)
     assert reach.is_doubtful(words("SELECT 1", "postgres"), "read")

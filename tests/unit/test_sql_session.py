@@ -62,7 +62,15 @@ SQL = {
     "kind": "read",
     "chance": False,
 }
-SQL["words"] = {"names": [], "calls": [], "defined": [], "defines": False, "executes": False, "plain": False}
+SQL["words"] = {
+    "names": [],
+    "calls": [],
+    "called": [],
+    "defined": [],
+    "defines": False,
+    "executes": False,
+    "plain": False,
+}
 
 
 def test_a_mistake_is_told_and_may_have_changed_anything() -> None:

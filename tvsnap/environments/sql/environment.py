@@ -181,6 +181,7 @@ def _said(known: Words) -> dict[str, Any]:
     return {
         "names": None if known.names is None else sorted(known.names),
         "calls": sorted(known.calls),
+        "called": sorted(known.called),
         "defined": sorted(known.defined),
         "defines": known.defines,
         "executes": known.executes,

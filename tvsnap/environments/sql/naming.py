@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 
 from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable
 from tvsnap.environments.sql.statements import LONGEST, Statement, statements
@@ -34,6 +35,12 @@ _OBJECTS = frozenset(
 _ATTACHED = ("trigger", "rule", "policy", "domain", "operator", "cast", "event")
 """What is executed though nobody names it."""
 _SKIPPED = frozenset({"if", "not", "exists", "only", "concurrently", "view"})
+_CALLED = {
+    "sqlite": frozenset[str](),
+    "postgres": frozenset({"aggregate", "function", "procedure", "foreign", "routine"}),
+    "mariadb": frozenset[str](),
+}
+"""What may have the name of something else, of the engine's own: until the engine tells of it, the name counts."""
 _RESTLESS = {
     "sqlite": frozenset[str](),
     "postgres": frozenset({"role", "user", "extension", "system", "subscription", "server"}),
@@ -59,6 +66,7 @@ def words(query: str, dialect: DialectName) -> Words:
     return Words(
         names,
         frozenset[str]().union(*(one.calls for one in told)),
+        frozenset[str]().union(*(one.called for one in told)),
         frozenset[str]().union(*(one.defined for one in told)),
         any(one.defines for one in told),
         any(one.executes for one in told),
@@ -76,7 +84,8 @@ def _words_of(statement: Statement, dialect: DialectName) -> Words:
     if defines:
         executes = executes or not spoken.isdisjoint(_RESTLESS[dialect])
         doubtful = known.stochastic or known.volatile or statement.has_chance or calls
-        if doubtful or not spoken.isdisjoint(_ATTACHED):
+        named = _CALLED[dialect].intersection(lexeme.text for lexeme in found[1:4] if lexeme.kind == "word")
+        if doubtful or named or not spoken.isdisjoint(_ATTACHED):
             defined = _defined(found) | (ENDS if "deferrable" in spoken else frozenset())
     clean = not (known.stochastic or known.volatile or executes or calls)
     rows = first in _ROWS and not (first == "truncate" and dialect == "mariadb")
@@ -88,10 +97,20 @@ def _words_of(statement: Statement, dialect: DialectName) -> Words:
     return Words(
         _names(found, known.kind == "other"),
         calls,
+        _called(found),
         defined,
         defines,
         executes,
         clean and (turned or (known.kind == "write" and (rows or made))),
+    )
+
+
+def _called(found: list[Lexeme]) -> frozenset[str]:
+    """Returns what stands before a parenthesis."""
+    return frozenset(
+        lexeme.text.replace('""', '"').replace("``", "`").lower()
+        for lexeme, following in pairwise(found)
+        if following.text == "(" and following.kind == "sign" and lexeme.kind in ("word", "quoted")
     )
 
 

@@ -154,6 +154,7 @@ class Postgres(Engine):
             NONE.union(*(one.swept for one in known)),
             NONE.union(*(one.writes for one in known)),
             known[0].pure.intersection(*(one.pure for one in known)) if known else NONE,
+            NONE.union(*(one.impure for one in known)),
             any(one.everything for one in known),
             any(one.seeds for one in known),
             all(connection.idle for connection in self._connections.values()),

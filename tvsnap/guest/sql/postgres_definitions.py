@@ -2,13 +2,15 @@
 
 A view, a default, a constraint, a rule or a policy is stored as a tree that names each function by its number, and the
 engine says of a function whether its value may be another each time. What a trigger's or another function of the
-agent's own does inside is not looked at: unless it is declared IMMUTABLE, it may do anything.
+agent's own does inside is not looked at: unless it is declared IMMUTABLE, it may do anything. So may an aggregate
+of such functions, a function with an argument that is computed where it is left out, and a foreign table.
 """
 
 from __future__ import annotations
 
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
+from .dialects import POSTGRES_TIMELESS
 from .reach import ENDS, NONE, Definitions
 
 Ask = Callable[[str], List[List[Optional[str]]]]
@@ -30,7 +32,19 @@ _RESTLESS = """(p.provolatile = 'v' AND p.proname NOT IN ('nextval', 'currval', 
     OR p.proname ~ ('^(now|(transaction|statement)_timestamp|age|mxid_age|inet_.*|.*txid.*|.*_to_xml.*|ts_stat'
     '|pg_(stat|statio|control|current|last|xact|cursor|prepared|lock|blocking|safe|timezone|hba|ls|read)_?.*'
     '|pg_(backend_pid|conf_load_time|postmaster_start_time|shmem_allocations)'
-    '|pg_get_(shmem|backend_mem|replication|publication|wal).*|pg_(database|tablespace)_size)$'))"""
+    '|pg_get_(shmem|backend_mem|replication|publication|wal).*|pg_(database|tablespace)_size'
+    '|timezone|timetz|jsonb_path_.*_tz|jsonb?_(populate|to)_record(set)?|.*_(in|recv))$'))"""
+_DOUBTFUL = """(p.provolatile <> 'i'
+    OR p.proargdefaults IS NOT NULL AND p.proargdefaults::text ~ '\\{(?!CONST |RELABELTYPE )'
+    OR EXISTS (SELECT FROM pg_catalog.pg_aggregate a WHERE a.aggfnoid = p.oid AND (
+        agginitval IS NOT NULL AND agginitval ~* 'now|today|tomorrow|yesterday'
+        OR EXISTS (SELECT FROM pg_catalog.pg_proc q WHERE q.provolatile <> 'i' AND q.oid IN (
+            aggtransfn, aggfinalfn, aggcombinefn, aggserialfn, aggdeserialfn, aggmtransfn, aggminvtransfn, aggmfinalfn)
+        ))))"""
+"""Whether a function of the agent's own may do anything."""
+_TIMELESS = ", ".join(f"'{name}'" for name in sorted(POSTGRES_TIMELESS))
+_ZONED = "(1266, 1270)"
+"""Times of day with a zone, and arrays of them: where no zone is said, it is that of today."""
 _AT_WORK = "^pg_(stat|statio|locks|cursors|prepared|timezone|shmem|backend_memory|replication|hba|file_settings|wal)"
 """Views of the engine's own that show the server at work."""
 
@@ -51,9 +65,18 @@ called AS (SELECT DISTINCT what, relation, found[1]::oid AS oid FROM trees,
     pg_catalog.regexp_matches(tree, ':(?:funcid|opfuncid|aggfnoid|winfnoid) (\\d+)', 'g') AS found)
 SELECT what, relation, CASE WHEN c.oid >= {_OWN} THEN 'runs' ELSE 'chance' END, NULL FROM called c
     JOIN pg_catalog.pg_proc p ON p.oid = c.oid
-    WHERE p.provolatile <> 'i' AND (c.oid >= {_OWN} OR {_RESTLESS})
+    WHERE CASE WHEN c.oid >= {_OWN} THEN {_DOUBTFUL} ELSE p.provolatile <> 'i' AND {_RESTLESS} END
 UNION ALL SELECT what, relation, 'chance', NULL FROM trees
-    WHERE tree ~ 'SQLVALUEFUNCTION :op [0-8] |:resulttype (1082|1083|1114|1184|1266) :resultcollid|TABLESAMPLECLAUSE'
+    WHERE tree ~ 'SQLVALUEFUNCTION :op [0-8] |TABLESAMPLECLAUSE|TABLEFUNC '
+UNION ALL SELECT DISTINCT what, relation, 'chance', NULL FROM trees,
+    pg_catalog.regexp_matches(tree, ':resulttype (\\d+) :resultcollid', 'g') AS found
+    JOIN pg_catalog.pg_type t ON t.oid = found[1]::oid
+    WHERE t.typtype <> 'e' AND NOT (t.oid < {_OWN} AND pg_catalog.ltrim(t.typname, '_') IN ({_TIMELESS}))
+UNION ALL SELECT what, attrelid, 'chance', NULL FROM pg_catalog.pg_attribute,
+    pg_catalog.unnest(ARRAY['r', 'w']) AS what WHERE attrelid >= {_OWN} AND atttypid IN (
+        SELECT oid FROM pg_catalog.pg_type WHERE oid IN {_ZONED} OR typbasetype IN {_ZONED})
+UNION ALL SELECT what, oid, 'runs', NULL FROM pg_catalog.pg_class,
+    pg_catalog.unnest(ARRAY['r', 'w']) AS what WHERE relkind = 'f'
 UNION ALL SELECT DISTINCT what, relation, 'on', found[1] FROM trees,
     pg_catalog.regexp_matches(tree, ':relid (\\d+)', 'g') AS found WHERE found[1] <> relation::text
 UNION ALL SELECT 'w', confrelid, 'on', conrelid::text FROM pg_catalog.pg_constraint
@@ -66,11 +89,21 @@ UNION ALL SELECT 'w', tgrelid, 'runs', CASE WHEN tgdeferrable THEN 'deferred' EN
 UNION ALL SELECT 'w', indrelid, 'chance', NULL FROM pg_catalog.pg_index
     JOIN pg_catalog.pg_class c ON c.oid = indexrelid JOIN pg_catalog.pg_am m ON m.oid = c.relam
     WHERE indrelid >= {_OWN} AND amname IN ('gist', 'spgist')
-UNION ALL SELECT 'a', 0, 'runs', NULL FROM pg_catalog.pg_proc p WHERE p.oid >= {_OWN} AND p.provolatile <> 'i' AND (
+UNION ALL SELECT 'a', 0, 'runs', NULL FROM pg_catalog.pg_cast
+    WHERE oid >= {_OWN} AND castmethod = 'i' AND castsource NOT IN (
+        SELECT oid FROM pg_catalog.pg_type WHERE oid < {_OWN} AND typname = 'bool')
+    AND NOT EXISTS (SELECT FROM pg_catalog.pg_type t WHERE t.oid = casttarget AND (t.typtype = 'e'
+        OR t.oid < {_OWN} AND pg_catalog.ltrim(t.typname, '_') IN ({_TIMELESS})))
+UNION ALL SELECT 'a', 0, 'runs', NULL FROM pg_catalog.pg_proc p WHERE p.oid >= {_OWN} AND {_DOUBTFUL} AND (
     EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE o.oid >= {_OWN} AND oprcode = p.oid
         AND (p.provolatile = 'v'
             OR NOT EXISTS (SELECT FROM pg_catalog.pg_depend WHERE objid = o.oid AND deptype = 'e')))
+    OR EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE o.oid >= {_OWN} AND p.oid IN (oprrest, oprjoin)
+        AND p.provolatile = 'v')
     OR EXISTS (SELECT FROM pg_catalog.pg_cast WHERE castfunc = p.oid)
+    OR EXISTS (SELECT FROM pg_catalog.pg_amproc WHERE amproc = p.oid AND p.provolatile = 'v')
+    OR EXISTS (SELECT FROM pg_catalog.pg_type
+        WHERE p.oid IN (typinput, typoutput, typreceive, typsend, typmodin) AND p.provolatile = 'v')
     OR EXISTS (SELECT FROM pg_catalog.pg_event_trigger WHERE evtfoid = p.oid))
 UNION ALL SELECT 'n', oid, NULL, relname FROM pg_catalog.pg_class
     WHERE oid >= {_OWN} AND relkind IN ('r', 'v', 'm', 'p', 'f')
@@ -78,7 +111,9 @@ UNION ALL SELECT 'r', oid, 'chance', relname FROM pg_catalog.pg_class
     WHERE oid < {_OWN} AND relkind = 'v' AND relname ~ '{_AT_WORK}'
 UNION ALL SELECT 'r', oid, 'swept', NULL FROM pg_catalog.pg_class
     WHERE relnamespace = pg_catalog.pg_my_temp_schema() AND relkind IN ('r', 'p', 'm')
-UNION ALL SELECT 'f', oid, provolatile::text, proname FROM pg_catalog.pg_proc WHERE oid >= {_OWN}
+UNION ALL SELECT 'f', oid, CASE WHEN NOT {_DOUBTFUL} THEN 'pure' WHEN EXISTS (SELECT FROM pg_catalog.pg_type t
+        WHERE t.oid = p.proargtypes[0] AND (t.typtype = 'c' OR t.typbasetype <> 0)) THEN 'column' END, proname
+    FROM pg_catalog.pg_proc p WHERE oid >= {_OWN}
 UNION ALL SELECT 's', 0, NULL, NULL WHERE EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid >= {_OWN}
     AND (prosrc ~* 'setseed' OR pg_catalog.pg_get_function_sqlbody(oid) ~* 'setseed'))"""
 
@@ -117,13 +152,17 @@ def _definitions(rows: List[List[Optional[str]]]) -> Definitions:
     tainted: Dict[Tuple[str, str], Set[str]] = {}
     edges: Dict[str, List[Tuple[str, str]]] = {"r": [], "w": []}
     functions: Dict[str, bool] = {}
+    columns: Set[str] = set()
     everything = seeds = deferred = False
     for what, relation, how, told in rows:
         relation, told = relation or "", told or ""
         if what == "n":
             names[relation] = told
         elif what == "f":
-            functions[told] = functions.get(told, True) and how == "i"
+            told = told.lower()
+            functions[told] = functions.get(told, True) and how == "pure"
+            if how == "column":
+                columns.add(told)
         elif what == "s":
             seeds = True
         elif what == "a":
@@ -138,10 +177,11 @@ def _definitions(rows: List[List[Optional[str]]]) -> Definitions:
     writes = _closed(written, edges["w"] + edges["r"])
     return Definitions(
         reads=_named(reads, names),
-        runs=_named(runs, names),
+        runs=_named(runs, names) | columns,
         swept=_named(swept, names),
         writes=_named(writes, names) | (ENDS if deferred else NONE),
-        pure=frozenset(name.lower() for name, pure in functions.items() if pure),
+        pure=frozenset(name for name, pure in functions.items() if pure),
+        impure=frozenset(name for name, pure in functions.items() if not pure),
         everything=everything,
         seeds=seeds,
     )

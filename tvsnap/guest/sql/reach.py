@@ -19,6 +19,7 @@ class Words:
     Attributes:
         names: all names and words in it, in lower case; None if they cannot be told.
         calls: of those, functions that are not known to be the engine's own and to leave nothing to chance.
+        called: all that stand where a function's name may stand.
         defined: what it makes or alters by what may be left to chance.
         defines: it makes or alters something.
         executes: it may execute what its words do not show.
@@ -27,6 +28,7 @@ class Words:
 
     names: Optional[FrozenSet[str]] = NONE
     calls: FrozenSet[str] = NONE
+    called: FrozenSet[str] = NONE
     defined: FrozenSet[str] = NONE
     defines: bool = False
     executes: bool = False
@@ -39,6 +41,7 @@ class Words:
         return cls(
             None if names is None else frozenset(names),
             frozenset(said["calls"]),
+            frozenset(said["called"]),
             frozenset(said["defined"]),
             said["defines"],
             said["executes"],
@@ -59,10 +62,12 @@ class Definitions:
 
     Attributes:
         reads: those of which reading is.
-        runs: those of which reading runs functions of which nobody knows what they do.
+        runs: those of which reading runs functions of which nobody knows what they do; functions that may be called as
+            a column is read are among them.
         swept: those of which reading cleans up in passing, so that it decides where later rows are put.
         writes: those to which writing is: by a default, a trigger, a rule, a constraint, a table that follows.
         pure: functions somebody has made that leave nothing to chance.
+        impure: those that may do anything, whatever function of the engine's own has the same name.
         everything: any statement may meet it: an operator or a cast does it.
         seeds: a function may set the beginning of the session's random numbers.
         complete: nothing is defined but what these tell of.
@@ -73,6 +78,7 @@ class Definitions:
     swept: FrozenSet[str] = NONE
     writes: FrozenSet[str] = NONE
     pure: FrozenSet[str] = NONE
+    impure: FrozenSet[str] = NONE
     everything: bool = False
     seeds: bool = False
     complete: bool = True
@@ -119,6 +125,8 @@ class Reach:
         known = self._known
         if known is None or known.everything or words.executes or words.names is None or words.calls - known.pure:
             return True
+        if not words.called.isdisjoint(known.impure):
+            return True
         met = known.reads | known.runs | self._marked
         return not words.names.isdisjoint(met if kind == "read" else met | known.writes)
 
@@ -126,5 +134,7 @@ class Reach:
         """Whether mere reading may change something: it runs what nobody knows the effects of, or cleans up."""
         known = self._known
         if known is None or words.names is None:
+            return True
+        if not words.called.isdisjoint(known.impure):
             return True
         return not words.names.isdisjoint(known.runs | known.swept if self._stirred else known.runs)
