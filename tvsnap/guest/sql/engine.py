@@ -42,6 +42,8 @@ class Answer:
         timed_out: the statement was cancelled at its deadline; or no server could be had, for which another machine may
             be quick enough.
         lost: the connection is gone, with all that it held; a fresh one has taken its place.
+        told: its messages are not of the statements alone: they hold times, or came from somebody else.
+        counted: the session has kept account of it in a place that no fact shows.
     """
 
     results: List[Result] = field(default_factory=list)
@@ -51,6 +53,8 @@ class Answer:
     unparsed: bool = False
     timed_out: bool = False
     lost: bool = False
+    told: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True)

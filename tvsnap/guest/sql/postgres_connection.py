@@ -30,6 +30,9 @@ KEPT_BYTES = 64 * 1024 * 1024
 """Of the rows of one request."""
 KEPT_MESSAGES = 100
 
+_TIMELESS = (b"WARNING", b"NOTICE")
+"""Messages of a statement that do not say how long something took. Those for the server's log (LOG, DEBUG) may, which a
+session can ask for, and those of VACUUM VERBOSE and the like (INFO)."""
 _UNREAD = frozenset(("42601", "42883", "42P01", "42703"))
 """Errors of syntax, and of names that there are not: said of a text before any of it is executed."""
 
@@ -78,6 +81,7 @@ class Connection:
         self._deadline = 0.0
         self._messages: List[str] = []
         self._unsaid = 0
+        self._told = False
         self._libpq = self._connect(
             conninfo(
                 host=SOCKETS,
@@ -134,6 +138,11 @@ class Connection:
         return self.idle or (self.ledger.settled and not self.failed)
 
     @property
+    def waiting(self) -> int:
+        """How many messages the next request will hand out."""
+        return len(self._messages) + self._unsaid
+
+    @property
     def superuser(self) -> bool:
         """Whether the session has not taken a lesser role."""
         return bool(self._libpq.parameter_status(b"is_superuser") == b"on")
@@ -163,6 +172,7 @@ class Connection:
             answer.error = f"{answer.error}\n{LOST}".lstrip()
         self._take_notifications()
         answer.messages, self._messages = self._messages, []
+        answer.told, self._told = self._told, False
         if self._unsaid:
             answer.messages.append(f"({self._unsaid} more messages)")
             self._unsaid = 0
@@ -179,9 +189,9 @@ class Connection:
             StatementFailed: with the engine's reason.
         """
         kept, self._messages = self._messages, []
-        unsaid = self._unsaid
+        unsaid, told = self._unsaid, self._told
         answer = self._execute(query, seconds, 1 << 60, [], plain)
-        self._messages, self._unsaid = kept, unsaid
+        self._messages, self._unsaid, self._told = kept, unsaid, told
         if not self.alive:
             raise StatementFailed(f"{answer.error}\n{LOST}".lstrip())
         if answer.error:
@@ -358,9 +368,11 @@ class Connection:
         return codec((self._libpq.parameter_status(b"client_encoding") or b"UTF8").decode())
 
     def _heard(self, notice: Any) -> None:
-        if notice.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) in (b"FATAL", b"PANIC"):
+        severity = notice.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED)
+        if severity in (b"FATAL", b"PANIC"):
             self._doomed = True  # the server ends it, and nobody was waiting for anything
             return
+        self._told = self._told or severity not in _TIMELESS
         self._say(notice.error_message.decode(self._encoding(), "backslashreplace").rstrip())
 
     def _take_notifications(self) -> None:
@@ -369,6 +381,7 @@ class Connection:
             if said is None:
                 return
             self.arrived += 1
+            self._told = True
             payload = f" with payload {_quoted(said.extra)}" if said.extra else ""
             self._say(
                 f"Asynchronous notification {_quoted(said.relname)}{payload} received from server process with PID "

@@ -167,7 +167,8 @@ class Watch:
         for connection in sorted(connections, key=lambda one: one.database):
             connection.listen()
             said, sequences = self._of(connection)
-            held.append((connection.database, connection.arrived, *said))
+            connection.listen()  # the server may have said something amid that
+            held.append((connection.database, connection.arrived, connection.waiting, *said))
             if sequences is not None:
                 self._seen(connection.database, sequences)
                 visited.discard(connection.database)

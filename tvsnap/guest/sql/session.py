@@ -122,7 +122,7 @@ class Session:
             kind = "other"  # what is drawn moves on a row of numbers that is the session's own
         self._happened(answer, kind)
         if not answer.unparsed:
-            self._done.append(Done(words, kind, hidden, bool(answer.error)))
+            self._done.append(Done(words, kind, hidden or answer.told, bool(answer.error)))
             self._reach.note(words, kind)
         output, cut = render(answer, request["limit"])
         more = cut or any(result.more for result in answer.results)
@@ -137,7 +137,7 @@ class Session:
 
     def _happened(self, answer: Answer, kind: str) -> None:
         """Takes note of what statements may have done."""
-        if answer.lost:
+        if answer.lost or answer.counted:
             kind = "other"
         elif answer.unparsed:
             kind = "read"
