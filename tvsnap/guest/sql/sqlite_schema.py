@@ -10,11 +10,7 @@ from typing import Any, Callable, Dict, List
 Ask = Callable[[str], List[Any]]
 """Returns all rows of a query."""
 
-_RELATIONS = """
-SELECT 'main', name, type, sql FROM sqlite_master
-UNION ALL SELECT 'temp', name, type, sql FROM sqlite_temp_master
-ORDER BY 2, 1
-"""
+_RELATIONS = "SELECT '{place}', name, type, sql FROM {place}.sqlite_master"
 _HIDDEN = 1
 """What `PRAGMA table_xinfo` says of a virtual table's own columns; 2 and 3 are generated ones."""
 
@@ -39,9 +35,15 @@ def relations(ask: Ask) -> List[Relation]:
     Raises:
         sqlite3.Error: SQLite refused.
     """
-    inner = {row[1] for row in ask("PRAGMA table_list") if row[2] == "shadow"}
+    listed = ask("PRAGMA table_list")
+    inner = {row[1] for row in listed if row[2] == "shadow"}
+    # The temporary database comes to be when it is first looked into, and SQLite 3.40 then refuses a checkpoint of the
+    # log after `journal_mode = WAL`. Before 3.37 there is no list to tell whether it is there.
+    temporary = not listed or any(row[0] == "temp" and not row[1].startswith("sqlite_") for row in listed)
+    places = ("main", "temp") if temporary else ("main",)
+    rows = [row for place in places for row in ask(_RELATIONS.format(place=place))]
     found = []
-    for place, name, kind, text in ask(_RELATIONS):
+    for place, name, kind, text in sorted(rows, key=lambda row: (row[1], row[0])):
         if kind not in ("table", "view") or name.startswith("sqlite_") or name in inner:
             continue
         if (text or "").upper().startswith("CREATE VIRTUAL"):
