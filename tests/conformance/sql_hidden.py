@@ -260,6 +260,33 @@ WRITTEN: dict[str, dict[str, Written]] = {
             "CALL put()",
             _SHOWN,
         ),
+        "null": Written(
+            ("CREATE TABLE h (n INTEGER, k TIMESTAMP NOT NULL)",), "INSERT INTO h VALUES (1, NULL)", _SHOWN
+        ),
+        "implicit default": Written(
+            (
+                "SET explicit_defaults_for_timestamp = 0",
+                "CREATE TEMPORARY TABLE h (n INTEGER, k TIMESTAMP)",
+                "SET explicit_defaults_for_timestamp = 1",
+            ),
+            _INSERT,
+            _SHOWN,
+        ),
+        "text put together": Written(
+            ("EXECUTE IMMEDIATE CONCAT('CREATE TEMPORARY TABLE h (n INTEGER, k VARCHAR(40) DEFAULT (UU', 'ID()))')",),
+            _INSERT,
+            _SHOWN,
+        ),
+        "time of day": Written(
+            (
+                "CREATE TABLE h (n INTEGER, k DATETIME)",
+                "CREATE TABLE i (k TIME)",
+                "INSERT INTO i VALUES ('10:00')",
+                "CREATE VIEW v AS SELECT * FROM i",
+            ),
+            "INSERT INTO h SELECT 1, k FROM v",
+            _SHOWN,
+        ),
         "made when": Written(
             ("CREATE TABLE i (n INTEGER)",),
             "CREATE TRIGGER h BEFORE INSERT ON i FOR EACH ROW SET NEW.n = 1",

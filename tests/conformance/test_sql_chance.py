@@ -170,6 +170,35 @@ def test_a_change_with_a_time_in_its_messages_is_not_reproducible(sql_lab: SqlLa
     assert changed(client, "INSERT INTO w VALUES (1)") == (False, True)
 
 
+@pytest.mark.parametrize("sql_engine", ["mariadb"], indirect=True, scope="session")
+def test_a_time_of_day_that_is_written_is_not_reproducible(sql_lab: SqlLab) -> None:
+    client = sql_lab.client()
+    client.do("CREATE TABLE h (k DATETIME)")
+    for value in ("TIME'10:00:00'", "{t '11:00:00'}", "STR_TO_DATE('10:00', '%H:%i')", "MAKETIME(1, 2, 3)"):
+        assert not changed(client, f"INSERT INTO h VALUES ({value})")[1], value
+    assert changed(client, "INSERT INTO h VALUES ('2024-01-01 10:00:00')") == (False, True)
+
+
+@pytest.mark.parametrize("sql_engine", ["mariadb"], indirect=True, scope="session")
+def test_reads_of_which_account_is_kept_are_changes(sql_cache: Cache, sql_image: Image) -> None:
+    with begin(sql_cache, sql_image) as rollout:
+        states = []
+        for query in ("SET profiling = 1", "SELECT 5", "SELECT 5", "SET profiling = 0", "SELECT 5", "SELECT 5"):
+            assert ask(rollout, query).exit_code == 0
+            states.append(rollout.state)
+        assert len(set(states)) == 4, states
+        assert states[3] == states[4] == states[5]
+
+
+@pytest.mark.parametrize("sql_engine", ["sqlite"], indirect=True, scope="session")
+def test_the_log_can_be_written_back_at_once(sql_lab: SqlLab) -> None:
+    client = sql_lab.client()
+    client.do("PRAGMA journal_mode = WAL")
+    assert client.rows("PRAGMA wal_checkpoint(TRUNCATE)") == [[0, 0, 0]]
+    client.do("CREATE TEMPORARY TABLE w (n INTEGER)")
+    assert "w" in {table["name"] for table in answered(client.call("schema"))["tables"]}
+
+
 def test_another_clients_hands_are_no_chance_of_the_sessions(sql_lab: SqlLab, sql_engine: str) -> None:
     client = sql_lab.client()
     client.environment.observe(client.sandbox)

@@ -156,6 +156,11 @@ def test_what_mariadb_defines() -> None:
             ("routine", "calls", "return draw() + 1"),
             ("routine", "twice", "return 2 * n"),
             ("routine", "runs", "execute immediate q"),
+            ("timed", "hours", ""),
+            ("view", "late", "select `shop`.`hours`.`h` AS `h` from `shop`.`hours`"),
+            ("view", "later", "select `late`.`h` AS `h` from `shop`.`late`"),
+            ("view", "noon", "select maketime(12,0,0) AS `h`"),
+            ("write", "logged", "trigger insert into hours values ({t '10:00'})"),
         ]
     )
     assert known.reads >= {"clock", "over", "files", "virtual", "draw", "calls", "runs"}
@@ -163,4 +168,36 @@ def test_what_mariadb_defines() -> None:
     assert known.writes >= {"stamped", "items"}
     assert "plain" not in known.writes
     assert known.pure == {"twice"}
+    assert known.timed == {"hours", "late", "later", "noon", "logged"}
     assert not known.complete
+
+
+def test_what_holds_times_of_day_is_doubtful_where_it_is_written() -> None:
+    reach = Reach(Definitions(timed=frozenset({"hours"}), complete=False))
+    for query in (
+        "CREATE TEMPORARY TABLE a (h TIME)",
+        "CREATE TEMPORARY TABLE b (at TIMESTAMP NOT NULL)",
+        "CREATE TEMPORARY TABLE c AS SELECT * FROM hours",
+        "CREATE TEMPORARY TABLE d LIKE c",
+        "CREATE TEMPORARY TABLE e (n INT)",
+        "ALTER TABLE e ADD COLUMN h TIME",
+    ):
+        reach.note(words(query, "mariadb"), "write")
+    for name in ("hours", "a", "b", "c", "d", "e"):
+        assert reach.is_doubtful(words(f"INSERT INTO x SELECT * FROM {name}", "mariadb"), "write"), name
+        assert not reach.is_doubtful(words(f"SELECT * FROM {name}", "mariadb"), "read"), name
+    assert not reach.is_doubtful(words("INSERT INTO x SELECT * FROM y", "mariadb"), "write")
+
+
+@pytest.mark.parametrize("query", ["EXECUTE IMMEDIATE CONCAT('CREATE ', 'TEMPORARY')", "EXECUTE p", "CALL p()"])
+def test_after_a_definition_that_nobody_saw_no_writing_is_sure(query: str) -> None:
+    reach = Reach(Definitions(complete=False, version="1"))
+    added, read = words("INSERT INTO t VALUES (1)", "mariadb"), words("SELECT * FROM t", "mariadb")
+    reach.note(words(query, "mariadb"), "other")
+    reach.learn(Definitions(complete=False, version="1"))
+    assert not reach.is_doubtful(added, "write")
+    reach.note(words(query, "mariadb"), "other")
+    reach.learn(Definitions(complete=False, version="2"))
+    reach.learn(Definitions(complete=False, version="2"))
+    assert reach.is_doubtful(added, "write")
+    assert not reach.is_doubtful(read, "read")

@@ -67,6 +67,8 @@ SQL["words"] = {
     "calls": [],
     "called": [],
     "defined": [],
+    "made": [],
+    "timed": False,
     "defines": False,
     "executes": False,
     "plain": False,

@@ -20,6 +20,7 @@ CODES = {
     "ws": Effects("write", stochastic=True),
     "o": Effects("other"),
     "os": Effects("other", stochastic=True),
+    "ov": Effects("other", volatile=True),
     "osv": Effects("other", stochastic=True, volatile=True),
 }
 
@@ -376,6 +377,15 @@ w    ALTER TABLE t ADD INDEX i (a), ADD COLUMN c VARCHAR(10), ADD CONSTRAINT f F
 w    DROP PROCEDURE p
 wv   INSERT INTO t VALUES (NOW())
 wv   INSERT INTO t VALUES (UUID()) ON DUPLICATE KEY UPDATE b = NOW()
+wv   INSERT INTO t VALUES (TIME'10:00:00')
+wv   INSERT INTO t VALUES ({t '10:00:00'})
+wv   INSERT INTO t SELECT MAKETIME(a, 0, 0) FROM u
+wv   INSERT INTO t VALUES (SEC_TO_TIME(5), TIMEDIFF(a, b))
+wv   INSERT INTO t VALUES (CAST('10:00' AS TIME), 1)
+wv   INSERT INTO t VALUES (CONVERT('10:00', TIME))
+wv   INSERT INTO t VALUES (TIME(a))
+w    INSERT INTO t (id, time, msg) VALUES (1, '10:00', 'x')
+r    SELECT TIMEDIFF(a, b), TIME'10:00' FROM t
 wv   CREATE EVENT e ON SCHEDULE AT CURRENT_TIMESTAMP DO DELETE FROM t
 wsv  DELETE FROM t WHERE a < NOW() - INTERVAL 1 DAY
 o    SELECT NEXTVAL(s)
@@ -397,6 +407,7 @@ o    SELECT 1 /*M! + 1 */
 o    SELECT `lower`('X')
 o    SELECT 1 /* no end
 o    SET @x = 1
+ov   SET @x = TIMESTAMP(TIME'10:00')
 o    SET NAMES utf8mb4
 o    SET sql_mode = 'NO_ZERO_DATE'
 o    USE db

@@ -183,6 +183,8 @@ def _said(known: Words) -> dict[str, Any]:
         "calls": sorted(known.calls),
         "called": sorted(known.called),
         "defined": sorted(known.defined),
+        "made": sorted(known.made),
+        "timed": known.timed,
         "defines": known.defines,
         "executes": known.executes,
         "plain": known.plain,

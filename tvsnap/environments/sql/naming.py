@@ -68,6 +68,8 @@ def words(query: str, dialect: DialectName) -> Words:
         frozenset[str]().union(*(one.calls for one in told)),
         frozenset[str]().union(*(one.called for one in told)),
         frozenset[str]().union(*(one.defined for one in told)),
+        frozenset[str]().union(*(one.made for one in told)),
+        any(one.timed for one in told),
         any(one.defines for one in told),
         any(one.executes for one in told),
         bool(told) and all(one.plain for one in told),
@@ -80,16 +82,17 @@ def _words_of(statement: Statement, dialect: DialectName) -> Words:
     spoken = frozenset(lexeme.text for lexeme in found if lexeme.kind == "word")
     executes = first not in _KNOWN or not spoken.isdisjoint(_EXECUTING)
     defines = first in ("create", "alter")
-    defined = frozenset[str]()
+    defined = made = frozenset[str]()
     if defines:
+        made = _defined(found)
         executes = executes or not spoken.isdisjoint(_RESTLESS[dialect])
         doubtful = known.stochastic or known.volatile or statement.has_chance or calls
         named = _CALLED[dialect].intersection(lexeme.text for lexeme in found[1:4] if lexeme.kind == "word")
         if doubtful or named or not spoken.isdisjoint(_ATTACHED):
-            defined = _defined(found) | (ENDS if "deferrable" in spoken else frozenset())
+            defined = made | (ENDS if "deferrable" in spoken else frozenset())
     clean = not (known.stochastic or known.volatile or executes or calls)
     rows = first in _ROWS and not (first == "truncate" and dialect == "mariadb")
-    made = first in _DEFINES and dialect != "mariadb"  # there, files and triggers have a time of their own
+    definition = first in _DEFINES and dialect != "mariadb"  # there, files and triggers have a time of their own
     # PostgreSQL's BEGIN notes down the time.
     turns = _TURNS - {"begin", "start"} if dialect == "postgres" else _TURNS
     turned = first in turns and len(found) <= _LONGEST_TURN and spoken.isdisjoint({"not", "chain"})
@@ -99,9 +102,11 @@ def _words_of(statement: Statement, dialect: DialectName) -> Words:
         calls,
         _called(found),
         defined,
+        made,
+        defines and dialect == "mariadb" and (statement.converts or not spoken.isdisjoint({"time", "timestamp"})),
         defines,
         executes,
-        clean and (turned or (known.kind == "write" and (rows or made))),
+        clean and (turned or (known.kind == "write" and (rows or definition))),
     )
 
 

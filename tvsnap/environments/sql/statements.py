@@ -167,13 +167,13 @@ class Statement:
         if kind == "read":
             return Effects(kind, stochastic=bool(self._chance))
         if kind == "write":
-            volatile = bool(self._chance) or self._converts
+            volatile = bool(self._chance) or self.converts
             telling = next((i for i, each in enumerate(self.lexemes) if each.is_word(*_TELLING)), len(self.lexemes))
             return Effects(kind, any(i > telling for i in self._chance), volatile)
         # What is to be executed may be given as a string.
         strings = [each.text for each in self.lexemes if each.kind == "string"]
         doubtful = bool(self._chance) or any(self._dialect.doubtful.search(text) for text in strings)
-        return Effects(kind, doubtful, doubtful)
+        return Effects(kind, doubtful, doubtful or self.converts)
 
     def _explain(self, first: str) -> Effects:
         start = next((i for i, each in enumerate(self.lexemes) if i and each.is_word(*_EXPLAINED)), None)
@@ -390,13 +390,17 @@ class Statement:
         return text[text.index("'") + 1 : -1]
 
     @cached_property
-    def _converts(self) -> bool:
+    def converts(self) -> bool:
         """Whether something is converted that may be the time, though its words do not name it."""
         return any(self._is_conversion(i) for i in range(len(self.lexemes)))
 
     def _is_conversion(self, i: int) -> bool:
         dialect, lexeme, following = self._dialect, self.lexemes[i], self._text(i + 1)
-        if dialect.timeless is None or lexeme.kind not in ("word", "sign"):
+        if lexeme.kind not in ("word", "sign"):
+            return False
+        if self._name == "mariadb":
+            return (lexeme.text in dialect.converts and following == "(") or self._is_time_of_day(i)
+        if dialect.timeless is None:
             return False
         if lexeme.text == "::":
             return not (self._is_timeless(i + 1) or (self._is_plain(i - 1) and self._is_type(i + 1)))
@@ -411,6 +415,15 @@ class Statement:
             plain = self._is_plain(i + 2) and self._text(i + 3) == ")"
             return self._count_arguments(i + 1) == 1 and not plain
         return True
+
+    def _is_time_of_day(self, i: int) -> bool:
+        """Whether a literal or a type of MariaDB's times of day stands there."""
+        before, following = self._text(i - 1), self._text(i + 1)
+        literal = i + 1 < len(self.lexemes) and self.lexemes[i + 1].kind == "string"
+        if self.lexemes[i].is_word("t"):
+            return before == "{" and literal
+        typed = following == "(" or (before in ("as", ",") and following == ")")
+        return self.lexemes[i].is_word("time") and (literal or typed)
 
     def _target_of_cast(self, opening: int) -> int | None:
         """Returns where the type of a CAST begins, whose parenthesis is at `opening`; None if that is far off."""

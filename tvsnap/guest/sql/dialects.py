@@ -257,6 +257,9 @@ connection_id curdate current_date current_time current_timestamp curtime defaul
 localtimestamp now random_bytes sys_guid sysdate utc_date utc_time utc_timestamp uuid
 """)
 
+MARIADB_TIMES = _names("addtime json_table maketime sec_to_time str_to_date subtime timediff")
+"""Functions of MariaDB of which the value may be a time of day: as a date and time, it is one of today."""
+
 STABLE_SHOWS = _names("""
 authors character charset collation columns contributors count create databases engines errors fields function grants
 index indexes keys locales package plugins privileges procedure schemas tables triggers warnings
@@ -310,6 +313,7 @@ DIALECTS: dict[DialectName, Dialect] = {
             r"|thread_pool_.*|metadata_lock_info|optimizer_trace|key_caches|general_log|slow_log|query_cache_info"
         ),
         into="other",
+        converts=MARIADB_TIMES,
         arguments={"encrypt": 2, "rand": 1, "unix_timestamp": 1},
         bare=frozenset({"last_insert_id"}),
         clock=_names(

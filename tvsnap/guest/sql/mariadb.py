@@ -116,7 +116,7 @@ class MariaDB(Engine):
                 return Answer(error=self._worded(error), code=error.state)
         self._forget()
         self._seeded = self._seeded or bool(_SEEDS.search(query))
-        answer = Answer()
+        answer = Answer(counted=self._witness is not None and self._witness.counting)
         replies: List[Reply] = []
         try:
             for reply in session.run(query, deadline, max_rows, _MOST_BYTES):

@@ -8,9 +8,10 @@ whatever database it is in.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 
-from .dialects import DIALECTS, FILE_TIMES
+from .dialects import DIALECTS, FILE_TIMES, MARIADB_TIMES
 from .mariadb_protocol import Connection, Row
 from .reach import Definitions
 
@@ -31,13 +32,19 @@ WHERE table_schema NOT IN {_SYSTEM} AND generation_expression IS NOT NULL LIMIT 
 SELECT 'write', table_name, check_clause FROM information_schema.CHECK_CONSTRAINTS
 WHERE constraint_schema NOT IN {_SYSTEM} LIMIT {_MOST};
 SELECT 'write', table_name, 'now' FROM information_schema.TABLES
-WHERE table_schema NOT IN {_SYSTEM} AND table_type = 'SYSTEM VERSIONED' LIMIT {_MOST}
+WHERE table_schema NOT IN {_SYSTEM} AND table_type = 'SYSTEM VERSIONED' LIMIT {_MOST};
+SELECT DISTINCT 'timed', table_name, '' FROM information_schema.COLUMNS WHERE table_schema NOT IN {_SYSTEM}
+AND (data_type = 'time' OR (data_type = 'timestamp' AND is_nullable = 'NO')) LIMIT {_MOST};
+SELECT 'timed', routine_name, '' FROM information_schema.ROUTINES
+WHERE routine_schema NOT IN {_SYSTEM} AND data_type = 'time' LIMIT {_MOST}
 """
-"""Kind, name and text of each. A system-versioned table keeps the time at which a row was written."""
+"""Kind, name and text of each. A system-versioned table keeps the time at which a row was written. What is `timed`
+holds a time of day, or a time that is that of writing where NULL is written."""
 
 _EXECUTES = re.compile(r"\b(execute|call|load|handler)\b", re.IGNORECASE)
 _FILES = re.compile(rf"\b({'|'.join(sorted(FILE_TIMES))})\b", re.IGNORECASE)
 _SEEDS = re.compile(r"rand_seed", re.IGNORECASE)
+_TIMES = re.compile(rf"\b(time|{'|'.join(sorted(MARIADB_TIMES))})\b|\{{\s*t\b", re.IGNORECASE)
 _NAME = re.compile(r"[\w$]+")
 
 Definition = Tuple[str, str, str]
@@ -58,7 +65,9 @@ def definitions(monitor: Connection) -> Definitions:
 
 def told_by(found: Iterable[Definition]) -> Definitions:
     """Returns what definitions tell of chance."""
-    all_found = list(found)
+    said = list(found)
+    timed = {name for kind, name, _ in said if kind == "timed"}
+    all_found = [each for each in said if each[0] != "timed"]
     names: Dict[int, FrozenSet[str]] = {
         number: frozenset(_NAME.findall(text.lower())) for number, (_, _, text) in enumerate(all_found)
     }
@@ -68,6 +77,7 @@ def told_by(found: Iterable[Definition]) -> Definitions:
     return Definitions(
         reads=frozenset(reads | routines),
         writes=frozenset(writes),
+        timed=frozenset(_timed(all_found, names, timed)),
         pure=frozenset(made - routines),
         seeds=any(_SEEDS.search(text) for _, _, text in all_found),
         complete=False,  # temporary tables are listed nowhere
@@ -98,6 +108,16 @@ def _spread(
     return reads, writes, routines
 
 
+def _timed(found: List[Definition], names: Dict[int, FrozenSet[str]], timed: Set[str]) -> Set[str]:
+    """Returns the names of what has to do with times of day, to the last that uses one."""
+    timed = timed | {name for _, name, text in found if _TIMES.search(text)}
+    size = -1
+    while size != len(timed):
+        size = len(timed)
+        timed |= {name for number, (_, name, _) in enumerate(found) if not names[number].isdisjoint(timed)}
+    return timed
+
+
 def _is_doubtful(text: str) -> bool:
     dialect = DIALECTS["mariadb"]
     return (
@@ -123,6 +143,6 @@ class Definers:
     def look(self, version: str, monitor: Connection) -> Definitions:
         """Returns what is defined; arguments as of `definitions`, and what changes whenever that may have changed."""
         if version != self._at:
-            self._known = definitions(monitor)
+            self._known = replace(definitions(monitor), version=version)
             self._at = version
         return self._known

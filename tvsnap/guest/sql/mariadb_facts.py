@@ -48,7 +48,7 @@ All others count, those that failed too.
 """
 
 _SESSION = f"""
-SELECT DATABASE(), CURRENT_USER(), CURRENT_ROLE(), @@in_transaction LIMIT 1;
+SELECT DATABASE(), CURRENT_USER(), CURRENT_ROLE(), @@in_transaction, @@profiling OR @@userstat LIMIT 1;
 SELECT variable_name, variable_value FROM information_schema.SESSION_STATUS
 WHERE variable_name IN {_TRACELESS + _OWN} LIMIT {_ALL};
 SELECT * FROM information_schema.USER_VARIABLES LIMIT {_ALL};
@@ -96,6 +96,8 @@ class Witness:
         self._flushes = 0
         self.clients = 0
         """How many were connected at the last look, our own included."""
+        self.counting = False
+        """The server keeps account of each statement, reads too, in a place that another can look at."""
         self.definitions: Optional[str] = None
         """What changes whenever something may have been defined; None before the first look."""
 
@@ -127,6 +129,7 @@ class Witness:
             Refused, Lost.
         """
         (place,), counts, variables, settings = _asked(self._session, _SESSION)
+        self.counting = _plain(place[4]) == b"1"
         own = Counter(_numbers(counts))
         own.update(self._before)
         definitions, counts, selects, clients, locks = _asked(monitor, _SERVER)

@@ -149,15 +149,15 @@ class Postgres(Engine):
                 return None
         known = [one.known for one in self._definers.values() if one.known is not None]
         return Definitions(
-            NONE.union(*(one.reads for one in known)),
-            NONE.union(*(one.runs for one in known)),
-            NONE.union(*(one.swept for one in known)),
-            NONE.union(*(one.writes for one in known)),
-            known[0].pure.intersection(*(one.pure for one in known)) if known else NONE,
-            NONE.union(*(one.impure for one in known)),
-            any(one.everything for one in known),
-            any(one.seeds for one in known),
-            all(connection.idle for connection in self._connections.values()),
+            reads=NONE.union(*(one.reads for one in known)),
+            runs=NONE.union(*(one.runs for one in known)),
+            swept=NONE.union(*(one.swept for one in known)),
+            writes=NONE.union(*(one.writes for one in known)),
+            pure=known[0].pure.intersection(*(one.pure for one in known)) if known else NONE,
+            impure=NONE.union(*(one.impure for one in known)),
+            everything=any(one.everything for one in known),
+            seeds=any(one.seeds for one in known),
+            complete=all(connection.idle for connection in self._connections.values()),
         )
 
     def _look(self, connection: Connection, written: Optional[str]) -> bool:

@@ -21,6 +21,8 @@ class Words:
         calls: of those, functions that are not known to be the engine's own and to leave nothing to chance.
         called: all that stand where a function's name may stand.
         defined: what it makes or alters by what may be left to chance.
+        made: what it makes or alters.
+        timed: what it makes or alters may hold a time of day, or a time that stands where nothing is written.
         defines: it makes or alters something.
         executes: it may execute what its words do not show.
         plain: it changes rows, or tables and their like, and nothing in its words is left to chance.
@@ -30,6 +32,8 @@ class Words:
     calls: FrozenSet[str] = NONE
     called: FrozenSet[str] = NONE
     defined: FrozenSet[str] = NONE
+    made: FrozenSet[str] = NONE
+    timed: bool = False
     defines: bool = False
     executes: bool = False
     plain: bool = False
@@ -43,6 +47,8 @@ class Words:
             frozenset(said["calls"]),
             frozenset(said["called"]),
             frozenset(said["defined"]),
+            frozenset(said["made"]),
+            said["timed"],
             said["defines"],
             said["executes"],
             said["plain"],
@@ -66,22 +72,27 @@ class Definitions:
             a column is read are among them.
         swept: those of which reading cleans up in passing, so that it decides where later rows are put.
         writes: those to which writing is: by a default, a trigger, a rule, a constraint, a table that follows.
+        timed: those of which a value may be written as another each day or second, though reading it is not: a time of
+            day that becomes a date and time is one of today.
         pure: functions somebody has made that leave nothing to chance.
         impure: those that may do anything, whatever function of the engine's own has the same name.
         everything: any statement may meet it: an operator or a cast does it.
         seeds: a function may set the beginning of the session's random numbers.
         complete: nothing is defined but what these tell of.
+        version: is another whenever something may have been defined that these do not tell of.
     """
 
     reads: FrozenSet[str] = NONE
     runs: FrozenSet[str] = NONE
     swept: FrozenSet[str] = NONE
     writes: FrozenSet[str] = NONE
+    timed: FrozenSet[str] = NONE
     pure: FrozenSet[str] = NONE
     impure: FrozenSet[str] = NONE
     everything: bool = False
     seeds: bool = False
     complete: bool = True
+    version: str = ""
 
 
 class Reach:
@@ -94,7 +105,10 @@ class Reach:
     def __init__(self, known: Optional[Definitions]) -> None:
         self._known = known
         self._marked: Set[str] = set()
+        self._timed: Set[str] = set()
         self._stirred = False
+        self._unread = False
+        self._unknown = False
 
     @property
     def seeds(self) -> bool:
@@ -103,17 +117,28 @@ class Reach:
 
     def learn(self, known: Optional[Definitions]) -> None:
         """Takes note of what is defined now; None if that cannot be told."""
-        self._known = known
-        if known is not None and known.complete:
+        before, self._known = self._known, known
+        if known is None:
+            return
+        if known.complete:
             self._marked.clear()
+        elif self._unread and (before is None or before.version != known.version):
+            self._unknown = True  # a table by text that nobody saw, of which nobody will tell
+        self._unread = False
 
     def note(self, words: Words, kind: str) -> None:
         """Takes note of what a request has defined, which the engine may not tell of at once."""
         names = words.names
         if names is None or words.executes or words.calls or not names.isdisjoint(_STIRRING):
             self._stirred = True  # there are rows to be cleaned up
-        if words.defines and (words.defined or self.is_doubtful(words, kind)):
-            self._marked |= words.defined or names or NONE
+        if names is None or words.executes or self._known is None or words.calls - self._known.pure:
+            self._unread = True
+        if words.defines:
+            made = words.made or names or NONE
+            if words.defined or self._may_meet(words, kind):
+                self._marked |= words.defined or made
+            elif words.timed or self._meets_times(words):
+                self._timed |= made
 
     def is_doubtful(self, words: Words, kind: str) -> bool:
         """Whether chance may enter a request, by what lies behind its words.
@@ -122,6 +147,14 @@ class Reach:
             words: of the request.
             kind: what it does by its words: `read`, `write` or `other`.
         """
+        return self._may_meet(words, kind) or (kind != "read" and (self._unknown or self._meets_times(words)))
+
+    def _meets_times(self, words: Words) -> bool:
+        known = self._known.timed if self._known is not None else NONE
+        return not (words.names or NONE).isdisjoint(known | self._timed)
+
+    def _may_meet(self, words: Words, kind: str) -> bool:
+        """Whether what is left to chance may be met by names."""
         known = self._known
         if known is None or known.everything or words.executes or words.names is None or words.calls - known.pure:
             return True
