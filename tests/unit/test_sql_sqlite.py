@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,10 +154,30 @@ def test_a_statement_that_rolls_back_says_so(engine: SQLite) -> None:
 
 def test_a_typo_makes_no_database(engine: SQLite) -> None:
     answer = run(engine, "SELECT 1", database="shp")
-    assert answer.error == 'no such database: "shp"; there are: shop, world'
+    assert answer.error.startswith('no such database: "shp"; there are: shop, world; a file ')
+    assert "/shp.db would be one (what is attached is named in the statement, as in NAME.TABLE)" in answer.error
     assert answer.unparsed
     assert engine.databases() == ["shop", "world"]
     assert run(engine, "SELECT 1", database="../sqlite/shop").error
+
+
+def test_an_empty_folder_says_how_to_make_a_database(tmp_path: Path) -> None:
+    engine = SQLite(str(tmp_path), str(tmp_path / "none"))
+    engine.start()
+    answer = run(engine, "SELECT 1")
+    assert answer.error.startswith(f"there is no database: a file {tmp_path}/NAME.db would be one")
+    command = answer.error.rpartition("as by: ")[2].replace("NAME", "new")
+    subprocess.run(command, shell=True, check=True)
+    assert rows(engine, "CREATE TABLE t (a); SELECT count(*) FROM t") == [[0]]
+    engine.stop()
+
+
+def test_the_temporary_database_is_not_made_by_describing(engine: SQLite) -> None:
+    engine.schema("", "")
+    assert "temp" not in {row[1] for row in rows(engine, "PRAGMA database_list")}
+    assert rows(engine, "PRAGMA journal_mode = WAL; PRAGMA wal_checkpoint(TRUNCATE)") == [[0, 0, 0]]
+    run(engine, "CREATE TEMPORARY TABLE own (a)")
+    assert "own" in {table["name"] for table in engine.schema("", "")["tables"]}
 
 
 def test_the_named_database_is_for_one_request(engine: SQLite) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from .engine import Answer, Result
 
 _CUT = " [... cut here ...] "
+_TOO_LARGE = "the first row takes {} bytes, more than there is room for: ask for less of it, as by substr()"
 _FRAME = 40
 """Bytes of JSON for the names and brackets around what is counted."""
 
@@ -28,8 +29,8 @@ def render(answer: Answer, limit: int) -> Tuple[str, bool]:
 
     One result is `{"columns": [...], "rows": [[...], ...]}`, `{"affected": n}`, or `{"ok": true}` where the engine says
     no more; several are `{"results": [...]}`; an error is `{"error": text, "code": text}`, after the results of earlier
-    statements if there are any. `more` says that there were more rows, or more results; `messages` holds notices and
-    warnings.
+    statements if there are any. `more` says that there were more rows, or more results, `note` that the first row alone
+    was too large; `messages` holds notices and warnings.
     """
     error, cut = shorten(answer.error, limit // 2)
     messages, left_out = fitting(answer.messages, limit // 4)
@@ -99,6 +100,8 @@ def _part(result: Result, room: int) -> Tuple[Optional[Dict[str, Any]], bool]:
     if result.columns is not None:
         part["columns"] = result.columns
         part["rows"], cut = fitting(result.rows, room - _size(part) - _FRAME)
+        if cut and not part["rows"]:
+            part["note"] = _TOO_LARGE.format(_size(result.rows[0]))
         if result.more or cut:
             part["more"] = True
     elif result.affected is not None:

@@ -303,8 +303,13 @@ class SQLite(Engine):
         if connection is not None:
             return connection
         if name not in there:
-            wanted = f'no such database: "{name}"' if name else "there is no database"
-            way_out = f"; {_there_are(there)}" if there else f"; a file {self._path(name or 'NAME')} would be one"
+            path = self._path(name or "NAME")
+            if there:
+                wanted = f'no such database: "{name}"; there are: {", ".join(there)}; a file {path} would be one'
+                way_out = " (what is attached is named in the statement, as in NAME.TABLE)"
+            else:
+                wanted = f"there is no database: a file {path} would be one"
+                way_out = f"; make it in the terminal, as by: touch {path}"
             raise LookupError(wanted + way_out)
         self._connections[name] = connection = Connection(self._path(name))
         return connection
