@@ -180,6 +180,20 @@ def test_the_temporary_database_is_not_made_by_describing(engine: SQLite) -> Non
     assert "own" in {table["name"] for table in engine.schema("", "")["tables"]}
 
 
+def test_a_journal_holds_chance(engine: SQLite) -> None:
+    assert engine.alone()
+    run(engine, "INSERT INTO t VALUES (70, 70)")
+    assert engine.alone()
+    run(engine, "BEGIN; INSERT INTO t VALUES (71, 71)")
+    assert not engine.alone()
+    run(engine, "COMMIT")
+    assert engine.alone()
+    run(engine, "PRAGMA journal_mode = WAL; INSERT INTO t VALUES (72, 72)")
+    assert not engine.alone()
+    run(engine, "PRAGMA journal_mode = DELETE")
+    assert engine.alone()
+
+
 def test_the_named_database_is_for_one_request(engine: SQLite) -> None:
     run(engine, "CREATE TABLE w(a)", database="world")
     assert rows(engine, "SELECT name FROM sqlite_master WHERE type = 'table'") == [["t"]]

@@ -173,7 +173,10 @@ class Engine(ABC):
         return False
 
     def alone(self) -> bool:
-        """Whether nobody else is connected to the server; False if that cannot be told."""
+        """Whether nobody else is connected to the server, nor chance in how it keeps what was written.
+
+        False if that cannot be told.
+        """
         return False
 
     @abstractmethod

@@ -149,7 +149,7 @@ class SQLite(Engine):
 
     def alone(self) -> bool:
         """See `Engine.alone`: another's lock lets a statement fail, or wait, and changes nothing else."""
-        return True
+        return not any(connection.journalled for connection in self._connections.values())
 
     def schema(self, database: str, table: str) -> Dict[str, Any]:
         try:

@@ -120,6 +120,16 @@ class Connection:
                     return False
         return True
 
+    @property
+    def journalled(self) -> bool:
+        """Whether a journal or a log of its files holds something: numbers that SQLite drew by chance are in both."""
+        for path in self._files:
+            for suffix in ("-journal", "-wal"):
+                with contextlib.suppress(OSError):
+                    if os.stat(path + suffix).st_size:
+                        return True
+        return False
+
     def condition(self) -> Optional[Tuple[Any, ...]]:
         """Returns what tells whether anything changed on this connection; None if it is as a fresh one is.
 
