@@ -396,6 +396,7 @@ PURE: dict[str, list[str]] = {
         "DELETE FROM p WHERE id = 2",
         "CREATE INDEX p_n ON p (n)",
         "CREATE FUNCTION lower(integer) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1::text'",
+        "CREATE FUNCTION counted() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM p'",
         "CREATE TABLE q (d timestamptz, a text[])",
         "INSERT INTO q VALUES ('2024-01-01'::timestamptz, '{a,b}'), ('2024-01-02', ARRAY['c']::text[])",
         "INSERT INTO q (a) VALUES (ARRAY[lower(5), 'knows'])",
@@ -404,5 +405,6 @@ PURE: dict[str, list[str]] = {
         "INSERT INTO items VALUES (60, 'p', 1)",
         "UPDATE items SET price = price + 1 WHERE id = 60",
         "DELETE FROM items WHERE id = 60",
+        "SET explicit_defaults_for_timestamp = 0",
     ],
 }

@@ -172,6 +172,25 @@ def test_what_mariadb_defines() -> None:
     assert not known.complete
 
 
+def test_a_definition_that_notes_down_a_time_hides_none() -> None:
+    reach = Reach(Definitions(complete=False, version="1"))
+    for query in (
+        "CREATE DEFINER=`a`@`b` PROCEDURE p() SELECT 1",
+        "CREATE USER u",
+        "CREATE TABLE t (a TIMESTAMP NULL)",
+    ):
+        reach.note(words(query, "mariadb"), "write")
+    reach.learn(Definitions(complete=False, version="2"))
+    assert not reach.is_doubtful(words("INSERT INTO t VALUES (1)", "mariadb"), "write")
+
+
+def test_to_define_a_function_is_not_to_call_it() -> None:
+    reach = Reach(Definitions(impure=frozenset({"f"})))
+    for query in ("CREATE FUNCTION f(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'", "DROP FUNCTION f(integer)"):
+        assert not reach.is_doubtful(words(query, "postgres"), "write")
+    assert reach.is_doubtful(words("CREATE TABLE t AS SELECT f(1)", "postgres"), "write")
+
+
 def test_what_holds_times_of_day_is_doubtful_where_it_is_written() -> None:
     reach = Reach(Definitions(timed=frozenset({"hours"}), complete=False))
     for query in (

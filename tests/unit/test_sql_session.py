@@ -71,6 +71,7 @@ SQL["words"] = {
     "timed": False,
     "defines": False,
     "executes": False,
+    "unseen": False,
     "plain": False,
 }
 

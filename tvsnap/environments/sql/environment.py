@@ -187,6 +187,7 @@ def _said(known: Words) -> dict[str, Any]:
         "timed": known.timed,
         "defines": known.defines,
         "executes": known.executes,
+        "unseen": known.unseen,
         "plain": known.plain,
     }
 

@@ -30,17 +30,12 @@ _LONGEST_TURN = 5
 _EXECUTING = frozenset({"execute", "call", "tablesample", "immediate"})
 _OBJECTS = frozenset(
     {"aggregate", "cast", "domain", "event", "function", "index", "materialized", "operator", "policy", "procedure"}
-    | {"rule", "schema", "sequence", "table", "trigger", "type", "view", "database"}
+    | {"database", "role", "rule", "schema", "sequence", "server", "table", "trigger", "type", "user", "view"}
 )
 _ATTACHED = ("trigger", "rule", "policy", "domain", "operator", "cast", "event")
 """What is executed though nobody names it."""
 _SKIPPED = frozenset({"if", "not", "exists", "only", "concurrently", "view"})
-_CALLED = {
-    "sqlite": frozenset[str](),
-    "postgres": frozenset({"aggregate", "function", "procedure", "foreign", "routine"}),
-    "mariadb": frozenset[str](),
-}
-"""What may have the name of something else, of the engine's own: until the engine tells of it, the name counts."""
+_ROUTINES = frozenset({"aggregate", "function", "procedure", "routine"})
 _RESTLESS = {
     "sqlite": frozenset[str](),
     "postgres": frozenset({"role", "user", "extension", "system", "subscription", "server"}),
@@ -72,6 +67,7 @@ def words(query: str, dialect: DialectName) -> Words:
         any(one.timed for one in told),
         any(one.defines for one in told),
         any(one.executes for one in told),
+        any(one.unseen for one in told),
         bool(told) and all(one.plain for one in told),
     )
 
@@ -80,16 +76,23 @@ def _words_of(statement: Statement, dialect: DialectName) -> Words:
     known, first, found = statement.effects, statement.first, statement.lexemes
     calls = frozenset(lexeme.text.lower() for lexeme in statement.unexplained)
     spoken = frozenset(lexeme.text for lexeme in found if lexeme.kind == "word")
-    executes = first not in _KNOWN or not spoken.isdisjoint(_EXECUTING)
+    executes = unseen = first not in _KNOWN or not spoken.isdisjoint(_EXECUTING)
+    routine = first in _DEFINES and statement.kind_of_object in _ROUTINES
+    if routine:
+        calls = frozenset()  # what is done to a function does not call it
     defines = first in ("create", "alter")
     defined = made = frozenset[str]()
     if defines:
         made = _defined(found)
         executes = executes or not spoken.isdisjoint(_RESTLESS[dialect])
         doubtful = known.stochastic or known.volatile or statement.has_chance or calls
-        named = _CALLED[dialect].intersection(lexeme.text for lexeme in found[1:4] if lexeme.kind == "word")
-        if doubtful or named or not spoken.isdisjoint(_ATTACHED):
+        # It may have the name of something else, of the engine's own: until PostgreSQL tells of it, the name counts.
+        shadows = dialect == "postgres" and (routine or statement.kind_of_object == "foreign")
+        if doubtful or shadows or not spoken.isdisjoint(_ATTACHED):
             defined = made | (ENDS if "deferrable" in spoken else frozenset())
+    # Of tables that last, the engine tells what they hold.
+    lists_nothing = dialect == "mariadb" and (first == "alter" or (defines and "temporary" in spoken))
+    timed = lists_nothing and (statement.converts or not spoken.isdisjoint({"time", "timestamp"}))
     clean = not (known.stochastic or known.volatile or executes or calls)
     rows = first in _ROWS and not (first == "truncate" and dialect == "mariadb")
     definition = first in _DEFINES and dialect != "mariadb"  # there, files and triggers have a time of their own
@@ -100,12 +103,13 @@ def _words_of(statement: Statement, dialect: DialectName) -> Words:
     return Words(
         _names(found, known.kind == "other"),
         calls,
-        _called(found),
+        frozenset() if routine else _called(found),
         defined,
         made,
-        defines and dialect == "mariadb" and (statement.converts or not spoken.isdisjoint({"time", "timestamp"})),
+        timed,
         defines,
         executes,
+        unseen,
         clean and (turned or (known.kind == "write" and (rows or definition))),
     )
 

@@ -215,12 +215,13 @@ class Statement:
     def _definition(self, first: str) -> Effects:
         if first == "comment":
             return Effects("write")
-        told = self._defined(first, self._kind_of_object)
+        told = self._defined(first, self.kind_of_object)
         # What a text stands for is looked up when something is defined by it: DEFAULT 'now' is one time from then on.
         return replace(told, volatile=True) if self._has_moment else told
 
     @cached_property
-    def _kind_of_object(self) -> str:
+    def kind_of_object(self) -> str:
+        """What a definition is of: `table`, `function` and so on; empty if that is not clear."""
         objects = _STORED | _EVALUATED | _UNSURE
         return next((each.text for each in self.lexemes[1:] if each.kind == "word" and each.text in objects), "")
 
@@ -374,7 +375,7 @@ class Statement:
             after += 1
         if self._text(i - 1) in ("like", "ilike") and self._text(after) != "::":
             return False  # a pattern
-        if self._text(i - 1) == "as" and self.first == "create" and self._kind_of_object in _WITH_BODY:
+        if self._text(i - 1) == "as" and self.first == "create" and self.kind_of_object in _WITH_BODY:
             return False
         text = "".join(parts)
         if self._text(after) == "uescape" or (self._text(i - 1) == "&" and "\\" in text and self._text(i - 2) == "u"):

@@ -18,13 +18,19 @@ Ask = Callable[[str], List[List[Optional[str]]]]
 _OWN = 16384
 """The first number of what is not the engine's own."""
 
-_CATALOGS = ("proc", "rewrite", "trigger", "attrdef", "constraint", "policy", "cast", "operator", "type", "class")
+_CATALOGS = (
+    *("proc", "rewrite", "trigger", "attrdef", "constraint", "policy", "cast", "operator", "type", "class"),
+    *("amproc", "event_trigger"),
+)
 _VERSIONS = " || ';' || ".join(
     "coalesce((SELECT pg_catalog.string_agg(oid || ':' || xmin, ',') "
     f"FROM pg_catalog.pg_{name} WHERE oid >= {_OWN}), '')"
     for name in _CATALOGS
 )
-_VERSION = f"SELECT pg_catalog.md5({_VERSIONS} || (SELECT pg_catalog.count(*) FROM pg_catalog.pg_inherits))"
+_INHERITS = (
+    "coalesce((SELECT pg_catalog.string_agg(inhrelid || ' ' || inhparent, ',') FROM pg_catalog.pg_inherits), '')"
+)
+_VERSION = f"SELECT pg_catalog.md5({_VERSIONS} || ';' || {_INHERITS})"
 
 # Of functions that are not immutable, those by which a value is another though the state is the same. Sequences count
 # on by themselves, and are looked at.
@@ -95,15 +101,12 @@ UNION ALL SELECT 'a', 0, 'runs', NULL FROM pg_catalog.pg_cast
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_type t WHERE t.oid = casttarget AND (t.typtype = 'e'
         OR t.oid < {_OWN} AND pg_catalog.ltrim(t.typname, '_') IN ({_TIMELESS})))
 UNION ALL SELECT 'a', 0, 'runs', NULL FROM pg_catalog.pg_proc p WHERE p.oid >= {_OWN} AND {_DOUBTFUL} AND (
-    EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE o.oid >= {_OWN} AND oprcode = p.oid
-        AND (p.provolatile = 'v'
-            OR NOT EXISTS (SELECT FROM pg_catalog.pg_depend WHERE objid = o.oid AND deptype = 'e')))
-    OR EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE o.oid >= {_OWN} AND p.oid IN (oprrest, oprjoin)
-        AND p.provolatile = 'v')
-    OR EXISTS (SELECT FROM pg_catalog.pg_cast WHERE castfunc = p.oid)
-    OR EXISTS (SELECT FROM pg_catalog.pg_amproc WHERE amproc = p.oid AND p.provolatile = 'v')
-    OR EXISTS (SELECT FROM pg_catalog.pg_type
-        WHERE p.oid IN (typinput, typoutput, typreceive, typsend, typmodin) AND p.provolatile = 'v')
+    EXISTS (SELECT FROM pg_catalog.pg_cast WHERE castfunc = p.oid)
+    OR (p.provolatile = 'v' OR NOT EXISTS (SELECT FROM pg_catalog.pg_depend
+        WHERE classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND objid = p.oid AND deptype = 'e')) AND (
+        EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE o.oid >= {_OWN} AND p.oid IN (oprcode, oprrest, oprjoin))
+        OR EXISTS (SELECT FROM pg_catalog.pg_amproc WHERE amproc = p.oid)
+        OR EXISTS (SELECT FROM pg_catalog.pg_type WHERE p.oid IN (typinput, typoutput, typreceive, typsend, typmodin)))
     OR EXISTS (SELECT FROM pg_catalog.pg_event_trigger WHERE evtfoid = p.oid))
 UNION ALL SELECT 'n', oid, NULL, relname FROM pg_catalog.pg_class
     WHERE oid >= {_OWN} AND relkind IN ('r', 'v', 'm', 'p', 'f')

@@ -24,7 +24,8 @@ class Words:
         made: what it makes or alters.
         timed: what it makes or alters may hold a time of day, or a time that stands where nothing is written.
         defines: it makes or alters something.
-        executes: it may execute what its words do not show.
+        executes: it may execute what its words do not show, or draws a salt, or notes down the time.
+        unseen: it may define what its words do not show.
         plain: it changes rows, or tables and their like, and nothing in its words is left to chance.
     """
 
@@ -36,6 +37,7 @@ class Words:
     timed: bool = False
     defines: bool = False
     executes: bool = False
+    unseen: bool = False
     plain: bool = False
 
     @classmethod
@@ -51,6 +53,7 @@ class Words:
             said["timed"],
             said["defines"],
             said["executes"],
+            said["unseen"],
             said["plain"],
         )
 
@@ -59,7 +62,7 @@ ENDS = frozenset({"commit", "end", "constraints"})
 """Words of the statements at which deferred triggers are run."""
 _STIRRING = frozenset({"update", "delete", "merge"})
 
-UNKNOWN = Words(names=None, executes=True)
+UNKNOWN = Words(names=None, executes=True, unseen=True)
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class Reach:
         names = words.names
         if names is None or words.executes or words.calls or not names.isdisjoint(_STIRRING):
             self._stirred = True  # there are rows to be cleaned up
-        if names is None or words.executes or self._known is None or words.calls - self._known.pure:
+        if words.unseen or self._known is None or words.calls - self._known.pure:
             self._unread = True
         if words.defines:
             made = words.made or names or NONE
