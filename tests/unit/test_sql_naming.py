@@ -184,6 +184,33 @@ def test_a_definition_that_notes_down_a_time_hides_none() -> None:
     assert not reach.is_doubtful(words("INSERT INTO t VALUES (1)", "mariadb"), "write")
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "CREATE CAST (text AS timestamptz) WITH INOUT AS ASSIGNMENT",
+        "CREATE OPERATOR @@@ (leftarg = integer, rightarg = integer, function = f)",
+        "CREATE OPERATOR CLASS o FOR TYPE integer USING btree AS FUNCTION 1 f(integer, integer)",
+        "CREATE TYPE u (input = f, output = g)",
+        "CREATE EVENT TRIGGER e ON ddl_command_end EXECUTE FUNCTION f()",
+        "CREATE EXTENSION citext",
+    ],
+)
+def test_what_nobody_names_may_be_met_anywhere_until_the_engine_tells(query: str) -> None:
+    reach = Reach(Definitions())
+    added = words("INSERT INTO h SELECT a FROM t", "postgres")
+    reach.note(words(query, "postgres"), "other")
+    assert reach.is_doubtful(added, "write")
+    reach.learn(Definitions())
+    assert not reach.is_doubtful(added, "write")
+
+
+def test_a_default_by_conversion_counts_in_its_transaction() -> None:
+    reach = Reach(Definitions())
+    reach.note(words("CREATE TABLE h (d date DEFAULT ('no' || 'w')::date)", "postgres"), "write")
+    assert reach.is_doubtful(words("INSERT INTO h VALUES (DEFAULT)", "postgres"), "write")
+    assert not reach.is_doubtful(words("INSERT INTO t VALUES (1)", "postgres"), "write")
+
+
 def test_to_define_a_function_is_not_to_call_it() -> None:
     reach = Reach(Definitions(impure=frozenset({"f"})))
     for query in ("CREATE FUNCTION f(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'", "DROP FUNCTION f(integer)"):

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable
 from tvsnap.environments.sql.statements import LONGEST, Statement, statements
-from tvsnap.guest.sql.reach import ENDS, UNKNOWN, Words
+from tvsnap.guest.sql.reach import ANY, ENDS, UNKNOWN, Words
 
 MOST_NAMES = 5000
 """Of one request; one with more may reach anything."""
@@ -35,6 +35,8 @@ _OBJECTS = frozenset(
 _ATTACHED = ("trigger", "rule", "policy", "domain", "operator", "cast", "event")
 """What is executed though nobody names it."""
 _SKIPPED = frozenset({"if", "not", "exists", "only", "concurrently", "view"})
+_ANYWHERE = frozenset({"access", "cast", "event", "extension", "language", "operator", "transform"})
+"""Objects of PostgreSQL by which any statement may execute something; so may types with functions of their own."""
 _ROUTINES = frozenset({"aggregate", "function", "procedure", "routine"})
 _RESTLESS = {
     "sqlite": frozenset[str](),
@@ -85,11 +87,16 @@ def _words_of(statement: Statement, dialect: DialectName) -> Words:
     if defines:
         made = _defined(found)
         executes = executes or not spoken.isdisjoint(_RESTLESS[dialect])
-        doubtful = known.stochastic or known.volatile or statement.has_chance or calls
+        doubtful = known.stochastic or known.volatile or statement.has_chance or bool(calls)
+        if dialect == "postgres":
+            doubtful = doubtful or statement.converts
         # It may have the name of something else, of the engine's own: until PostgreSQL tells of it, the name counts.
         shadows = dialect == "postgres" and (routine or statement.kind_of_object == "foreign")
         if doubtful or shadows or not spoken.isdisjoint(_ATTACHED):
             defined = made | (ENDS if "deferrable" in spoken else frozenset())
+        kind = statement.kind_of_object
+        if dialect == "postgres" and (kind in _ANYWHERE or (kind == "type" and "input" in spoken)):
+            defined |= {ANY}
     # Of tables that last, the engine tells what they hold.
     lists_nothing = dialect == "mariadb" and (first == "alter" or (defines and "temporary" in spoken))
     timed = lists_nothing and (statement.converts or not spoken.isdisjoint({"time", "timestamp"}))

@@ -60,6 +60,8 @@ class Words:
 
 ENDS = frozenset({"commit", "end", "constraints"})
 """Words of the statements at which deferred triggers are run."""
+ANY = "*"
+"""Stands among names for all of them: an operator or a cast is executed though nobody names it."""
 _STIRRING = frozenset({"update", "delete", "merge"})
 
 UNKNOWN = Words(names=None, executes=True, unseen=True)
@@ -161,7 +163,7 @@ class Reach:
         known = self._known
         if known is None or known.everything or words.executes or words.names is None or words.calls - known.pure:
             return True
-        if not words.called.isdisjoint(known.impure):
+        if ANY in self._marked or not words.called.isdisjoint(known.impure):
             return True
         met = known.reads | known.runs | self._marked
         return not words.names.isdisjoint(met if kind == "read" else met | known.writes)
