@@ -6,7 +6,7 @@
  *    that all others come back without: `ps` leaves them out, /dev/tty fails, and a job-control shell that is not the
  *    leader cannot stop its jobs. Here masters of pseudoterminals are opened before anything is forked, and a leader
  *    takes its terminal before it forks. open_masters is called after open_transport_socket, and lead_session in place
- *    of setsid.
+ *    of setsid. Terminals get their size there, too: CRIU sets it when programs have them, which then get a SIGWINCH.
  *
  * 2. Lines that no program has read yet. CRIU takes whole lines out of a terminal and types them in again, which echoes
  *    them once more, also where the processes go on; a line without its Enter stays behind. Here that line is taken as
@@ -22,6 +22,22 @@ const char tvsnap_additions[] = "tvsnap-additions: terminals";
 #define TIOCGPTPEER _IO('T', 0x41)
 #endif
 
+/* Gives a terminal its size while nobody has it: the kernel tells a foreground process group of each change (SIGWINCH). */
+static int size_terminal(int master, const WinsizeEntry *size)
+{
+	struct winsize w = {
+		.ws_row = size->ws_row,
+		.ws_col = size->ws_col,
+		.ws_xpixel = size->ws_xpixel,
+		.ws_ypixel = size->ws_ypixel,
+	};
+
+	if (!ioctl(master, TIOCSWINSZ, &w))
+		return 0;
+	pr_perror("Can't size a terminal");
+	return -1;
+}
+
 /* Opens the masters that processes hold, in the root task, and leaves them where pty_open_ptmx_index finds them. */
 int open_masters(void)
 {
@@ -36,7 +52,9 @@ int open_masters(void)
 		master = pty_open_ptmx_index(info->reg_d, info, info->tfe->flags);
 		if (master < 0)
 			return -1;
-		info->fdstore_id = fdstore_add(master);
+		info->fdstore_id = -1;
+		if (!info->tie->winsize || !size_terminal(master, info->tie->winsize))
+			info->fdstore_id = fdstore_add(master);
 		close(master);
 		if (info->fdstore_id < 0)
 			return -1;

@@ -379,6 +379,18 @@ def test_a_shell_in_a_shell_of_tmux_controls_its_jobs(lab: Lab) -> None:
     assert there == here == "0\n"
 
 
+@pytest.mark.parametrize("prepare", ["", "stty cols 132 < /dev/tty"], ids=["usual size", "other size"])
+def test_a_fork_tells_no_program_of_a_new_size(lab: Lab, prepare: str) -> None:
+    sandbox = lab.start()
+    pane = "trap 'echo inner >> /tmp/told' WINCH; touch ready"
+    sandbox.write_file("/tmp/pane", pane.encode())
+    sh(sandbox, f"{prepare}\ntmux new-session -d -s m -x 100 -y 30; tmux send-keys -t m '. /tmp/pane' Enter")
+    sh(sandbox, "until [ -e ready ]; do sleep 0.1; done; trap 'echo outer >> /tmp/told' WINCH")
+    look = "tmux send-keys -t m 'touch seen' Enter; until [ -e seen ]; do sleep 0.1; done; cat /tmp/told"
+    there, here = shown(lab, sandbox, look)
+    assert there == here == "cat: /tmp/told: No such file or directory\n"
+
+
 READERS = """
 sleep 500; read -r a; echo "<$a>"; cat > note; read -r b; echo "<$b>"
 """
