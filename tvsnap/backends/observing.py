@@ -102,6 +102,15 @@ class Entry:
         return 0 if self.mtime_ns == self.ctime_ns else self.mtime_ns
 
     @property
+    def dated(self) -> bool:
+        """Whether a directory's time of modification says more than that some file came and went in it.
+
+        Programs put temporary files where everybody may, and git locks what it looks at: such directories have another
+        time after a mere look. All others keep theirs, and `make` and the like go by it.
+        """
+        return not self.mode & stat.S_ISVTX and "/.git/" not in f"{self.path}/"
+
+    @property
     def stamp(self) -> str:
         """Changes whenever the file's contents do; costs nothing, but tells two equal files apart."""
         return f"{self.inode}:{self.size}:{self.mtime_ns}:{self.ctime_ns}"
@@ -224,25 +233,33 @@ def differs(entry: Entry, image: ImageTree, *, accessed: bool = False) -> bool:
     return accessed and entry.path != "/" and entry.atime_ns != there.atime_ns
 
 
-def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: bool = False) -> str:
+def _moved(entry: Entry, image: ImageTree) -> bool:
+    """Whether a directory's time of modification is another than the image's."""
+    there = image.directory(entry.path)
+    return there is None or there.mtime_ns != entry.mtime_ns
+
+
+def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: bool = False, dated: bool = True) -> str:
     """Returns a hash that changes whenever a file does.
 
-    All of a directory counts but what follows from its entries: its size, and its times of modification and change
-    unless they were set on purpose. A file's attributes are in its time of change.
+    All of a directory counts but its size, its time of change, and its time of modification where that says nothing
+    (`Entry.dated`) and was not set on purpose. A file's attributes are in its time of change.
 
     Args:
         entries: of an upper layer, in any order.
         image: what lies below it.
         accessed: to read does not change times of access: those of directories count, for they were set on purpose.
+        dated: times of modification of directories count; False for those of a program that makes temporary files.
     """
     lines = []
     for entry in entries:
-        if not differs(entry, image, accessed=accessed):
+        moved = dated and entry.dated and stat.S_ISDIR(entry.mode) and _moved(entry, image)
+        if not moved and not differs(entry, image, accessed=accessed):
             continue
         if stat.S_ISDIR(entry.mode):
             lines.append(
                 f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.opaque} {entry.flags} {entry.attributes} "
-                f"{entry.set_time} {entry.inode} {entry.atime_ns if accessed else 0}"
+                f"{entry.mtime_ns if moved else entry.set_time} {entry.inode} {entry.atime_ns if accessed else 0}"
             )
         elif entry.deleted:
             lines.append(f"{entry.path}\0deleted")

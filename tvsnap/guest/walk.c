@@ -14,9 +14,9 @@
  * commands can set (chattr). ATTRIBUTES: 0 if there are no extended attributes and no access control list, else a hash of
  * their names and values in hexadecimal; those of the kernel's own (trusted) are left out.
  *
- * In a digest, size and times of a directory do not count, for they change with its entries, unless its modification
- * time was set on purpose (it is not its ctime) and is none of those in FILE: so those of an untouched image are
- * told from those that a command has set.
+ * In a digest, size and ctime of a directory do not count, for they change with its entries; nor does its modification
+ * time if it is one of those in FILE (that of an untouched image), or if the directory is one of those in which files
+ * come and go with a mere look (`Entry.dated` in observing.py), unless it was set on purpose (it is not its ctime).
  */
 #include "guest.h"
 
@@ -161,6 +161,15 @@ static unsigned read_flags(int directory) {
     return directory >= 0 && ioctl(directory, FS_IOC_GETFLAGS, &flags) == 0 ? (unsigned)flags & SETTABLE : 0;
 }
 
+/* See `Entry.dated` (observing.py). `path` is the directory's. */
+static bool is_dated(const struct stat *st) {
+    static const char git[] = "/.git";
+    if (st->st_mode & S_ISVTX) return false;
+    for (const char *at = path; (at = strstr(at, git)); at += sizeof git - 1)
+        if (!at[sizeof git - 1] || at[sizeof git - 1] == '/') return false;
+    return true;
+}
+
 static void add_to_digest(const struct entry *e, size_t length) {
     const struct stat *st = &e->st;
     uint64_t hash[2];
@@ -170,8 +179,8 @@ static void add_to_digest(const struct entry *e, size_t length) {
     take(hash, (uint64_t)st->st_uid << 32 | st->st_gid);
     for (int i = 0; i < 2; i++) take(hash, e->attributes[i]);
     if (S_ISDIR(st->st_mode)) {
-        bool set = mtime != ctime && !is_known(time_key(length, mtime));
-        take(hash, set ? (uint64_t)mtime : 0);
+        bool counts = is_dated(st) || mtime != ctime;
+        take(hash, counts && !is_known(time_key(length, mtime)) ? (uint64_t)mtime : 0);
         take(hash, e->flags);
     } else {
         take(hash, (uint64_t)st->st_size);

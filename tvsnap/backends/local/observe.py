@@ -32,7 +32,7 @@ def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service
     except InfrastructureError:
         return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
     print_of = partial(observing.files_fingerprint, image=image, accessed=accessed)
-    return print_of(others), print_of(data) if data else ""
+    return print_of(others), print_of(data, dated=False) if data else ""
 
 
 @contextlib.contextmanager
