@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tvsnap.arguments import check_whole
-from tvsnap.backends.base import MIB, Limits, Observation, Sandbox
+from tvsnap.backends.base import MIB, Limits, Observation, Sandbox, SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class LiveSandbox:
         memory: bytes, when last weighed; 0 until then.
         since: when it came to its state, by time.monotonic(): it has been left to itself from then on.
         begins_alone: when it was made, nothing lived in it but the idle shell, and a service that starts with it.
+        disturbed: a snapshot of it was taken since then: even processes that sleep run a little for that.
     """
 
     sandbox: Sandbox
@@ -64,11 +66,33 @@ class LiveSandbox:
     memory: int = 0
     since: float = field(default_factory=time.monotonic)
     begins_alone: bool = False
+    disturbed: bool = False
 
     @property
     def alone(self) -> bool:
         """Whether nothing lives in it but the idle shell, and a service; False where that is not known."""
         return self.begins_alone if self.observation is None else self.observation.alone
+
+    def checkpoint(self) -> SnapshotInfo:
+        """Snapshots it; see `Sandbox.checkpoint`. Whoever goes on with it has to look again, see `look_again`."""
+        self.disturbed = self.observation is not None and not self.observation.alone
+        return self.sandbox.checkpoint()
+
+    def look_again(self, look: Callable[[Sandbox], Observation]) -> None:
+        """Looks at it once more if a snapshot disturbed it: what that did is none of the next call's doing.
+
+        What ran by itself since the look before is no call's doing either. It is in the snapshot, or begins to run in
+        forks of that as it did here.
+
+        Args:
+            look: how the environment looks at a sandbox.
+
+        Raises:
+            InfrastructureError: the sandbox has ended.
+        """
+        if self.disturbed:
+            self.observation = look(self.sandbox)
+            self.disturbed = False
 
     def age(self) -> float:
         """Returns for how many seconds it has been left to itself in its state."""

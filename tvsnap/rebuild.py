@@ -232,7 +232,7 @@ class Rebuilder:
         """
         age_s = live.age()
         try:
-            snapshot = live.sandbox.checkpoint().id
+            snapshot = live.checkpoint().id
         except NotCheckpointable as refusal:
             raise StateLost(
                 f"state {live.state[:12]} can be reached by nobody but the rollout that stands there: {refusal}"

@@ -227,6 +227,8 @@ class Rollout:
                 raise InfrastructureError("the sandbox has ended: what was done in it is lost")
             if self._at != before:
                 self._cache._snapshotter.take(live, pinned=True)
+                if not self._looked_again(live):
+                    self._drop()
             return self._at.state
 
     def snapshot_if_idle(self) -> bool:
@@ -245,6 +247,8 @@ class Rollout:
             live = self._own()
             if live is not None:
                 self._cache._snapshotter.take(live)
+                if not self._looked_again(live):
+                    self._drop()
             return live is not None
         finally:
             self._turn.release()
@@ -269,7 +273,10 @@ class Rollout:
             live = self._own()
             if live is None or live.state != state:
                 return None
-            return self._cache._rebuilder.fork_beside(live, self._place)
+            fork = self._cache._rebuilder.fork_beside(live, self._place)
+            if not self._looked_again(live):
+                self._drop()
+            return fork
         finally:
             self._turn.release()
 
@@ -377,6 +384,14 @@ class Rollout:
             left = Aftermath(False, quiet_s=observation.quiet_s, active=observation.active)
             self._stand_at(self._recorder.branch_off(self._at, call, ToolResult(output, None, 0.0), reason, left))
             live.state, live.observation, live.since = self._at.state, observation, self._at.since
+
+    def _looked_again(self, live: LiveSandbox) -> bool:
+        """Sees to it that a sandbox is known as a snapshot left it; returns whether it lives."""
+        try:
+            live.look_again(self._place.environment.observe)
+        except InfrastructureError:
+            return False
+        return True
 
     def _stand_at(self, at: Position) -> None:
         """Takes its place at a state."""
@@ -618,6 +633,7 @@ class Rollout:
             if kept:
                 usable = self._snapshot(live, position)
             self._end_flight(executed)  # who waits for the call is answered only if what it led to is kept
+            usable = usable and self._looked_again(live)
         except BaseException as error:  # a mistake of ours: the next call tells
             usable = False
             self._end_flight(executed)

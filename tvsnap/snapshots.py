@@ -236,7 +236,7 @@ class Snapshotter:
         """Takes a snapshot and adds it to the graph; returns whether the state has one now."""
         began = time.perf_counter()
         age_s = live.age()
-        info = live.sandbox.checkpoint()
+        info = live.checkpoint()
         self._pause = 0.0
         seconds = time.perf_counter() - began
         self._costs.add("checkpoint", seconds)

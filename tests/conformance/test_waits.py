@@ -66,6 +66,21 @@ def test_a_fork_has_run_as_long_as_its_rollout_has_waited(cache: Cache, request:
         assert ask(rollout, f"{page} # said", after=4.0)[0] == "200"
 
 
+def test_a_snapshot_is_none_of_the_next_call_s_doing(
+    cache: Cache, tvsnap_home: Path, request: pytest.FixtureRequest
+) -> None:
+    """Processes that sleep run a little for it; a look at a file leaves the state as it was all the same."""
+    commands = ("sleep 1000 & sleep 0.3", "echo a > /tmp/f", "cat /tmp/f", "cat /tmp/f; true", "(sleep 9 & echo $!)")
+    with Cache(tvsnap_home, use_cache=False, backend=cache.backend.name) as fresh, begin(fresh, request) as rollout:
+        expected = [ask(rollout, command)[0] for command in commands]
+    with begin(cache, request) as rollout:
+        states = []
+        for command, output in zip(commands, expected, strict=True):
+            assert ask(rollout, command)[0] == output
+            states.append(rollout.state)
+    assert states[1] == states[2] == states[3]
+
+
 def test_thinking_costs_no_hit_beside_a_server(cache: Cache, request: pytest.FixtureRequest) -> None:
     """It waits for what only a call can bring."""
     serve = "import socket as s; l = s.create_server(('127.0.0.1', 8000)); open('/tmp/up', 'w'); l.accept()"
