@@ -87,8 +87,12 @@ class _View:
         if made_by is not None and made_by.active:
             self._field("by itself", one_line(made_by.active))
             quiet = made_by.quiet_s
-            after = f"for {seconds(quiet)} after the call" if 0 < quiet < math.inf else "at no time"
-            self._field("", f"nothing changes {after}; beyond that it counts how long a rollout waits", "dim")
+            counts = "how long a rollout waits"
+            if 0 < quiet < math.inf:
+                words = f"nothing changes for {seconds(quiet)} after the call; beyond that, {counts} counts"
+            else:
+                words = f"{counts} always counts"
+            self._field("", words, "dim")
         if lineage:
             self._lineage(lineage)
             self._last_call(lineage[-1])

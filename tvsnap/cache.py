@@ -121,6 +121,8 @@ class Cache:
             check_provides(backend, "fork", "backend must be a backend's name, or one that is open")
         if images is not None:
             check_provides(images, "get", "images must be a source of images")
+        if not isinstance(use_cache, bool):
+            raise UsageError(f"use_cache must be True or False, not {use_cache!r}")
         check_whole(max_sandboxes, "max_sandboxes", 1)
         check_number(audit, "audit", 0, 1)
         if prefork is not None:
@@ -182,8 +184,7 @@ class Cache:
             NotFound: no such image.
             UsageError: the image's environment is unknown, or an argument makes no sense.
         """
-        if self._closed:
-            raise UsageError("the cache is closed")
+        self._check_open()
         check_text(task, "task")
         salt = "" if salt is None else check_text(salt, "salt")
         label = "" if label is None else check_text(label, "label")
@@ -216,6 +217,7 @@ class Cache:
             NotCheckpointable: with the reason; rollouts start the server themselves then.
             InfrastructureError: it does not start.
         """
+        self._check_open()
         found = self._image(image)
         place = Place(found, environment(found.environment), self.limits_for(found))
         root = _root(place, "", self.backend.platform)
@@ -240,6 +242,7 @@ class Cache:
             NotFound: no such state, or its image is gone.
             StateLost: what kept the state is gone, and nothing else leads to it.
         """
+        self._check_open()
         check_text(task, "task")
         label = "" if label is None else check_text(label, "label")
         place = self._place(state)
@@ -274,6 +277,7 @@ class Cache:
             StateLost: what kept the state is gone, and nothing else leads to it.
             InfrastructureError: no sandbox could be had.
         """
+        self._check_open()
         after = check_seconds(after, "after", least=0.0)
         place = self._place(state)
         hold = self._holds.add()
@@ -368,11 +372,14 @@ class Cache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the cache is closed")
+
     def _begun(self, rollout: Rollout) -> Rollout:
         self._end_dropped()
         with self._lock:
-            if self._closed:
-                raise UsageError("the cache is closed")
+            self._check_open()
             self._rollouts.add(rollout)
         self._meter.add(rollouts=1)
         self._rebuilder.foretell(rollout._at.state, rollout._place)

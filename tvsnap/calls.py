@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -25,7 +25,22 @@ def canonical_json(value: object) -> str:
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"tool arguments must be plain JSON: {error}") from None
+        key = _odd_key(value)
+        reason = error if key is None else f"the key {key!r} is no string"
+        raise UsageError(f"tool arguments must be plain JSON: {reason}") from None
+
+
+def _odd_key(value: object, levels: int = 50) -> object | None:
+    """Returns a key that is no string, if there is one in the outer levels of what JSON could not express."""
+    within: Iterable[object] = ()
+    if levels and isinstance(value, Mapping):
+        found: object = next((key for key in value if not isinstance(key, str)), None)
+        if found is not None:
+            return found
+        within = value.values()
+    elif levels and isinstance(value, (list, tuple)):
+        within = value
+    return next((key for one in within if (key := _odd_key(one, levels - 1)) is not None), None)
 
 
 def digest(*parts: str) -> str:

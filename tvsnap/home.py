@@ -27,7 +27,7 @@ def resolve_home(home: Path | str | None = None) -> Path:
         UsageError: it is no path; or the path is there and is no directory, or it is too long.
         MachineLacks: no rights to make it or to write there.
     """
-    if home is not None and not isinstance(home, (str, Path)):
+    if home is not None and (not isinstance(home, (str, Path)) or home == ""):
         raise UsageError(f"home must be a path, not {home!r}")
     check_text(str(home), "home")
     path = Path(home or os.environ.get("TVSNAP_HOME") or _default_home()).expanduser().absolute()

@@ -6,6 +6,7 @@ A line is `{"task": str, "rollout": str, "image": str (optional), "database": st
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -126,6 +127,8 @@ def parse_rollout(line: str | bytes) -> PlannedRollout:
     Raises:
         ValueError: it describes none; the message is the reason in words.
     """
+    if isinstance(line, bytes) and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError("not UTF-8: it begins as UTF-16 does")
     try:
         data = json.loads(line, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -136,6 +139,8 @@ def parse_rollout(line: str | bytes) -> PlannedRollout:
         raise ValueError("no JSON that can be read: nested too deeply") from None
     if not isinstance(data, dict):
         raise ValueError(f"must be an object, is {_kind(data)}")
+    if data.get("database") is not None:
+        _get(data, "database", str)
     calls = _get(data, "calls", list)
     return PlannedRollout(
         task=_get(data, "task", str),

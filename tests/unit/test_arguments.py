@@ -17,6 +17,7 @@ from tvsnap.async_cache import AsyncCache
 from tvsnap.backends.base import LEAST_MEMORY, Limits
 from tvsnap.budgets import Budget
 from tvsnap.cache import Cache
+from tvsnap.calls import canonical_json
 from tvsnap.errors import NotFound, UsageError
 from tvsnap.images.image import ImageLimits
 from tvsnap.pool import ParkLimits
@@ -162,6 +163,7 @@ def test_parking_of_nonsense(wrong: dict[str, Any]) -> None:
         ({"max_sandboxes": 0}, "max_sandboxes must be a whole number of at least 1, not 0"),
         ({"max_sandboxes": None}, "max_sandboxes must be a whole number"),
         ({"prefork": 1.5}, "prefork must be a whole number"),
+        ({"use_cache": "no"}, "use_cache must be True or False, not 'no'"),
         ({"policy": 5}, r"policy must be a policy's name, or a tvsnap.Policy, with a method should_checkpoint\(\)"),
         ({"policy": "always"}, 'policy "always" not found; have: break-even, eager, never'),
         ({"backend": 5}, r"backend must be a backend's name, or one that is open, with a method fork\(\); not 5"),
@@ -176,10 +178,26 @@ def test_a_cache_of_nonsense_opens_nothing(tmp_path: Path, wrong: dict[str, Any]
     assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.parametrize("home", [5, b"/tmp", "a\0b"])
+@pytest.mark.parametrize("home", [5, b"/tmp", "a\0b", ""])
 def test_a_data_directory_of_nonsense(home: Any) -> None:
     with pytest.raises(UsageError, match=r"^home must "):
         Cache(home)
+
+
+@pytest.mark.parametrize("arguments", [{5: 1}, {"a": [{"b": {5: 1, "c": 2}}]}])
+def test_a_key_that_is_no_string(tmp_path: Path, arguments: Any) -> None:
+    with pytest.raises(UsageError, match=r"must be plain JSON: the key 5 is no string"):
+        canonical_json({"a": 1, "b": arguments, 5: 6} if 5 in arguments else {"b": arguments})
+
+
+def test_what_is_asked_of_a_closed_cache(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
+        state = rollout.state
+    for use in (lambda: cache.rollout("terminal"), lambda: cache.resume(state), lambda: cache.warm("terminal")):
+        with pytest.raises(UsageError, match="the cache is closed"):
+            use()
+    with pytest.raises(UsageError, match="the cache is closed"), cache.materialise(state):
+        pass
 
 
 def test_what_is_no_recorded_call(tmp_path: Path) -> None:

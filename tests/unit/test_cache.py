@@ -479,7 +479,7 @@ def test_closing_ends_calls_under_way(tmp_path: Path) -> None:
         eventually(lambda: len(cache._rollouts) == 2)
         closing = threading.Thread(target=cache.close)
         closing.start()
-        with pytest.raises(InfrastructureError, match="the cache is closed"):
+        with pytest.raises((InfrastructureError, UsageError), match="is closed"):  # it may not have called yet
             two.result(60)
         eventually(lambda: not backend_of(cache).live)
         gate.open.set()

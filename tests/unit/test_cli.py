@@ -74,7 +74,7 @@ def test_nothing_asked_for(tvsnap: CommandLine) -> None:
         (["run", "terminal", "--timeout", "1e10", "-c", "ls"], "--timeout must be at most 31622400 seconds"),
         (["exec", "abcd", "--timeout", "nan", "ls"], "options go before STATE"),
         (["exec", "--timeout", "nan", "abcd", "ls"], "--timeout must be a number of seconds above 0"),
-        (["replay", "x", "--think", "inf"], "--think must be a number of seconds of at least 0"),
+        (["replay", "x", "--think", "inf"], "--think must be at most 31622400 seconds"),
         (["show"], "Missing argument 'STATE'"),
         (["gc", "--keep-bytes", "lots"], '"lots" is no size'),
         (["forget"], "give one of STATE, --task and --image"),
