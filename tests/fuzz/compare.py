@@ -14,8 +14,11 @@ NORMALISED = (
     (r"\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +\d{1,2}\b", "DATE"),
     (r"\b[0-2]?\d:[0-5]\d(:[0-5]\d)?(\.\d+)?\b", "TIME"),
     (r"\b\d+(\.\d+)? ?(ns|us|µs|ms|s|sec|seconds)\b", "DURATION"),
+    (r" *% Total .*\n.*Dload .*\n", ""),
+    (r"[\r\n]*( *\d+[kMG]?){8} +[-:\d]+ +[-:\d]+ +[-:\d]+ +\d+[kMG]?", ""),
 )
-"""Replaced in what recorded histories print, before it is compared with a fresh execution: clocks and durations."""
+"""Replaced in what recorded histories print, before it is compared with a fresh execution: clocks, durations, and the
+progress of downloads (curl), which is shown where they take long enough."""
 _NORMALISED = [(re.compile(pattern), word) for pattern, word in NORMALISED]
 
 _SCOPED = (

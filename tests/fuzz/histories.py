@@ -28,6 +28,7 @@ class Taste:
         times: times of files are asked for as well.
         processes: some rollouts are made by other processes, some of which are killed.
         only: topics that every case has one of, by how they begin; empty for any.
+        without: topics that no case has, by how they begin.
         slow: sandboxes are dear: cases are short.
     """
 
@@ -38,6 +39,7 @@ class Taste:
     times: bool = False
     processes: bool = True
     only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     slow: bool = False
 
 
@@ -88,7 +90,7 @@ class Maker:
         taste = self._taste
         for _ in range(1000):
             found = self._some_motif(f"/app/m{self._letters[0]}")
-            if not taste.only or found.topic.startswith(taste.only):
+            if (not taste.only or found.topic.startswith(taste.only)) and not found.topic.startswith(taste.without):
                 self._letters = self._letters[1:]
                 return found
         raise ValueError(f"no motif is called {' or '.join(taste.only)}")
