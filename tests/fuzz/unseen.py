@@ -61,14 +61,6 @@ def _image_directory_inode(d: str, r: Random) -> Parts:
     ]
 
 
-def _device(d: str, r: Random) -> Parts:
-    f = r.choice([f"{d}/x", "/etc/profile", "/opt"])
-    return [f"mkdir -p {d}/x; touch {f}"], [
-        bash(f"stat -c %d {f}", free="device", shows=f"device {d}"),
-        execute(f"stat --printf '%d\\n' {f}", free="device", shows=f"device {d}"),
-    ]
-
-
 def _git(d: str, r: Random) -> Parts:
     commit = f"git -C {d} -c user.name=a -c user.email=a@b commit -q -m one"
     return [f"mkdir -p {d}/s; git init -q {d}; echo 1 > {d}/f; echo 2 > {d}/s/g", f"git -C {d} add .; {commit}"], [
@@ -190,7 +182,6 @@ CASES: dict[str, Callable[[str, Random], Parts]] = {
     "C1 inode of a directory": _directories,
     "C1 inode of an image's file": _image_inode,
     "C1 inode of an image's directory": _image_directory_inode,
-    "C1 device": _device,
     "C1 git index": _git,
     "C1 incremental tar": _tar,
     "C1 order of a directory": _order,
