@@ -319,7 +319,7 @@ def test_without_the_cache_a_wait_is_real(tmp_path: Path) -> None:
 def test_a_wait_of_nonsense_is_refused(tmp_path: Path, wrong: Any) -> None:
     with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
         for call in (rollout.call, rollout.try_hit):
-            with pytest.raises(UsageError, match="after must be a number of seconds of at least 0"):
+            with pytest.raises(UsageError, match=r"^after must be "):
                 call("bash", {"command": "ls"}, after=wrong)
 
 

@@ -6,7 +6,8 @@ import contextlib
 import os
 import secrets
 import subprocess
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ from tvsnap.backends.observing import Activity, OpenFile, ShellHold
 from tvsnap.errors import InfrastructureError
 from tvsnap.images.rootfs import UID_BASE
 
+_REST = 0.05
+"""Seconds, at most, to wait for processes to go back to their system calls, or to be stopped again."""
 LAUNCH = Path(__file__).with_name("tvsnap-launch")
 
 
@@ -78,6 +81,20 @@ def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileCh
 def _stat_fields(pid: int) -> list[str]:
     text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     return text[text.rindex(")") + 2 :].split()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs, or waits for a processor."""
+    with contextlib.suppress(OSError, ValueError):  # it has ended
+        return _stat_fields(pid)[0] == "R"
+    return False
+
+
+def wait_for_rest(pids: Iterable[int]) -> None:
+    """Waits until processes that were at rest are so again: when a dump lets go of them, they run for a moment."""
+    deadline = time.monotonic() + _REST
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.0005)
 
 
 def inner_pid(pid: int) -> int:

@@ -137,6 +137,7 @@ class Snapshots:
             try:
                 fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
                 sandbox.disconnect()
+                resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
                 begin = time.perf_counter()
                 with sandbox.cgroup.beside() as group:
                     criu.dump(
@@ -147,6 +148,7 @@ class Snapshots:
                         copy_files,
                     )
                 frozen = time.perf_counter() - begin
+                observe.wait_for_rest(resting)
                 for name in os.listdir(images):
                     os.chmod(name, 0o644, dir_fd=images)  # the restored root, an unprivileged user, reads them too
             finally:
