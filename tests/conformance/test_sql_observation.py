@@ -164,8 +164,8 @@ def test_chance_is_drawn_anew_and_leads_back(sql_cache: Cache, sql_image: Image,
             assert not rollout.private
             if "ORDER BY" not in query:
                 assert len({result.output for result in results}) == 3, query
-        assert ask(rollout, "SELECT 'now()' AS random").source == "executed"
-        assert ask(rollout, "SELECT 'now()' AS random").source == "hit"
+        assert ask(rollout, "SELECT 'random()' AS now").source == "executed"
+        assert ask(rollout, "SELECT 'random()' AS now").source == "hit"
 
 
 def test_forks_of_one_state_do_not_draw_the_same(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:

@@ -91,8 +91,9 @@ def test_what_a_fork_is_like(backend: DockerBackend, small: Image) -> None:
 
 def test_what_is_seen(backend: DockerBackend, small: Image) -> None:
     sandbox = backend.start(small, LIMITS)
+    sandbox.run("chmod 1777 /tmp; echo x > /tmp/new; rm /tmp/new", timeout=60)
     before = sandbox.observe()
-    sandbox.run("cat /etc/passwd; echo x > /root/new; rm /root/new; (exit 0)", timeout=60)
+    sandbox.run("cat /etc/passwd; echo x > /tmp/new; rm /tmp/new; (exit 0)", timeout=60)
     assert sandbox.observe().files == before.files
     sandbox.run("echo x > /root/new; echo y >> /etc/hosts; rm /usr/bin/seq; chmod 600 /etc/passwd", timeout=60)
     assert sandbox.observe().files != before.files

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
-from .dialects import POSTGRES_TIMELESS
+from .dialects import DIALECTS, POSTGRES_TIMELESS
 from .reach import ENDS, NONE, Definitions
 
 Ask = Callable[[str], List[List[Optional[str]]]]
@@ -115,7 +115,11 @@ UNION ALL SELECT 'r', oid, 'chance', relname FROM pg_catalog.pg_class
 UNION ALL SELECT 'r', oid, 'swept', NULL FROM pg_catalog.pg_class
     WHERE relnamespace = pg_catalog.pg_my_temp_schema() AND relkind IN ('r', 'p', 'm')
 UNION ALL SELECT 'f', oid, CASE WHEN NOT {_DOUBTFUL} THEN 'pure' WHEN EXISTS (SELECT FROM pg_catalog.pg_type t
-        WHERE t.oid = p.proargtypes[0] AND (t.typtype = 'c' OR t.typbasetype <> 0)) THEN 'column' END, proname
+        WHERE t.oid = p.proargtypes[0] AND (t.typtype = 'c' OR t.typbasetype <> 0)) THEN 'column'
+        WHEN prolang = (SELECT oid FROM pg_catalog.pg_language WHERE lanname = 'c') AND EXISTS (
+            SELECT FROM pg_catalog.pg_depend WHERE classid = 'pg_catalog.pg_proc'::pg_catalog.regclass
+            AND objid = p.oid AND deptype = 'e') THEN 'program'
+    END, proname
     FROM pg_catalog.pg_proc p WHERE oid >= {_OWN}
 UNION ALL SELECT 's', 0, NULL, NULL WHERE EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid >= {_OWN}
     AND (prosrc ~* 'setseed' OR pg_catalog.pg_get_function_sqlbody(oid) ~* 'setseed'))"""
@@ -163,7 +167,8 @@ def _definitions(rows: List[List[Optional[str]]]) -> Definitions:
             names[relation] = told
         elif what == "f":
             told = told.lower()
-            functions[told] = functions.get(told, True) and how == "pure"
+            harmless = how == "pure" or (how == "program" and told in DIALECTS["postgres"].chance)
+            functions[told] = functions.get(told, True) and harmless
             if how == "column":
                 columns.add(told)
         elif what == "s":
