@@ -56,7 +56,7 @@ class LiveSandbox:
         memory: bytes, when last weighed; 0 until then.
         since: when it came to its state, by time.monotonic(): it has been left to itself from then on.
         begins_alone: when it was made, nothing lived in it but the idle shell, and a service that starts with it.
-        disturbed: a snapshot of it was taken since then: even processes that sleep run a little for that.
+        disturbed: a snapshot was taken since it was observed: even processes that sleep run a little for that.
     """
 
     sandbox: Sandbox
@@ -81,8 +81,8 @@ class LiveSandbox:
     def look_again(self, look: Callable[[Sandbox], Observation]) -> None:
         """Looks at it once more if a snapshot disturbed it: what that did is none of the next call's doing.
 
-        What ran by itself since the look before is no call's doing either. It is in the snapshot, or begins to run in
-        forks of that as it did here.
+        Only where nothing runs by itself meanwhile, and nothing but processes differs. What happened by itself after
+        the snapshot was taken may happen otherwise in forks of it: the next call has to find that, and lead elsewhere.
 
         Args:
             look: how the environment looks at a sandbox.
@@ -90,9 +90,15 @@ class LiveSandbox:
         Raises:
             InfrastructureError: the sandbox has ended.
         """
-        if self.disturbed:
-            self.observation = look(self.sandbox)
-            self.disturbed = False
+        before, self.disturbed = self.observation if self.disturbed else None, False
+        if before is None:
+            return
+        found = look(self.sandbox)
+        alike = (found.files, found.data, found.shell, found.service) == (
+            before.files, before.data, before.shell, before.service
+        )  # fmt: skip
+        if alike and self.age() < before.quiet_s:
+            self.observation = found
 
     def age(self) -> float:
         """Returns for how many seconds it has been left to itself in its state."""

@@ -227,8 +227,6 @@ class Rollout:
                 raise InfrastructureError("the sandbox has ended: what was done in it is lost")
             if self._at != before:
                 self._cache._snapshotter.take(live, pinned=True)
-                if not self._looked_again(live):
-                    self._drop()
             return self._at.state
 
     def snapshot_if_idle(self) -> bool:
@@ -247,8 +245,6 @@ class Rollout:
             live = self._own()
             if live is not None:
                 self._cache._snapshotter.take(live)
-                if not self._looked_again(live):
-                    self._drop()
             return live is not None
         finally:
             self._turn.release()
@@ -273,10 +269,7 @@ class Rollout:
             live = self._own()
             if live is None or live.state != state:
                 return None
-            fork = self._cache._rebuilder.fork_beside(live, self._place)
-            if not self._looked_again(live):
-                self._drop()
-            return fork
+            return self._cache._rebuilder.fork_beside(live, self._place)
         finally:
             self._turn.release()
 
@@ -622,7 +615,7 @@ class Rollout:
             changed = position.state != executed.at.state
             if changed:
                 live.state, live.since = position.state, executed.ended
-            live.observation = observation
+            live.observation, live.disturbed = observation, False
             live.expendable = not changed and live.expendable
             kept = usable and changed and not position.private
             if kept:
