@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.cache_helpers import settle
 from tvsnap import Cache
-from tvsnap.backends.base import Observation, Sandbox
 from tvsnap.images import Image
-from tvsnap.live import LiveSandbox
 from tvsnap.pool import ParkLimits
 from tvsnap.rollout import Rollout
 
@@ -81,26 +79,6 @@ def test_a_snapshot_is_none_of_the_next_call_s_doing(
             assert ask(rollout, command)[0] == output
             states.append(rollout.state)
     assert states[1] == states[2] == states[3]
-
-
-def test_what_happens_after_a_snapshot_is_not_taken_for_part_of_it(
-    cache: Cache, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However late the sandbox is looked at again: a fork of the snapshot draws another value."""
-    look_again = LiveSandbox.look_again
-
-    def late(live: LiveSandbox, look: Callable[[Sandbox], Observation]) -> None:
-        time.sleep(2.0 if live.disturbed else 0.0)
-        look_again(live, look)
-
-    monkeypatch.setattr(LiveSandbox, "look_again", late)
-    draw = "rm -f /tmp/f; (sleep 1; head -c 8 /dev/urandom | od -An -tx1 > /tmp/f) > /dev/null 2>&1 &"
-    for number in range(2):
-        with begin(cache, request) as rollout:
-            ask(rollout, draw)
-            shown = ask(rollout, "cat /tmp/f", after=3.0)[0]
-            assert shown
-            assert ask(rollout, f": {number}; cat /tmp/f")[0] == shown
 
 
 def test_thinking_costs_no_hit_beside_a_server(cache: Cache, request: pytest.FixtureRequest) -> None:

@@ -1,0 +1,30 @@
+"""What is known of a live sandbox after a snapshot of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from tests.fakes.backend import FakeBackend, fake_image
+from tvsnap.backends.base import Limits, Observation
+from tvsnap.live import LiveSandbox
+
+BEFORE = Observation(files="f", processes="before", shell="s")
+AFTER = replace(BEFORE, processes="after")
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "found", "expected"),
+    [(math.inf, AFTER, "after"), (0.0, AFTER, "before"), (math.inf, replace(AFTER, files="other"), "before")],
+)
+def test_a_look_after_a_snapshot(quiet_s: float, found: Observation, expected: str) -> None:
+    """It counts only where nothing runs by itself, and nothing but processes differs."""
+    backend = FakeBackend()
+    sandbox = backend.start(fake_image(), Limits())
+    live = LiveSandbox(sandbox, "state", replace(BEFORE, quiet_s=quiet_s), disturbed=True)
+    live.look_again(lambda _: found)
+    assert live.observation is not None
+    assert live.observation.processes == expected
+    backend.close()
