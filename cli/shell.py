@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 import shutil
 import socket
 import sys
@@ -114,24 +114,27 @@ def _interact(sandbox: Sandbox) -> bytes:
 def _exchange(stream: socket.socket) -> Iterator[bytes]:
     """Carries bytes both ways, yielding those that came from the sandbox."""
     keyboard, screen = sys.stdin.fileno(), sys.stdout.fileno()
-    while True:
-        ready, _, _ = select.select([keyboard, stream], [], [])
-        if stream in ready:
-            try:
-                data = stream.recv(CHUNK)
-            except OSError:
-                return
-            if not data:
-                return
-            _write(screen, data)
-            yield data
-        if keyboard in ready:
-            typed = os.read(keyboard, CHUNK)
-            before, leave, _ = typed.partition(bytes([DETACH]))
-            with contextlib.suppress(OSError):
-                stream.sendall(before)
-            if leave or not typed:
-                return
+    with selectors.PollSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        selector.register(keyboard, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in selector.select()}
+            if stream in ready:
+                try:
+                    data = stream.recv(CHUNK)
+                except OSError:
+                    return
+                if not data:
+                    return
+                _write(screen, data)
+                yield data
+            if keyboard in ready:
+                typed = os.read(keyboard, CHUNK)
+                before, leave, _ = typed.partition(bytes([DETACH]))
+                with contextlib.suppress(OSError):
+                    stream.sendall(before)
+                if leave or not typed:
+                    return
 
 
 def _write(descriptor: int, data: bytes) -> None:

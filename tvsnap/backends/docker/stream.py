@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import select
+import selectors
 import socket
 import struct
 import threading
@@ -91,17 +91,13 @@ class AttachedStream:
         return True
 
     def _carry(self, ours: socket.socket) -> None:
-        with ours, contextlib.suppress(OSError):
+        with contextlib.closing(self), ours, selectors.PollSelector() as selector, contextlib.suppress(OSError):
+            selector.register(ours, selectors.EVENT_READ, (ours.recv, self.sendall))
+            selector.register(self._socket, selectors.EVENT_READ, (self.recv, ours.sendall))
             while True:
-                ready, _, _ = select.select([ours, self._socket], [], [])
-                if ours in ready:
-                    data = ours.recv(_CHUNK)
+                for key, _ in selector.select():
+                    receive, send = key.data
+                    data = receive(_CHUNK)
                     if not data:
-                        break
-                    self.sendall(data)
-                if self._socket in ready:
-                    data = self.recv(_CHUNK)
-                    if not data:
-                        break
-                    ours.sendall(data)
-        self.close()
+                        return
+                    send(data)
