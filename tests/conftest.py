@@ -122,12 +122,21 @@ def terminal_image(tvsnap_home: Path) -> Image:
     shared = os.environ.get("TVSNAP_TEST_IMAGES")
     try:
         if shared and not (tvsnap_home / "images").exists():
-            images = Path(shared).absolute() / "images"
-            images.mkdir(parents=True, exist_ok=True)
-            (tvsnap_home / "images").symlink_to(images)
+            for name in ("images", "cache"):
+                directory = Path(shared).absolute() / name
+                directory.mkdir(parents=True, exist_ok=True)
+                (tvsnap_home / name).symlink_to(directory)
         return ImageStore(tvsnap_home).build(source)
     except MachineLacks as lack:
         pytest.skip(str(lack))
+
+
+@pytest.fixture(scope="session")
+def packages_kept(tvsnap_home: Path) -> Path:
+    """A data directory's `cache`, with what builds of Debian systems keep for later ones; to be linked to."""
+    path = Path(os.environ.get("TVSNAP_TEST_IMAGES") or tvsnap_home).absolute() / "cache"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 @pytest.fixture(scope="session")

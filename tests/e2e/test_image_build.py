@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
+import shutil
 import struct
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from tvsnap.images import UID_BASE, Image, ImageStore
+from tvsnap.images import UID_BASE, Image, ImageBuildError, ImageStore
 from tvsnap.images.rootfs import CAPABILITY_XATTR
 from tvsnap.images.runner import run_inside
 
@@ -31,7 +35,7 @@ def look(image: Image, script: str) -> list[str]:
     return lines
 
 
-def test_minimal_system(tmp_path: Path) -> None:
+def test_minimal_system(tmp_path: Path, packages_kept: Path) -> None:
     """A bootstrap with packages, a file and a step; again by force, which must come to the same."""
     (tmp_path / "image.yaml").write_text(
         """
@@ -45,7 +49,10 @@ def test_minimal_system(tmp_path: Path) -> None:
         workdir: /app
         """
     )
-    store = ImageStore(tmp_path / "home")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "cache").symlink_to(packages_kept)
+    store = ImageStore(home)
     image = store.build(tmp_path)
 
     assert (image.rootfs / "app/result").read_text() == "42\n"
@@ -64,10 +71,47 @@ def test_minimal_system(tmp_path: Path) -> None:
     for empty in ("dev", "run", "usr/share/man", "var/lib/apt/lists", "var/cache/apt/archives"):
         assert not (image.rootfs / empty).exists() or list((image.rootfs / empty).iterdir()) == []
     assert image.size < 300 * 1024 * 1024
-    assert list((tmp_path / "home/cache/apt/bookworm").glob("bc_*.deb"))
+    assert list((home / "cache/apt/bookworm").glob("bc_*.deb"))
 
     # Modification times and the like differ between the two, and what a sandbox sees does not.
     assert store.build(tmp_path, force=True) == image
+
+
+def test_a_kept_minimal_system_that_is_old_or_damaged(tmp_path: Path, packages_kept: Path) -> None:
+    """What is kept for later builds is brought up to date, or goes."""
+    (tmp_path / "image.yaml").write_text("name: minimal\ndebian: {suite: bookworm}\npackages: [bc]\n")
+    packages = tmp_path / "home/cache/apt/bookworm"
+    shutil.copytree(packages_kept / "apt/bookworm", packages, copy_function=os.link)
+    store = ImageStore(tmp_path / "home")
+    if not list(packages.glob("minimal-*.tar")):
+        store.build(tmp_path)
+    [kept] = packages.glob("minimal-*.tar")
+
+    make_old(kept, "mawk")
+    image = store.build(tmp_path)
+    assert "Version: 1-1\n" not in (image.rootfs / "var/lib/dpkg/status").read_text()
+    assert not kept.exists(), "the next build makes a new one"
+
+    kept.write_bytes(b"no archive")
+    with pytest.raises(ImageBuildError, match="bootstrap of bookworm"):
+        store.build(tmp_path, force=True)
+    assert not kept.exists()
+
+
+def make_old(archive: Path, package: str) -> None:
+    """Has the system in an archive hold an older version of a package, as far as it knows."""
+    other = archive.with_suffix(".other")
+    with tarfile.open(archive) as system, tarfile.open(other, "w", format=tarfile.PAX_FORMAT) as changed:
+        for member in system:
+            content = system.extractfile(member) if member.isreg() else None
+            if member.name.endswith("var/lib/dpkg/status"):
+                assert content is not None
+                pattern = rf"(?m)^(Package: {package}\n(?:.+\n)*?Version: ).*"
+                text = re.sub(pattern, r"\g<1>1-1", content.read().decode())
+                member.size = len(text.encode())
+                content = io.BytesIO(text.encode())
+            changed.addfile(member, content)
+    other.rename(archive)
 
 
 def test_terminal_image(terminal_image: Image) -> None:

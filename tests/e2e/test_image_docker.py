@@ -334,7 +334,11 @@ def test_buildah_where_no_engine_answers(
         subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)
 
 
-def test_a_base_image_without_a_registry(tmp_path: Path, store: ImageStore, engine: Engine) -> None:
+def test_a_base_image_without_a_registry(tmp_path: Path, packages_kept: Path, engine: Engine) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "cache").symlink_to(packages_kept)
+    store = ImageStore(home)
     reference = f"tvsnap-test/{secrets.token_hex(4)}:bookworm-slim"
     try:
         store.make_base(reference, "bookworm", ["bc"], into="engine")

@@ -373,7 +373,8 @@ class _Build:
 def _base_title(spec: ImageSpec) -> str:
     match spec.base:
         case DebianBase(suite=suite):
-            more = f" with {len(spec.packages)} packages" if spec.packages else ""
+            count = len(spec.packages)
+            more = f" with {count} package{'s' * (count != 1)}" if count else ""
             return f"bootstrap of {suite}{more}"
         case DirectoryBase(path=path):
             return f"copy of {path}"
