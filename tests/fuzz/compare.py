@@ -66,9 +66,9 @@ def agrees(step: Step, seen: Seen, expected: Seen, others: Sequence[Seen] = ()) 
     if step.lines and seen.exit_code == expected.exit_code:
         fresh = [set(each.output.splitlines()) for each in (expected, *others)]
         free = {_key(line) for each in fresh for line in each if any(line not in other for other in fresh)}
-        folders = {key.rpartition("/")[0] for key in free if any(key not in map(_key, lines) for lines in fresh)}
+        groups = {_group(key) for key in free if any(key not in map(_key, lines) for lines in fresh)} - {""}
         differing = {_key(line) for line in set(seen.output.splitlines()) ^ fresh[0]}
-        return all(key in free or any(key.startswith(f"{folder}/") for folder in folders) for key in differing)
+        return all(key in free or any(key.startswith(group) for group in groups) for key in differing)
     if any(_value(step, each) != _value(step, expected) for each in others):
         return True
     return _value(step, seen) == _value(step, expected)
@@ -98,9 +98,12 @@ def difference(step: Step, seen: Seen, expected: Seen) -> tuple[str, str]:
     return _words(expected), _words(seen)
 
 
+_ROW = re.compile(r"(?P<table>INSERT INTO .*?VALUES ?\(|\w+\|)[^,|]*")
+
+
 def _key(line: str) -> str:
-    """Returns what a line of a probe is about: a path, a command, a name, the beginning of a row."""
-    row = re.match(r"(INSERT INTO .*?VALUES\(|\(|\w+\|)[^,|]*[,|]|INSERT INTO .*?VALUES\(|[^\t]*\t", line)
+    """Returns what a line of a probe is about: a path, a command, a name, a table and a row's first column."""
+    row = _ROW.match(line)
     if row:
         return row[0]
     declared = re.match(r"declare -\S+ (\w+)", line)
@@ -110,6 +113,12 @@ def _key(line: str) -> str:
         if end in line:
             return line.partition(end)[0].partition("=")[0]  # what comes then may be drawn by chance
     return re.split(r"[ =]", line, maxsplit=1)[0]
+
+
+def _group(key: str) -> str:
+    """Returns how all keys begin that have no names of their own where one of them is drawn by chance: "" for none."""
+    row = _ROW.match(key)
+    return row["table"] if row else "".join(key.rpartition("/")[:2])
 
 
 def _value(step: Step, seen: Seen) -> tuple[str, int | None, bool]:

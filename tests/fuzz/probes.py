@@ -94,10 +94,10 @@ PROBES: dict[str, Step] = {
 TABLES = {
     "sqlite": "sqlite3 /srv/sqlite/shop.db .dump; sqlite3 /srv/sqlite/spare.db .dump",
     "postgres": (
-        'pg_dump -d shop; for t in $(psql -XAtd shop -c "select quote_ident(tablename) from pg_tables where '
+        'pg_dump --inserts -d shop; for t in $(psql -XAtd shop -c "select quote_ident(tablename) from pg_tables where '
         "schemaname = 'public' order by 1\"); do psql -XAtd shop -c \"select '$t', ctid, * from $t\"; done"
     ),
-    "mariadb": "mariadb-dump --skip-dump-date --skip-comments --databases shop spare",
+    "mariadb": "mariadb-dump --skip-dump-date --skip-comments --skip-extended-insert --databases shop spare",
 }
 """Commands that print all that is committed, in the order in which the engine has it."""
 

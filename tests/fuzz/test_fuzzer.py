@@ -162,6 +162,9 @@ def test_what_differs_among_fresh_executions_is_expected_of_nobody() -> None:
     fresh, again = Seen("/a 1\n/b 1\n", 0), Seen("/a 2\n/b 1\n", 0)
     assert agrees(probe, Seen("/b 1\n/a 3\n", 0), fresh, [again])
     assert not agrees(probe, Seen("/a 1\n/b 2\n", 0), fresh, [again])
+    fresh, again = (Seen(f"INSERT INTO t VALUES({id},7);\nINSERT INTO s VALUES(1,7);\n", 0) for id in ("'4f'", "'a0'"))
+    assert agrees(probe, Seen("INSERT INTO t VALUES('3c',7);\nINSERT INTO s VALUES(1,7);\n", 0), fresh, [again])
+    assert not agrees(probe, Seen("INSERT INTO t VALUES('3c',7);\nINSERT INTO s VALUES(1,8);\n", 0), fresh, [again])
     assert normalise("at 10:15:03, in 0.25 s") == "at TIME, in DURATION"
 
 
