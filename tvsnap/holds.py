@@ -74,10 +74,13 @@ class Holds:
         self._files: list[Path] = []
         self._unseen: list[mmap.mmap] = []
         self._free: list[Hold] = []
-        self._descriptor = os.open(home / "run" / "evictions", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if os.fstat(self._descriptor).st_size < _COUNT.size:
-            os.ftruncate(self._descriptor, _COUNT.size)
-        self._count = mmap.mmap(self._descriptor, _COUNT.size)
+        descriptor = os.open(home / "run" / "evictions", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(descriptor).st_size < _COUNT.size:
+                os.ftruncate(descriptor, _COUNT.size)
+            self._count = mmap.mmap(descriptor, _COUNT.size)  # it keeps the file open, and goes with this object
+        finally:
+            os.close(descriptor)
 
     def add(self) -> Hold:
         """Returns where a rollout of this process writes its states down."""
@@ -145,9 +148,6 @@ class Holds:
             for path in self._files:
                 path.unlink(missing_ok=True)
             self._files.clear()
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
 
     def _grow(self) -> None:
         size = 2 * STATE * ROLLOUTS

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import bash, eventually, open_cache, open_shared, run, settle, threads
 from tvsnap.budgets import Ledger
 from tvsnap.holds import ROLLOUTS, Holds
+from tvsnap.maintenance import plan_gc, run_gc
 from tvsnap.owners import Owner
 from tvsnap.pool import ParkLimits
 
@@ -267,3 +270,16 @@ def test_closing_leaves_nothing_behind(tmp_path: Path) -> None:
         settle(rollout)
         assert rollout.state in cache._holds.held()
     eventually(lambda: not list((tmp_path / "run" / "holds").iterdir()))
+
+
+def test_who_only_evicts_keeps_nothing_open(tmp_path: Path) -> None:
+    """A program that tidies up again and again (`plan_gc`, `run_gc`) does not run out of descriptors."""
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend) as cache:
+        run(cache, "echo 1 > f")
+        counts = []
+        for _ in range(3):
+            run_gc(cache.home, cache.graph, backend, plan_gc(cache.home, cache.graph, backend, keep_bytes=0))
+            gc.collect()
+            counts.append(len(os.listdir("/proc/self/fd")))
+        assert counts[0] == counts[-1]
