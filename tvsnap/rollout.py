@@ -9,7 +9,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -226,7 +226,8 @@ class Rollout:
             if self._live is None:
                 raise InfrastructureError("the sandbox has ended: what was done in it is lost")
             if self._at != before:
-                self._cache._snapshotter.take(live, pinned=True)
+                with self._looking_again(live):
+                    self._cache._snapshotter.take(live, pinned=True)
             return self._at.state
 
     def snapshot_if_idle(self) -> bool:
@@ -244,7 +245,8 @@ class Rollout:
             self._catch_up()
             live = self._own()
             if live is not None:
-                self._cache._snapshotter.take(live)
+                with self._looking_again(live):
+                    self._cache._snapshotter.take(live)
             return live is not None
         finally:
             self._turn.release()
@@ -269,7 +271,8 @@ class Rollout:
             live = self._own()
             if live is None or live.state != state:
                 return None
-            return self._cache._rebuilder.fork_beside(live, self._place)
+            with self._looking_again(live):
+                return self._cache._rebuilder.fork_beside(live, self._place)
         finally:
             self._turn.release()
 
@@ -385,6 +388,15 @@ class Rollout:
         except InfrastructureError:
             return False
         return True
+
+    @contextlib.contextmanager
+    def _looking_again(self, live: LiveSandbox) -> Iterator[None]:
+        """A block that snapshots its sandbox between two calls, however it ends."""
+        try:
+            yield
+        finally:
+            if not self._looked_again(live):
+                self._drop()
 
     def _stand_at(self, at: Position) -> None:
         """Takes its place at a state."""

@@ -81,6 +81,28 @@ def test_a_snapshot_is_none_of_the_next_call_s_doing(
     assert states[1] == states[2] == states[3]
 
 
+def test_nor_is_a_grader_s_or_one_by_hand(cache: Cache, request: pytest.FixtureRequest) -> None:
+    """A snapshot between two calls, of a rollout of whose states none is kept otherwise."""
+    with begin(cache, request) as rollout:
+        ask(rollout, "mkfifo /root/f; cat /root/f > /dev/null & sleep 0.3")
+        rollout.call("bash", {"command": "while :; do :; done"}, 1.0)
+        assert rollout.private
+        ask(rollout, "true")  # $? is part of the state
+        ids = []
+        for _ in range(2):
+            state = rollout.state
+            with cache.materialise(state) as sandbox:
+                assert "cat" in sandbox.exec("ps -A -o comm", timeout=20.0).output.decode()
+            assert ask(rollout, "ls /root")[0] == "f"
+            assert rollout.state == state
+            ids.append(ask(rollout, "bash -c 'echo $$'")[0])
+        assert ids[0] == ids[1]
+        rollout.sandbox().write_file("/root/by-hand", b"")
+        kept = rollout.keep("one")
+        rollout.sandbox()
+        assert rollout.keep("two") == kept
+
+
 def test_thinking_costs_no_hit_beside_a_server(cache: Cache, request: pytest.FixtureRequest) -> None:
     """It waits for what only a call can bring."""
     serve = "import socket as s; l = s.create_server(('127.0.0.1', 8000)); open('/tmp/up', 'w'); l.accept()"
