@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 HELP = options.help_text(
     """Delete a branch, or what a task did: calls, states, snapshots.
 
+At a terminal it asks first, unless --yes or --json is given; elsewhere it does not.
+
 STATE goes with all that came of it. What other tasks did as well stays with --task. Rollouts that are running go
 on: the states that they stand on stay until you forget once more, but answer nothing.
 

@@ -27,7 +27,7 @@ With --format oci, it is a tar of an OCI layout, or a directory if FILE ends in 
 A container that is started from it finds all files as they were at that moment, with owners, rights, links, times,
 capabilities and access control lists; the environment variables and the user of the image; and the directory that the
 shell stood in. What an image cannot hold is lost: processes, the shell's variables and functions, sockets, what was in
-/dev and files named .wh.*.
+/dev and files named .wh.*, by which images say what they delete. Holes in files are filled with zeros.
 
 A state without a snapshot is rebuilt by replay. With -o -, the image first goes to a temporary file ($TMPDIR).
 

@@ -24,7 +24,7 @@ HELP = options.help_text(
 
 It is as it was then: files, processes, variables, cwd. Ctrl-] leaves. The state stays as it is. With --keep, what was
 done in the fork becomes a new branch below it, of which no rollout knows. Without a terminal, commands are read from
-standard input, a line each.
+standard input, a line each; one that asks for input of its own gets none, and is ended after an hour.
 
 Your terminal is joined to the sandbox's: what runs there may send it any control sequence, as over ssh.
 

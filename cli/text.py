@@ -33,6 +33,8 @@ def _show(match: re.Match[str]) -> str:
         return "^" + chr(code + 0x40)
     if code == 0x7F:
         return "^?"
+    if 0xDC80 <= code <= 0xDCFF:  # stands for a byte that is no UTF-8
+        code -= 0xDC00
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 

@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_complaint, criu_version, find_criu, keeps_terminals
+from tvsnap.backends.local.pool_file import PoolFile
 from tvsnap.backends.local.quota import Quotas
+from tvsnap.backends.local.storage import POOL_FILE
+from tvsnap.errors import TvsnapError
 
 GIB = 1024**3
 ENOUGH_DISK = 5 * GIB
@@ -81,6 +84,7 @@ def run_checks(home: Path) -> list[Check]:
         check_criu(),
         check_btrfs(home),
         check_loop_devices(home),
+        *check_pool(home),
         check_disk_limits(home),
         check_memory_files(),
         check_bootstrap(),
@@ -262,6 +266,28 @@ def check_loop_devices(home: Path) -> Check:
         cost="no btrfs: file snapshots are copies",
         remedy="modprobe loop (in a container: run it with --privileged), or a TVSNAP_HOME on btrfs",
     )
+
+
+def check_pool(home: Path) -> list[Check]:
+    """The file with a btrfs in it, where there is one: it can be mounted."""
+    image = home / POOL_FILE
+    if os.environ.get("TVSNAP_STORAGE") == "copy" or os.geteuid() != 0 or not image.exists():
+        return []
+    trouble = ""
+    try:
+        PoolFile(image).close()
+    except (TvsnapError, OSError) as error:
+        trouble = str(error)
+    return [
+        Check(
+            name="pool of snapshots",
+            ok=not trouble,
+            required=True,
+            detail=trouble or f"{image} can be mounted",
+            cost="no sandbox can run with this data directory",
+            remedy="see above; or choose another data directory: export TVSNAP_HOME=DIRECTORY",
+        )
+    ]
 
 
 def check_disk_limits(home: Path) -> Check:

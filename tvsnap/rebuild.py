@@ -83,6 +83,10 @@ class Remade:
         return difference(edge.result, self.result) if edge.changed and edge.digest != self.digest else ""
 
 
+_WAY_OUT = "a rollout that is begun anew makes its calls afresh"
+"""What people can do about a lost state, whether a rollout stands there or they only want to look at it."""
+
+
 class ReplayDiffered(StateLost):
     """A call that was made again did not lead to the state that it led to when it was recorded.
 
@@ -94,7 +98,7 @@ class ReplayDiffered(StateLost):
     def __init__(self, state: str, edge: Edge, seen: ToolResult, what: str) -> None:
         super().__init__(
             f"state {state[:12]} can no longer be reached: it has no snapshot, and a replay of "
-            f"{edge.call.brief} {what}; begin the rollout anew"
+            f"{edge.call.brief} {what}; {_WAY_OUT}"
         )
         self.edge = edge
         self.seen = seen
@@ -364,7 +368,7 @@ def _refuse_the_incomparable(state: str, edge: Edge) -> None:
     if not (edge.proven or edge.digest):
         raise StateLost(
             f"state {state[:12]} can no longer be reached: it has no snapshot, and whether "
-            f"{edge.call.brief} would leave the same behind again cannot be told; begin the rollout anew"
+            f"{edge.call.brief} would leave the same behind again cannot be told; {_WAY_OUT}"
         )
 
 

@@ -89,7 +89,7 @@ def test_what_was_done_is_in_it(sandbox: Sandbox) -> None:
 @pytest.mark.needs_programs
 def test_every_kind_of_file(sandbox: Sandbox) -> None:
     sandbox.write_file("/tmp/make.py", f"NAMES = {ODD_NAMES!r}\n{MAKE_TREE}".encode())
-    assert sh(sandbox, "python3 /tmp/make.py") == ""
+    assert sh(sandbox, "python3 /tmp/make.py; cd /srv/t; mkdir .wh..; touch +kept .wh.+kept .wh../lost") == ""
     members, tar = archived(sandbox)
     found = {name.removeprefix("srv/t/"): member for name, member in members.items() if name.startswith("srv/t/")}
     for name in ODD_NAMES:
@@ -111,6 +111,8 @@ def test_every_kind_of_file(sandbox: Sandbox) -> None:
     assert int.from_bytes(capability[:4], "little") == 0x02000001, "no user namespace's"
     outside = [name for name in members if name.startswith(("proc/", "sys/", "dev/", "run/tvsnap"))]
     assert outside == []
+    assert "+kept" in found
+    assert [name for name in members if ".wh." in name] == [], "by which layers of images say what they delete"
     assert {"proc", "sys", "dev"} <= members.keys()
 
 

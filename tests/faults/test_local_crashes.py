@@ -117,7 +117,7 @@ def lose_after_hits(cache: Cache, image: Image) -> None:
     with cache.rollout(image.name) as rollout:
         for command in CALLS[:2]:
             assert rollout.call("bash", {"command": command}).source == "hit"
-        with pytest.raises(StateLost, match="begin the rollout anew"):
+        with pytest.raises(StateLost, match="a rollout that is begun anew"):
             rollout.call("bash", {"command": "cat f; echo $x"})  # new: needs the state
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 from cli import doctor as verb
 from tvsnap import doctor
 from tvsnap.backends.local import criu_binary
+from tvsnap.backends.local.pool_file import PoolFile
+from tvsnap.backends.local.storage import POOL_FILE
 from tvsnap.doctor import Check, run_checks
 
 
@@ -50,6 +53,18 @@ def test_every_lack_would_come_with_its_cost_and_remedy(tmp_path: Path) -> None:
     assert all(check.remedy for check in checks if not check.ok)
     requirements = [check.required for check in checks]
     assert requirements == sorted(requirements, reverse=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/loop-control"), reason="needs loop devices")
+def test_a_pool_that_cannot_be_used(tmp_path: Path) -> None:
+    assert "pool of snapshots" not in by_name(run_checks(tmp_path))
+    PoolFile(tmp_path / POOL_FILE).close()
+    assert by_name(run_checks(tmp_path))["pool of snapshots"].ok
+    (tmp_path / POOL_FILE).write_bytes(b"no file system" * 100)
+    check = by_name(run_checks(tmp_path))["pool of snapshots"]
+    assert not check.ok
+    assert check.required
+    assert "move it away to start a new one" in check.detail
 
 
 def test_looking_leaves_no_trace(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import decimal
 import gzip
 import hashlib
 import io
@@ -384,6 +385,19 @@ class TestExtraction:
         assert (tree / "d").stat().st_mtime == 1000
         assert stat.S_IMODE((tree / "d").stat().st_mode) == 0o750
         assert (tree / "absolute/name").read_bytes() == b"here"
+
+    @pytest.mark.parametrize("said", ["1234567890.757858364", "-12.000000001", "12."])
+    def test_times_to_the_nanosecond(self, unpack: Callable[..., Path], said: str) -> None:
+        header = {"mtime": said}
+        tree = unpack(dir_member("d", pax_headers=header), file_member("d/f", pax_headers=header))
+        expected = round(decimal.Decimal(said) * 10**9)
+        assert (tree / "d").stat().st_mtime_ns == (tree / "d/f").stat().st_mtime_ns == expected
+
+    @pytest.mark.parametrize("said", ["nan", "inf", "1e300", f"{1 << 62}"])
+    @pytest.mark.parametrize("make", [dir_member, file_member])
+    def test_times_out_of_range(self, unpack: Callable[..., Path], make: Callable[..., Any], said: str) -> None:
+        with pytest.raises(BuildStepFailed, match="is damaged"):
+            unpack(make("d", pax_headers={"mtime": said}))
 
     @pytest.mark.parametrize("compress", ["gz", "bz2", "xz", "zst"])
     def test_compressed(self, unpack: Callable[..., Path], compress: str) -> None:
@@ -928,12 +942,16 @@ class TestInterrupted:
 
     def test_two_at_once_build_once(self, start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
         # Two builds of this would never agree.
-        command = "cat /proc/sys/kernel/random/uuid > /id; echo started; sleep 2"
+        command = "cat /proc/sys/kernel/random/uuid > /id; echo started; until [ -s /go ]; do sleep 0.1; done"
         first = start(command)
         second = start(command, wait=False)
+        assert second.stdout is not None
+        assert second.stdout.readline() == "another process builds this image: waiting for it\n"
+        [build] = (tmp_path / "home/images").glob(".build-*")
+        (build / "image/rootfs/go").write_text("now")
+        os.chown(build / "image/rootfs/go", UID_BASE, UID_BASE)
         outputs = [process.communicate(timeout=60)[0].splitlines() for process in (first, second)]
         assert outputs[0][-1] == outputs[1][-1]
-        assert outputs[1][0] == "another process builds this image: waiting for it"
         assert left_of_builds(tmp_path / "home") == [outputs[0][-1]]
 
 

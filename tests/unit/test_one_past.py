@@ -302,7 +302,7 @@ def test_a_rollout_whose_snapshot_is_destroyed_is_told(tmp_path: Path) -> None:
             shown = bash(rollout, "cat token").output
             backend.faults.fail("fork", SnapshotUnusable("a bit was flipped"))
             for _ in range(2):
-                with pytest.raises(StateLost, match="left something else behind; begin the rollout anew"):
+                with pytest.raises(StateLost, match="left something else behind; a rollout that is begun anew"):
                     bash(rollout, new("cat token"))
             assert bash(rollout, "cat token").output == shown, "what is recorded there is still its past"
         assert cache.graph.leases() == []

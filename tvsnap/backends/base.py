@@ -366,7 +366,8 @@ class Sandbox(Protocol):
         """A block with the sandbox's root filesystem as one tar stream (pax): any tar or `docker import` reads it.
 
         The sandbox stands still meanwhile. Owners are as seen inside. What a sandbox brings itself is left out: the
-        contents of /proc, /sys and /dev, and tvsnap's own directory.
+        contents of /proc, /sys and /dev, and tvsnap's own directory; so is what is named `.wh.*`, by which layers of
+        container images say what they delete (OCI image specification 1.0, layer.md).
 
         Raises:
             InfrastructureError: it could not be read to its end; raised at the end of the block at the latest.

@@ -48,7 +48,7 @@ class Room:
         if self.read_only:
             return f"the files in {self.where} have become read-only (dmesg tells why)"
         if self.free < max(wanted, self.reserve // _NEARLY_FULL):
-            return f"the disk of {self.where} was too full ({self.free >> 20} MiB left)"
+            return f"the disk of {self.where} was too full ({max(self.free, 0) >> 20} MiB left)"
         return ""
 
     def require(self, least: int, what: str) -> None:
@@ -58,7 +58,8 @@ class Room:
             InfrastructureError: they are not, so there is no room for `what`.
         """
         if self.free < least:
+            left = max(self.free, 0) >> 20
             raise InfrastructureError(
-                f"no room for {what}: the disk of {self.where} has {self.free >> 20} MiB left, {least >> 20} MiB are "
+                f"no room for {what}: the disk of {self.where} has {left} MiB left, {least >> 20} MiB are "
                 f"kept free; free some (tvsnap gc), or use a bigger disk (TVSNAP_HOME)"
             )

@@ -13,6 +13,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_TIME = re.compile(r"(?P<sign>-?)(?P<seconds>[0-9]{1,20})(\.(?P<fraction>[0-9]*))?", re.ASCII)
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 _WHITEOUT_META = ".wh..wh."
@@ -98,6 +100,23 @@ def _opened(stream: IO[bytes]) -> tarfile.TarFile:
     return tarfile.open(fileobj=stream, mode="r|", encoding="utf-8", errors="surrogateescape")
 
 
+def _modified_ns(member: tarfile.TarInfo) -> int:
+    """Returns when a member was modified last, nanoseconds since 1970: tarfile reads fractions of seconds as floats.
+
+    Raises:
+        OverflowError: no file system holds that time.
+    """
+    exact = _TIME.fullmatch(member.pax_headers.get("mtime", ""))
+    if exact is None:
+        found = round(member.mtime * 10**9)
+    else:
+        fraction = int(f"{exact['sign']}{exact['fraction'] or ''}000000000"[: 9 + len(exact["sign"])])
+        found = int(exact["sign"] + exact["seconds"]) * 10**9 + fraction
+    if abs(found) >= 1 << 63:
+        raise OverflowError(f"its time, {member.mtime} s after 1970, is out of range")
+    return found
+
+
 class _Extraction:
     """One archive on its way into a tree."""
 
@@ -107,7 +126,7 @@ class _Extraction:
         # What this archive put there: whiteouts are for the layers below only.
         self._added: set[Path] = set()
         # Writing into a directory changes its times, so these come last.
-        self._directory_times: dict[Path, float] = {}
+        self._directory_times: dict[Path, int] = {}
 
     def add(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         target = resolve_inside(self._root, member.name)
@@ -124,16 +143,16 @@ class _Extraction:
             self._remember(target)
 
     def finish(self) -> None:
-        for directory, mtime in self._directory_times.items():
+        for directory, modified in self._directory_times.items():
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                os.utime(directory, (mtime, mtime), follow_symlinks=False)
+                os.utime(directory, ns=(modified, modified), follow_symlinks=False)
 
     def _put(self, tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
         if member.isdir():
             if target.is_symlink() or not target.is_dir():
                 remove_entry(target)
                 target.mkdir()
-            self._directory_times[target] = member.mtime
+            self._directory_times[target] = _modified_ns(member)
         elif member.islnk():
             source = resolve_inside(self._root, member.linkname)
             if not os.path.lexists(source):
@@ -179,7 +198,8 @@ class _Extraction:
                 if name != key and keeps_xattr(name):
                     os.setxattr(target, name, value.encode("utf-8", "surrogateescape"))
         if not member.isdir():
-            os.utime(target, (member.mtime, member.mtime), follow_symlinks=False)
+            modified = _modified_ns(member)
+            os.utime(target, ns=(modified, modified), follow_symlinks=False)
 
     def _remember(self, target: Path) -> None:
         self._added.add(target)

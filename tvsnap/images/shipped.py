@@ -39,6 +39,8 @@ def find_source(source: str | Path) -> Path:
     wanted = ", ".join(DESCRIPTIONS)
     if folder.is_dir():
         raise ImageNotFound(f"the folder {source} has none of {wanted}")
+    if folder.name != str(source):
+        raise ImageNotFound(f"there is no folder {source}")
     names = ", ".join(shipped) or "none"
     raise ImageNotFound(
         f'"{source}" is neither an image that comes with tvsnap ({names}) nor a folder with one of {wanted}'

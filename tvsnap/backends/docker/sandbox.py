@@ -37,7 +37,7 @@ _START_TIMEOUT = 20.0
 _LONGEST_COMMAND = 60
 _NETWORK_OUT_OF_REACH = "and the network of the engine's containers is out of reach"
 _PRELOAD = PRELOAD.lstrip("/")
-_NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?")
+_NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?|(.*/)?\.wh\..*", re.DOTALL)
 
 
 class DockerSandbox(GuestActions):

@@ -267,7 +267,7 @@ def _signals(pid: int, which: bytes) -> int:
 
 
 def _seconds(number: float) -> str:
-    return f"{number:.3g} s" if number < 1000 else f"{number:.0f} s"
+    return f"{number:.3g} s" if number < 999.5 else f"{number:.0f} s"
 
 
 def _printable(text: str) -> str:

@@ -61,8 +61,8 @@ class PoolFile:
                 self._mount: int | None = syscalls.mount_detached(self.device, "btrfs", _OPTIONS)
             except OSError as error:
                 raise MachineLacks(
-                    f"the pool {image} cannot be mounted: {error.strerror}; it holds only what can be replayed: "
-                    f"move it away to start a new one (tvsnap doctor)"
+                    f"the pool {image}, which holds the snapshots, cannot be mounted: {error.strerror}; move it away "
+                    f"to start a new one, which loses the states that only a snapshot keeps"
                 ) from None
             finally:
                 os.close(loop)

@@ -226,6 +226,10 @@ class CopyStorage:
         pass
 
 
+POOL_FILE = "pool.btrfs"
+"""Below the data directory, where that is not on btrfs itself: holds a btrfs with the files of all snapshots."""
+
+
 def open_storage(home: Path) -> Storage:
     """Opens the storage of a data directory.
 
@@ -244,7 +248,7 @@ def open_storage(home: Path) -> Storage:
             "this kernel has no btrfs, which snapshots of files need; TVSNAP_STORAGE=copy goes on with slower copies "
             "(tvsnap doctor)"
         )
-    return BtrfsStorage(directory, home / "pool.btrfs")
+    return BtrfsStorage(directory, home / POOL_FILE)
 
 
 def _load_btrfs() -> bool:
