@@ -83,7 +83,9 @@ def test_a_sandbox_that_dies_after_a_call_is_the_end_of_its_state(tmp_path: Path
             assert bash(rollout, "cat f").output == "1\n"
             assert rollout.depth == 2
             for _ in range(2):
-                with pytest.raises(StateLost, match=r"would leave the same behind again cannot be told; begin .* anew"):
+                with pytest.raises(
+                    StateLost, match=r"would leave the same behind again cannot be told; a rollout that is begun anew"
+                ):
                     bash(rollout, "cat f")
             assert cache.graph.leases() == []
         assert sources(run(cache, "echo 1 > f", "cat f", "echo 2 > f")) == ["hit", "executed", "executed"]

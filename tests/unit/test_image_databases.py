@@ -426,7 +426,7 @@ class TestCommandLine:
             (
                 ["./nope", "--name", "x", "--database", "{sql}"],
                 ImageNotFound,
-                '"./nope" is neither an image that comes',
+                "there is no folder ./nope",
             ),
             (["plain", "--name", "x", "--database", "{sql}"], ImageSpecError, 'image x: .* "terminal" has none'),
             (["plain", "--name", "x", "--database", "{sql}", "--dialect", "x"], UsageError, "--dialect: must be mysql"),
