@@ -35,7 +35,7 @@ An image.yaml, of whose keys only the first is a must:
                                   dockerfile: Dockerfile
                                   dockerfile: {context: ., path: Dockerfile, args: {A: "1"}, target: run}
                                   docker_image: python:3.12-slim
-                                  directory: DIR, tar: FILE, oci: LAYOUT (or a tar of docker save)
+                                  directory: DIR, tar: FILE, oci: LAYOUT (or a tar of docker save); see --allow
                                   image: mariadb      another image, and what is not said here
   packages: [git, python3]
   files: [{source: tools, dest: /opt/tools/}, {content: "hi", dest: /etc/motd}]
@@ -110,6 +110,14 @@ def build(
             "--dialect", metavar="|".join(DIALECTS), help="Of --database's .sql files; default: told by their looks."
         ),
     ] = None,
+    allow: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--allow",
+            metavar="DIR",
+            help="Holds what image.yaml may start from (directory, tar, oci) beside its own folder; may be repeated.",
+        ),
+    ] = None,
     warm: Annotated[
         bool, typer.Option("--warm/--no-warm", help="Start the image's server once and snapshot it.")
     ] = True,
@@ -121,12 +129,13 @@ def build(
     store = ImageStore(resolve_home(home))
     if dialect is not None and not databases:
         raise UsageError("--dialect is for the files of --database; image.yaml says it of each of its files")
-    found = with_databases(store, source, name, databases, dialect) if databases else find_source(source)
+    allow = allow or []
+    found = with_databases(store, source, name, databases, dialect, allow) if databases else find_source(source)
     console = Console(stderr=True, highlight=False)
     started = time.time()
     try:
         with watcher(console, verbose) as progress:
-            image = store.build(found, name=name, progress=progress, force=force, keep_layers=keep_layers)
+            image = store.build(found, name=name, progress=progress, force=force, keep_layers=keep_layers, allow=allow)
     except ImageBuildError as error:
         if error.output and not verbose:
             console.print(Text(error.output, "dim"), soft_wrap=True)

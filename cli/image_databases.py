@@ -14,7 +14,12 @@ from tvsnap.images.spec import ImageBase
 
 
 def with_databases(
-    store: ImageStore, source: str, name: str | None, given: Sequence[str], dialect: str | None
+    store: ImageStore,
+    source: str,
+    name: str | None,
+    given: Sequence[str],
+    dialect: str | None,
+    allow: Sequence[Path] = (),
 ) -> ImageSpec:
     """What is to be built.
 
@@ -24,6 +29,7 @@ def with_databases(
         name: for the image.
         given: as `[NAME=]FILE`, in the order of loading.
         dialect: of the scripts; None to tell by their looks.
+        allow: see `load_source`.
 
     Raises:
         UsageError: something of it is wrong.
@@ -35,7 +41,7 @@ def with_databases(
     databases = read_given(given, dialect)
     shipped = source in shipped_images()
     if not shipped and _is_folder(source):
-        spec = load_source(find_source(source))
+        spec = load_source(find_source(source), allow)
         return replace(spec, databases=(*spec.databases, *databases))
     environment = load_source(find_source(source)).environment if shipped else store.get(source).environment
     if name is None:

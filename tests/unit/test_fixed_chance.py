@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import struct
@@ -70,7 +71,9 @@ class TestSpec:
 @pytest.mark.skipif(os.geteuid() != 0, reason="building needs root")
 class TestImage:
     @pytest.fixture
-    def store(self, tmp_path: Path) -> ImageStore:
+    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
+        build = functools.partialmethod(ImageStore.build, allow=(tmp_path,))
+        monkeypatch.setattr(ImageStore, "build", build)
         return ImageStore(tmp_path / "home")
 
     @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import decimal
+import functools
 import gzip
 import hashlib
 import io
@@ -87,8 +88,10 @@ class Recorder:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ImageStore:
-    """An empty store."""
+def store(tmp_path: Path, small_system: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
+    """An empty store, whose images may start from what tests made."""
+    build = functools.partialmethod(ImageStore.build, allow=(tmp_path, small_system))
+    monkeypatch.setattr(ImageStore, "build", build)
     return ImageStore(tmp_path / "home")
 
 
@@ -198,7 +201,19 @@ class TestSpec:
     def test_oci_with_a_tag(self, tmp_path: Path) -> None:
         (tmp_path / "layout").mkdir()
         folder = write_spec(tmp_path / "img", "oci: {path: ../layout, tag: v1}")
-        assert load_spec(folder).base == OciBase(folder / "../layout", "v1")
+        assert load_spec(folder, [tmp_path / "layout"]).base == OciBase(folder / "../layout", "v1")
+
+    @pytest.mark.parametrize("said", ["directory: ../tree", "tar: ../a.tar", "oci: {path: ../tree}", "directory: link"])
+    def test_a_base_outside_the_folder(self, tmp_path: Path, said: str) -> None:
+        """A description that came from elsewhere names what is the user's: only with leave."""
+        (tmp_path / "tree").mkdir()
+        (tmp_path / "a.tar").touch()
+        folder = write_spec(tmp_path / "img", said)
+        (folder / "link").symlink_to("../tree")
+        for allow in ([], [tmp_path / "tr"]):
+            with pytest.raises(ImageSpecError, match=r"lies outside the image's folder; .*--allow"):
+                load_spec(folder, allow)
+        load_spec(folder, [tmp_path])
 
     @pytest.mark.parametrize(
         ("text", "complaint"),
@@ -736,7 +751,8 @@ class TestBuild:
 
     def test_recipe_depends_on_what_is_said(self, small_system: Path, tmp_path: Path) -> None:
         def recipe(more: str) -> str:
-            return recipe_of(load_spec(write_spec(tmp_path / "img", f"directory: {small_system}\n{more}")))
+            folder = write_spec(tmp_path / "img", f"directory: {small_system}\n{more}")
+            return recipe_of(load_spec(folder, [small_system]))
 
         variants = ["", "run: [a]", "run: [a, b]", "env: {A: b}", "workdir: /x", "user: agent", "hostname: x"]
         variants += [
@@ -866,7 +882,7 @@ class Show:
     def step(self, index, total, text): print(text, flush=True)
     def output(self, line): print(line, flush=True)
     def fraction(self, done): pass
-print(ImageStore(Path(sys.argv[2])).build(sys.argv[3], progress=Show()).digest)
+print(ImageStore(Path(sys.argv[2])).build(sys.argv[3], progress=Show(), allow=[Path("/")]).digest)
 """
 
 
@@ -1205,12 +1221,14 @@ class TestCommandLine:
 
     def test_life_of_an_image(self, run: Callable[..., Any], folder: str) -> None:
         assert "no images; build one" in run("ls").stdout
-        built = run("build", folder)
+        allow = ("--allow", f"{folder}/..")
+        assert "--allow" in str(run("build", folder).exception)
+        built = run("build", folder, *allow)
         assert built.exit_code == 0
         assert built.stdout.startswith("img  ")
         assert "built in" in built.stdout
         assert "step 2 of 2: finish" in built.stderr
-        again = run("build", folder, "--name", "other", "--json")
+        again = run("build", folder, *allow, "--name", "other", "--json")
         assert (json.loads(again.stdout)["name"], json.loads(again.stdout)["built"]) == ("other", False)
         listed = json.loads(run("ls", "--json").stdout)
         assert [image["name"] for image in listed] == ["img", "other"]
@@ -1231,7 +1249,7 @@ class TestCommandLine:
 
     def test_a_failed_step_shows_its_output(self, run: Callable[..., Any], folder: str, small_system: Path) -> None:
         write_spec(Path(folder), f"directory: {small_system}\nrun: ['echo told; exit 3']")
-        result = run("build", folder)
+        result = run("build", folder, "--allow", str(small_system))
         assert isinstance(result.exception, ImageBuildError)
         assert "told" in result.stderr
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tvsnap.images.errors import ImageSpecError
@@ -33,20 +33,25 @@ def describes_image(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _READERS)
 
 
-def load_source(folder: Path) -> ImageSpec:
+def load_source(folder: Path, allow: Sequence[Path] = ()) -> ImageSpec:
     """Reads what a folder says of an image.
 
     Args:
         folder: with an image.yaml, a task of terminal-bench (task.yaml) or Harbor (task.toml), or with a Dockerfile;
             or one of these files itself.
+        allow: see `load_spec`.
 
     Raises:
         ImageSpecError: there is no such file in it, or the file is wrong.
     """
     folder = folder.absolute()
     if folder.name in _READERS and folder.is_file():
-        return _READERS[folder.name](folder.parent)
-    for name, read in _READERS.items():
+        return _read(folder.name, folder.parent, allow)
+    for name in _READERS:
         if (folder / name).is_file():
-            return read(folder)
+            return _read(name, folder, allow)
     raise ImageSpecError(f"{folder}: has none of {', '.join(_READERS)}, which would say how an image is made")
+
+
+def _read(name: str, folder: Path, allow: Sequence[Path]) -> ImageSpec:
+    return load_spec(folder, allow) if name == SPEC_FILE else _READERS[name](folder)

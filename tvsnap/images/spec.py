@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast
@@ -190,18 +190,19 @@ class ImageSpec:
     notes: tuple[str, ...] = ()
 
 
-def load_spec(folder: Path) -> ImageSpec:
+def load_spec(folder: Path, allow: Sequence[Path] = ()) -> ImageSpec:
     """Reads the image.yaml of a folder.
 
     Args:
         folder: holds image.yaml; that file itself will do as well.
+        allow: directories outside it that hold what the image may start from (`directory`, `tar`, `oci`).
 
     Raises:
         ImageSpecError: it is missing or wrong.
     """
     folder = folder.absolute()
     path = folder if folder.name == SPEC_FILE else folder / SPEC_FILE
-    return _read_spec(load_yaml(path), path.parent)
+    return _read_spec(load_yaml(path), path.parent, allow)
 
 
 def check_limits(spec: ImageSpec) -> None:
@@ -236,12 +237,17 @@ def check_name(name: str) -> str:
     return name
 
 
-def _read_spec(node: Node, folder: Path) -> ImageSpec:
+def _read_spec(node: Node, folder: Path, allow: Sequence[Path]) -> ImageSpec:
     keys = node.mapping(("name", "environment", *_BASES, *_OPTIONAL))
     given = [key for key in _BASES if key in keys]
     if len(given) != 1:
         node.fail(f"exactly one of these keys must say what the image starts from: {listed(tuple(_BASES))}")
     base = _BASES[given[0]](keys[given[0]], folder)
+    if isinstance(base, DirectoryBase | TarBase | OciBase):
+        # An image.yaml that came from elsewhere must not carry the user's other files into an agent's reach.
+        place = base.path.resolve()
+        if not any(place.is_relative_to(allowed.resolve()) for allowed in (folder, *allow)):
+            keys[given[0]].fail(f"{base.path} lies outside the image's folder; copy it there, or allow it (--allow)")
     options = {key: read(keys[key], folder) for key, read in _OPTIONAL.items() if key in keys}
     name = keys.get("name") or Node(node.path, "name (by default the folder's)", folder.name)
     environment = keys["environment"].text(_NAME, _NAME_RULE) if "environment" in keys else ""

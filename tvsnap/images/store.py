@@ -128,6 +128,7 @@ class ImageStore:
         progress: BuildProgress | None = None,
         force: bool = False,
         keep_layers: bool = False,
+        allow: Sequence[Path] = (),
     ) -> Image:
         """Builds the image that a folder describes, unless it is there already.
 
@@ -141,6 +142,7 @@ class ImageStore:
             force: build even if nothing changed, as to get newer packages. If they differ, the name moves on to the
                 new image and the old one stays, without a name.
             keep_layers: leave in the Docker Engine what makes the next build of a Dockerfile quicker.
+            allow: directories outside the folder that hold what the image may start from.
 
         Raises:
             ImageSpecError: the folder's description is missing or wrong.
@@ -148,7 +150,7 @@ class ImageStore:
             ImageBuildError: a step failed; nothing of the build is left.
             MachineLacks: this machine lacks what is needed.
         """
-        spec = source if isinstance(source, ImageSpec) else load_source(Path(source))
+        spec = source if isinstance(source, ImageSpec) else load_source(Path(source), allow)
         name = spec.name if name is None else check_name(name)
         self.sweep()
         return self._get_built(spec, (name,), progress or Silent(), force, keep_layers)
