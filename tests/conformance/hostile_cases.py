@@ -97,6 +97,23 @@ LIMITS: dict[str, tuple[Step, ...]] = {
         bash("for i in {1..10000}; do exec {n}< /dev/null || break; done; echo $((n > 10000))", "1\n"),
         ON,
     ),
+    "process in many groups": (
+        bash(
+            MINE + "python3 -c 'import os, time; os.setgroups([60000 - i for i in range(50000)]); "
+            'open("/tmp/in", "w"); time.sleep(1000)\' & until [ -e /tmp/in ]; do sleep 0.1; done'
+        ),
+        KEPT,
+        KEPT,
+    ),
+    "processes with long command lines": (
+        bash(
+            MINE + 'for i in 1 2 3; do python3 -c \'import os; os.execv("/bin/sh", '
+            '["sh", "-c", ": > /tmp/$0; read x < /dev/tty", str(os.getpid())] + ["x" * 120000] * 15)\' '
+            "& done; until set -- /tmp/[0-9]*; [ $# = 3 ]; do sleep 0.1; done; set --",
+        ),
+        KEPT,
+        KEPT,
+    ),
     "shell without files": (hangs("ulimit -n 4", ".*", busy=True, truncated=None), FRESH),
     "shell without processes": (bash("ulimit -u 1"), hangs("ls", ".*", busy=True, varies=True), ON),
     "shell that may not write files": (bash(MINE + "ulimit -f 0; /bin/echo x > f", ".*", 153), KEPT),

@@ -242,6 +242,6 @@ def test_long_command_is_cut() -> None:
 
 
 def test_tracer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "_status", lambda pid: {"TracerPid": "9999998"} if pid == 9999999 else {})
+    monkeypatch.setattr(refusals, "status", lambda pid, *_: ["9999998" if pid == 9999999 else "0"])
     log = "Error (compel/src/lib/infect.c:262): Unseizable non-zombie 9999999 found, state t, err -1/10\n"
     assert reason(log) == "process 9999999 is traced by process 9999998"

@@ -27,7 +27,8 @@ from tvsnap.backends.docker.stream import AttachedStream
 from tvsnap.backends.fixed import SIZE
 from tvsnap.backends.local import refusals
 from tvsnap.backends.local.criu import ProcessesDisturbed, left_its_code
-from tvsnap.backends.local.observe import LAUNCH, inner_pid
+from tvsnap.backends.local.observe import LAUNCH
+from tvsnap.backends.local.procfs import inner_pid
 from tvsnap.engine import LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, LABEL_PURPOSE, Engine, EngineTimeout, EngineUnavailable
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied
 from tvsnap.guest.actions import COLUMNS, ENVIRONMENT, ROWS

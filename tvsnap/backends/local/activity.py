@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tvsnap.backends.local import timers
 from tvsnap.backends.local.alarms import ALARMS
 from tvsnap.backends.local.connections import Connection
-from tvsnap.backends.local.observe import inner_pid
+from tvsnap.backends.local.procfs import inner_pid, status
 from tvsnap.backends.local.refusals import describe
 from tvsnap.backends.local.waits import FOR_EVER, wait_of
 
@@ -229,7 +229,7 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
             yield Unrest(pid, "has a timer of a rare kind", 0.0)
         elif has_timers:
             posix.append(pid)
-        if not _signals(pid, b"SigIgn") & _SIGALRM_BIT:
+        if not _signals(pid, "SigIgn") & _SIGALRM_BIT:
             may_ring.append(pid)
     if not may_ring and not posix:
         return
@@ -261,9 +261,8 @@ def _rings(pid: int, what: str, left: float) -> Iterator[Unrest]:
         yield Unrest(pid, f"{what} that rings in {_seconds(left)}", left)
 
 
-def _signals(pid: int, which: bytes) -> int:
-    status = _read(f"/proc/{pid}/status")
-    return int(status.partition(b"\n" + which + b":")[2].split(None, 1)[0], 16)
+def _signals(pid: int, which: str) -> int:
+    return int(status(pid, which)[0], 16)
 
 
 def _seconds(number: float) -> str:

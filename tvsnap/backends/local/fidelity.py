@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import platform
 import re
@@ -28,6 +29,7 @@ from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import paths
 from tvsnap.backends.local.borrowing import borrowed, events
 from tvsnap.backends.local.copied_up import changed_under
+from tvsnap.backends.local.procfs import head, lines, stat_fields, status
 from tvsnap.backends.local.refusals import describe
 from tvsnap.backends.local.unseen import pending_signals
 from tvsnap.errors import NotCheckpointable
@@ -40,9 +42,8 @@ _SIOCUNIXFILE = 0x89E0
 _CLONE_NEWIPC = 0x08000000
 _LAST_OPERATION = 8
 """The column of /proc/sysvipc/sem that tells when semop() was last used, s since the epoch."""
-_LOCKED = re.compile(r"^VmLck:\t *[1-9]", re.MULTILINE)
-_LOCKED_HEAP = re.compile(r"\[(?:heap|stack)\]\n(?:\w+:.*\n)*?VmFlags:.* lo\b")
-_POSIX_LOCK = re.compile(r"^lock:\t\d+: POSIX .* \w+:\w+:(\d+) ", re.MULTILINE)
+_POSIX_LOCK = re.compile(r"lock:\t\d+: POSIX .* \w+:\w+:(\d+) ")
+_GROUP = re.compile(r"\t+([0-9A-F]{8}) ")
 _SESSION, _TERMINAL = 3, 4
 """Of /proc/PID/stat, from the process' state on."""
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
@@ -117,7 +118,7 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
     """
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
-            if _fields(pid)[0] == "T" and pending_signals(pid)[1]:
+            if stat_fields(pid)[0] == "T" and pending_signals(pid)[1]:
                 return f"{describe(pid)} is stopped, with signals that wait for it"
     return ""
 
@@ -157,19 +158,20 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, term
 
 def _semaphores_were_used(init: int) -> bool:
     """Whether a process of a sandbox has ever called semop()."""
-    tables: list[str] = []
+    used: list[bool] = []
 
     def look() -> None:
         with contextlib.suppress(OSError), open(f"/proc/{init}/ns/ipc", "rb") as namespace:
             if _libc.setns(namespace.fileno(), _CLONE_NEWIPC) == 0:
-                tables.append(_read("/proc/sysvipc/sem"))
+                table = itertools.islice(lines("/proc/sysvipc/sem"), 1, None)
+                used.append(any(line.split()[_LAST_OPERATION] != "0" for line in table))
 
     thread = threading.Thread(target=look)  # one of its own, for it stays in the sandbox's namespace to its end
     thread.start()
     thread.join()
-    if not tables:
+    if not used:
         raise AttemptFailed("the semaphores of a sandbox could not be looked at", machine=True)
-    return any(line.split()[_LAST_OPERATION] != "0" for line in tables[0].splitlines()[1:])
+    return used[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +191,12 @@ class _Usual:
     @classmethod
     def of(cls, init: int) -> _Usual:
         return cls(
-            os.sched_getaffinity(init), _read(f"/proc/{init}/timerslack_ns"), _read(f"/proc/{init}/coredump_filter")
+            os.sched_getaffinity(init), head(f"/proc/{init}/timerslack_ns"), head(f"/proc/{init}/coredump_filter")
         )
 
 
 def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
-    fields = _fields(pid)
+    fields = stat_fields(pid)
     if fields[0] == "Z":
         return
     if int(fields[_EXIT_SIGNAL]) != _SIGCHLD:
@@ -202,11 +204,11 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
     executable = os.readlink(f"/proc/{pid}/exe")
     if executable.startswith("/memfd:"):
         yield f"runs a program that is in memory only ({executable.removesuffix(_DELETED)})"
-    if int(_read(f"/proc/{pid}/personality"), 16) != _PERSONALITY:
+    if int(head(f"/proc/{pid}/personality"), 16) != _PERSONALITY:
         yield "has another personality (setarch)"
-    if _LOCKED.search(_read(f"/proc/{pid}/status")) and _LOCKED_HEAP.search(_read(f"/proc/{pid}/smaps")):
+    if status(pid, "VmLck")[0].partition(" ")[0] not in ("", "0") and _has_locked_heap(pid):
         yield "has locked its heap or stack in memory, as mlockall() does"
-    if _read(f"/proc/{pid}/coredump_filter") != usual.core:
+    if head(f"/proc/{pid}/coredump_filter") != usual.core:
         yield "has a filter of core dumps of its own"
     if _group_priority(pid) != 0:
         yield "belongs to a session with a priority of its own (autogroup)"
@@ -216,7 +218,7 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
     for thread in os.listdir(f"/proc/{pid}/task"):
         if os.sched_getaffinity(int(thread)) != usual.processors:
             yield "is bound to some processors (taskset)"
-        if _read(f"/proc/{thread}/timerslack_ns") != usual.slack:
+        if head(f"/proc/{thread}/timerslack_ns") != usual.slack:
             yield "has a timer slack of its own"
         if _has_io_priority(int(thread)):
             yield "has an input and output priority (ionice)"
@@ -226,14 +228,14 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
 
 def _shares_terminal(pid: int) -> bool:
     """Whether a process has a controlling terminal, and leads no session."""
-    fields = _fields(pid)
+    fields = stat_fields(pid)
     return fields[_TERMINAL] != "0" and int(fields[_SESSION]) != pid
 
 
 def _group_priority(pid: int) -> int:
     """Returns the niceness of a process' session; 0 where the kernel does not schedule by session."""
     with contextlib.suppress(OSError):
-        found = re.search(r" nice (-?\d+)", _read(f"/proc/{pid}/autogroup"))
+        found = re.search(r" nice (-?\d+)", head(f"/proc/{pid}/autogroup"))
         return int(found[1]) if found else 0
     return 0
 
@@ -258,31 +260,33 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str]) -> Iterator[str]
                 if loss:
                     yield f"has a socket {loss} (descriptor {name})"
         elif target == "anon_inode:[eventfd]":
-            if "eventfd-semaphore: 1" in _read(f"/proc/{pid}/fdinfo/{name}"):
+            if "eventfd-semaphore: 1" in head(f"/proc/{pid}/fdinfo/{name}"):
                 yield f"has an eventfd that counts as a semaphore (descriptor {name})"
         elif target.endswith(_DELETED) and os.path.isdir(f"/proc/{pid}/fd/{name}") and _misplaced(target, root):
             yield f"holds a deleted directory whose place is not as it was ({_path(target)}, descriptor {name})"
         elif target.startswith("/"):
-            for file in _POSIX_LOCK.findall(_read(f"/proc/{pid}/fdinfo/{name}")):
+            locked = next(filter(None, map(_POSIX_LOCK.match, lines(f"/proc/{pid}/fdinfo/{name}"))), None)
+            if locked is not None:
                 mapped = _mapped_files(pid) if mapped is None else mapped
-                if file in mapped:
+                if locked[1] in mapped:  # all locks of a descriptor are of one file
                     yield f"has locked {_path(target)}, which it has mapped too (fcntl, descriptor {name})"
 
 
 def _mapped_files(pid: int) -> set[str]:
     """Returns the inode numbers of what a process has mapped: CRIU closes these files, which drops a POSIX lock."""
-    return {line.split(maxsplit=5)[4] for line in _read(f"/proc/{pid}/maps").splitlines()}
+    return {line.split(maxsplit=5)[4] for line in lines(f"/proc/{pid}/maps")}
 
 
-def _read(path: str) -> str:
-    with open(path, "rb", buffering=0) as file:
-        return file.readall().decode(errors="replace")
-
-
-def _fields(pid: int) -> list[str]:
-    """Returns what /proc/PID/stat says from a process' state on."""
-    stat = _read(f"/proc/{pid}/stat")
-    return stat[stat.rindex(")") + 2 :].split()
+def _has_locked_heap(pid: int) -> bool:
+    """Whether a process' heap or stack is locked in memory, as smaps tells."""
+    wanted = False
+    for line in lines(f"/proc/{pid}/smaps"):
+        first, _, rest = line.partition(" ")
+        if not first.endswith(":"):  # a mapping begins
+            wanted = rest.endswith((" [heap]", " [stack]"))
+        elif wanted and first == "VmFlags:" and "lo" in rest.split():
+            return True
+    return False
 
 
 def _path(target: str) -> str:
@@ -364,5 +368,5 @@ def _lost_option(its: socket.socket) -> str:
 
 def _groups(pid: int) -> set[str]:
     """Returns the multicast groups that a sandbox is in."""
-    found = set(re.findall(r"^\t+([0-9A-F]{8}) ", _read(f"/proc/{pid}/net/igmp"), re.MULTILINE))
-    return found | {line.split()[2] for line in _read(f"/proc/{pid}/net/igmp6").splitlines()}
+    found = {match[1] for match in map(_GROUP.match, lines(f"/proc/{pid}/net/igmp")) if match}
+    return found | {line.split()[2] for line in lines(f"/proc/{pid}/net/igmp6")}

@@ -16,6 +16,7 @@ from tvsnap.backends import observing, paths
 from tvsnap.backends.base import FileChange, Process, Service
 from tvsnap.backends.digest import Contents, Files, gone_from
 from tvsnap.backends.local import unseen
+from tvsnap.backends.local.procfs import command, head, inner_pid, lines, stat_fields, status
 from tvsnap.backends.observing import Activity, OpenFile, ShellHold
 from tvsnap.errors import InfrastructureError
 from tvsnap.images.rootfs import UID_BASE
@@ -78,15 +79,10 @@ def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileCh
     return found
 
 
-def _stat_fields(pid: int) -> list[str]:
-    text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    return text[text.rindex(")") + 2 :].split()
-
-
 def is_running(pid: int) -> bool:
     """Whether a process runs, or waits for a processor."""
     with contextlib.suppress(OSError, ValueError):  # it has ended
-        return _stat_fields(pid)[0] == "R"
+        return stat_fields(pid)[0] == "R"
     return False
 
 
@@ -95,15 +91,6 @@ def wait_for_rest(pids: Iterable[int]) -> None:
     deadline = time.monotonic() + _REST
     while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.0005)
-
-
-def inner_pid(pid: int) -> int:
-    """Returns the id that a process has in its own pid namespace; 0 if it is gone."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
-            if line.startswith("NSpid:"):
-                return int(line.split()[-1])
-    return 0
 
 
 def processes_fingerprint(pids: list[int], init: int, shell: int, service: Service) -> tuple[str, int]:
@@ -117,7 +104,7 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
     """
     roots = [pid for pid in pids if inner_pid(pid) in service.processes] if service.processes else []
     try:
-        serving = observing.descendants({pid: int(_stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
+        serving = observing.descendants({pid: int(stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
         running = [pid for pid in pids if pid not in (init, shell) and pid not in serving]
         hold = shell_hold(shell) if shell in pids else None
         holds = _holds(hold, running, roots)
@@ -138,7 +125,7 @@ def serving(pids: list[int], service: Service) -> frozenset[int]:
     parents = {}
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
-            parents[pid] = int(_stat_fields(pid)[1])
+            parents[pid] = int(stat_fields(pid)[1])
     return observing.descendants(parents, (pid for pid in parents if inner_pid(pid) in service.processes))
 
 
@@ -158,8 +145,8 @@ def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> di
 
 
 def _activity(pid: int, holds: str, locks: str) -> Activity:
-    fields = _stat_fields(pid)
-    ran = sum(int(Path(task.path, "schedstat").read_text().split()[0]) for task in os.scandir(f"/proc/{pid}/task"))
+    fields = stat_fields(pid)
+    ran = sum(int(head(f"{task.path}/schedstat").split()[0]) for task in os.scandir(f"/proc/{pid}/task"))
     return Activity(pid, int(fields[19]), fields[0], ran, holds, locks)
 
 
@@ -171,9 +158,8 @@ def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
 
 
 def shell_hold(pid: int) -> ShellHold:
-    fields = _stat_fields(pid)
-    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
-        processors = next((line.split()[1] for line in status if line.startswith("Cpus_allowed:")), "")
+    fields = stat_fields(pid)
+    (processors,) = status(pid, "Cpus_allowed")
     gone = os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")  # its path, the shell itself tells
     files = observing.settled(lambda: _open_files(pid))
     locked = any(_is_locked(pid, file.number) for file in files if not file.of_the_shell)
@@ -182,14 +168,14 @@ def shell_hold(pid: int) -> ShellHold:
 
 def _is_locked(pid: int, number: int) -> bool:
     """Whether a process has locked what it has open, or holds a lease on it."""
-    return "\nlock:" in Path(f"/proc/{pid}/fdinfo/{number}").read_text()
+    return any(line.startswith("lock:") for line in lines(f"/proc/{pid}/fdinfo/{number}"))
 
 
 def _open_files(pid: int) -> tuple[OpenFile, ...]:
     found = []
     for name in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
         target = os.readlink(f"/proc/{pid}/fd/{name}")
-        position, flags = Path(f"/proc/{pid}/fdinfo/{name}").read_text().split("\n", 2)[:2]
+        position, flags = head(f"/proc/{pid}/fdinfo/{name}").split("\n", 2)[:2]
         found.append(OpenFile(int(name), target, int(position.split()[1]), flags.split()[1]))
     return tuple(found)
 
@@ -201,11 +187,7 @@ def list_processes(pids: list[int], init: int) -> list[Process]:
         if pid == init:
             continue
         with contextlib.suppress(OSError):
-            fields = _stat_fields(pid)
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            if not command:
-                name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-                command = f"[{name}]"
-            memory = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            found.append(Process(inner_pid(pid), inner_pid(int(fields[1])), fields[0], command, memory))
+            fields = stat_fields(pid)
+            memory = int(head(f"/proc/{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            found.append(Process(inner_pid(pid), inner_pid(int(fields[1])), fields[0], command(pid), memory))
     return sorted(found, key=lambda process: process.pid)

@@ -7,11 +7,13 @@ rules know it; the machine, as words of the system's and of CRIU's tell; or it i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
+
+from tvsnap.backends.local.procfs import command, inner_pid, lines, status
 
 _LONGEST_COMMAND = 60
 _LISTENING = "0A"
@@ -82,14 +84,12 @@ def describe(pid: int) -> str:
     Args:
         pid: its id, as the host sees it.
     """
-    inner, command = pid, ""
+    inner, words = inner_pid(pid) or pid, ""
     with contextlib.suppress(OSError):
-        inner = int(_status(pid).get("NSpid", str(pid)).split()[-1])
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        command = words or Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    if len(command) > _LONGEST_COMMAND:
-        command = command[: _LONGEST_COMMAND - 1] + "…"
-    return f"process {inner} ({command})" if command else f"process {inner}"
+        words = command(pid)
+    if len(words) > _LONGEST_COMMAND:
+        words = words[: _LONGEST_COMMAND - 1] + "…"
+    return f"process {inner} ({words})" if words else f"process {inner}"
 
 
 def _complaints(log: str) -> list[str]:
@@ -126,8 +126,10 @@ def _listening(match: re.Match[str], pid: int) -> str:
 
 
 def _unseizable(match: re.Match[str], pid: int) -> str:
-    tracer = _status(pid).get("TracerPid", "0")
-    if tracer != "0":
+    tracer = ""
+    with contextlib.suppress(OSError):
+        (tracer,) = status(pid, "TracerPid")
+    if tracer not in ("", "0"):
         return f"is traced by {describe(int(tracer))}"
     if match[1] == "D":
         return "waits in the kernel for what does not come, such as the end of a child made by vfork()"
@@ -169,19 +171,12 @@ _RULES: tuple[tuple[str, str | _Sentence], ...] = (
 """What CRIU's lines mean: a pattern, and what the process has or is, as the rest of a sentence."""
 
 
-def _status(pid: int) -> dict[str, str]:
-    with contextlib.suppress(OSError):
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return {}
-
-
 def _connected(pid: int) -> set[int]:
     """Returns the inodes of the TCP sockets in a process' network that do not just listen."""
     found = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            for line in itertools.islice(lines(f"/proc/{pid}/net/{table}"), 1, None):
                 fields = line.split()
                 if fields[3] != _LISTENING:
                     found.add(int(fields[9]))

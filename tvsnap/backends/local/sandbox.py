@@ -30,7 +30,7 @@ from tvsnap.backends.base import (
     SnapshotInfo,
 )
 from tvsnap.backends.fixed import Clock, is_fixed
-from tvsnap.backends.local import activity, observe
+from tvsnap.backends.local import activity, observe, procfs
 from tvsnap.backends.local.cgroups import Cgroup
 from tvsnap.backends.local.criu import ProcessesDisturbed
 from tvsnap.backends.local.time_wait import TimeWaits
@@ -330,7 +330,7 @@ class LocalSandbox(GuestActions):
         if self._shell[0] != inner or not os.path.exists(f"/proc/{self._shell[1]}"):
             self._shell = (inner, 0)
             for pid in self.cgroup.pids():
-                if observe.inner_pid(pid) == inner:
+                if procfs.inner_pid(pid) == inner:
                     self._shell = (inner, pid)
                     break
         return self._shell[1]

@@ -12,18 +12,13 @@ import stat
 from collections.abc import Iterable
 
 from tvsnap.backends.local.borrowing import borrowed, events, unread
+from tvsnap.backends.local.procfs import status
 
 
 def pending_signals(pid: int) -> tuple[int, int]:
     """Returns the signals that wait for a process, and those of them that it does not block, as sets of bits."""
-    status = dict(line.split(":\t", 1) for line in _read(f"/proc/{pid}/status").splitlines())
-    pending = int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)
-    return pending, pending & ~int(status["SigBlk"], 16)
-
-
-def _read(path: str) -> str:
-    with open(path, "rb", buffering=0) as file:
-        return file.read().decode(errors="replace")
+    own, shared, blocked = (int(value, 16) for value in status(pid, "SigPnd", "ShdPnd", "SigBlk"))
+    return own | shared, (own | shared) & ~blocked
 
 
 def data_waits(pid: int, numbers: Iterable[int]) -> bool:
