@@ -33,9 +33,12 @@ CONTAINED: list[tuple[str, set[str]]] = [
     (r"call (clone3|none_such|landlock_create_ruleset|of 32 bits|of x32)|message queue", {"ENOSYS"}),
     (r"call pidfd_getfd", {"EBADF"}),
     (
-        r"(call|unshare|clone) .+|personality|socket (vsock|alg|packet|raw)|type into a terminal|paste into a console",
+        r"(call|unshare|clone) .+|personality|socket raw|type into a terminal|paste into a console",
         {"EPERM"},
     ),
+    (r"socket (vsock|alg|packet)|pair of sockets .+", {"EAFNOSUPPORT"}),
+    (r"socket (audit|firewall)", {"EPROTONOSUPPORT"}),
+    (r"socket (route|diagnosis)", {"done"}),
     (r"own personality", {"done"}),
     (r"trace a child", {"7"}),
     (r"run from memory", {""}),
@@ -65,7 +68,7 @@ CONTAINED: list[tuple[str, set[str]]] = [
 """What each probe may come to. The first pattern that fits a probe counts."""
 BY_ENGINE: list[tuple[str, set[str]]] = [
     (r"call of (32 bits|x32)", {f"killed by {signal.SIGSYS:d}", "ENOSYS"}),
-    (r"socket (packet|raw)", {"done"}),
+    (r"socket raw", {"done"}),
     (r"read /proc/interrupts", {"read b''", "read b' '"}),
     (r"(trace|read) a process of the host", {"ESRCH", "EPERM"}),
 ]

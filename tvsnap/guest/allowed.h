@@ -223,7 +223,6 @@ static const int allowed_calls[] = {
     SYS_shutdown,
     SYS_sigaltstack,
     SYS_signalfd4,
-    SYS_socketpair,
     SYS_splice,
     SYS_statfs,
     SYS_statx,

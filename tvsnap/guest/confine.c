@@ -6,6 +6,7 @@
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <stdio.h>
@@ -143,6 +144,24 @@ static void allow_by_value(unsigned call, int argument, bool found, const unsign
     ANSWER(found ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | EPERM);
 }
 
+/* A call that makes sockets passes for the families that programs use, and of netlink's protocols for those that tell of
+ * interfaces and of sockets (ip, ss). The errors are those of a kernel that lacks the others, which programs expect:
+ * useradd, for one, goes on without the audit protocol where that does not exist, and not where it is forbidden. */
+static void allow_socket_families(unsigned call) {
+    JUMP(BPF_JEQ, call, 0, 11);
+    LOAD(args[0]);
+    JUMP(BPF_JEQ, AF_UNIX, 8, 0);
+    JUMP(BPF_JEQ, AF_INET, 7, 0);
+    JUMP(BPF_JEQ, AF_INET6, 6, 0);
+    JUMP(BPF_JEQ, AF_NETLINK, 1, 0);
+    REFUSE(EAFNOSUPPORT);
+    LOAD(args[2]);
+    JUMP(BPF_JEQ, NETLINK_ROUTE, 2, 0);
+    JUMP(BPF_JEQ, NETLINK_SOCK_DIAG, 1, 0);
+    REFUSE(EPROTONOSUPPORT);
+    ANSWER(SECCOMP_RET_ALLOW);
+}
+
 /* The rest: what allowed.h names passes, another call is refused, and one that is newer than the list does not exist.
  * The kernel remembers the answer for each number, so that their order costs nothing. */
 static void allow_listed(void) {
@@ -163,11 +182,11 @@ static void allow_listed(void) {
  *   - pidfd_getfd passes: it leads to nothing that ptrace, which passes, does not, and PID 1 needs it (waiting.c).
  *   - No POSIX message queues: they belong to no process and no file, no checkpoint holds one, and none would tell.
  *   - No Landlock: CRIU would bring back a process without the bounds that it set itself, and none would tell.
+ *   - Sockets of the families unix, inet, inet6 and netlink only (route, sock_diag): not packet, vsock, alg and others.
  *   - No TIOCSTI and TIOCLINUX, which put words into the mouth of whoever else sits at a terminal.
  * clone3 hides its flags behind a pointer: programs fall back to clone. */
 void filter_system_calls(void) {
     static const unsigned personalities[] = {0, 0x8, 0x20000, 0x20008, 0xffffffff};
-    static const unsigned families[] = {AF_ALG, AF_VSOCK};
     static const unsigned requests[] = {TIOCSTI, TIOCLINUX};
     LOAD(arch);
     JUMP(BPF_JEQ, NATIVE_ARCH, 1, 0);
@@ -176,7 +195,8 @@ void filter_system_calls(void) {
     allow_by_value(SYS_ioctl, 1, false, requests, 2);
     allow_without(SYS_clone, CLONE_NAMESPACES);
     allow_without(SYS_unshare, UNSHARE_NAMESPACES);
-    allow_by_value(SYS_socket, 0, false, families, 2);
+    allow_socket_families(SYS_socket);
+    allow_socket_families(SYS_socketpair);
     allow_by_value(SYS_personality, 0, true, personalities, 5);
     refuse_call(SYS_clone3, ENOSYS);
     refuse_call(SYS_mq_open, ENOSYS);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from tvsnap.errors import InfrastructureError, MachineLacks
 
 _V1_CONTROLLERS = ("memory", "pids", "cpu", "freezer")
 _PERIOD_US = 100_000
+_AT_ONCE = 64
+"""Processes that are killed with one look at the list."""
 _FREEZE_TIMEOUT = 10.0
 
 
@@ -199,9 +202,7 @@ class Cgroup:
         while True:
             for path in self.paths:
                 with contextlib.suppress(OSError):
-                    for pid in (path / "cgroup.procs").read_text().split():
-                        with contextlib.suppress(ProcessLookupError):
-                            os.kill(int(pid), 9)
+                    _kill_all(path)
                 with contextlib.suppress(OSError):
                     path.rmdir()
             if not any(path.exists() for path in self.paths):
@@ -209,3 +210,31 @@ class Cgroup:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.002)
+
+
+def _kill_all(group: Path) -> None:
+    """Kills the processes of a group, and none that has the id of one that has just ended.
+
+    Raises:
+        OSError: the group is gone.
+    """
+    kill = group / "cgroup.kill"
+    if kill.exists():  # cgroups of version 2, since Linux 5.14
+        kill.write_text("1")
+        return
+    pids = sorted(_listed(group))
+    for first in range(0, len(pids), _AT_ONCE):
+        with contextlib.ExitStack() as stack:
+            held = {}
+            for pid in pids[first : first + _AT_ONCE]:
+                with contextlib.suppress(ProcessLookupError):
+                    held[pid] = os.pidfd_open(pid)
+                    stack.callback(os.close, held[pid])
+            # Whoever is listed still is who the descriptor names, or that has ended, and nobody gets the signal.
+            for pid in held.keys() & _listed(group):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(held[pid], signal.SIGKILL)
+
+
+def _listed(group: Path) -> set[int]:
+    return set(map(int, (group / "cgroup.procs").read_text().split()))

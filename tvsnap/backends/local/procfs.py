@@ -1,0 +1,77 @@
+"""Reads what /proc says of processes that nobody trusts: no more of it at a time than is wanted (proc(5)).
+
+How long a command line, a list of groups, of locks or of mappings is, the process decides. Ids are those of the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+HEAD = 4096
+"""Bytes that are enough for what no process can make longer, and for the beginning of a command line."""
+_LONGEST_COMM = 64
+_LONGEST_STATUS = 1 << 20
+"""A process may belong to 65,536 groups, with ten digits each."""
+
+
+def head(path: str, most: int = HEAD) -> str:
+    """Returns the first bytes of a file.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    with open(path, "rb", buffering=0) as file:
+        return file.read(most).decode(errors="replace")
+
+
+def lines(path: str) -> Iterator[str]:
+    """Yields the lines of a file, of which one at a time is in memory.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            yield line.rstrip("\n")
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Returns what /proc/PID/stat says from a process' state on.
+
+    Raises:
+        OSError: it has ended.
+    """
+    stat = head(f"/proc/{pid}/stat")
+    return stat[stat.rindex(")") + 2 :].split()
+
+
+def status(pid: int, *names: str) -> list[str]:
+    """Returns values of /proc/PID/status, in the order of their names; empty ones for those that it has not.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    path = f"/proc/{pid}/status"
+    text = head(path)
+    if len(text) >= HEAD:
+        text = head(path, _LONGEST_STATUS)
+    found = dict(line.partition(":")[::2] for line in text.splitlines())
+    return [found.get(name, "").strip() for name in names]
+
+
+def command(pid: int) -> str:
+    """Returns a process' command line, cut where it is longer than `HEAD`, or its name in brackets if it has none.
+
+    Raises:
+        OSError: it has ended.
+    """
+    words = head(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+    return words or f"[{head(f'/proc/{pid}/comm', _LONGEST_COMM).strip()}]"
+
+
+def inner_pid(pid: int) -> int:
+    """Returns the id that a process has in its own pid namespace; 0 if it has ended."""
+    with contextlib.suppress(OSError, IndexError):
+        return int(status(pid, "NSpid")[0].split()[-1])
+    return 0
