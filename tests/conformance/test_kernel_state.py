@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
 
 from tests.conformance.helpers import Lab, changed, eventually, job, sh
@@ -243,6 +247,29 @@ INHERITED = (
     "readlink root exe; cat personality uid_map gid_map setgroups; env | sort"
 )
 """Commands that print what a process has of the one that made it."""
+
+
+@pytest.mark.needs_programs
+def test_it_is_the_same_however_tvsnap_was_started(lab: Lab) -> None:
+    """With another niceness, in the background with signals ignored."""
+    look = "nice; ionice; chrt -p 1 | sed 's/.*: //'; umask; grep -E '^Sig(Ign|Blk)' /proc/self/status; "
+    look += "cat /proc/1/oom_score_adj"
+    usual = sh(lab.start(), look)
+    ignored = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGQUIT, signal.SIGUSR1)]
+    mask, niceness = os.umask(0o77), os.getpriority(os.PRIO_PROCESS, 0)
+    adjusted = Path("/proc/self/oom_score_adj").read_text()
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, 7)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        Path("/proc/self/oom_score_adj").write_text("300")
+        assert sh(lab.start(), look) == usual
+    finally:
+        Path("/proc/self/oom_score_adj").write_text(adjusted)
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+        os.umask(mask)
+        for number, before in ignored:
+            signal.signal(number, before)
 
 
 @pytest.mark.needs_programs

@@ -200,9 +200,27 @@ static void enter_sandbox(int go) {
     _exit(127);
 }
 
+/* What a process has of the one that made it is the same however tvsnap was started: with another niceness, as a
+ * service, in the background with signals ignored. */
+static void become_usual(void) {
+    static const struct sched_param none = {0};
+    sigset_t empty;
+    check(sched_setscheduler(0, SCHED_OTHER, &none) == 0, "scheduling");
+    check(setpriority(PRIO_PROCESS, 0, 0) == 0, "niceness");
+    check(syscall(SYS_ioprio_set, 1, 0, 0) == 0, "input and output priority"); /* 1: of a process, this one */
+    check(prctl(PR_SET_TIMERSLACK, 50000) == 0, "timer slack");
+    write_file("/proc/self/oom_score_adj", "0");
+    write_file("/proc/self/coredump_filter", "0x33");
+    for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL); /* fails for two, and the C library's own */
+    sigemptyset(&empty);
+    check(sigprocmask(SIG_SETMASK, &empty, NULL) == 0, "signals");
+    umask(022);
+}
+
 static int start(void) {
     char path[64], map[64];
     int go[2], result = dup(1);
+    become_usual();
     signal(SIGPIPE, SIG_IGN);
     join_cgroups();
     fresh_network();
