@@ -172,6 +172,8 @@ class Ledger:
             return None
         value = fact_value(step, seen)
         before = self.facts.get(step.shows)
+        if before is None and step.form == "rows" and value == MISSING:
+            return None  # what makes it was left out
         if before is None or agree(step.form, before[0], value):
             self.facts[step.shows] = value, str(step)
             return None
