@@ -15,7 +15,7 @@ PROGRAM = """
 import ctypes, os, sys, time
 if os.geteuid() == 0:
     os.setgroups([60000 - number for number in range(50000)])
-ctypes.CDLL(None).prctl(15, b"a) b\\nSigIgn:", 0, 0, 0)
+ctypes.CDLL(None).prctl(15, b"\\xc3\\xa9) b\\rSigIgn:", 0, 0, 0)
 print("ready", flush=True)
 time.sleep(1000)
 """
@@ -36,10 +36,11 @@ def test_what_is_said_is_found_and_bounded(process: subprocess.Popen[bytes]) -> 
     said = command(process.pid)
     assert said.startswith(f"{sys.executable} -c")
     assert len(said) <= HEAD
-    assert stat_fields(process.pid)[:2] == ["S", str(os.getpid())]
+    assert stat_fields(process.pid)[1] == str(os.getpid())
     shared, missing, threads = status(process.pid, "ShdPnd", "NoSuch", "Threads")
     assert (int(shared, 16), missing, threads) == (0, "", "1")
     assert inner_pid(process.pid) == process.pid
+    assert status(process.pid, "SigIgn") == status(process.pid, "SigIgn", "Name")[:1] != [""]
     assert len(head(f"/proc/{process.pid}/maps", 100)) == 100
     assert sum(1 for line in lines(f"/proc/{process.pid}/maps") if line.endswith("[stack]")) == 1
 

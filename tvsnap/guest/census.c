@@ -65,7 +65,7 @@ static unsigned long long time_run(pid_t pid) {
 }
 
 static void print_command(pid_t pid) {
-    static char text[4096]; /* as much as procfs.py takes */
+    static char text[4096 + 1]; /* procfs.py takes as many bytes */
     ssize_t n = read_proc(pid, "cmdline", text, sizeof text);
     for (ssize_t i = 0; i < n; i++)
         if (!text[i]) text[i] = ' ';

@@ -21,8 +21,7 @@ def head(path: str, most: int = HEAD) -> str:
     Raises:
         OSError: the process has ended.
     """
-    with open(path, "rb", buffering=0) as file:
-        return file.read(most).decode(errors="replace")
+    return _read(path, most).decode(errors="replace")
 
 
 def lines(path: str) -> Iterator[str]:
@@ -31,7 +30,7 @@ def lines(path: str) -> Iterator[str]:
     Raises:
         OSError: the process has ended.
     """
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:  # names hold all other line ends
         for line in file:
             yield line.rstrip("\n")
 
@@ -53,10 +52,10 @@ def status(pid: int, *names: str) -> list[str]:
         OSError: the process has ended.
     """
     path = f"/proc/{pid}/status"
-    text = head(path)
-    if len(text) >= HEAD:
-        text = head(path, _LONGEST_STATUS)
-    found = dict(line.partition(":")[::2] for line in text.splitlines())
+    said = _read(path, HEAD)
+    if len(said) == HEAD:
+        said = _read(path, _LONGEST_STATUS)
+    found = dict(line.partition(":")[::2] for line in said.decode(errors="replace").split("\n"))
     return [found.get(name, "").strip() for name in names]
 
 
@@ -75,3 +74,8 @@ def inner_pid(pid: int) -> int:
     with contextlib.suppress(OSError, IndexError):
         return int(status(pid, "NSpid")[0].split()[-1])
     return 0
+
+
+def _read(path: str, most: int) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read(most)
