@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import secrets
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -261,3 +262,44 @@ def test_a_checkpoint_is_no_change(sql_cache: Cache, sql_image: Image) -> None:
         assert observe(live.sandbox) == before
         live.sandbox.run("ls /", timeout=10)
         assert observe(live.sandbox) == before
+
+
+TIMED = {
+    "postgres": [
+        (
+            ["SET idle_in_transaction_session_timeout = '2s'", "BEGIN", "DELETE FROM items"],
+            "SELECT count(*) FROM items",
+        ),
+        (["SET idle_session_timeout = '2s'"], "SELECT count(*) FROM items"),
+        (["BEGIN", "SET LOCAL idle_in_transaction_session_timeout = '2s'"], "SELECT count(*) FROM items"),
+    ],
+    "mariadb": [
+        (
+            [
+                "CREATE TABLE told (n INTEGER)",
+                "CREATE EVENT e ON SCHEDULE AT CURRENT_TIMESTAMP + INTERVAL 3 SECOND DO INSERT INTO told VALUES (1)",
+                "SET GLOBAL event_scheduler = ON",
+            ],
+            "SELECT count(*) FROM told",
+        ),
+        (["SET @a = 5", "SET SESSION wait_timeout = 2"], "SELECT @a"),
+        (["SET SESSION idle_transaction_timeout = 2", "BEGIN", "DELETE FROM items"], "SELECT count(*) FROM items"),
+    ],
+}
+"""Statements after which the engine does something by itself within 3 seconds, and one that tells whether it did."""
+TIMED_CASES = [(engine, *case) for engine, cases in TIMED.items() for case in cases]
+
+
+@pytest.mark.parametrize(("sql_engine", "steps", "last"), TIMED_CASES, indirect=["sql_engine"], scope="session")
+def test_what_an_engine_does_after_some_time(
+    sql_cache: Cache, sql_image: Image, sql_engine: str, steps: list[str], last: str
+) -> None:
+    """An answer from before it is none for who has waited until after it."""
+    salt, said = secrets.token_hex(), []
+    for wait in (0.0, 6.0):
+        with sql_cache.rollout(sql_image, salt=salt) as rollout:
+            for step in steps:
+                ask(rollout, step)
+            time.sleep(wait)
+            said.append(ask(rollout, last).output)
+    assert said[0] != said[1]

@@ -36,6 +36,9 @@ class Failing:
     def drew(self) -> bool:
         return False
 
+    def timers(self) -> str:
+        return ""
+
     def run(self, *_: object) -> None:
         raise ZeroDivisionError("a mistake")
 

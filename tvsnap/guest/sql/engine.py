@@ -179,6 +179,14 @@ class Engine(ABC):
         """
         return False
 
+    def timers(self) -> str:
+        """Returns what the engine does by itself once some time has passed, as of the last look at its facts.
+
+        Such as an event that is due, or the end of a transaction that has been idle for too long. Images switch all of
+        it off; the agent may switch it on. In words; empty if there is nothing.
+        """
+        return ""
+
     @abstractmethod
     def schema(self, database: str, table: str) -> Dict[str, Any]:
         """Describes a database as JSON, or one of its tables.

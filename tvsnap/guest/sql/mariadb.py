@@ -240,6 +240,10 @@ class MariaDB(Engine):
     def seeded(self, database: str) -> bool:
         return self._seeded
 
+    def timers(self) -> str:
+        """See `Engine.timers`."""
+        return self._witness.timers if self._witness is not None else ""
+
     def alone(self) -> bool:
         """See `Engine.alone`: here, the session and our own connection are all that there should be."""
         return self._witness is not None and self._witness.clients == _OWN_CONNECTIONS

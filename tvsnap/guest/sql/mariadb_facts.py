@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from . import mariadb_server
 from .engine import Facts
 from .mariadb_protocol import Connection, Row
 
@@ -70,6 +71,15 @@ WHERE thread_id <> 0
 """
 """Locks of thread 0 are the server's own, which cleans up after earlier statements."""
 
+_TIMERS = {
+    "EVENT_SCHEDULER": b"OFF",
+    "WAIT_TIMEOUT": b"%d" % mariadb_server.IDLE_FOREVER,
+    "IDLE_TRANSACTION_TIMEOUT": b"0",
+    "IDLE_READONLY_TRANSACTION_TIMEOUT": b"0",
+    "IDLE_WRITE_TRANSACTION_TIMEOUT": b"0",
+}
+"""Settings that have the server do something by itself, and the values with which it does not."""
+
 _SEQUENCES = """
 SELECT EXISTS (SELECT 1 FROM information_schema.TABLES WHERE table_type = 'SEQUENCE'
 AND table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys'))
@@ -98,6 +108,8 @@ class Witness:
         """How many were connected at the last look, our own included."""
         self.counting = False
         """The server keeps account of each statement, reads too, in a place that another can look at."""
+        self.timers = ""
+        """See `Engine.timers`."""
         self.definitions: Optional[str] = None
         """What changes whenever something may have been defined; None before the first look."""
 
@@ -130,6 +142,7 @@ class Witness:
         """
         (place,), counts, variables, settings = _asked(self._session, _SESSION)
         self.counting = _plain(place[4]) == b"1"
+        self.timers = ", ".join(sorted(_timers(settings)))
         own = Counter(_numbers(counts))
         own.update(self._before)
         definitions, counts, selects, clients, locks = _asked(monitor, _SERVER)
@@ -201,6 +214,14 @@ def transaction(report: str, session: int) -> Tuple[str, ...]:
             kept = [line for line in lines if " lock struct(s), " in line or line.startswith("Trx read view")]
             return (lines[0].split(",")[0], *kept)
     return ()
+
+
+def _timers(settings: List[Row]) -> Iterator[str]:
+    """Yields the names of those settings, of all that have not their default, that have the server do something."""
+    for name, value, everywhere in settings:
+        at_rest = _TIMERS.get(_plain(name).upper().decode("latin-1"))
+        if at_rest is not None and _plain(value if value is not None else everywhere) not in (at_rest, b""):
+            yield _plain(name).lower().decode("latin-1")
 
 
 def _asked(connection: Connection, query: str) -> List[List[Row]]:

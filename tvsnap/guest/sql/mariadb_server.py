@@ -14,6 +14,8 @@ from .engine import EngineFailed
 from .mariadb_protocol import Connection, Lost, Refused
 
 DATA = "/var/lib/tvsnap/mariadb"
+IDLE_FOREVER = 365 * 24 * 3600
+"""Seconds after which the server ends an idle session."""
 SCRATCH = "/var/lib/tvsnap/mariadb-scratch"
 """Where statements spill what they cannot hold in memory, and temporary tables lie."""
 
@@ -56,8 +58,8 @@ collation-server = utf8mb4_general_ci
 lower_case_table_names = 1
 max_allowed_packet = 64M
 # A session lives for as long as its snapshots do.
-wait_timeout = 31536000
-interactive_timeout = 31536000
+wait_timeout = {IDLE_FOREVER}
+interactive_timeout = {IDLE_FOREVER}
 
 # Little memory: what does not fit comes from the page cache, which forks share.
 performance_schema = 0

@@ -12,7 +12,7 @@ from .copying import copy_up
 from .engine import CONFIGURATION, Answer, Engine, EngineFailed, Facts, StatementFailed, Table
 from .postgres_connection import Connection, Refused
 from .postgres_definitions import Definers
-from .postgres_facts import Watch
+from .postgres_facts import TIMERS, Watch
 from .postgres_schema import describe
 from .postgres_server import DIRECTORY, HOME, START_SECONDS, Server
 from .postgres_values import copy_text, identifier, literal
@@ -108,6 +108,8 @@ class Postgres(Engine):
             return self._refusal(database or self._default, refused)
         except (EngineFailed, StatementFailed) as failed:
             return Answer(error=str(failed), lost=True, timed_out=True)
+        if TIMERS.search(query):
+            self._watch.named.add(connection.database)
         answer = connection.run(query, timeout, max_rows)
         if connection.database != self._default:
             self._look(connection, None)  # it may be closed now
@@ -198,6 +200,10 @@ class Postgres(Engine):
     def seeded(self, database: str) -> bool:
         connection = self._connections.get(database or self._default)
         return connection is not None and connection.ledger.seeded
+
+    def timers(self) -> str:
+        """See `Engine.timers`."""
+        return self._watch.timers({connection.database for connection in self._connections.values()})
 
     def alone(self) -> bool:
         return 0 < self._watch.clients <= 1 + len(self._connections)

@@ -13,6 +13,7 @@ of what a session holds, nor of sequences, which count on outside of transaction
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
@@ -36,6 +37,11 @@ _UNLOCKED = _SEQUENCES.format(
     IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'))"""
 )
 
+TIMERS = re.compile("(idle_in_transaction_session|idle_session|transaction)_timeout", re.IGNORECASE)
+"""Settings that have the server end a session that is idle."""
+_TIMED = """(SELECT string_agg(name, ', ' ORDER BY name) FROM pg_show_all_settings() WHERE setting <> '0' AND
+    name IN ('idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout'))"""
+
 _SESSION = f"""SELECT ROW(current_user, session_user, pg_my_temp_schema(),
     (SELECT string_agg(name || '=' || setting, ',' ORDER BY name) FROM pg_show_all_settings()
      WHERE source = 'session' AND name <> 'track_counts'),
@@ -48,12 +54,13 @@ _SESSION = f"""SELECT ROW(current_user, session_user, pg_my_temp_schema(),
         WHERE pid = pg_backend_pid() AND locktype = 'advisory') lock),
     CASE WHEN current_setting('is_superuser') = 'on' THEN {_TEMPORARY} END)::text,
     CASE WHEN current_setting('is_superuser') = 'on' THEN {_LASTING} END,
-    (SELECT bool_or(seqcache > 1) FROM pg_sequence)"""
+    (SELECT bool_or(seqcache > 1) FROM pg_sequence),
+    {_TIMED}"""
 
 _SERVER = """SELECT ROW(pg_postmaster_start_time(), pg_conf_load_time(), pg_current_snapshot(),
     (SELECT string_agg(transactionid::text, ',' ORDER BY transactionid::text) FROM pg_lock_status()
      WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock'))::text, pg_current_wal_insert_lsn(),
-    (SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE usesysid IS NOT NULL)"""
+    (SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE usesysid IS NOT NULL), current_setting('autovacuum')"""
 
 _VISITS = "SELECT datname, pg_stat_get_db_sessions(oid), pg_postmaster_start_time() FROM pg_database"
 
@@ -70,6 +77,7 @@ class Watch:
         written: the position of the write-ahead log at the last look: it moves with any change of the catalog.
         clients: how many were connected to the server at the last look, this one included.
         visited: somebody else was connected between the last look and the one before.
+        named: databases in whose connections a statement has named one of `TIMERS` since they were idle last.
     """
 
     def __init__(self) -> None:
@@ -83,6 +91,9 @@ class Watch:
         self.written: Optional[str] = None
         self.clients = 0
         self.visited = True
+        self.named: Set[str] = set()
+        self._timers: Dict[str, str] = {}
+        self._cleans = False
 
     @property
     def alive(self) -> bool:
@@ -176,10 +187,22 @@ class Watch:
                 visited.add(connection.database)
         for database in sorted(visited):
             self._seen(database, self._look_at_sequences(database))
-        server, self.written, clients = self.ask(_SERVER)[0]
+        server, self.written, clients, cleans = self.ask(_SERVER)[0]
+        self._cleans = cleans == "on"
         self.clients = int(clients or 0)
         # Where nothing is cleaned up in passing, a read writes nothing; one that did has moved what comes after it.
         return Facts((server, tuple(held), self._moves, files, self.written))
+
+    def timers(self, databases: Set[str]) -> str:
+        """See `Engine.timers`; in a transaction, that a statement has named one is taken for its being set.
+
+        Args:
+            databases: in which the session has connections.
+        """
+        found = {self._timers.get(database, "") for database in databases}
+        found |= {"a timeout of idle sessions"} if self.named & databases else set()
+        found |= {"autovacuum"} if self._cleans else set()
+        return ", ".join(sorted(filter(None, found)))
 
     def _seen(self, database: str, sequences: str) -> None:
         """Takes note of a database's sequences; where they were not known before, any that there are may have moved."""
@@ -198,7 +221,9 @@ class Watch:
 
     def _held(self, connection: Connection) -> Tuple[str, Optional[str]]:
         """Returns what an idle connection holds, and the sequences of its database; None if it may not see them."""
-        holds, sequences, cached = connection.ask(_SESSION, FACTS_SECONDS)[0]
+        holds, sequences, cached, timers = connection.ask(_SESSION, FACTS_SECONDS)[0]
+        self._timers[connection.database] = timers or ""
+        self.named.discard(connection.database)
         if cached == "t":
             holds = f"{holds}{self._last_of_cached(connection)}"
         return holds or "", (sequences or "") if connection.superuser else None

@@ -182,6 +182,7 @@ class Session:
             "directories": list(self._engine.directories),
             "chance": chance,
             "reproducible": reproducible,
+            "timers": self._engine.timers(),
         }
 
     def _nature(self) -> Tuple[bool, bool]:
