@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds CRIU from the source package of a newer suite, fetched from the mirror that this machine's apt uses, with
-# functions of ours in place of some of its own (scripts/criu/terminals.c explains them), and keeps the binary as
+# functions of ours in place of some of its own (scripts/criu explains them), and keeps the binary as
 # ~/.cache/tvsnap/criu-VERSION-ADDITIONS/criu. apt verifies the source against the archive's keys; its lists and
 # configuration on this machine are only read.
 set -euo pipefail
@@ -88,14 +88,19 @@ stand_in() {
     replace criu/tty.c "^static $3 $1($2)\$" "static $3 $1($2);\nstatic __maybe_unused $3 criu_${1#*tty_}($2)"
 }
 
-add_ours() {
+add_ours() { # DIRECTORY of our sources
     stand_in tty_do_dump_queued_data 'struct tty_dump_info \*dinfo' int &&
         stand_in __tty_do_writeback_queued_data 'struct tty_dump_info \*dinfo' void &&
         stand_in pty_restore_queued_data 'struct tty_info \*info, int fd' void || return
-    cat "$1" >>criu/tty.c
+    cat "$1/terminals.c" >>criu/tty.c
     printf '%s\n' 'extern int open_masters(void);' 'extern pid_t lead_session(void);' >>criu/include/tty.h
     replace criu/cr-restore.c 'sid = setsid();' 'sid = lead_session();' &&
-        replace criu/cr-restore.c 'if (open_transport_socket())' 'if (open_transport_socket() || open_masters())'
+        replace criu/cr-restore.c 'if (open_transport_socket())' 'if (open_transport_socket() || open_masters())' || return
+    cat "$1/links.c" >>criu/files-reg.c
+    printf '%s\n' 'extern int link_quietly(int, char *, int, char *, uid_t, gid_t, int);' \
+        'extern void unlink_quietly(int, char *);' >>criu/include/files-reg.h
+    replace criu/files-reg.c 'while (linkat_hard(lfd' 'while (link_quietly(lfd' &&
+        replace criu/files-reg.c 'unlinkat(mntns_root, rlb->path, 0);' 'unlink_quietly(mntns_root, rlb->path);'
 }
 
 # Without GnuTLS (only for encrypted migration) and static: tvsnap starts CRIU for every checkpoint and every fork,
@@ -127,7 +132,7 @@ fetch_newest_source
 say "building CRIU $VERSION (about half a minute)"
 mkdir "$WORK/build"
 run_logged criu-build "unpacking $TAR" tar -xf "$TAR" -C "$WORK/build" --strip-components=1
-ADDED=$PWD/scripts/criu/terminals.c
+ADDED=$PWD/scripts/criu
 cd "$WORK/build"
 run_logged criu-build "adding $ADDED to CRIU $VERSION" add_ours "$ADDED"
 run_logged criu-build "building CRIU $VERSION" compile

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conformance.helpers import Lab, commands, eventually, job, settled, sh, usable
 from tvsnap.backends.base import Sandbox
+from tvsnap.backends.local import copied_up, fidelity
 from tvsnap.errors import NotCheckpointable, NotRestorable
 
 COMMON = """
@@ -260,6 +261,16 @@ REFUSED = {
         "os.pwrite(os.open('/etc/profile', os.O_WRONLY), b'new', 0)",
         "has mapped /etc/profile, a file of the image, as it was before it was written",
     ),
+    "a large file of the image written while mapped": (
+        "f = open('/etc/profile', 'r+b'); f.truncate(1 << 40); m = mmap.mmap(f.fileno(), 1 << 40, mmap.MAP_SHARED, "
+        "mmap.PROT_READ)",
+        "has mapped /etc/profile, a file of the image that was written since, and more than 8 MiB of such files",
+    ),
+    "large deleted files": (
+        "files = [open(f'/tmp/{n}', 'wb') for n in 'ab']; [os.posix_fallocate(f.fileno(), 0, 2 << 20) for f in files]; "
+        "os.unlink('/tmp/a'); os.unlink('/tmp/b')",
+        "holds, with others, 4 MiB of deleted files, more than 3",
+    ),
     "a lock of a mapped file": (
         "f = open('/tmp/f', 'w+b'); f.truncate(4096); m = mmap.mmap(f.fileno(), 4096); fcntl.lockf(f, fcntl.LOCK_EX)",
         r"has locked /tmp/f, which it has mapped too \(fcntl, descriptor \d+\)",
@@ -327,7 +338,9 @@ def test_what_is_captured_is_the_same_in_a_fork(local_lab: Lab) -> None:
     usable(fork)
 
 
-def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab) -> None:
+def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copied_up, "_MOST", 8 << 20)
+    monkeypatch.setattr(fidelity, "_MOST_DELETED", 3 << 20)
     sandbox = local_lab.start()
     refusals = {}
     for name, (program, _) in REFUSED.items():

@@ -112,6 +112,11 @@ LOGS = [
         "process 9999999 uses /etc/vim, which was deleted or moved away",
     ),
     (
+        "Error (criu/files-reg.c:1121): Can't create link remap for /app/d/log. Use link-remap option.\n"
+        "Error (criu/cr-dump.c:1629): Dump files (pid: 9999999) failed with -1\n",
+        "process 9999999 uses /app/d/log, which was deleted or replaced and has another name still",
+    ),
+    (
         "Error (criu/files-reg.c:1790): Can't lookup mount=18 for fd=3 path=/memfd:h (deleted)\n" + FILES,
         "process 9999999 has /memfd:h (deleted) open, which is no file of the sandbox (descriptor 3)",
     ),

@@ -30,6 +30,7 @@ from tvsnap.attempts import AttemptFailed
 from tvsnap.backends.base import Captures, SnapshotInfo
 from tvsnap.backends.docker.containers import Whose
 from tvsnap.backends.fixed import StoppedClock
+from tvsnap.backends.local.directory_times import DirectoryTimes
 from tvsnap.backends.local.time_wait import Closed
 from tvsnap.backends.sealing import DISK_ERRORS, checksum, from_sealed_json, open_regular, reading, to_sealed_json
 from tvsnap.engine import Engine, EngineTimeout
@@ -61,6 +62,7 @@ class Manifest:
         changes: how many calls had changed the state of its sandbox.
         closed: the connections that were in TIME_WAIT.
         clock: its sandbox's clock, if it had one of its own.
+        directories: in which CRIU makes something when it restores the processes, as they were.
     """
 
     info: SnapshotInfo
@@ -70,6 +72,7 @@ class Manifest:
     changes: int
     closed: tuple[Closed, ...] = ()
     clock: StoppedClock | None = None
+    directories: tuple[DirectoryTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,8 @@ class SnapshotStore:
             closed = tuple(map(Closed.from_json, values["closed"]))
             about = {name: values[name] for name in ("guest", "depth", "empty_memory", "changes")}
             clock = StoppedClock.from_json(values.get("clock"))
-            return Manifest(info, **about, closed=closed, clock=clock), values["checksums"]
+            directories = tuple(DirectoryTimes(**one) for one in values.get("directories", ()))
+            return Manifest(info, **about, closed=closed, clock=clock, directories=directories), values["checksums"]
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[Unfinished]:

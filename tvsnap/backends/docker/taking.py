@@ -13,7 +13,7 @@ from tvsnap.backends.docker.layers import flattened
 from tvsnap.backends.docker.notes import note_lent
 from tvsnap.backends.docker.sandbox import DockerSandbox
 from tvsnap.backends.docker.snapshots import CRIU, SHELL, Manifest, SnapshotStore, Unfinished
-from tvsnap.backends.local import fidelity
+from tvsnap.backends.local import directory_times, fidelity
 from tvsnap.engine import Engine
 from tvsnap.errors import CheckpointFailed, NotCheckpointable
 from tvsnap.guest import shell_image
@@ -98,6 +98,7 @@ class Taker:
             with self._containers.paused(sandbox.container):
                 init, pids = self._containers.processes(sandbox.container)
                 fidelity.refuse(fidelity.find_loss(pids, init))
+                directories = tuple(directory_times.note(pids, init))
                 closed = sandbox.note_closed()
                 clock = sandbox.clock.stop() if sandbox.clock else None
                 self._containers.checkpoint(sandbox.container, unfinished.directory / CRIU)
@@ -112,7 +113,8 @@ class Taker:
                 now - frozen,
                 processes,
             )
-            about = Manifest(info, self._guest, depth, empty_memory, sandbox.changes_settled, closed, clock)
+            changes = sandbox.changes_settled
+            about = Manifest(info, self._guest, depth, empty_memory, changes, closed, clock, directories)
             self._snapshots.complete(unfinished, about)
         return info
 

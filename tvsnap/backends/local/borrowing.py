@@ -12,6 +12,7 @@ import termios
 from collections.abc import Iterator
 
 _PIDFD_GETFD = 438
+_SIOCUNIXFILE = 0x89E0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -35,6 +36,19 @@ def borrowed(pid: int, number: int) -> Iterator[int]:
             raise OSError(error, os.strerror(error), f"descriptor {number} of process {pid}")
     finally:
         os.close(process)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def file_of(socket: int) -> Iterator[int | None]:
+    """A block with a descriptor (O_PATH) of the file that a Unix socket is bound to; None if it has none."""
+    descriptor = _libc.ioctl(socket, ctypes.c_ulong(_SIOCUNIXFILE), 0)
+    if descriptor < 0:
+        yield None
+        return
     try:
         yield descriptor
     finally:

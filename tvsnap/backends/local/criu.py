@@ -221,8 +221,8 @@ class Criu:
             root: where the tree's root file system is mounted, in CRIU's mount namespace.
             external: what provides the mounts named at the dump, as `mnt[NAME]:PATH`.
             enter: a command line that prepares namespaces and mounts and becomes CRIU, as for `dump`.
-            before_it_runs: called with the process id of the tree's root when all is there and nothing has run yet; the
-                restore fails with what it raises.
+            before_it_runs: called with the process id of the tree's root when all is there and nothing has run yet;
+                what it raises is raised, and the tree, which runs then, is left to the caller to end.
 
         Returns:
             The process id of the tree's root.
@@ -235,11 +235,14 @@ class Criu:
         options.rst_sibling = True
         options.notify_scripts = before_it_runs is not None
         failures: list[Exception] = []
+        tree: list[int] = []
 
         def notified(script: str, pid: int) -> bool:
             try:
-                if script == "post-restore" and before_it_runs is not None:
-                    before_it_runs(pid)
+                if script == "post-restore":  # later ones name no process
+                    tree.append(pid)
+                if script == "pre-resume" and before_it_runs is not None:  # the last names have been taken away by now
+                    before_it_runs(*tree)
             except Exception as error:
                 failures.append(error)
             return not failures

@@ -164,6 +164,10 @@ _RULES: tuple[tuple[str, str | _Sentence], ...] = (
     (r"ctty inheritance detected", "has the terminal of its session open as /dev/tty"),
     (r"Can't get \d+:\d+ opt: Bad file descriptor", "holds a socket's file that was opened with O_PATH"),
     (r"Can't link remap to (.+?)(?:: [A-Z][^/]*)?$", r"uses \1, which was deleted or moved away"),
+    (
+        r"Can't create link remap for (.+?)\. Use link-remap option",
+        r"uses \1, which was deleted or replaced and has another name still",
+    ),
     (r"Can't lookup mount=\d+ for fd=(\d+) path=(.+)", r"has \2 open, which is no file of the sandbox (descriptor \1)"),
     (r"Can't dump file (\d+) of that type \[\w+\] \((?:\w+ )?(.+)\)", r"has \2 open (descriptor \1)"),
     (r"Unknown shit \d+ \((.+)\)", r"has mapped \1"),

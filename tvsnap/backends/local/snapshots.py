@@ -17,7 +17,7 @@ import shutil
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import paths
 from tvsnap.backends.base import Captures, SnapshotInfo
 from tvsnap.backends.fixed import StoppedClock
-from tvsnap.backends.local import fidelity, observe
+from tvsnap.backends.local import directory_times, fidelity, observe
 from tvsnap.backends.local.criu import Criu
+from tvsnap.backends.local.directory_times import DirectoryTimes
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.backends.local.storage import Storage
 from tvsnap.backends.local.time_wait import Closed
@@ -61,6 +62,37 @@ _STARTUP_FILE = ("etc", "bash.bashrc")
 """Read by every interactive bash, a bare one too, where the distribution has it so."""
 
 
+@dataclass(slots=True)
+class Noted:
+    """What a snapshot holds of a sandbox beside its files and its processes, or its idle shell.
+
+    Attributes:
+        closed: the connections that were in TIME_WAIT.
+        clock: its clock, if its image sets one.
+        directories: in which CRIU makes something when it restores the processes, as they were.
+    """
+
+    closed: tuple[Closed, ...] = ()
+    clock: StoppedClock | None = None
+    directories: tuple[DirectoryTimes, ...] = ()
+
+    @classmethod
+    def from_json(cls, manifest: Mapping[str, Any]) -> Noted:
+        """Raises KeyError, TypeError or ValueError if a manifest holds none."""
+        return cls(
+            tuple(map(Closed.from_json, manifest["time_wait"])),
+            StoppedClock.from_json(manifest.get("clock")),
+            tuple(DirectoryTimes(**one) for one in manifest.get("directories", ())),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "time_wait": [one.to_json() for one in self.closed],
+            "clock": asdict(self.clock) if self.clock else None,
+            "directories": [asdict(one) for one in self.directories],
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class _Sound:
     """A snapshot that was seen to be as it should be.
@@ -69,17 +101,15 @@ class _Sound:
         processes: it holds live processes.
         stamps: of its files, by their paths in it.
         seal: of its writable layer.
-        closed: the connections that were in TIME_WAIT.
         changes: how many calls had changed the state of its sandbox.
-        clock: its sandbox's clock, if it had one of its own.
+        noted: what of the sandbox is neither files nor processes.
     """
 
     processes: bool
     stamps: dict[str, Stamp]
     seal: int
-    closed: tuple[Closed, ...]
     changes: int
-    clock: StoppedClock | None
+    noted: Noted
 
 
 class Snapshots:
@@ -123,13 +153,13 @@ class Snapshots:
             processes = tuple(sandbox.other_processes())
             images = os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-            closed: list[Closed] = []
-            clock: list[StoppedClock] = []
+            noted = Noted()
 
             def copy_files() -> None:
-                clock[:] = [sandbox.clock.stop()] if sandbox.clock else []
+                noted.clock = sandbox.clock.stop() if sandbox.clock else None
                 pids = sandbox.cgroup.pids()
-                closed[:] = sandbox.time_waits.note(pids)
+                noted.closed = tuple(sandbox.time_waits.note(pids))
+                noted.directories = tuple(directory_times.note(pids, sandbox.init))
                 upper = sandbox.layer / "upper"
                 fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals=criu.keeps_terminals))
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
@@ -153,7 +183,7 @@ class Snapshots:
                     os.chmod(name, 0o644, dir_fd=images)  # the restored root, an unprivileged user, reads them too
             finally:
                 os.close(images)
-            return finish(Captures(processes=True, shell=True), frozen, processes, closed, *clock)
+            return finish(Captures(processes=True, shell=True), frozen, processes, noted)
 
     def take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
         """Copies the files and the idle shell.
@@ -170,8 +200,9 @@ class Snapshots:
             if _holds(unfinished / "files" / "upper", _STARTUP_FILE):
                 raise NotCheckpointable(f"/{'/'.join(_STARTUP_FILE)} was changed, and would act when a shell is made")
             (unfinished / _SHELL).write_bytes(image.to_bytes())
-            closed = sandbox.time_waits.note(sandbox.cgroup.pids())
-            return finish(Captures(shell=True), 0.0, (), closed, sandbox.clock.stop() if sandbox.clock else None)
+            noted = Noted(closed=tuple(sandbox.time_waits.note(sandbox.cgroup.pids())))
+            noted.clock = sandbox.clock.stop() if sandbox.clock else None
+            return finish(Captures(shell=True), 0.0, (), noted)
 
     @contextlib.contextmanager
     def _unfinished(self, above: str, changes: int) -> Iterator[tuple[Path, Callable[..., SnapshotInfo]]]:
@@ -185,13 +216,7 @@ class Snapshots:
         id = f"{self._owner}.{secrets.token_hex(8)}"
         unfinished = self.temporary / id
 
-        def finish(
-            captures: Captures,
-            frozen: float,
-            processes: tuple[str, ...],
-            closed: list[Closed],
-            clock: StoppedClock | None = None,
-        ) -> SnapshotInfo:
+        def finish(captures: Captures, frozen: float, processes: tuple[str, ...], noted: Noted) -> SnapshotInfo:
             # By a descriptor and plain names: paths of pathlib's would take longer than all that is done with them.
             names = [f"criu/{name}" for name in os.listdir(unfinished / "criu")] if captures.processes else [_SHELL]
             with paths.directory(unfinished) as directory:
@@ -212,15 +237,14 @@ class Snapshots:
                 "changes": changes,
                 "checksums": checksums,
                 "seal": sealed,
-                "time_wait": [one.to_json() for one in closed],
-                "clock": asdict(clock) if clock else None,
+                **noted.to_json(),
                 **asdict(info),
             }
             (unfinished / _MANIFEST).write_text(to_sealed_json(manifest))
             with paths.directory(unfinished) as directory:
                 stamps = {name: stamp(name, directory) for name in (*names, *_ALWAYS)}
             unfinished.rename(self.path / id)
-            self._remember(id, _Sound(captures.processes, stamps, sealed, tuple(closed), changes, clock))
+            self._remember(id, _Sound(captures.processes, stamps, sealed, changes, noted))
             return info
 
         try:
@@ -276,11 +300,8 @@ class Snapshots:
                 if [*checksum(name, directory)] != expected:
                     raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not what was written")
             self._check_layer(snapshot, manifest["seal"], seen_before=False)
-            closed = tuple(map(Closed.from_json, manifest["time_wait"]))
-            clock = StoppedClock.from_json(manifest.get("clock"))
-            sound = _Sound(
-                manifest["captures"]["processes"], stamps, manifest["seal"], closed, int(manifest["changes"]), clock
-            )
+            noted = Noted.from_json(manifest)
+            sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"], int(manifest["changes"]), noted)
         self._remember(snapshot, sound)
         return sound.processes
 
@@ -317,20 +338,13 @@ class Snapshots:
         with reading(snapshot):
             return ShellImage.from_bytes((self.path / snapshot / _SHELL).read_bytes())
 
-    def closed(self, snapshot: str) -> tuple[Closed, ...]:
-        """Returns the connections that were in TIME_WAIT, of a snapshot that is as it was taken."""
-        return self._known(snapshot).closed
-
-    def clock(self, snapshot: str) -> StoppedClock | None:
-        """Returns the clock, of a snapshot that is as it was taken; None if its image sets none."""
-        return self._known(snapshot).clock
-
-    def _known(self, snapshot: str) -> _Sound:
+    def noted(self, snapshot: str) -> Noted:
+        """Returns what was noted when a snapshot was taken, which is as it was then."""
         known = self._sound.get(snapshot)
         if known is None:
             self.check(snapshot)
             known = self._sound[snapshot]
-        return known
+        return known.noted
 
     def changes(self, snapshot: str) -> int:
         """Returns how many calls had changed the state of a snapshot's sandbox; it was checked before."""
