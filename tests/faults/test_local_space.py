@@ -127,7 +127,7 @@ with Cache(home, policy="eager", park=ParkLimits(count=0), prefork=0, limits=Lim
     seen["checkpoints, opened again"] = cache.stats().checkpoints
     seen["trouble, opened again"] = cache.trouble
     attempt("opened again, recorded", "echo one > f; x=1", "cat f;  echo $x")
-    seen["leases"] = len(cache.graph.leases())
+    eventually(lambda: cache.graph.leases() == [], timeout=60)  # what a call led to is kept first
 print(json.dumps(seen))
 """
 
@@ -176,13 +176,13 @@ def test_no_room(tmp_path: Path, terminal_image: Image) -> None:
     assert said("full") in (None, ["", "29\n1\n"])
     assert seen["emptied, recorded"] == [["hit", "", 0], ["hit", *one, 0]]
     assert said("emptied") in (None, ["", *three])
-    assert seen["usable"] == "yes" or "it holds only what can be replayed: move it away" in seen["usable"]
+    assert seen["usable"] == "yes" or "move it away to start a new one" in seen["usable"]
     assert said("opened again") == ["", *one]
     assert (seen["opened again, private"], seen["trouble, opened again"]) == ("", "")
     assert seen["checkpoints, opened again"] >= 1
-    assert [source for source, *_ in seen["opened again, recorded"]] == ["hit", "executed"]
+    kept = "hit" if seen["usable"] == "yes" else "executed"
+    assert [source for source, *_ in seen["opened again, recorded"]] == [kept, "executed"]
     assert said("opened again, recorded") == ["", *one]
-    assert seen["leases"] == 0
 
 
 MARKER = b"what the disk holds of it"

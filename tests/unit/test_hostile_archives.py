@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tvsnap.images import extract
 from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.extract import extract_tar
 
@@ -75,3 +76,47 @@ def test_nothing_outside_is_touched(layers: list[list[Member]], layer: bool) -> 
             mode = path.lstat().st_mode
             assert not stat.S_ISCHR(mode)
             assert not stat.S_ISBLK(mode)
+
+
+def archive_of(directory: Path, *members: tuple[str, bytes]) -> Path:
+    """Returns an archive of files."""
+    path = directory / "archive"
+    with tarfile.open(path, mode="w:gz") as tar:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the owners of files are set")
+def test_holes_stay_holes(tmp_path: Path) -> None:
+    """They take no room: 64 MiB of them come out of an archive of some hundred bytes."""
+    content = bytes(1 << 26) + b"end" + bytes(100_000)
+    root = tmp_path / "tree"
+    root.mkdir()
+    extract_tar(archive_of(tmp_path, ("f", content), ("empty", b""), ("zeros", bytes(1 << 16))), root, lambda _: None)
+    assert (root / "f").read_bytes() == content
+    assert (root / "f").stat().st_blocks * 512 < 1 << 20
+    assert ((root / "empty").stat().st_size, (root / "zeros").stat().st_size) == (0, 1 << 16)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the owners of files are set")
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ([("a", bytes(600)), ("b", bytes(600))], 'up to "b" the archive has files of more than'),
+        ([(str(number), b"") for number in range(20)], "more than 10 entries"),
+        ([("d/" * 12 + "f", b"")], "more than 10 directories deep"),
+    ],
+    ids=["size", "entries", "depth"],
+)
+def test_an_archive_that_is_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: list[tuple[str, bytes]], reason: str
+) -> None:
+    for name, value in (("MOST_BYTES", 1000), ("MOST_ENTRIES", 10), ("MOST_DEPTH", 10)):
+        monkeypatch.setattr(extract, name, value)
+    root = tmp_path / "tree"
+    root.mkdir()
+    with pytest.raises(BuildStepFailed, match=reason):
+        extract_tar(archive_of(tmp_path, *members), root, lambda _: None)

@@ -14,7 +14,6 @@ import io
 import lzma
 import os
 import re
-import shutil
 import stat
 import subprocess
 import tarfile
@@ -37,6 +36,8 @@ from tvsnap.images.rootfs import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+_SHOWN = 100
+"""Characters of a name in a message."""
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _TIME = re.compile(r"(?P<sign>-?)(?P<seconds>[0-9]{1,20})(\.(?P<fraction>[0-9]*))?", re.ASCII)
 _WHITEOUT = ".wh."
@@ -44,6 +45,13 @@ _OPAQUE = ".wh..wh..opq"
 _WHITEOUT_META = ".wh..wh."
 _XATTR_PREFIX = "SCHILY.xattr."
 _CHUNK = 1 << 20
+_BLOCK = 1 << 16
+_EMPTY = bytes(_BLOCK)
+MOST_ENTRIES = 10_000_000
+MOST_BYTES = 1 << 39
+"""What files may hold in all, holes included."""
+MOST_DEPTH = 200
+"""Names in one path: what looks at a tree goes down into it."""
 
 
 def extract_tar(archive: Path, root: Path, fraction: Callable[[float | None], None], *, layer: bool = False) -> None:
@@ -127,8 +135,10 @@ class _Extraction:
         self._added: set[Path] = set()
         # Writing into a directory changes its times, so these come last.
         self._directory_times: dict[Path, int] = {}
+        self._entries = self._bytes = 0
 
     def add(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        self._count(member)
         target = resolve_inside(self._root, member.name)
         if self._layer and target.name.startswith(_WHITEOUT):
             self._white_out(target)
@@ -141,6 +151,19 @@ class _Extraction:
         self._put(tar, member, target)
         if self._layer:
             self._remember(target)
+
+    def _count(self, member: tarfile.TarInfo) -> None:
+        """Refuses what is more than any image is, before a small archive has become that."""
+        self._entries += 1
+        self._bytes += member.size
+        if self._entries > MOST_ENTRIES:
+            raise BuildStepFailed(f"failed: the archive has more than {MOST_ENTRIES:,} entries")
+        if member.size < 0 or self._bytes > MOST_BYTES:
+            raise BuildStepFailed(
+                f'failed: up to "{member.name[:_SHOWN]}" the archive has files of more than {MOST_BYTES >> 30} GiB'
+            )
+        if member.name.count("/") >= MOST_DEPTH:
+            raise BuildStepFailed(f'failed: "{member.name[:_SHOWN]}..." lies more than {MOST_DEPTH} directories deep')
 
     def finish(self) -> None:
         for directory, modified in self._directory_times.items():
@@ -181,8 +204,13 @@ class _Extraction:
     def _write(self, tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
         content = tar.extractfile(member)
         assert content is not None
-        with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as stream:
-            shutil.copyfileobj(content, stream, _CHUNK)
+        with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb", _CHUNK) as stream:
+            while block := content.read(_BLOCK):
+                if block == _EMPTY:
+                    stream.seek(_BLOCK, os.SEEK_CUR)  # a hole
+                else:
+                    stream.write(block)
+            stream.truncate()
 
     def _attributes(self, member: tarfile.TarInfo, target: Path) -> None:
         if not (0 <= member.uid < UID_COUNT and 0 <= member.gid < UID_COUNT):

@@ -13,32 +13,71 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 from tvsnap.backends import paths
+from tvsnap.backends.local.procfs import lines
+from tvsnap.backends.local.refusals import describe
+from tvsnap.errors import NotCheckpointable
 
 _ORIGINS = ("trusted.overlay.origin", "user.overlay.origin")
 """Attributes of what overlayfs has copied up, but not of what was made anew."""
-_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ [1-9]\d* +(/.*)$", re.MULTILINE)
+_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ [1-9]\d* +(/.*)$")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PAGES = 256
 """How many are compared at once, where all of them are of the file."""
+_MOST = 256 << 20
+"""Bytes that are compared of all mappings of a sandbox, while its processes stand still; about 0.1 s."""
 _SWAPPED, _PRESENT, _OF_A_FILE = 1 << 62, 1 << 63, 1 << 61  # in an entry of /proc/PID/pagemap
 
 
-def changed_under(pid: int, upper: int, copied_up: dict[str, bool]) -> str:
-    """Returns a file that a process, which stands still, has mapped otherwise than it is now; empty if there is none.
+class MappedFiles:
+    """Compares what the processes of one sandbox, which stand still, have mapped of files that were copied up."""
 
-    Args:
-        pid: the process, as the host sees it.
-        upper: descriptor of the writable layer of its overlay.
-        copied_up: paths that were looked at already, and whether overlayfs has copied them up; added to.
-    """
-    with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
-        maps = file.readall().decode("utf-8", "surrogateescape")
-    for start, end, offset, path in _MAPPING.findall(maps):
-        if path not in copied_up:
-            copied_up[path] = _was_copied_up(upper, path)
-        if copied_up[path] and _differs(pid, upper, path, int(start, 16), int(end, 16), int(offset, 16)):
-            return str(path)
-    return ""
+    def __init__(self, upper: int) -> None:
+        """Args: upper: descriptor of the writable layer of the sandbox's overlay."""
+        self._upper = upper
+        self._copied_up: dict[str, bool] = {}
+        self._left = _MOST
+
+    def changed_under(self, pid: int) -> str:
+        """Returns a file that a process has mapped otherwise than it is now; empty if there is none.
+
+        Args:
+            pid: the process, as the host sees it.
+
+        Raises:
+            NotCheckpointable: there is more to compare than is looked at.
+        """
+        for line in lines(f"/proc/{pid}/maps", errors="surrogateescape"):
+            match = _MAPPING.match(line)
+            if match and self._is_copied_up(match[4]):
+                start, end, offset = (int(number, 16) for number in match.groups()[:3])
+                if self._differs(pid, match[4], start, end, offset):
+                    return match[4]
+        return ""
+
+    def _is_copied_up(self, path: str) -> bool:
+        if path not in self._copied_up:
+            self._copied_up[path] = _was_copied_up(self._upper, path)
+        return self._copied_up[path]
+
+    def _differs(self, pid: int, path: str, start: int, end: int, offset: int) -> bool:
+        """Whether a mapping shows anything else than its file now holds, but for what the process itself wrote."""
+        with ExitStack() as stack:
+            file = os.fdopen(paths.open_beneath(self._upper, path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
+            stack.enter_context(file)
+            memory = stack.enter_context(open(f"/proc/{pid}/mem", "rb", buffering=0))
+            pagemap = stack.enter_context(open(f"/proc/{pid}/pagemap", "rb", buffering=0))
+            for first, count in _runs(pagemap.fileno(), start // _PAGE, end // _PAGE):
+                self._left -= count * _PAGE
+                if self._left < 0:
+                    raise NotCheckpointable(
+                        f"{describe(pid)} has mapped {path}, a file of the image that was written since, and more than "
+                        f"{_MOST >> 20} MiB of such files are not compared with what forks would map"
+                    )
+                there = _read(memory.fileno(), count * _PAGE, first * _PAGE)
+                now = _read(file.fileno(), count * _PAGE, offset + first * _PAGE - start)
+                if there != now.ljust(len(there), b"\0"):
+                    return True
+        return False
 
 
 def _was_copied_up(upper: int, path: str) -> bool:
@@ -53,21 +92,6 @@ def _was_copied_up(upper: int, path: str) -> bool:
                 return True
     finally:
         os.close(descriptor)
-    return False
-
-
-def _differs(pid: int, upper: int, path: str, start: int, end: int, offset: int) -> bool:
-    """Whether a mapping shows anything else than its file now holds, but for what the process itself wrote there."""
-    with ExitStack() as stack:
-        file = os.fdopen(paths.open_beneath(upper, path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
-        stack.enter_context(file)
-        memory = stack.enter_context(open(f"/proc/{pid}/mem", "rb", buffering=0))
-        pagemap = stack.enter_context(open(f"/proc/{pid}/pagemap", "rb", buffering=0))
-        for first, count in _runs(pagemap.fileno(), start // _PAGE, end // _PAGE):
-            there = _read(memory.fileno(), count * _PAGE, first * _PAGE)
-            now = _read(file.fileno(), count * _PAGE, offset + first * _PAGE - start)
-            if there != now.ljust(len(there), b"\0"):
-                return True
     return False
 
 

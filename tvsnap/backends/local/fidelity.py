@@ -19,6 +19,7 @@ import platform
 import re
 import select
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -27,18 +28,17 @@ from pathlib import Path
 
 from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import paths
-from tvsnap.backends.local.borrowing import borrowed, events
-from tvsnap.backends.local.copied_up import changed_under
+from tvsnap.backends.local.borrowing import borrowed, events, file_of
+from tvsnap.backends.local.copied_up import MappedFiles
+from tvsnap.backends.local.directory_times import DELETED
 from tvsnap.backends.local.procfs import head, lines, stat_fields, status
 from tvsnap.backends.local.refusals import describe
 from tvsnap.backends.local.unseen import pending_signals
 from tvsnap.errors import NotCheckpointable
 
-_DELETED = " (deleted)"
 _SIGCHLD = 17
 _EXIT_SIGNAL, _PERSONALITY = 35, 0  # a place in /proc/PID/stat after the name; the usual value
 _IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
-_SIOCUNIXFILE = 0x89E0
 _CLONE_NEWIPC = 0x08000000
 _LAST_OPERATION = 8
 """The column of /proc/sysvipc/sem that tells when semop() was last used, s since the epoch."""
@@ -46,6 +46,8 @@ _POSIX_LOCK = re.compile(r"lock:\t\d+: POSIX .* \w+:\w+:(\d+) ")
 _GROUP = re.compile(r"\t+([0-9A-F]{8}) ")
 _SESSION, _TERMINAL = 3, 4
 """Of /proc/PID/stat, from the process' state on."""
+_MOST_DELETED = 1 << 30
+"""Bytes of deleted files that processes hold: CRIU copies each, also those that share their place on the disk."""
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _USUAL_GROUPS = re.compile("010000E0|ff0[12]0{27}1|ff020{19}1ff.{6}")
@@ -120,7 +122,23 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
         with contextlib.suppress(OSError):  # it has ended
             if stat_fields(pid)[0] == "T" and pending_signals(pid)[1]:
                 return f"{describe(pid)} is stopped, with signals that wait for it"
+    deleted = sum(_deleted_files(pids).values())
+    if deleted > _MOST_DELETED:
+        return f"a process holds, with others, {deleted >> 20} MiB of deleted files, more than {_MOST_DELETED >> 20}"
     return ""
+
+
+def _deleted_files(pids: Iterable[int]) -> dict[tuple[int, int], int]:
+    """Returns the bytes on disk of deleted files that processes have open, by device and inode."""
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    about = os.stat(f"/proc/{pid}/fd/{number}")
+                    if about.st_nlink == 0 and stat.S_ISREG(about.st_mode):
+                        found[about.st_dev, about.st_ino] = about.st_blocks * 512
+    return found
 
 
 def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, terminals: bool = True) -> str:
@@ -139,18 +157,17 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, term
         # What SEM_UNDO would undo is nowhere to be seen.
         return "a process has used semaphores of System V, maybe with SEM_UNDO"
     seen: set[str] = set()
-    copied_up: dict[str, bool] = {}
     usual = _Usual.of(init)
     with contextlib.ExitStack() as stack:
         root = stack.enter_context(paths.directory(f"/proc/{init}/root"))
-        layer = stack.enter_context(paths.directory(upper)) if upper else None
+        mapped = MappedFiles(stack.enter_context(paths.directory(upper))) if upper else None
         for pid in pids:
             if not terminals and _shares_terminal(pid):
                 return f"{describe(pid)} has its terminal from another process (the CRIU of make setup could keep it)"
             for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen)):
                 for loss in look:
                     return f"{describe(pid)} {loss}"
-            changed = "" if layer is None else changed_under(pid, layer, copied_up)
+            changed = "" if mapped is None else mapped.changed_under(pid)
             if changed:
                 return f"{describe(pid)} has mapped {changed}, a file of the image, as it was before it was written"
     return ""
@@ -203,7 +220,7 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
         yield "was made by clone() with another signal than SIGCHLD for its end"
     executable = os.readlink(f"/proc/{pid}/exe")
     if executable.startswith("/memfd:"):
-        yield f"runs a program that is in memory only ({executable.removesuffix(_DELETED)})"
+        yield f"runs a program that is in memory only ({executable.removesuffix(DELETED)})"
     if int(head(f"/proc/{pid}/personality"), 16) != _PERSONALITY:
         yield "has another personality (setarch)"
     if status(pid, "VmLck")[0].partition(" ")[0] not in ("", "0") and _has_locked_heap(pid):
@@ -262,7 +279,7 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str]) -> Iterator[str]
         elif target == "anon_inode:[eventfd]":
             if "eventfd-semaphore: 1" in head(f"/proc/{pid}/fdinfo/{name}"):
                 yield f"has an eventfd that counts as a semaphore (descriptor {name})"
-        elif target.endswith(_DELETED) and os.path.isdir(f"/proc/{pid}/fd/{name}") and _misplaced(target, root):
+        elif target.endswith(DELETED) and os.path.isdir(f"/proc/{pid}/fd/{name}") and _misplaced(target, root):
             yield f"holds a deleted directory whose place is not as it was ({_path(target)}, descriptor {name})"
         elif target.startswith("/"):
             locked = next(filter(None, map(_POSIX_LOCK.match, lines(f"/proc/{pid}/fdinfo/{name}"))), None)
@@ -290,12 +307,12 @@ def _has_locked_heap(pid: int) -> bool:
 
 
 def _path(target: str) -> str:
-    return target.removesuffix(_DELETED)
+    return target.removesuffix(DELETED)
 
 
 def _misplaced(target: str, root: int) -> bool:
     """Whether CRIU would find something else where a deleted directory was, or have to make what it was in."""
-    if not target.endswith(_DELETED):
+    if not target.endswith(DELETED):
         return False
     path = _path(target)
     return _identity(path, root) is not None or _identity(os.path.dirname(path), root) is None
@@ -339,13 +356,10 @@ def _was_renamed(its: socket.socket, root: int) -> bool:
     name = its.getsockname()
     if not isinstance(name, str) or not name.startswith("/"):
         return False
-    descriptor = _libc.ioctl(its.fileno(), ctypes.c_ulong(_SIOCUNIXFILE), 0)
-    if descriptor < 0:
-        return False
-    try:
-        file = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
+    with file_of(its.fileno()) as bound:
+        if bound is None:
+            return False
+        file = os.fstat(bound)
     return file.st_nlink > 0 and _identity(name, root) != (file.st_dev, file.st_ino)
 
 
