@@ -8,9 +8,10 @@ NATIVE_FLAGS := -O2 -static -Wall -Wextra
 LIBRARY_FLAGS := -O2 -shared -fPIC -nostdlib -fvisibility=hidden -fno-builtin -fno-stack-protector -U_FORTIFY_SOURCE \
                  -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,--hash-style=gnu -Wall -Wextra
 PLUGIN := tvsnap/backends/local/criu_plugin/interrupted
+REWIND := tvsnap/backends/local/tvsnap-rewind.so
 NATIVE := $(if $(wildcard tvsnap/guest/*.c),tvsnap/guest/tvsnap-init tvsnap/guest/tvsnap-fixed.so) \
           $(if $(wildcard tvsnap/backends/local/launch.c),tvsnap/backends/local/tvsnap-launch) \
-          $(if $(wildcard $(PLUGIN).c),$(PLUGIN).so)
+          $(if $(wildcard $(PLUGIN).c),$(PLUGIN).so) $(if $(wildcard tvsnap/backends/local/rewind.c),$(REWIND))
 
 .PHONY: help setup engines native demo test fuzz bench soak lint format clean
 
@@ -39,6 +40,10 @@ tvsnap/guest/tvsnap-fixed.so: Makefile $(wildcard tvsnap/guest/preload/*.c tvsna
 # CRIU would load anything named *.so in its directory.
 $(PLUGIN).so: $(PLUGIN).c Makefile
 	$(CC) $(LIBRARY_FLAGS) -Wl,-z,defs -o $@.new $<
+	@mv $@.new $@
+
+$(REWIND): tvsnap/backends/local/rewind.c Makefile
+	$(CC) -O2 -shared -fPIC -Wall -Wextra -o $@.new $<
 	@mv $@.new $@
 
 demo: setup ## run a few rollouts without and with the cache, and show what that saved

@@ -42,6 +42,7 @@ setup(
             "guest/tvsnap-fixed.so",
             "guest/tvsnap-init",
             "backends/local/criu_plugin/interrupted.so",
+            "backends/local/tvsnap-rewind.so",
             "backends/local/tvsnap-launch",
             "**/*.c",
             "**/*.h",

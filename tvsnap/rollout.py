@@ -196,6 +196,7 @@ class Rollout:
             live, _ = self._stand()
             if live.observation is None:
                 live.observation = self._place.environment.observe(live.sandbox)
+            live.sandbox.note()
             live.expendable = False
             self._exposed = True
             return live.sandbox
@@ -373,7 +374,7 @@ class Rollout:
         except SandboxDied:
             self._drop()
             return
-        if observation != live.observation:
+        if observation != live.observation or not live.sandbox.go_back():
             live.sandbox.settle(changed=True)
             call = ToolCall(OUTSIDE, {"what": label} if label else {})
             reason = label or "changed from outside, in the sandbox that was given out"
@@ -385,6 +386,7 @@ class Rollout:
         """Sees to it that a sandbox is known as a snapshot left it; returns whether it lives."""
         try:
             live.look_again(self._place.environment.observe)
+            live.sandbox.note()
         except InfrastructureError:
             return False
         return True
@@ -526,6 +528,8 @@ class Rollout:
         if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = self._place.environment.observe(live.sandbox)
         self._make_up_time(live)
+        if not tool.read_only:
+            live.sandbox.note()
         if flight is not None:
             flight.take_off()
         # Looked for before, too: a disk that was full may have room again when the call ends.
@@ -680,7 +684,8 @@ class Rollout:
             return Aftermath(unchanged=False)
         # What a call leaves to happen by itself, such as a port in TIME_WAIT, is a change, whatever else is as it was.
         stirred = bool(after.active) and executed.at.quiet_s == math.inf
-        if not stirred and self._place.environment.unchanged(executed.call, executed.before, after):
+        unchanged = not stirred and self._place.environment.unchanged(executed.call, executed.before, after)
+        if unchanged and live.sandbox.go_back():
             return Aftermath(unchanged=True, chance=after.chance)
         live.sandbox.settle(changed=True)
         quiet_s = seconds + after.quiet_s if after.quiet_s else 0.0
@@ -715,6 +720,7 @@ class Rollout:
         live = self._uncached_sandbox()
         time.sleep(max(0.0, after - (time.monotonic() - self._ended)))
         try:
+            live.sandbox.note()
             result = self._place.environment.execute(live.sandbox, call, timeout, self._place.limits)
         except BaseException:
             self._drop()
@@ -735,7 +741,9 @@ class Rollout:
             return
         with contextlib.suppress(InfrastructureError):  # the next call tells
             live.observation = self._place.environment.observe(live.sandbox)
-            live.sandbox.settle(changed=not self._place.environment.unchanged(call, before, live.observation))
+            unchanged = self._place.environment.unchanged(call, before, live.observation)
+            live.sandbox.settle(changed=not (unchanged and live.sandbox.go_back()))
+            live.sandbox.note()
 
     def _uncached_sandbox(self) -> LiveSandbox:
         """Returns the rollout's one sandbox, started at its first call."""

@@ -423,6 +423,12 @@ class FakeSandbox:
     def settle(self, *, changed: bool) -> None:
         self.machine.changes += changed
 
+    def note(self) -> None:
+        """Nothing in it can lie."""
+
+    def go_back(self) -> bool:
+        return True
+
     def digest(self) -> str:
         self.enter("digest")
         machine = self.machine

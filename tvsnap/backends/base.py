@@ -338,6 +338,28 @@ class Sandbox(Protocol):
         """
         ...
 
+    def note(self) -> None:
+        """Notes, by what is seen from outside, what tvsnap's own processes in it are, for `go_back`.
+
+        Costs nothing where they were noted since the state last changed.
+        """
+        ...
+
+    def go_back(self) -> bool:
+        """Makes tvsnap's own processes in it what they were when they were noted, after a call that changed nothing.
+
+        What a sandbox says of itself, a command can have it say. After this, it stands where it stood by what was seen
+        from outside alone.
+
+        Returns:
+            Whether it stands there for certain; otherwise nothing was done, and the call counts as one that changed the
+            state.
+
+        Raises:
+            SandboxDied: it must not go on.
+        """
+        ...
+
     def trouble(self, said: str) -> str:
         """Returns why what was seen in it since this was last asked may be this machine's doing; empty if it is not.
 

@@ -52,12 +52,13 @@ bool drain_output(void) {
 
 /* Answers the client, and leaves what may still be written to drains. */
 void finish_action(void) {
+    bool shared = false; /* jobs hold the output */
     /* Whatever was written before the end is in the pipe by now; a pipe's worth more may come from jobs. */
     for (int i = 0; i < 4; i++) {
         char chunk[65536];
         ssize_t n = action.output >= 0 ? read(action.output, chunk, sizeof chunk) : 0;
         if (n <= 0) {
-            if (action.kind == RUN && action.output >= 0) guest.out_shared = n < 0;
+            if (action.kind == RUN && action.output >= 0) shared = n < 0;
             if (action.kind == EXEC && action.output >= 0) {
                 if (n < 0) leave_to_drain(action.output);
                 else close(action.output);
@@ -68,9 +69,10 @@ void finish_action(void) {
         capture_add(&action.capture, chunk, (size_t)n);
     }
     if (action.output >= 0) { /* a job that never stops writing */
-        if (action.kind == RUN) guest.out_shared = true;
+        if (action.kind == RUN) shared = true;
         else leave_to_drain(action.output);
     }
+    if (shared) renew_output();
     keep_listening(); /* before the client may look at what the command left */
     if (action.kind == RUN) {
         action.shell_lost |= guest.loss_untold;

@@ -123,8 +123,7 @@ struct guest {
     uint64_t terminal_count; /* bytes ever sent to it */
 
     /* output */
-    int out_reader;         /* of the shell's present or last call */
-    bool out_shared;        /* a background job still holds that output */
+    int out_reader;         /* of the shell's present or next call */
     int drains[MAX_DRAINS]; /* output of jobs whose calls are over: read, so that they are not held up, and dropped */
     int drain_count;
 
@@ -197,6 +196,7 @@ uint64_t sleeping_time(void);
 
 void read_rc(void);
 bool make_output_fifo(void);
+void renew_output(void);
 bool start_shell(void);
 void want_shell(void);
 void restart_shell(void);

@@ -195,7 +195,7 @@ static void prepare(char **argv) {
 
 /* Waits for whatever comes first, a signal in `mask` included, and deals with it. */
 static void turn(const sigset_t *mask) {
-    enum { LISTENER, MASTER, REPORT, OUTPUT, INPUT, JOB_OUTPUT, FIRST_CLIENT };
+    enum { LISTENER, MASTER, REPORT, OUTPUT, INPUT, FIRST_CLIENT };
     enum { FIRST_DRAIN = FIRST_CLIENT + MAX_CLIENTS };
     struct pollfd p[FIRST_DRAIN + MAX_DRAINS] = {
         [LISTENER] = {.fd = guest.listener, .events = POLLIN},
@@ -203,8 +203,6 @@ static void turn(const sigset_t *mask) {
         [REPORT] = {.fd = guest.report, .events = POLLIN},
         [OUTPUT] = {.fd = action.output, .events = POLLIN},
         [INPUT] = {.fd = action.input, .events = POLLOUT},
-        /* a job's output after its call: read, so that the job is not held up, and dropped */
-        [JOB_OUTPUT] = {.fd = action.kind == RUN || !guest.out_shared ? -1 : guest.out_reader, .events = POLLIN},
     };
     int drains = guest.drain_count;
     for (int i = 0; i < MAX_CLIENTS; i++) p[FIRST_CLIENT + i] = awaited(&guest.clients[i]);
@@ -229,14 +227,6 @@ static void turn(const sigset_t *mask) {
         }
     }
     if (p[INPUT].revents && p[INPUT].fd == action.input) feed_input();
-    if (p[JOB_OUTPUT].revents) {
-        char chunk[65536];
-        if (read(guest.out_reader, chunk, sizeof chunk) == 0) {
-            close(guest.out_reader);
-            guest.out_reader = -1;
-            guest.out_shared = false;
-        }
-    }
     read_drains(p + FIRST_DRAIN, drains);
     for (int i = 0; i < MAX_CLIENTS; i++)
         if (p[FIRST_CLIENT + i].revents && guest.clients[i].input >= 0) serve_client(i);

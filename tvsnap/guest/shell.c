@@ -68,6 +68,26 @@ bool make_output_fifo(void) {
            chown(OUTPUT_PATH, guest.user.uid, guest.user.gid) == 0;
 }
 
+/* Opens our end of the FIFO, from which the output of the next command is read. */
+static void open_output(void) {
+    struct stat st;
+    if (guest.out_reader >= 0) close(guest.out_reader);
+    guest.out_reader = open(OUTPUT_PATH, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (guest.out_reader >= 0 && (fstat(guest.out_reader, &st) || !S_ISFIFO(st.st_mode))) {
+        close(guest.out_reader); /* a command put something else there: poll would call it ready for ever */
+        guest.out_reader = -1;
+    }
+}
+
+/* Leaves the output of the last command to the jobs that hold it, and makes another: at once, so that between two calls
+ * we are the same whatever the one before was. */
+void renew_output(void) {
+    leave_to_drain(guest.out_reader);
+    guest.out_reader = -1;
+    make_output_fifo();
+    open_output();
+}
+
 static void close_shell_ends(void) {
     int *ends[] = {&guest.master, &guest.wake, &guest.report};
     for (int i = 0; i < 3; i++) {
@@ -177,12 +197,6 @@ void feed_command(void) {
     lseek(guest.command, 0, SEEK_SET);
     guest.sequence++;
     action.attempts++;
-    if (guest.out_reader < 0 || guest.out_shared) {
-        if (guest.out_reader >= 0) leave_to_drain(guest.out_reader);
-        make_output_fifo();
-        guest.out_reader = -1;
-        guest.out_shared = false;
-    }
     struct stat st;
     if ((lstat(OUTPUT_PATH, &st) || !S_ISFIFO(st.st_mode)) && !make_output_fifo() &&
         (errno == ENOSPC || errno == EDQUOT)) {
@@ -190,12 +204,7 @@ void feed_command(void) {
         forget_action();
         return;
     }
-    if (guest.out_reader >= 0) close(guest.out_reader);
-    guest.out_reader = open(OUTPUT_PATH, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (guest.out_reader >= 0 && (fstat(guest.out_reader, &st) || !S_ISFIFO(st.st_mode))) {
-        close(guest.out_reader); /* a command put something else there: poll would call it ready for ever */
-        guest.out_reader = -1;
-    }
+    open_output();
     action.output = guest.out_reader;
     guest.mode = SHELL_RUNNING;
     action.fed = true;
@@ -248,6 +257,7 @@ static void take_state(const char *text, size_t length) {
     guest.dump_ready = guest.proven = true;
     guest.unready = false;
     guest.mode = SHELL_IDLE;
+    if (guest.out_reader < 0) open_output();
     if (!guest.fresh_kernel) guest.fresh_kernel = kernel_attributes(guest.shell, false);
     if (action.kind == RUN && action.unread) { /* fed again, the command would run twice */
         guest.mode = SHELL_RUNNING;

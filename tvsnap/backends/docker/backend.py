@@ -26,7 +26,7 @@ from tvsnap.backends.docker.sandbox import DockerSandbox
 from tvsnap.backends.docker.snapshots import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
 from tvsnap.backends.docker.taking import Taker
 from tvsnap.backends.fixed import Clock, is_fixed, page
-from tvsnap.backends.local import refusals
+from tvsnap.backends.local import directory_times, refusals
 from tvsnap.engine import Engine, EngineTimeout, EngineUnavailable, home_tag
 from tvsnap.errors import ForkFailed, InfrastructureError, NotRestorable, SandboxDied, SnapshotUnusable
 from tvsnap.guest.shell_image import ShellImage, restore
@@ -109,6 +109,8 @@ class DockerBackend:
                 if manifest.info.captures.processes:
                     self._containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
                     self._containers.start(sandbox.container, CHECKPOINT)
+                    if manifest.directories:
+                        directory_times.set_again(self._containers.root(sandbox.container), manifest.directories)
                     self._containers.complete(sandbox.container)
                     sandbox.begin(fresh=False, empty_memory=manifest.empty_memory, closed=manifest.closed)
                     sandbox.files.bring_back(directory)

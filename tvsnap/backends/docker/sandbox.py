@@ -23,9 +23,9 @@ from tvsnap.backends.fixed import Clock, is_fixed
 from tvsnap.backends.local import activity, connections
 from tvsnap.backends.local.activity import Unrest
 from tvsnap.backends.local.criu import ProcessesDisturbed
+from tvsnap.backends.local.rewind import Rewindable
 from tvsnap.backends.local.time_wait import Closed, TimeWaits
 from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied, SandboxRefused, SnapshotUnusable
-from tvsnap.guest.actions import GuestActions
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.images import Image
 from tvsnap.images.preload import PRELOAD
@@ -40,7 +40,7 @@ _PRELOAD = PRELOAD.lstrip("/")
 _NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?|(.*/)?\.wh\..*", re.DOTALL)
 
 
-class DockerSandbox(GuestActions):
+class DockerSandbox(Rewindable):
     """A container of the engine."""
 
     def __init__(
@@ -86,6 +86,7 @@ class DockerSandbox(GuestActions):
         self._guest: Guest | None = None
         self._closing = threading.Lock()
         self._closed = False
+        super().__init__()
         self._init = 0  # its PID 1 as this machine sees it; 0 if out of reach
         self._image_tree = observing.ImageTree(image.rootfs)
         self._contents = digests.Contents()
@@ -292,6 +293,13 @@ class DockerSandbox(GuestActions):
     def _is_not_archived(self, name: str) -> bool:
         # What an image with a clock or a seed has its programs load is not in the archive.
         return bool(_NOT_ARCHIVED.fullmatch(name)) or (name == _PRELOAD and is_fixed(self.image))
+
+    def _own_pids(self) -> list[int]:
+        if not self._init:
+            return []
+        inside = {activity.inner_pid(pid): pid for pid in activity.family(self._init)}
+        shell = inside.get(self.guest().info().shell, 0)
+        return [self._init, shell] if shell else []
 
     def checkpoint(self) -> SnapshotInfo:
         try:

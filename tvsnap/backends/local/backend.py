@@ -23,12 +23,12 @@ from tvsnap.backends import fixed, observing
 from tvsnap.backends.base import Captures, Limits, ReapReport, SnapshotInfo
 from tvsnap.backends.digest import SnapshotContents
 from tvsnap.backends.fixed import StoppedClock
-from tvsnap.backends.local import observe, refusals
+from tvsnap.backends.local import directory_times, observe, refusals
 from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
 from tvsnap.backends.local.criu import PLUGIN, Criu
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_version, find_criu
 from tvsnap.backends.local.sandbox import LocalSandbox
-from tvsnap.backends.local.snapshots import DEVICES, NODES, Snapshots, size_of
+from tvsnap.backends.local.snapshots import DEVICES, NODES, Noted, Snapshots, size_of
 from tvsnap.backends.local.storage import open_storage
 from tvsnap.backends.local.time_wait import TimeWaits
 from tvsnap.backends.room import Room
@@ -154,12 +154,12 @@ class LocalBackend:
         shell = self._snapshots.shell(snapshot)
         if shell is None:
             return self._restore(snapshot, image, limits)
-        stopped = self._snapshots.clock(snapshot)
-        sandbox = self._start(image, limits, files, stopped, bare=True)
+        noted = self._snapshots.noted(snapshot)
+        sandbox = self._start(image, limits, files, noted.clock, bare=True)
         try:
-            sandbox.time_waits.bring_back(self._snapshots.closed(snapshot))
-            if stopped:
-                shell = replace(shell, origin=shell.origin + stopped.gap_s)
+            sandbox.time_waits.bring_back(noted.closed)
+            if noted.clock:
+                shell = replace(shell, origin=shell.origin + noted.clock.gap_s)
             restore(sandbox.guest(), shell, sandbox.number_after)
         except BaseException:
             sandbox.close()
@@ -200,8 +200,7 @@ class LocalBackend:
         """Restores the processes of a snapshot on a copy of its files."""
         if self._criu is None:
             raise NotRestorable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
-        closed = self._snapshots.closed(snapshot)
-        stopped = self._snapshots.clock(snapshot)
+        noted = self._snapshots.noted(snapshot)
         time_waits: list[TimeWaits] = []
         clocks: list[fixed.Clock] = []
 
@@ -211,11 +210,12 @@ class LocalBackend:
         ):
 
             def bring_back(init: int) -> None:
-                if closed:
+                directory_times.set_again(f"/proc/{init}/root", noted.directories)
+                if noted.closed:
                     time_waits.append(TimeWaits(init))
-                    time_waits[0].bring_back(closed)
-                if stopped:  # as late as can be: nothing runs yet
-                    clocks.append(stopped.go_on())
+                    time_waits[0].bring_back(noted.closed)
+                if noted.clock:  # as late as can be: nothing runs yet
+                    clocks.append(noted.clock.go_on())
                     fixed.write_page(live / "upper", self._guest_layer, image, clocks[0])
 
             init = self._criu.restore(
@@ -223,7 +223,7 @@ class LocalBackend:
                 _ROOT,
                 [f"mnt[{name}]:{NODES}/{name}" for name in DEVICES],
                 [str(observe.LAUNCH), "restore", *options, "--"],
-                bring_back if closed or stopped else None,
+                bring_back if noted != Noted() else None,
             )
             return build(init, *time_waits, clock=clocks[0] if clocks else None)
 

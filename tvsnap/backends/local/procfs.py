@@ -24,13 +24,17 @@ def head(path: str, most: int = HEAD) -> str:
     return _read(path, most).decode(errors="replace")
 
 
-def lines(path: str) -> Iterator[str]:
+def lines(path: str, errors: str = "replace") -> Iterator[str]:
     """Yields the lines of a file, of which one at a time is in memory.
+
+    Args:
+        path: of the file.
+        errors: what becomes of bytes that are no UTF-8, as for `open`.
 
     Raises:
         OSError: the process has ended.
     """
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:  # names hold all other line ends
+    with open(path, encoding="utf-8", errors=errors, newline="\n") as file:  # names hold all other line ends
         for line in file:
             yield line.rstrip("\n")
 

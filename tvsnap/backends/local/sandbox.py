@@ -33,10 +33,10 @@ from tvsnap.backends.fixed import Clock, is_fixed
 from tvsnap.backends.local import activity, observe, procfs
 from tvsnap.backends.local.cgroups import Cgroup
 from tvsnap.backends.local.criu import ProcessesDisturbed
+from tvsnap.backends.local.rewind import Rewindable
 from tvsnap.backends.local.time_wait import TimeWaits
 from tvsnap.backends.observing import ShellHold
 from tvsnap.errors import InfrastructureError, SandboxDied
-from tvsnap.guest.actions import GuestActions
 from tvsnap.guest.protocol import CONTROL, Guest
 from tvsnap.images import Image
 from tvsnap.images.preload import PRELOAD
@@ -52,7 +52,7 @@ _LONGEST_COMPLAINT = 1000
 _OURS = 2  # processes of every sandbox: PID 1 and the shell
 
 
-class LocalSandbox(GuestActions):
+class LocalSandbox(Rewindable):
     """A process tree in namespaces of its own, on an overlay of the image and a writable layer in the pool."""
 
     def __init__(
@@ -114,6 +114,7 @@ class LocalSandbox(GuestActions):
         self._checkpoint = checkpoint
         self._discard = discard
         self._guest: Guest | None = None
+        super().__init__()
         self._shell = (0, 0)  # inside, on the host
         self._closing = threading.Lock()
         self._closed = False
@@ -262,8 +263,13 @@ class LocalSandbox(GuestActions):
             self._guest = self._connect()
         return self._guest
 
+    def _own_pids(self) -> list[int]:
+        shell = self._host_pid(self.guest().info().shell)
+        return [self.init, shell] if shell else []
+
     def disconnect(self) -> None:
         """Closes the connection, as a checkpoint needs it."""
+        self._own.forget()
         if self._guest is not None:
             guest, self._guest = self._guest, None
             guest.close()

@@ -109,17 +109,25 @@ class SqlEnvironment(TerminalEnvironment):
         except OSError:  # whoever calls next finds out, and starts another session
             return replace(sandbox.observe(), service=secrets.token_hex(), chance=True)
         service = Service(frozenset(said["processes"]), tuple(said["directories"]))
-        return replace(
+        seen = replace(
             sandbox.observe(service),
             service=said["token"],
             chance=bool(said["chance"]),
             reproducible=bool(said["reproducible"]),
         )
+        if not said["timers"]:
+            return seen
+        timers = f"{self._engine} acts by itself after some time ({said['timers']})"
+        return replace(seen, active="; ".join(filter(None, (seen.active, timers))), quiet_s=0.0)
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        """See `Environment.unchanged`: of what it alone writes, an engine knows best if a statement changed it."""
+        """See `Environment.unchanged`: of what it alone writes, an engine knows best if a statement changed it.
+
+        Programs of the agent's may have changed the engine's processes, whose memory is too much to be compared, and
+        what the session says of itself; so where they ran, something has changed.
+        """
         if call.name not in (_SQL.name, _SCHEMA.name):
-            return super().unchanged(call, before, after)
+            return False
         return (before.files, before.processes, before.service) == (after.files, after.processes, after.service)
 
     def _start(self, sandbox: Sandbox) -> None:

@@ -1,0 +1,124 @@
+"""What a rollout does to its own shell or to PID 1, it does to nobody else: a false "unchanged" is found out."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.targets import TARGETS
+from tvsnap import Cache
+from tvsnap.backends.local.procfs import inner_pid
+from tvsnap.backends.observing import INIT
+from tvsnap.errors import MachineLacks
+from tvsnap.images import Image
+from tvsnap.rollout import Rollout
+
+pytestmark = pytest.mark.needs_programs
+
+FORGED = "cat() { builtin echo forged; }; make() { builtin echo forged; }"
+PATCH = """
+import os
+shell = os.getppid()
+for line in open(f"/proc/{shell}/maps"):
+    where, rights, *_, path = line.split(maxsplit=5)
+    if path.strip().endswith("/bash") and rights == "r--p":
+        start, end = (int(number, 16) for number in where.split("-"))
+        with open(f"/proc/{shell}/mem", "r+b", buffering=0) as memory:
+            memory.seek(start)
+            found = memory.read(end - start).find(b": command not found")
+            if found >= 0:
+                memory.seek(start + found)
+                memory.write(b": command is forged")
+"""
+LIARS = {
+    "report": f'__tvsnap_report="unset -f cat make; $__tvsnap_report; {FORGED}"',
+    "program": "python3 -c 'exec(open(\"/tmp/patch\").read())'",
+}
+"""Commands after which the shell says that nothing has changed, and lies."""
+LOOK = "cat /etc/hostname; type cat; no-such-command"
+
+
+@pytest.fixture(params=["local", "docker"])
+def backend(request: pytest.FixtureRequest) -> str:
+    if TARGETS[request.param].engine:
+        request.getfixturevalue("docker_engine")
+    return str(request.param)
+
+
+@pytest.fixture
+def cache(backend: str, tvsnap_home: Path) -> Iterator[Cache]:
+    try:
+        cache = Cache(tvsnap_home, backend=backend)
+    except MachineLacks as lack:
+        pytest.skip(str(lack))
+    with cache:
+        yield cache
+
+
+def rolled(cache: Cache, image: Image, salt: str = "") -> Rollout:
+    return cache.rollout(image, salt=salt or f"poison {time.time_ns()}")
+
+
+def bash(rollout: Rollout, command: str) -> str:
+    return rollout.call("bash", {"command": command}, 60).output
+
+
+@pytest.mark.parametrize("lie", LIARS.values(), ids=LIARS)
+def test_a_lying_shell_is_believed_by_nobody(cache: Cache, terminal_image: Image, lie: str) -> None:
+    with rolled(cache, terminal_image) as fresh:
+        truth = bash(fresh, LOOK)
+    salt = f"poison {time.time_ns()}"
+    with cache.rollout(terminal_image, salt=salt) as liar:
+        prepare(liar)
+        bash(liar, lie)
+        for number in range(3):
+            bash(liar, f"{LOOK} # {number}")
+    for number in range(5):  # some of these the liar has asked
+        with rolled(cache, terminal_image, salt) as victim:
+            prepare(victim)
+            assert bash(victim, f"{LOOK} # {number}") == truth
+            assert bash(victim, f"cd /usr; {LOOK}") == truth
+            assert bash(victim, LOOK) == truth
+
+
+def test_a_lying_pid_1_is_believed_by_nobody(cache: Cache, terminal_image: Image) -> None:
+    """It is patched while a call is made, and from then on no command has any output."""
+    salt = f"poison {time.time_ns()}"
+    with cache.rollout(terminal_image, salt=salt) as liar:
+        assert bash(liar, "echo first") == "first\n"
+        init = pid_1_of(liar)
+        patch = threading.Timer(1.0, silence, [init])
+        patch.start()
+        liar.call("exec", {"command": "sleep 3"}, 60)
+        patch.join()
+        assert bash(liar, "echo second") == ""
+        assert bash(liar, "echo third") == ""
+    for command in ("second", "third", "fourth"):
+        with rolled(cache, terminal_image, salt) as victim:
+            assert bash(victim, f"echo {command}") == f"{command}\n"
+
+
+def prepare(rollout: Rollout) -> None:
+    rollout.call("write_file", {"path": "/tmp/patch", "content": PATCH}, 60)
+
+
+def pid_1_of(rollout: Rollout) -> int:
+    """Returns the PID 1 of a rollout's sandbox as this machine sees it."""
+    sandbox = rollout.sandbox()
+    found = getattr(sandbox, "init", 0) or getattr(sandbox, "_init", 0)
+    assert inner_pid(found) == 1
+    return int(found)
+
+
+def silence(init: int) -> None:
+    """Has PID 1 drop what commands print."""
+    listed = subprocess.run(["nm", str(INIT)], capture_output=True, text=True, check=True).stdout
+    (address,) = (int(line.split()[0], 16) for line in listed.splitlines() if line.endswith(" capture_add"))
+    with open(f"/proc/{init}/mem", "r+b", buffering=0) as memory:
+        memory.seek(address)
+        memory.write(b"\xc3")  # ret

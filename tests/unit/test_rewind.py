@@ -1,0 +1,201 @@
+"""Evidence from outside: a shell is made what it was, or it is told in what it is another."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tvsnap.backends.local.rewind import Note, OwnProcesses
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() != "x86_64" or os.geteuid() != 0, reason="processes are looked at by root, on x86-64"
+)
+
+LOOP = 'x=1; while read -r command; do eval "$command"; builtin echo done; done'
+WRITES_WHAT_IS_READ_ONLY = """
+import os
+shell = os.getppid()
+for line in open(f"/proc/{shell}/maps"):
+    where, rights, *_, path = line.split(maxsplit=5)
+    if path.strip().endswith("/bash") and rights == "r--p":
+        with open(f"/proc/{shell}/mem", "r+b", buffering=0) as memory:
+            memory.seek(int(where.split("-")[1], 16) - 8)
+            memory.write(b"poisoned")
+        break
+"""
+
+GONE_BACK = {
+    "nothing": ":",
+    "a variable": "x=2",
+    "a function": "cat() { builtin printf forged; }",
+    "an alias": "alias done=forged",
+    "a larger heap": "for i in {1..3000}; do y[i]=$i; done",
+    "a smaller heap": "unset large",
+    "a child": "/bin/true",
+    "where it reads from": "read -r rest <<< 'more'",
+}
+ANOTHER = {
+    "directory": ("cd /usr", "cwd"),
+    "mask": ("umask 077", "Umask"),
+    "limits": ("ulimit -n 99", "limits|Max open files"),
+    "descriptor": ("exec 9< /dev/null", "fd/9"),
+    "signal that is ignored": ("trap '' USR1", "SigIgn"),
+    "handler of a signal": ("trap 'echo forged' USR1", "SigCgt"),
+    "name": ("printf forged > /proc/$$/comm", "comm|forged"),
+    "read-only page": ("python3 patch.py", "read-only"),
+}
+
+
+class Shell:
+    """A bash that runs commands from a pipe."""
+
+    def __init__(self, directory: Path) -> None:
+        (directory / "patch.py").write_text(WRITES_WHAT_IS_READ_ONLY)
+        self.process = subprocess.Popen(
+            ["bash", "-c", LOOP], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=directory
+        )
+
+    def run(self, command: str) -> str:
+        """Returns what a command prints."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        said = []
+        while (line := self.process.stdout.readline()) not in ("done\n", ""):
+            said.append(line)
+        return "".join(said)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    with shell.process:
+        shell.run("for i in {1..2000}; do large[i]=$i; done")
+        yield shell
+        shell.process.kill()
+
+
+def noted(shell: Shell) -> Note:
+    note = Note.of([shell.process.pid])
+    assert note is not None
+    return note
+
+
+@pytest.mark.parametrize("command", GONE_BACK.values(), ids=GONE_BACK)
+def test_it_is_what_it_was(shell: Shell, command: str) -> None:
+    look = "declare -p; declare -f; alias; echo $x ${#large[@]}"
+    before = shell.run(look)
+    note = noted(shell)
+    for _ in range(3):
+        shell.run(command)
+        assert note.go_back() == ""
+    assert shell.run(look) == before
+
+
+@pytest.mark.parametrize(("command", "reason"), ANOTHER.values(), ids=ANOTHER)
+def test_it_is_another(shell: Shell, command: str, reason: str) -> None:
+    note = noted(shell)
+    shell.run(command)
+    shell.run("x=2")
+    said = note.go_back()
+    assert any(word in said for word in reason.split("|")), said
+    assert shell.run("echo $x") == "2\n"  # nothing was done
+
+
+@pytest.mark.parametrize(
+    ("before", "then"),
+    [
+        ("libc.signal(10, cast(libc.exit))", "libc.signal(10, cast(libc.abort))"),
+        ("private = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE)", "more = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE)"),
+        ("pass", "shared = mmap.mmap(-1, 1 << 20)"),
+    ],
+    ids=["handler that is replaced", "memory", "shared memory"],
+)
+def test_another_program(before: str, then: str) -> None:
+    """Of signals that are caught already, only the process itself can tell how."""
+    program = (
+        "import ctypes, mmap, sys\nlibc = ctypes.CDLL(None)\n"
+        "def cast(function): return ctypes.cast(function, ctypes.c_void_p)\n"
+        "for line in sys.stdin: exec(line); print(flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        there, here = process.stdin, process.stdout
+        assert there is not None
+        assert here is not None
+
+        def run(statement: str) -> None:
+            there.write(statement.encode() + b"\n")
+            there.flush()
+            assert here.readline() == b"\n"
+
+        run(before)
+        note = Note.of([process.pid])
+        assert note is not None
+        assert note.go_back() == ""
+        run(then)
+        assert note.go_back() != ""
+        process.kill()
+
+
+def test_one_that_has_ended(shell: Shell) -> None:
+    note = noted(shell)
+    shell.process.kill()
+    shell.process.wait()
+    assert note.go_back() != ""
+    assert Note.of([shell.process.pid]) is None
+
+
+def test_none_that_is_out_of_reach() -> None:
+    own = OwnProcesses(list)
+    own.note()
+    assert not own.go_back()
+
+
+def test_what_runs_is_not_noted() -> None:
+    with subprocess.Popen(["bash", "-c", "while :; do :; done"]) as process:
+        assert Note.of([process.pid]) is None
+        assert os.path.exists(f"/proc/{process.pid}")
+        process.kill()
+
+
+def test_it_goes_on_from_a_wait_with_a_timeout(shell: Shell) -> None:
+    wait = "read -r -t 0.01 nothing < <(sleep 1)"
+    shell.run(wait)  # from then on it catches more signals
+    note = noted(shell)
+    for number in range(20):
+        assert shell.run(f"{wait}; echo {number}") == f"{number}\n"
+        assert note.go_back() == ""
+
+
+def test_no_signal_is_lost(shell: Shell) -> None:
+    shell.run("count=0; trap 'count=$((count + 1))' USR1")
+    for number in range(50):
+        os.kill(shell.process.pid, signal.SIGUSR1)
+        Note.of([shell.process.pid])
+        assert shell.run("echo $count") == f"{number + 1}\n"
+
+
+def test_no_call_is_interrupted() -> None:
+    """epoll_wait(2) returns EINTR whenever its process is stopped."""
+    program = (
+        "import ctypes, select\nlibc = ctypes.CDLL(None)\nwatch = select.epoll()\nprint(flush=True)\n"
+        "print(libc.epoll_wait(watch.fileno(), ctypes.create_string_buffer(64), 1, 1500))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "\n"
+        time.sleep(0.3)
+        for _ in range(5):
+            note = Note.of([process.pid])
+            assert note is not None
+            assert note.go_back() == ""
+        assert process.stdout.readline() == "0\n"
