@@ -124,7 +124,9 @@ def _parse_line(line: str, tools: Mapping[str, Tool]) -> tuple[str, dict[str, An
     if not line.startswith(":"):
         return "bash", {"command": line}
     name, _, text = line[1:].partition(" ")
-    wanted: list[str] = list(tools[name].parameters.get("required", ())) if name in tools else []
+    if name not in tools:
+        return name, {}  # the call says which there are
+    wanted: list[str] = list(tools[name].parameters.get("required", ()))
     if text and not text.startswith("{") and len(wanted) == 1:
         return name, {wanted[0]: text}
     return name, parse_arguments(text or "{}")

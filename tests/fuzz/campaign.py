@@ -32,8 +32,8 @@ WEIGHTS = {
     "local/sqlite": 3,
     "fake/terminal": 2,
 }
-INODES = ("C1 inode",)
-"""Topics that ask for numbers of files, which a commit of a container engine makes anew (docs/forks.md)."""
+INODES = ("C1 inode", "C1 git index")
+"""Topics that ask for numbers of files, as git does: a commit of a container engine makes new ones (docs/forks.md)."""
 PATIENCE = 200.0
 """Seconds for a case, beyond its pauses and timeouts."""
 SLOW = 3

@@ -89,7 +89,7 @@ POSTGRES: tuple[Callable[[Random, str], Motif], ...] = (
     ),
     lambda chance, t: plain(
         "C7 session statistics",
-        ["SELECT * FROM items", "SELECT count(*) FROM items"],
+        ["COMMIT", "SELECT * FROM items", "SELECT count(*) FROM items"],
         [
             "SELECT seq_scan, seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'items'",
             "SELECT pg_stat_get_xact_numscans('items'::regclass)",
@@ -151,7 +151,7 @@ MARIADB: tuple[Callable[[Random, str], Motif], ...] = (
     ),
     lambda chance, t: plain(
         "C7 session statistics",
-        ["SELECT * FROM items", "SELECT count(*) FROM orders"],
+        ["SET autocommit = 1", "SELECT * FROM items", "SELECT count(*) FROM orders"],
         [
             "SHOW SESSION STATUS LIKE 'Handler_read_rnd_next'",
             "SHOW SESSION STATUS LIKE 'Com_select'",

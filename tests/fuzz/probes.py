@@ -59,7 +59,7 @@ for p in sorted(parents, key=int):
     fds = []
     for fd in sorted(os.listdir("/proc/%s/fd" % p), key=int) if p != "1" else []:  # what PID 1 has open is ours
         try:
-            target = re.sub(r"\d{3,}|(?<=tvsnap/out) .*", "N", os.readlink("/proc/%s/fd/%s" % (p, fd)))
+            target = re.sub(r"\d{3,}|(?<=tvsnap/out)[ .].*", "N", os.readlink("/proc/%s/fd/%s" % (p, fd)))
         except OSError:
             continue
         fds.append("%s>%s" % (fd, target))
