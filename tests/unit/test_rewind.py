@@ -39,6 +39,10 @@ GONE_BACK = {
     "an alias": "alias done=forged",
     "a larger heap": "for i in {1..3000}; do y[i]=$i; done",
     "a smaller heap": "unset large",
+    "more memory": "x=$(printf '%300000d' 1)",
+    "less memory": "unset long",
+    "other memory": "long=; y=$(printf '%400000d' 2); long=$(printf '%200000d' 3)",
+    "a deep call": "deep() { (($1 == 0)) || deep $(($1 - 1)); }; deep 900",
     "a child": "/bin/true",
     "where it reads from": "read -r rest <<< 'more'",
 }
@@ -79,9 +83,35 @@ class Shell:
 def shell(tmp_path: Path) -> Iterator[Shell]:
     shell = Shell(tmp_path)
     with shell.process:
-        shell.run("for i in {1..2000}; do large[i]=$i; done")
+        shell.run("for i in {1..2000}; do large[i]=$i; done; long=$(printf '%250000d' 7)")
         yield shell
         shell.process.kill()
+
+
+class Program(Shell):
+    """A Python that executes lines from a pipe; a block ends it."""
+
+    SETUP = (
+        "import ctypes, mmap, sys, zlib; libc = ctypes.CDLL(None); libc.mmap.restype = ctypes.c_void_p\n"
+        "libc.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t\n"
+        "libc.mmap.argtypes = ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long\n"
+        "libc.madvise.argtypes = libc.mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int\n"
+        "def cast(function): return ctypes.cast(function, ctypes.c_void_p)\n"
+        "def start(memory): return ctypes.addressof(ctypes.c_char.from_buffer(memory))\n"
+        "for line in sys.stdin: exec(line); print('done', flush=True)"
+    )
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", self.SETUP], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.process:
+            self.process.kill()
 
 
 def noted(shell: Shell) -> Note:
@@ -92,7 +122,7 @@ def noted(shell: Shell) -> Note:
 
 @pytest.mark.parametrize("command", GONE_BACK.values(), ids=GONE_BACK)
 def test_it_is_what_it_was(shell: Shell, command: str) -> None:
-    look = "declare -p; declare -f; alias; echo $x ${#large[@]}"
+    look = "declare -p; declare -f; alias; echo $x ${#large[@]} ${#long}"
     before = shell.run(look)
     note = noted(shell)
     for _ in range(3):
@@ -115,35 +145,41 @@ def test_it_is_another(shell: Shell, command: str, reason: str) -> None:
     ("before", "then"),
     [
         ("libc.signal(10, cast(libc.exit))", "libc.signal(10, cast(libc.abort))"),
-        ("private = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE)", "more = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE)"),
+        ("own = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE)", "libc.madvise(start(own), 1 << 20, 18)"),
+        ("own = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE)", "libc.mprotect(start(own), 4096, 1)"),
         ("pass", "shared = mmap.mmap(-1, 1 << 20)"),
     ],
-    ids=["handler that is replaced", "memory", "shared memory"],
+    ids=["handler that is replaced", "memory that children lack", "read-only memory", "shared memory"],
 )
 def test_another_program(before: str, then: str) -> None:
     """Of signals that are caught already, only the process itself can tell how."""
-    program = (
-        "import ctypes, mmap, sys\nlibc = ctypes.CDLL(None)\n"
-        "def cast(function): return ctypes.cast(function, ctypes.c_void_p)\n"
-        "for line in sys.stdin: exec(line); print(flush=True)"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        there, here = process.stdin, process.stdout
-        assert there is not None
-        assert here is not None
-
-        def run(statement: str) -> None:
-            there.write(statement.encode() + b"\n")
-            there.flush()
-            assert here.readline() == b"\n"
-
-        run(before)
-        note = Note.of([process.pid])
-        assert note is not None
+    with Program() as program:
+        program.run(before)
+        note = noted(program)
         assert note.go_back() == ""
-        run(then)
+        program.run(then)
         assert note.go_back() != ""
-        process.kill()
+
+
+def test_memory_lies_where_it_lay() -> None:
+    """Unmapped, mapped, with holes, and written."""
+    with Program() as program:
+        program.run("kept = [mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE) for _ in range(8)]")
+        program.run("for number, m in enumerate(kept): m[:] = bytes([number + 1]) * len(m)")
+        program.run("where = [start(m) for m in kept]; libc.munmap(where[5] + 8192, 4096)")
+        look = "print(*(ctypes.string_at(at, 8192)[::4095].hex() for at in where), zlib.crc32(kept[2]))"
+        before = program.run(look)
+        note = noted(program)
+        for change in (
+            "for at in where[1:4]: libc.munmap(at + 4096, 16384)",
+            "del kept[3], kept[6]; more = [mmap.mmap(-1, 3 << 20, mmap.MAP_PRIVATE) for _ in range(5)]; more[0][0] = 9",
+            "for m in kept: m[4096:4100] = b'else'",
+            "libc.mmap(where[5] + 8192, 4096, 3, 0x32, -1, 0)",
+        ):
+            program.run(change)
+            assert note.go_back() == ""
+            assert program.run(look) == before
+        assert program.run("print(len(kept), 'more' in globals())") == "8 False\n"
 
 
 def test_one_that_has_ended(shell: Shell) -> None:

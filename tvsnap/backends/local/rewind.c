@@ -2,13 +2,14 @@
  *
  * Whatever runs in a sandbox may lie, and with it the shell that says that nothing has changed. So nobody takes its word:
  * `rewind_note` takes down what a process is while it stands still, and `rewind_to` makes it that again after a
- * call that is said to have changed nothing. What can be set is set: memory, registers, the end of the heap. What cannot is
- * compared: mappings, pages of read-only files that are the process' own, descriptors, credentials, signal handlers,
- * limits, terminals. Where any of that differs, the process is another, and so is the state.
+ * call that is said to have changed nothing. What can be set is set: memory and where it lies, registers. What cannot is
+ * compared: mappings of files, pages of read-only files that are the process' own, descriptors, credentials, signal
+ * handlers, limits, terminals. Where any of that differs, the process is another, and so is the state.
  *
  * A library for Python (rewind.py). What stops processes lets go of them in the same thread, as ptrace(2) wants it; when
  * the thread ends, the kernel does. x86-64 only: elsewhere there is no evidence. */
 #define _GNU_SOURCE
+#include <ctype.h>
 #include <dirent.h>
 #include <elf.h>
 #include <errno.h>
@@ -38,6 +39,7 @@ enum { MOST_PROCESSES = 2, MOST_XSTATE = 16384, MOST_FACTS = 1 << 20, MOST_FILES
 enum { MOST_MEMORY = 64 << 20 }; /* bytes that are kept of one process */
 enum { NONE = -1 };
 enum { SHORTEST_US = 20, LONGEST_US = 3000000 }; /* between two looks at a process, and for it to stop */
+#define PLAIN "rd wr mr mw me ac " /* VmFlags of memory that a process got from mmap, and did nothing else to */
 #define OWN_PAGE(entry) ((entry) >> 62 && !((entry) >> 61 & 1)) /* present or swapped, and no page of a file */
 
 struct text {
@@ -49,9 +51,18 @@ struct text {
 struct mapping {
     uint64_t start, end;
     bool writable, of_a_file;
+    bool plain;    /* of no file, and as mmap made it: another can be made in its place */
     uint64_t *own; /* addresses of its own pages; of a writable one of a file, those of all */
     char *data;    /* what they held */
     size_t owns;   /* how many there are */
+};
+
+/* The memory of a process that is looked at, in the order of addresses. */
+struct layout {
+    uint64_t heap_end, stack_start; /* what lies outside of them is of no use to anybody */
+    struct text fixed;              /* a line for each mapping that cannot be set */
+    struct mapping *mappings;       /* neighbours of plain ones are one */
+    size_t count;
 };
 
 struct process {
@@ -62,11 +73,8 @@ struct process {
     char xstate[MOST_XSTATE];
     size_t xstate_length;
     uint64_t blocked; /* signals */
-    uint64_t heap_end;
-    struct text maps; /* but for where the heap ends */
     struct text facts;
-    struct mapping *mappings;
-    size_t count;
+    struct layout was;
 };
 
 struct note {
@@ -391,42 +399,70 @@ static bool add_facts(struct text *to, struct process *p, const struct user_regs
 
 /* -- memory -- */
 
-/* Reads the list of mappings: the text without where the heap ends, and those that are looked at, the heap up to an end. */
-static bool read_maps(struct process *p, uint64_t heap_end, struct text *maps, struct mapping **mappings, size_t *count,
-                      struct reason *why) {
+/* One mapping as /proc/PID/smaps tells of it. */
+struct told {
+    unsigned long start, end;
+    char rights[5];
+    char flags[128];  /* VmFlags, but for what says that a page was written */
+    const char *name; /* as long as the text lives */
+};
+
+static bool add_mapping(struct layout *to, const struct told *m) {
+    bool plain = !*m->name && strcmp(m->rights, "rw-p") == 0 && strcmp(m->flags, PLAIN) == 0;
+    struct mapping *last = to->count ? &to->mappings[to->count - 1] : NULL;
+    if (plain && last && last->plain && last->end == m->start) {
+        last->end = m->end;
+        return true;
+    }
+    struct mapping *grown = realloc(to->mappings, (to->count + 1) * sizeof *grown);
+    if (!grown) return false;
+    to->mappings = grown;
+    grown[to->count++] = (struct mapping){.start = m->start, .end = m->end, .writable = m->rights[1] == 'w',
+                                          .of_a_file = isxdigit((unsigned char)*m->name), .plain = plain};
+    return true;
+}
+
+/* Adds a mapping to what is looked at; the heap and the stack only as far as `to` says. */
+static bool take_mapping(struct process *p, struct layout *to, struct told m, struct reason *why) {
+    uint64_t start = m.start, end = m.end;
+    if (strcmp(m.name, "[heap]") == 0) {
+        end = 0;
+        if (m.end > to->heap_end) m.end = (to->heap_end + PAGE - 1) / PAGE * PAGE;
+    } else if (strcmp(m.name, "[stack]") == 0) {
+        start = 0;
+        if (!to->stack_start) to->stack_start = m.start;
+        if (m.start > to->stack_start) return fail(why, "process %d has a shorter stack", p->pid);
+        m.start = to->stack_start;
+    }
+    bool of_the_kernel = strncmp(m.name, "[vvar", 5) == 0 || strcmp(m.name, "[vsyscall]") == 0;
+    if (m.rights[3] == 's' && m.rights[1] == 'w') return fail(why, "process %d shares memory with others", p->pid);
+    bool seen = !of_the_kernel && m.rights[3] != 's' && (m.rights[0] == 'r' || m.rights[1] == 'w');
+    if (seen && (m.start >= m.end || !add_mapping(to, &m))) return fail(why, "there is no memory for a mapping");
+    if (seen && to->mappings[to->count - 1].plain) return true;
+    return add_line(&to->fixed, "%lx-%lx %s %s %s\n", (unsigned long)start, (unsigned long)end, m.rights, m.name, m.flags) ||
+           fail(why, "a mapping of process %d has too long a name", p->pid);
+}
+
+/* Reads where the memory of a process lies. Which file a mapping is of is told by device and inode, before its name. */
+static bool read_layout(struct process *p, struct layout *to, struct reason *why) {
     struct text all = {0};
-    bool good = add_file(&all, p->pid, "maps") && all.data;
-    if (!good) fail(why, "the mappings of process %d cannot be read", p->pid);
-    *count = 0;
-    for (char *line = all.data, *end; good && line && *line; line = end + 1) {
-        end = strchr(line, '\n');
-        if (!end) break;
+    struct told m = {.name = NULL}, next = m;
+    bool good = (add_file(&all, p->pid, "smaps") && all.data) || fail(why, "the mappings of process %d cannot be read", p->pid);
+    for (char *line = all.data, *end; good && line && (end = strchr(line, '\n')); line = end + 1) {
         *end = 0;
-        unsigned long start, stop;
-        char rights[5];
-        int path = 0;
-        if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %n", &start, &stop, rights, &path) < 3 || !path) {
-            good = fail(why, "the mappings of process %d are not understood", p->pid);
-            break;
-        }
-        const char *name = line + path;
-        if (strcmp(name, "[heap]") == 0) {
-            good = add_line(maps, "%lx [heap] %s\n", start, rights);
-            if (stop > heap_end) stop = (heap_end + PAGE - 1) / PAGE * PAGE;
-        } else {
-            good = add(maps, line, (size_t)(end - line)) && add(maps, "\n", 1);
-        }
-        if (strncmp(name, "[vvar", 5) == 0 || strcmp(name, "[vsyscall]") == 0) continue;
-        if (rights[3] == 's') {
-            if (rights[1] == 'w') good = fail(why, "process %d shares memory with others", p->pid);
-            continue;
-        }
-        if (rights[0] != 'r' && rights[1] != 'w') continue;
-        struct mapping *grown = realloc(*mappings, (*count + 1) * sizeof **mappings);
-        if (!grown) good = false;
-        else {
-            *mappings = grown;
-            grown[(*count)++] = (struct mapping){start, stop, rights[1] == 'w', *name == '/', NULL, NULL, 0};
+        int name = 0;
+        if (strncmp(line, "VmFlags: ", 9) == 0 && m.name) {
+            size_t length = 0;
+            for (const char *flag = line + 9; flag[0] && flag[1] && length + 4 < sizeof m.flags; flag += 3)
+                if (strncmp(flag, "sd", 2)) length += (size_t)snprintf(m.flags + length, 4, "%.2s ", flag);
+            good = take_mapping(p, to, m, why);
+            m.name = NULL;
+        } else if (sscanf(line, "%lx-%lx %4s %n", &next.start, &next.end, next.rights, &name) == 3 && name) {
+            m = next;
+            /* what is left: "OFFSET DEVICE INODE   NAME"; of no file at all: "00000000 00:00 0" */
+            m.name = line + name;
+            if (strncmp(m.name, "00000000 00:00 0", 16) == 0) m.name += 16 + strspn(m.name + 16, " ");
+            m.flags[0] = 0;
         }
     }
     free(all.data);
@@ -464,29 +500,31 @@ static bool read_own(struct process *p, struct mapping *m) {
     return true;
 }
 
-static bool read_memory(struct process *p, struct mapping *mappings, size_t count, struct reason *why) {
+static bool read_memory(struct process *p, struct layout *layout, struct reason *why) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/pagemap", p->pid);
     int pagemap = open(path, O_RDONLY | O_CLOEXEC);
     bool good = pagemap >= 0, fits = true;
     size_t total = 0;
-    for (size_t i = 0; good && fits && i < count; i++) {
-        good = find_own(pagemap, &mappings[i]);
-        total += mappings[i].owns * PAGE;
+    for (size_t i = 0; good && fits && i < layout->count; i++) {
+        good = find_own(pagemap, &layout->mappings[i]);
+        total += layout->mappings[i].owns * PAGE;
         fits = total <= MOST_MEMORY;
-        good = good && (!fits || read_own(p, &mappings[i]));
+        good = good && (!fits || read_own(p, &layout->mappings[i]));
     }
     if (pagemap >= 0) close(pagemap);
     if (!fits) return fail(why, "process %d has more than %d MiB of memory", p->pid, MOST_MEMORY >> 20);
     return good || fail(why, "the memory of process %d cannot be read", p->pid);
 }
 
-static void free_mappings(struct mapping *mappings, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        free(mappings[i].data);
-        free(mappings[i].own);
+static void free_layout(struct layout *layout) {
+    for (size_t i = 0; i < layout->count; i++) {
+        free(layout->mappings[i].data);
+        free(layout->mappings[i].own);
     }
-    free(mappings);
+    free(layout->mappings);
+    free(layout->fixed.data);
+    memset(layout, 0, sizeof *layout);
 }
 
 /* -- noting and returning -- */
@@ -504,14 +542,15 @@ static bool note_process(struct process *p, struct reason *why) {
     if (ptrace(PTRACE_GETREGSET, p->pid, NT_X86_XSTATE, &part) || ptrace(PTRACE_GETSIGMASK, p->pid, 8, &p->blocked))
         return fail(why, "the registers of process %d: %s", p->pid, strerror(errno));
     p->xstate_length = part.iov_len;
-    bool good = (add_facts(&p->facts, p, &p->registers) && heap_end(p, &p->registers, &p->heap_end)) ||
+    bool good = (add_facts(&p->facts, p, &p->registers) && heap_end(p, &p->registers, &p->was.heap_end)) ||
                 fail(why, "process %d cannot be looked at", p->pid);
-    good = good && read_maps(p, p->heap_end, &p->maps, &p->mappings, &p->count, why) && read_memory(p, p->mappings, p->count, why);
+    good = good && read_layout(p, &p->was, why) && read_memory(p, &p->was, why);
     return set_registers(p, &p->registers) && good;
 }
 
-/* Tells the first line in which two texts differ. */
-static bool differ(struct reason *why, int pid, const struct text *was, const struct text *is) {
+/* Tells the first line in which two texts differ, if they do. */
+static bool same_text(struct reason *why, int pid, const struct text *was, const struct text *is) {
+    if (was->length == is->length && (!was->length || memcmp(was->data, is->data, is->length) == 0)) return true;
     size_t at = 0, line = 0;
     while (at < was->length && at < is->length && was->data[at] == is->data[at])
         if (was->data[at++] == '\n') line = at;
@@ -548,40 +587,89 @@ static bool write_back(struct process *p, const struct mapping *was, const struc
 
 static bool set_heap_end(struct process *p, const struct user_regs_struct *at, struct reason *why) {
     long result;
-    return (call(p, at, SYS_brk, (long)p->heap_end, 0, 0, 0, &result) && (uint64_t)result == p->heap_end) ||
+    return (call(p, at, SYS_brk, (long)p->was.heap_end, 0, 0, 0, &result) && (uint64_t)result == p->was.heap_end) ||
            fail(why, "the heap of process %d does not become what it was", p->pid);
 }
 
+/* The next mapping that is, or is not, a plain one. */
+static const struct mapping *next_of(const struct layout *layout, size_t *at, bool plain) {
+    while (*at < layout->count && layout->mappings[*at].plain != plain) ++*at;
+    return *at < layout->count ? &layout->mappings[(*at)++] : NULL;
+}
+
+/* Compares what cannot be set: mappings but plain ones, and what a process has written where it may only read. */
+static bool same_fixed(struct process *p, const struct layout *is, struct reason *why) {
+    if (!same_text(why, p->pid, &p->was.fixed, &is->fixed)) return false;
+    size_t old = 0, new = 0;
+    const struct mapping *before, *after;
+    do {
+        before = next_of(&p->was, &old, false);
+        after = next_of(is, &new, false);
+        if (!before != !after || (before && (before->start != after->start || before->end != after->end)))
+            return fail(why, "process %d has other mappings", p->pid);
+        if (before && !before->writable && !same_own_pages(p, before, after, why)) return false;
+    } while (before);
+    return true;
+}
+
+static bool same_layout(const struct layout *was, const struct layout *is) {
+    bool same = was->count == is->count;
+    for (size_t i = 0; same && i < was->count; i++)
+        same = was->mappings[i].start == is->mappings[i].start && was->mappings[i].end == is->mappings[i].end;
+    return same;
+}
+
 /* Compares what can only be compared, and has the heap end no earlier than it did. */
-static bool compare_process(struct process *p, struct mapping **now, size_t *count, struct reason *why) {
+static bool compare_process(struct process *p, struct layout *is, struct reason *why) {
     struct user_regs_struct at;
-    struct text facts = {0}, maps = {0};
+    struct text facts = {0};
     uint64_t end = 0;
     bool good = (get_registers(p, &at) && waits(p, &at)) || fail(why, "process %d does not wait", p->pid);
     good = good && ((add_facts(&facts, p, &at) && heap_end(p, &at, &end)) || fail(why, "process %d cannot be looked at", p->pid));
-    if (good && (facts.length != p->facts.length || memcmp(facts.data, p->facts.data, facts.length)))
-        good = differ(why, p->pid, &p->facts, &facts);
-    if (good && end < p->heap_end) good = set_heap_end(p, &at, why); /* what is above it is of no use to anybody */
-    good = good && read_maps(p, p->heap_end, &maps, now, count, why);
-    if (good && (maps.length != p->maps.length || memcmp(maps.data, p->maps.data, maps.length)))
-        good = differ(why, p->pid, &p->maps, &maps);
-    if (good && *count != p->count) good = fail(why, "process %d has other mappings", p->pid);
-    good = good && read_memory(p, *now, *count, why);
-    for (size_t i = 0; good && i < *count; i++) {
-        if ((*now)[i].start != p->mappings[i].start || (*now)[i].end != p->mappings[i].end)
-            good = fail(why, "process %d has other mappings", p->pid);
-        else if (!(*now)[i].writable) good = same_own_pages(p, &p->mappings[i], &(*now)[i], why);
-    }
+    good = good && same_text(why, p->pid, &p->facts, &facts);
+    if (good && end < p->was.heap_end) good = set_heap_end(p, &at, why); /* what is above it is of no use to anybody */
+    *is = (struct layout){.heap_end = p->was.heap_end, .stack_start = p->was.stack_start};
+    good = good && read_layout(p, is, why) && read_memory(p, is, why) && same_fixed(p, is, why);
     free(facts.data);
-    free(maps.data);
     return set_registers(p, &at) && good;
 }
 
-static bool set_process(struct process *p, struct mapping *now, struct reason *why) {
+/* Calls for each run of plain memory that is in one layout and not in another. */
+static bool change_memory(struct process *p, const struct user_regs_struct *at, const struct layout *of, const struct layout *without,
+                          bool map) {
+    size_t one = 0, other = 0;
+    const struct mapping *hole = next_of(without, &other, true);
+    for (const struct mapping *m; (m = next_of(of, &one, true));) {
+        for (uint64_t from = m->start; from < m->end;) {
+            while (hole && hole->end <= from) hole = next_of(without, &other, true);
+            bool inside = hole && hole->start <= from;
+            uint64_t to = inside ? hole->end : hole && hole->start < m->end ? hole->start : m->end;
+            if (to > m->end) to = m->end;
+            long result = 0, length = (long)(to - from), fixed = 0x32; /* private, of no file, just there */
+            if (!inside && (map ? !call(p, at, SYS_mmap, (long)from, length, 3, fixed, &result) || result != (long)from
+                                : !call(p, at, SYS_munmap, (long)from, length, 0, 0, &result) || result))
+                return false;
+            from = to;
+        }
+    }
+    return true;
+}
+
+/* Has plain memory and the stack lie where they lay. */
+static bool set_layout(struct process *p, const struct user_regs_struct *at, struct layout *is, struct reason *why) {
+    if (same_layout(&p->was, is)) return true;
+    bool good = change_memory(p, at, is, &p->was, false) && change_memory(p, at, &p->was, is, true);
+    free_layout(is);
+    *is = (struct layout){.heap_end = p->was.heap_end, .stack_start = p->was.stack_start};
+    good = good && read_layout(p, is, why) && same_layout(&p->was, is) && read_memory(p, is, why) && same_fixed(p, is, why);
+    return good || fail(why, "the memory of process %d does not lie where it lay", p->pid);
+}
+
+static bool set_process(struct process *p, struct layout *is, struct reason *why) {
     struct user_regs_struct at;
-    if (!get_registers(p, &at) || !set_heap_end(p, &at, why)) return false;
-    for (size_t i = 0; i < p->count; i++)
-        if (p->mappings[i].writable && !write_back(p, &p->mappings[i], &now[i]))
+    if (!get_registers(p, &at) || !set_heap_end(p, &at, why) || !set_layout(p, &at, is, why)) return false;
+    for (size_t i = 0; i < p->was.count; i++)
+        if (p->was.mappings[i].writable && !write_back(p, &p->was.mappings[i], &is->mappings[i]))
             return fail(why, "the memory of process %d cannot be written", p->pid);
     struct iovec part = {p->xstate, p->xstate_length};
     if (!set_registers(p, &p->registers) || ptrace(PTRACE_SETREGSET, p->pid, NT_X86_XSTATE, &part) ||
@@ -592,9 +680,8 @@ static bool set_process(struct process *p, struct mapping *now, struct reason *w
 
 void rewind_free(struct note *note) {
     for (int i = 0; note && i < note->count; i++) {
-        free(note->processes[i].maps.data);
         free(note->processes[i].facts.data);
-        free_mappings(note->processes[i].mappings, note->processes[i].count);
+        free_layout(&note->processes[i].was);
     }
     free(note);
 }
@@ -621,18 +708,17 @@ struct note *rewind_note(const int *pids, int count, char *text, size_t room) {
  * could not be made so, and must not go on. */
 int rewind_to(struct note *note, char *text, size_t room) {
     struct reason why = {text, room};
-    struct mapping *now[MOST_PROCESSES] = {0};
-    size_t counts[MOST_PROCESSES] = {0};
+    struct layout now[MOST_PROCESSES] = {0};
     int stopped = 0, count = note->count, result = 1;
     bool good = true;
     sleep_exactly();
     for (; good && stopped < count; stopped++) good = stop(&note->processes[stopped], &why);
-    for (int i = 0; good && i < count; i++) good = compare_process(&note->processes[i], &now[i], &counts[i], &why);
+    for (int i = 0; good && i < count; i++) good = compare_process(&note->processes[i], &now[i], &why);
     if (good) result = 0;
-    for (int i = 0; good && i < count; i++) good = set_process(&note->processes[i], now[i], &why);
+    for (int i = 0; good && i < count; i++) good = set_process(&note->processes[i], &now[i], &why);
     if (!good && result == 0) result = -1;
     if (!let_go(note, stopped)) result = -1;
-    for (int i = 0; i < count; i++) free_mappings(now[i], counts[i]);
+    for (int i = 0; i < count; i++) free_layout(&now[i]);
     return result;
 }
 
