@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,20 @@ def test_each_start_is_fresh(lab: Lab, sandbox: Sandbox) -> None:
     other = lab.start()
     assert dict(other.changes()) == {}
     assert dict(other.shell_state()) == dict(lab.start().shell_state())
+
+
+@pytest.mark.needs_programs
+def test_resource_limits_are_its_own(lab: Lab) -> None:
+    """Those of the program that uses tvsnap are of no account."""
+    usual = {number: resource.getrlimit(number) for number in (resource.RLIMIT_NOFILE, resource.RLIMIT_STACK)}
+    resource.setrlimit(resource.RLIMIT_NOFILE, (900, usual[resource.RLIMIT_NOFILE][1]))
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, usual[resource.RLIMIT_STACK][1]))
+    try:
+        sandbox = lab.start()
+    finally:
+        for number, limits in usual.items():
+            resource.setrlimit(number, limits)
+    assert sh(sandbox, "ulimit -n; ulimit -s; ulimit -c; ulimit -l; ulimit -i") == "1024\n8192\n0\n8192\n65536\n"
 
 
 @pytest.mark.needs_programs

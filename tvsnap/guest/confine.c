@@ -1,6 +1,7 @@
 /* What a sandbox may ask of the kernel: its view of /proc, capabilities and a filter of system calls. */
 #include "guest.h"
 #include "allowed.h"
+#include "resource_limits.h"
 
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -37,6 +38,18 @@ static void set_capabilities(uint64_t permitted, uint64_t effective) {
         data[i].inheritable = 0;
     }
     if (syscall(SYS_capset, &head, data)) die("capset");
+}
+
+/* Where the limits that this process was given are lower and may not be raised, they stay. */
+void set_resource_limits(void) {
+    for (int i = 0; i < RESOURCE_LIMIT_COUNT; i++) {
+        struct rlimit own, wanted = RESOURCE_LIMITS[i].limit;
+        if (setrlimit(RESOURCE_LIMITS[i].resource, &wanted) == 0) continue;
+        if (getrlimit(RESOURCE_LIMITS[i].resource, &own)) die("resource limits");
+        if (wanted.rlim_max > own.rlim_max) wanted.rlim_max = own.rlim_max; /* RLIM_INFINITY is the highest */
+        if (wanted.rlim_cur > wanted.rlim_max) wanted.rlim_cur = wanted.rlim_max;
+        if (setrlimit(RESOURCE_LIMITS[i].resource, &wanted)) die("resource limits");
+    }
 }
 
 static uint64_t ordinary;  /* capabilities that we have all the time */

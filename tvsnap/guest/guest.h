@@ -261,6 +261,7 @@ bool anything_waits(struct field shell_files, struct field processes);
 
 void protect_proc(void);
 void drop_capabilities(void);
+void set_resource_limits(void);
 bool number_processes(pid_t last);
 void filter_system_calls(void);
 

@@ -26,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -181,8 +180,7 @@ static void prepare(char **argv) {
     protect_proc();
     filter_system_calls();
     drop_capabilities();
-    struct rlimit no_core = {0, 0};
-    setrlimit(RLIMIT_CORE, &no_core);
+    set_resource_limits();
     struct sigaction wake_up = {.sa_handler = on_child, .sa_flags = SA_RESTART};
     sigaction(SIGCHLD, &wake_up, NULL);
     signal(SIGPIPE, SIG_IGN);

@@ -31,12 +31,13 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "../../guest/resource_limits.h"
 
 static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
@@ -217,10 +218,23 @@ static void become_usual(void) {
     umask(022);
 }
 
+/* Lets a sandbox's processes have the resource limits that PID 1 gives them, and those of a snapshot be restored, where this
+ * process may raise its own (CAP_SYS_RESOURCE). */
+static void lift_limits(void) {
+    for (int i = 0; i < RESOURCE_LIMIT_COUNT; i++) {
+        struct rlimit own;
+        check(getrlimit(RESOURCE_LIMITS[i].resource, &own) == 0, "resource limits");
+        if (own.rlim_max >= RESOURCE_LIMITS[i].limit.rlim_max) continue; /* RLIM_INFINITY is the highest */
+        own.rlim_max = RESOURCE_LIMITS[i].limit.rlim_max;
+        setrlimit(RESOURCE_LIMITS[i].resource, &own);
+    }
+}
+
 static int start(void) {
     char path[64], map[64];
     int go[2], result = dup(1);
     become_usual();
+    lift_limits();
     signal(SIGPIPE, SIG_IGN);
     join_cgroups();
     fresh_network();
@@ -259,6 +273,7 @@ _Noreturn static void become_criu(void) {
 }
 
 _Noreturn static void restore(void) {
+    lift_limits();
     join_cgroups();
     check(unshare(CLONE_NEWCGROUP) == 0, "cgroup namespace"); /* CRIU restores none: its children inherit this */
     fresh_network();
