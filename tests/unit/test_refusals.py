@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.conformance.helpers import eventually
 from tvsnap.backends.local import refusals
+from tvsnap.backends.local.criu import left_its_code
 from tvsnap.backends.local.refusals import cause, describe, reason
 
 LIMITS = "Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n"
@@ -200,28 +202,56 @@ def test_a_log_without_a_reason_says_nothing_of_the_processes() -> None:
 
 @pytest.mark.parametrize(("log", "words"), LOGS, ids=[words.removeprefix("process 9999999 ") for _, words in LOGS])
 def test_log_in_words(log: str, words: str) -> None:
-    assert reason(LIMITS + log + END) == words
+    assert reason(LIMITS + log + END, os.getpid()) == words
 
 
 def test_log_that_tells_nothing() -> None:
-    assert reason("") == ""
-    assert reason(LIMITS) == ""
-    assert reason("Warn  (criu/log.c:203): The early log isn't empty\n") == ""
+    assert reason("", 0) == ""
+    assert reason(LIMITS, 0) == ""
+    assert reason("Warn  (criu/log.c:203): The early log isn't empty\n", 0) == ""
 
 
 def test_living_process_is_named_with_its_descriptor() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
         told = reason(
             "Error (criu/sk-inet.c:200): inet: Connected TCP socket, consider using --tcp-established option.\n"
-            f"Error (criu/cr-dump.c:1545): Dump files (pid: {os.getpid()}) failed with -1\n"
+            f"Error (criu/cr-dump.c:1545): Dump files (pid: {os.getpid()}) failed with -1\n",
+            os.getpid(),
         )
         inode = os.fstat(server.fileno()).st_ino
         waiting = reason(
             f"Error (criu/sk-inet.c:185): inet: In-flight connection (l) for {inode:x}\n"
-            f"Error (criu/cr-dump.c:1545): Dump files (pid: {os.getpid()}) failed with -1\n"
+            f"Error (criu/cr-dump.c:1545): Dump files (pid: {os.getpid()}) failed with -1\n",
+            os.getpid(),
         )
     assert told.startswith(f"{describe(os.getpid())} has a connected TCP socket (descriptor ")
     assert waiting.endswith(f" has TCP connections that wait to be accepted (descriptor {server_number(waiting)})")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Can't cure (pid: {0})", "x\nError (criu/parasite-syscall.c:1): Can't cure (pid: {0}) from parasite",
+        "x\nError (criu/x.c:1): Unable to detach from {0}: Operation not permitted",
+        "Dump files (pid: {0}) failed with -1", "x\nError (criu/cr-dump.c:1545): Dump files (pid: {0}) failed with -1",
+        "x\n(00.000001) Error (compel/src/lib/infect.c:360): SEIZE {0}: unsupported stop signal 21",
+    ],
+)  # fmt: skip
+def test_a_file_s_name_says_nothing_of_other_processes(name: str) -> None:
+    """Nobody outside of the sandbox is named, and no sandbox is ended for what lives outside."""
+    with subprocess.Popen(["unshare", "--fork", "--pid", "--kill-child", "sleep", "1000"]) as sandbox:
+        try:
+            children = Path(f"/proc/{sandbox.pid}/task/{sandbox.pid}/children")
+            init = int(eventually(children.read_text))
+            for outside in (1, os.getpid()):
+                log = f"Error (criu/files-reg.c:1931): Can't dump ghost file {name.format(outside)}\n" + FILES
+                told = reason(log, init)
+                assert "(process 9999999)" in told or told.startswith("process 9999999 "), told
+                assert not left_its_code(log, init)
+            log = f"Error (criu/parasite-syscall.c:1): Can't cure (pid: {init}) from parasite\n"
+            assert left_its_code(log, init)
+        finally:
+            sandbox.kill()
 
 
 def server_number(told: str) -> int:
@@ -249,4 +279,4 @@ def test_long_command_is_cut() -> None:
 def test_tracer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "status", lambda pid, *_: ["9999998" if pid == 9999999 else "0"])
     log = "Error (compel/src/lib/infect.c:262): Unseizable non-zombie 9999999 found, state t, err -1/10\n"
-    assert reason(log) == "process 9999999 is traced by process 9999998"
+    assert reason(log, os.getpid()) == "process 9999999 is traced by process 9999998"

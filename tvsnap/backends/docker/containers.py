@@ -26,7 +26,7 @@ from tvsnap.backends.docker.seccomp import profile
 from tvsnap.backends.docker.stream import AttachedStream
 from tvsnap.backends.fixed import SIZE
 from tvsnap.backends.local import refusals
-from tvsnap.backends.local.criu import ProcessesDisturbed, left_its_code
+from tvsnap.backends.local.criu import ProcessesDisturbed, left_its_code, read_log
 from tvsnap.backends.local.observe import LAUNCH
 from tvsnap.backends.local.procfs import inner_pid
 from tvsnap.engine import LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, LABEL_PURPOSE, Engine, EngineTimeout, EngineUnavailable
@@ -268,7 +268,28 @@ class Containers:
         except EngineUnavailable as error:
             raise AttemptFailed(str(error), machine=True) from None
         except (InfrastructureError, docker.errors.APIError) as error:
-            raise _checkpoint_failure(str(error)) from None
+            raise self._checkpoint_failure(container, str(error)) from None
+
+    def _checkpoint_failure(self, container: str, complaint: str) -> InfrastructureError:
+        """Returns what to raise for a checkpoint that failed: by CRIU's log, if the engine says where it is.
+
+        Args:
+            container: its id.
+            complaint: what the engine says of it.
+        """
+        named = re.search(r"(?:path=|log file:) *(\S+?criu-dump\.log)", complaint)
+        if named:
+            with contextlib.suppress(OSError), open(named[1], "rb") as file:
+                log = read_log(file)
+                init = self._look(container)["State"]["Pid"]
+                if told := refusals.reason(log, init):
+                    if left_its_code(log, init):
+                        return ProcessesDisturbed(told)
+                    cause = refusals.cause(log)
+                    return (
+                        NotCheckpointable(told) if cause == "state" else AttemptFailed(told, machine=cause == "machine")
+                    )
+        return AttemptFailed(complaint, machine=refusals.is_trouble(complaint))
 
     def _end_stuck_criu(self, container: str) -> None:
         """Ends the CRIU that hangs on a container; until then the engine could do nothing with it, not even kill it."""
@@ -399,24 +420,6 @@ def _alive(container: str) -> Iterator[None]:
         yield
     except docker.errors.APIError as error:
         raise SandboxDied(f"the container {container[:12]} does not run: {error.explanation}") from None
-
-
-def _checkpoint_failure(complaint: str) -> InfrastructureError:
-    """Returns what to raise for a checkpoint that failed: by CRIU's log, if the engine says where, and it can be read.
-
-    Args:
-        complaint: what the engine says of it.
-    """
-    named = re.search(r"(?:path=|log file:) *(\S+?criu-dump\.log)", complaint)
-    if named:
-        with contextlib.suppress(OSError):
-            log = Path(named[1]).read_text(errors="replace")
-            if told := refusals.reason(log):
-                if left_its_code(log):
-                    return ProcessesDisturbed(told)
-                cause = refusals.cause(log)
-                return NotCheckpointable(told) if cause == "state" else AttemptFailed(told, machine=cause == "machine")
-    return AttemptFailed(complaint, machine=refusals.is_trouble(complaint))
 
 
 def _nanoseconds(timestamp: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import socket
 import subprocess
@@ -23,9 +22,6 @@ from tvsnap.errors import InfrastructureError, NotCheckpointable
 PLUGIN = Path(__file__).with_name("criu_plugin") / "interrupted.so"
 """Has system calls that a dump interrupts go on; CRIU loads all plugins of a directory."""
 _LOG = "-"  # its standard output: in a file beside the images, forks of one snapshot would write over each other's
-_HELD = "Can't cure"  # logged where CRIU's own code is left in a process
-_HOLDERS = re.compile(r"Can't (?:cure|infect) \(pid: (\d+)\)")
-_HELD_ON = re.compile(r"Unable to detach from (\d+)")  # also of processes that are gone
 _DYING = 1.0  # seconds that a process may take to end that was killed while CRIU had it in its hands
 _TIMEOUT = 120.0
 _STUCK = 15.0  # seconds in which a dump has neither run nor waited for a disk: it waits for a process that was killed
@@ -109,12 +105,14 @@ class _End:
         status: its exit status; negative if a signal ended it.
         log: what it logged.
         errors: what it, or what was to become it, printed.
+        init: PID 1 of the sandbox that was dumped, as the host sees it; 0 for a restore.
     """
 
     response: Any
     status: int
     log: str
     errors: str
+    init: int
 
     @property
     def success(self) -> bool:
@@ -135,7 +133,7 @@ class _End:
         """Why it failed, in words: from its log, else from what it answered or printed."""
         if self.killed:
             return f"CRIU: it was ended by signal {-self.status}"
-        if told := refusals.reason(self.log):
+        if told := refusals.reason(self.log, self.init):
             return told
         if self.response is not None and self.response.cr_errmsg:
             return f"CRIU: {self.response.cr_errmsg.strip()}"
@@ -198,7 +196,7 @@ class Criu:
             if str(PLUGIN) in end.log:  # nothing was touched yet
                 raise InfrastructureError(f"{end.reason}: this CRIU ({self.binary}) takes no plugins (tvsnap doctor)")
             reason = end.reason  # processes that it names may end
-            if end.killed or left_its_code(end.log):
+            if end.killed or left_its_code(end.log, pid):
                 raise ProcessesDisturbed(reason)
             if failures:
                 raise failures[0]
@@ -301,7 +299,7 @@ class Criu:
                     process.kill()
                 os.close(ended)
                 process.wait()
-            return _End(response, process.returncode, _text(log), _text(errors).strip())
+            return _End(response, process.returncode, read_log(log), read_log(errors).strip(), options.pid)
 
     @staticmethod
     def _converse(
@@ -326,18 +324,16 @@ class Criu:
         return None
 
 
-def left_its_code(log: str) -> bool:
+def left_its_code(log: str, init: int) -> bool:
     """Whether a dump has left its code in a process that lives on, or did not let go of it in order.
 
     A process that was killed meanwhile takes all that with it.
 
     Args:
         log: what CRIU logged.
+        init: PID 1 of the sandbox, as the host sees it.
     """
-    held = [int(pid) for pid in _HOLDERS.findall(log)] if _HELD in log else []
-    if log.count(_HELD) > len(held):
-        return True  # in which is not told
-    held += [int(pid) for pid in _HELD_ON.findall(log)]
+    held = refusals.held(log, init)
     deadline = time.monotonic() + _DYING
     while any(map(_lives, held)):
         if time.monotonic() > deadline:
@@ -383,10 +379,10 @@ def _activity(pid: int) -> tuple[str, str]:
     return "X", ""
 
 
-def _text(file: IO[bytes]) -> str:
-    """Returns all that is in a file that others have written to."""
-    file.seek(0)
-    return file.read().decode(errors="replace")
+def read_log(file: IO[bytes]) -> str:
+    """Returns the last megabyte of what CRIU has written to a file: it names as many things as a sandbox makes."""
+    file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 20)))
+    return file.read(1 << 20).decode(errors="replace")
 
 
 def _lives(pid: int) -> bool:

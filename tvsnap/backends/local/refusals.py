@@ -2,6 +2,10 @@
 
 What no rule knows comes through in CRIU's own words. Each reason has a cause: what the processes are or have, as the
 rules know it; the machine, as words of the system's and of CRIU's tell; or it is not known.
+
+The log names files, and who made them may have put anything into their names, ends of lines too. So what a line says is
+taken from its beginning, and a process is looked at only if it is one of the sandbox. What a name can still do is to
+have its own sandbox's state refused, or tried again, for a wrong reason.
 """
 
 from __future__ import annotations
@@ -23,16 +27,20 @@ _Sentence = Callable[[re.Match[str], int], str]
 Cause = Literal["state", "machine", "unknown"]
 
 
-def reason(log: str) -> str:
+def reason(log: str, init: int) -> str:
     """Returns in words why CRIU gave up, as its log tells it; empty if it tells nothing.
 
     The processes that it names should still live: their command lines are looked up.
+
+    Args:
+        log: what CRIU logged.
+        init: a process of the sandbox, as the host sees it; of others nothing is told. 0 if none is there.
     """
     lines = _complaints(log)
-    pid = _culprit(lines)
+    pid = next((pid for pid in _culprits(lines) if not is_stranger(pid, init)), 0)
     for line in lines:
         for pattern, sentence in _RULES:
-            match = re.search(pattern, line)
+            match = _begins(pattern, line)
             if match:
                 what = sentence if isinstance(sentence, str) else sentence(match, pid)
                 return f"{describe(pid) if pid else 'a process'} {match.expand(what)}"
@@ -51,9 +59,9 @@ def cause(log: str) -> Cause:
         return "machine"
     stuck = any("Timeout reached" in line for line in lines)
     for line in lines:
-        if _MOMENTARY.search(line) and not stuck:
+        if _begins(_MOMENTARY, line) and not stuck:
             return "unknown"
-        if any(re.search(pattern, line) for pattern, _ in _RULES):
+        if any(_begins(pattern, line) for pattern, _ in _RULES):
             return "state"
     return "unknown" if lines else "machine"
 
@@ -74,7 +82,7 @@ _TROUBLE = re.compile(
     # ... or does not come to say.
     r"|from daemon is trimmed|Can't retrieve FDs? from socket|Failed to (read ack|send command)"
 )
-_MOMENTARY = re.compile(r"Unseizable non-zombie \d+ found, state [^tT]")
+_MOMENTARY = r"Unseizable non-zombie \d+ found, state [^tT]"
 """What processes are for a moment now and then, such as waiting for a disk."""
 
 
@@ -92,26 +100,58 @@ def describe(pid: int) -> str:
     return f"process {inner} ({words})" if words else f"process {inner}"
 
 
+def is_stranger(pid: int, init: int) -> bool:
+    """Whether a process lives, and not where another does.
+
+    Args:
+        pid: its id, as the host sees it.
+        init: that of the other; 0 for one that lives nowhere.
+    """
+    try:
+        return not init or os.readlink(f"/proc/{pid}/ns/pid") != os.readlink(f"/proc/{init}/ns/pid")
+    except OSError:  # one has ended, or may do more than root of this machine
+        return os.path.exists(f"/proc/{pid}")
+
+
+def held(log: str, init: int) -> list[int]:
+    """Returns the processes of a sandbox that CRIU may have left its code in, or did not let go of.
+
+    Args:
+        log: what it logged.
+        init: PID 1 of the sandbox; also in the place of one that is not told. All ids are as the host sees them.
+    """
+    found = [(_begins(_HELD, line), line) for line in _complaints(log)]
+    pids = [
+        int(match[1] or match[2]) if match else init for match, line in found if match or _begins("Can't cure", line)
+    ]
+    return [pid for pid in pids if not is_stranger(pid, init)]
+
+
 def _complaints(log: str) -> list[str]:
     """Returns what a log complains of, each once, without what CRIU always says where it may not raise its limits."""
-    lines = [line for line in log.splitlines() if "Error (" in line and "RLIMIT_NOFILE" not in line]
-    told = [re.sub(r"^.*?Error \([^)]*\): ", "", line).strip() for line in lines]
-    return list(dict.fromkeys(told))
+    told = [match[1].strip() for match in map(_ERROR.match, log.splitlines()) if match]
+    return [line for line in dict.fromkeys(told) if "RLIMIT_NOFILE" not in line]
 
 
+_ERROR = re.compile(r"(?:\([\d.]+\))?\s*(?:pie:\s*)?(?:\d+:\s*)?Error \([\w./-]+:\d+\): (.*)")
 _FOLLOWS = re.compile(r"\(pid: \d+\) failed with|^(Dumping|Restoring) FAILED|cgroupd: recv|Rollback|Can't freeze")
 """Lines that only say what another led to."""
+_CULPRIT = (
+    r"[A-Z][a-z ]+ \(pid: (\d+)\) failed with|SEIZE (\d+):|Unseizable non-zombie (\d+) found"
+    r"|Can't make \w+ id for (\d+)$|ctty inheritance detected sid/pgrp -?\d+ \(ctty pid_real (\d+)"
+)
+_HELD = r"Can't (?:cure|infect) \(pid: (\d+)\)|Unable to detach from (\d+)|Can't cure"
 
 
-def _culprit(lines: list[str]) -> int:
-    """Returns the process that a dump failed for, as the host sees it; 0 if it is not told."""
-    for line in lines:
-        match = re.search(
-            r"\(pid: (\d+)\) failed with|^SEIZE (\d+):|non-zombie (\d+) found| id for (\d+)$|ctty pid_real (\d+)", line
-        )
-        if match:
-            return int(next(group for group in match.groups() if group))
-    return 0
+def _begins(pattern: str, line: str) -> re.Match[str] | None:
+    """Looks for a pattern where a line begins, after the name of the part of CRIU that says it, if there is one."""
+    return re.match(rf"(?:[\w-]+:\s+)??(?:{pattern})", line)
+
+
+def _culprits(lines: list[str]) -> list[int]:
+    """Returns the processes that a dump failed for, as the host sees them."""
+    found = [_begins(_CULPRIT, line) for line in lines]
+    return [int(group) for match in found if match for group in match.groups() if group]
 
 
 # -- sentences that take a look at the process -------------------------------------------------------------------------
@@ -147,11 +187,11 @@ _RULES: tuple[tuple[str, str | _Sentence], ...] = (
     (r"Can't dump corked dgram socket", "has a UDP socket with a message that is not finished (UDP_CORK)"),
     (r"Unsupported proto 262 for socket", "has a socket of Multipath TCP"),
     (r"Unsupported proto (\d+) for socket", r"has a socket of protocol \1"),
-    (r"Unknown socket collected \(family (\d+)\)", r"has a socket of address family \1"),
+    (r"(?:BUG! )?Unknown socket collected \(family (\d+)\)", r"has a socket of address family \1"),
     (r"netlink: The socket has data to read", "has a netlink socket with messages that wait to be read"),
     (r"skqueue: Control messages in queue", "has a Unix socket with control messages that wait to be read"),
     (
-        r"write queue on an in-flight socket|Found a closed in-flight socket",
+        r"(?:Non-empty )?write queue on an in-flight socket|Found a closed in-flight socket",
         "has connections to a Unix socket that wait to be accepted",
     ),
     (r"fsnotify:\s+Can't dump that handle", "watches files with inotify or fanotify"),
