@@ -57,7 +57,7 @@ lint: setup ## ruff and mypy
 # What fails is tried once more, and shown: a machine under load is late. Counterexamples of properties are not.
 test: lint engines ## lint, type-check and run the test suite
 	@images=$$(mktemp -d) && trap 'rm -rf "$$images"' EXIT && export TVSNAP_TEST_IMAGES=$$images && \
-	$(PY) -m pytest -rs -n 4 --reruns 1
+	$(PY) -m pytest -rs -n 6 --reruns 1
 
 fuzz: setup engines ## look for histories that see through the cache what they do not see without (FUZZ_SECONDS=600)
 	@$(PY) -m tests.fuzz

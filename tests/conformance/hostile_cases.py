@@ -81,7 +81,7 @@ SCREEN = Step("screen", {}, ".*")
 
 LIMITS: dict[str, tuple[Step, ...]] = {
     "fork bomb": (bash(MINE + "b() { b | b & }; b; wait", ".*", varies=True), KEPT),
-    "fork bomb with exec": (execute("b() { b | b & }; b; wait", ".*", varies=True), ON),
+    "fork bomb with exec": (execute("bash -c 'b() { b | b & }; b; wait'; true", ".*", varies=True), ON),
     "fork bomb that does not end": (hangs("b() { b | b; }; while :; do b & done", ".*", busy=True, varies=True), ON),
     "memory hog": (bash(MINE + "python3 -c 'x = bytearray(1 << 30)'", exit_code=137), KEPT),
     "memory hog with exec": (execute("exec python3 -c 'x = bytearray(1 << 30)'", exit_code=137), ON),
