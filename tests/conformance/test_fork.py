@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -59,6 +60,28 @@ def test_times_and_inodes_survive(lab: Lab, sandbox: Sandbox) -> None:
     fork = lab.fork_of(sandbox)
     assert sh(fork, listing) == before
     assert sh(fork, "test f -ef g; echo $?") == "0\n"
+
+
+@pytest.mark.needs_programs
+def test_snapshots_of_nearly_equal_files_stay_apart(lab: Lab) -> None:
+    """Archives of an engine lack parts of seconds, attributes and sockets, and it keeps equal ones once."""
+    prepare = (
+        "touch -d 2020-01-01T00:00:00.1 f",
+        "touch -d 2020-01-01T00:00:00.2 f",
+        'touch -d 2020-01-01T00:00:00.2 f; python3 -c \'import os; os.setxattr("f", "user.x", b"1")\'',
+        "touch -d 2020-01-01T00:00:00.2 f; python3 -c 'import socket; socket.socket(1).bind(\"s\")'",
+    )
+    look = "stat -c '%n %y' *; python3 -c 'import os; print(os.listxattr(\"f\"))'"
+    dated = "touch -hd 2020-01-01 s . .. 2> /dev/null; true"
+    for _ in range(3):
+        sandboxes = [lab.start() for _ in prepare]
+        time.sleep(1.05 - time.time() % 1)  # what we write ourselves is of one second, too
+        with ThreadPoolExecutor(len(prepare)) as pool:
+            list(pool.map(lambda sandbox, command: sh(sandbox, f"{command}; {dated}"), sandboxes, prepare))
+            seen = list(pool.map(lambda sandbox: sh(sandbox, look), sandboxes))
+            snapshots = list(pool.map(lab.checkpoint, sandboxes))
+        assert len(set(seen)) == len(prepare)
+        assert [sh(lab.fork(snapshot), look) for snapshot in snapshots] == seen
 
 
 def test_changes_are_the_same_in_a_fork(lab: Lab, sandbox: Sandbox) -> None:

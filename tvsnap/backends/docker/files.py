@@ -33,6 +33,8 @@ from tvsnap.images.rootfs import HOSTS
 _DIRECTORY_TIMES = "/run/tvsnap/times"
 """Inside: those of directories as they were at first, by which a digest tells times that were set on purpose."""
 _NOTE_TIMES = ["/bin/bash", "-c", f"{INIT} walk times / >{_DIRECTORY_TIMES}"]
+_DISTINCTION = "/run/tvsnap/layer"
+"""A file that makes each layer another, in a directory that is never looked at as one of the sandbox's."""
 MOUNTED = ("/dev", "/proc", "/sys")
 """Directories on which the runtime mounts what belongs to no image."""
 _DIGESTED = 64 * MIB
@@ -97,6 +99,14 @@ class Files(Protocol):
 
         Raises:
             Incomparable: they cannot be read.
+        """
+        ...
+
+    def distinguish(self, unfinished: Unfinished) -> None:
+        """Called before the commit, so that nothing that is mended afterwards is part of another snapshot too.
+
+        Raises:
+            NotCheckpointable: it cannot be seen to.
         """
         ...
 
@@ -178,6 +188,24 @@ class OuterFiles:
         with paths.directory(self._root()) as root:
             yield digest.Files(entries, gone, root, 0, image, contents)
 
+    def distinguish(self, unfinished: Unfinished) -> None:
+        """Writes what no other snapshot has into a file of ours.
+
+        An engine keeps layers by a digest of their archives, in which times are whole seconds, and which lack sockets
+        and attributes: two snapshots of which only that differs would be one layer, mended for the later of them.
+        """
+        folder, name = os.path.split(_DISTINCTION)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            with _opened(self._root(), folder) as directory:
+                descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+            with open(descriptor, "w") as file:
+                file.write(unfinished.id)
+        except OSError as error:
+            raise NotCheckpointable(
+                f"{_DISTINCTION}, which is tvsnap's own, cannot be written: {error.strerror}"
+            ) from None
+
     def mend(self, unfinished: Unfinished) -> None:
         about = self._engine.image(unfinished.reference)
         entries = list(observing.walk(self._layers.upper))
@@ -240,6 +268,9 @@ class InnerFiles:
         self, baseline: Mapping[str, observing.Entry], image: observing.ImageTree, contents: Contents
     ) -> AbstractContextManager[digest.Files]:
         raise digest.Incomparable("the files lie on the machine of the engine")
+
+    def distinguish(self, unfinished: Unfinished) -> None:
+        """Nothing is mended in layers; see `amend`."""
 
     def mend(self, unfinished: Unfinished) -> None:
         notes, entries = bytearray(), list(list_inside(self._guest(), "/", str(self._created)))

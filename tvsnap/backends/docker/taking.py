@@ -127,6 +127,7 @@ class Taker:
         """Makes the engine's image of a sandbox's files; returns how many layers it has, and bytes that are new."""
         depth = sandbox.depth + 1
         if depth <= MAX_DEPTH:
+            sandbox.files.distinguish(unfinished)
             self._snapshots.commit(unfinished, sandbox.container, sandbox.image.digest)
             sandbox.files.mend(unfinished)
             return depth, self._size(unfinished.reference) - self._size(sandbox.reference)
