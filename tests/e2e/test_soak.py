@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from benchmarks.soak import Soak, ceilings, open_cache
 from benchmarks.soak_gauges import Gauges
-from benchmarks.soak_report import judge, tenths
+from benchmarks.soak_report import Window, judge, tenths
 from tests.unit.cache_helpers import eventually
-from tvsnap import Cache
+from tvsnap import Cache, Stats
 from tvsnap.backends.base import MIB
 from tvsnap.backends.local import LocalBackend
 from tvsnap.backends.local.sandbox import LocalSandbox
@@ -22,7 +26,7 @@ from tvsnap.images import Image, ImageStore
 ROLLOUTS, EVERY, PARALLEL, VISITS = 120, 10, 8, 2
 MEMORY = 32 * MIB
 """Bytes. Caches still fill: it is thousands of rollouts that tell whether memory grows."""
-ELSEWHERE = {"throughput", "own memory", "blocks"}
+ELSEWHERE = {"throughput", "own memory", "allocated", "blocks", "descriptors"}
 """What so few rollouts say nothing of."""
 
 
@@ -34,20 +38,37 @@ def home(tmp_path: Path, terminal_image: Image) -> Path:
 
 
 def test_nothing_grows(home: Path, terminal_image: Image) -> None:
-    with open_cache(home, ImageStore(home)) as cache:
-        soak = Soak(cache, terminal_image, PARALLEL, visits=VISITS)
-        windows = list(soak.windows(ROLLOUTS, EVERY))
-        stats = cache.stats()
+    soaked(home, terminal_image, PARALLEL)  # what a process has once for all caches is there then
+    before = descriptors()
+    soak, windows, stats = soaked(home, terminal_image, ROLLOUTS)
     assert soak.complaints == []
     verdicts = judge(windows, ceilings(PARALLEL))
     broken = {verdict.name: verdict.by_tenth for verdict in verdicts if verdict.holds is False}
     assert {name: seen for name, seen in broken.items() if name not in ELSEWHERE} == {}
     _, start, *_, end = (part[-1].levels["own memory"] for part in tenths(windows))
     assert end - start < MEMORY
+    del soak
+    assert descriptors() == before
     # The rollouts did what they are to be a test of.
     assert stats.rollouts == ROLLOUTS
     assert min(stats.hits, stats.coalesced, stats.executed, stats.checkpoints, stats.replayed) > 0
     assert stats.arrivals["forked"] > 0
+
+
+def soaked(home: Path, image: Image, rollouts: int) -> tuple[Soak, list[Window], Stats]:
+    with open_cache(home, ImageStore(home)) as cache:
+        soak = Soak(cache, image, PARALLEL, visits=VISITS)
+        return soak, list(soak.windows(rollouts, EVERY)), cache.stats()
+
+
+def descriptors() -> Counter[str]:
+    """Returns what this process has open, once all that nobody needs any longer has gone."""
+    gc.collect()
+    found: Counter[str] = Counter()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that the list was read by
+            found[os.readlink(f"/proc/self/fd/{name}").partition(":")[0]] += 1
+    return found
 
 
 def test_accounts_of_deleted_layers_go_when_the_directory_is_opened(home: Path, terminal_image: Image) -> None:

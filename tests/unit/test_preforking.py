@@ -300,8 +300,12 @@ def test_those_that_never_stay_as_they_were_are_given_up_for_a_while(
         stays(cache, 0)
         assert (cache.stats().preforks, cache.stats().preforks_used) == (made, 0)
         monkeypatch.setattr(preforking, "FORGIVEN", 0.0)
-        run(cache, "echo x", salt=str(next(salts)))
-        eventually(lambda: cache.stats().preforks > made)
+
+        def made_once_more() -> bool:
+            run(cache, "echo x", salt=str(next(salts)))
+            return cache.stats().preforks > made
+
+        eventually(made_once_more)
 
 
 def test_a_snapshot_that_goes_takes_its_forks_along(cache: Cache) -> None:
