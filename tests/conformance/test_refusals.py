@@ -12,7 +12,7 @@ import pytest
 
 from tests.conformance.helpers import Lab, commands, eventually, job, settled, sh, usable
 from tvsnap.backends.base import Sandbox
-from tvsnap.backends.local import copied_up, fidelity
+from tvsnap.backends.local import copied_up, fidelity, procfs
 from tvsnap.errors import NotCheckpointable, NotRestorable
 
 COMMON = """
@@ -266,10 +266,14 @@ REFUSED = {
         "mmap.PROT_READ)",
         "has mapped /etc/profile, a file of the image that was written since, and more than 8 MiB of such files",
     ),
+    "many descriptors": (
+        "import os; [os.dup(0) for _ in range(400)]",
+        "has, with others, more than 300 descriptors open",
+    ),
     "large deleted files": (
         "files = [open(f'/tmp/{n}', 'wb') for n in 'ab']; [os.posix_fallocate(f.fileno(), 0, 2 << 20) for f in files]; "
         "os.unlink('/tmp/a'); os.unlink('/tmp/b')",
-        "holds, with others, 4 MiB of deleted files, more than 3",
+        "holds, with others, 4 MiB of deleted files, more than the 3 MiB",
     ),
     "a lock of a mapped file": (
         "f = open('/tmp/f', 'w+b'); f.truncate(4096); m = mmap.mmap(f.fileno(), 4096); fcntl.lockf(f, fcntl.LOCK_EX)",
@@ -341,6 +345,7 @@ def test_what_is_captured_is_the_same_in_a_fork(local_lab: Lab) -> None:
 def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copied_up, "_MOST", 8 << 20)
     monkeypatch.setattr(fidelity, "_MOST_DELETED", 3 << 20)
+    monkeypatch.setattr(procfs, "MOST_DESCRIPTORS", 300)
     sandbox = local_lab.start()
     refusals = {}
     for name, (program, _) in REFUSED.items():

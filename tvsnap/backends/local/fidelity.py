@@ -22,12 +22,13 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import paths
+from tvsnap.backends.local import procfs
 from tvsnap.backends.local.borrowing import borrowed, events, file_of
 from tvsnap.backends.local.copied_up import MappedFiles
 from tvsnap.backends.local.directory_times import DELETED
@@ -122,10 +123,29 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
         with contextlib.suppress(OSError):  # it has ended
             if stat_fields(pid)[0] == "T" and pending_signals(pid)[1]:
                 return f"{describe(pid)} is stopped, with signals that wait for it"
+    return ""
+
+
+def refuse_excess(pids: Collection[int]) -> None:
+    """Refuses what would take too long, or too much room, to be saved.
+
+    Args:
+        pids: a sandbox's processes, as the host sees them.
+
+    Raises:
+        NotCheckpointable: there is too much of something.
+    """
+    if procfs.has_too_many_descriptors(pids):
+        most = procfs.MOST_DESCRIPTORS
+        raise NotCheckpointable(
+            f"a process has, with others, more than {most:,} descriptors open, the most for a snapshot"
+        )
     deleted = sum(_deleted_files(pids).values())
     if deleted > _MOST_DELETED:
-        return f"a process holds, with others, {deleted >> 20} MiB of deleted files, more than {_MOST_DELETED >> 20}"
-    return ""
+        raise NotCheckpointable(
+            f"a process holds, with others, {deleted >> 20} MiB of deleted files, more than the {_MOST_DELETED >> 20} "
+            "MiB that are the most for a snapshot"
+        )
 
 
 def _deleted_files(pids: Iterable[int]) -> dict[tuple[int, int], int]:

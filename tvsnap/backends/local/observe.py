@@ -16,7 +16,7 @@ from tvsnap.backends import observing, paths
 from tvsnap.backends.base import FileChange, Process, Service
 from tvsnap.backends.digest import Contents, Files, gone_from
 from tvsnap.backends.local import unseen
-from tvsnap.backends.local.procfs import command, head, inner_pid, lines, stat_fields, status
+from tvsnap.backends.local.procfs import command, has_too_many_descriptors, head, inner_pid, lines, stat_fields, status
 from tvsnap.backends.observing import Activity, OpenFile, ShellHold
 from tvsnap.errors import InfrastructureError
 from tvsnap.images.rootfs import UID_BASE
@@ -102,6 +102,8 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
         shell: its persistent shell.
         service: the service.
     """
+    if has_too_many_descriptors(pids):
+        return secrets.token_hex(), 0
     roots = [pid for pid in pids if inner_pid(pid) in service.processes] if service.processes else []
     try:
         serving = observing.descendants({pid: int(stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
