@@ -76,6 +76,7 @@ def impostors() -> Iterator[list[Impostor]]:
         (struct.pack("<I", 0), "announced an answer of 0 bytes"),
         (frame(b"O", b"x" * 1001), "more output than the 1000 bytes"),
         (frame(b"O", b"x" * 600) * 2, "more output than the 1000 bytes"),
+        (frame(b"O", b"") * 4, "in more than 3 parts"),
         (frame(b"X", b""), "answers nonsense"),
         (frame(b"X", b"0 1 2"), "answers nonsense"),
         (frame(b"X", b"zero 0 0 0 0 0"), "answers nonsense"),

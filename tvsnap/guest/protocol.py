@@ -55,6 +55,8 @@ _GRACE = 20.0
 """Seconds beyond a call's timeout after which PID 1 is taken for dead; it ends a call within 2 s of its timeout."""
 _LARGEST_ANSWER = 16 * MIB
 """Bytes of any answer but a call's output. The shell's state is the largest: PID 1 takes half of this."""
+_MOST_PARTS = 3
+"""Answers that an output comes in: its head, and a ring that is cut where it begins (action.c)."""
 _LONGEST_MESSAGE = 500
 _LONGEST_DURATION = 10 * 366 * 86400 * 10**6
 
@@ -280,10 +282,14 @@ class Guest:
         """Returns what an action came to that may take `timeout` seconds and print `limit` bytes."""
         self._deadline = time.monotonic() + timeout + _GRACE
         output = bytearray()
+        parts = 0
         while True:
             kind, payload = self._receive(max(limit, _LARGEST_ANSWER))
             if kind == "O":
                 output += payload
+                parts += 1
+                if parts > _MOST_PARTS:
+                    raise SandboxDied(f"the sandbox sent its output in more than {_MOST_PARTS} parts")
                 if len(output) > limit:
                     raise SandboxDied(f"the sandbox sent more output than the {limit} bytes that were asked for")
             elif kind == "X":
