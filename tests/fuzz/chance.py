@@ -26,7 +26,7 @@ SOURCES: dict[str, tuple[str, str]] = {
     "uptime": ("clock", "python3 -c 'import time; print(time.monotonic_ns())'"),
     "pid": ("pid", "sh -c 'echo $$'"),
     "parent": ("pid", "python3 -c 'import os; print(os.getpid())'"),
-    "race": ("chance", "{ for i in 1 2 3 4 5 6 7 8; do (printf $i) & done; wait; echo; } 2>&1"),
+    "race": ("chance", "{ for i in {10..49}; do (printf $i) & done; wait; echo; } 2>&1"),
 }
 """Why the value is free, and the command that prints it."""
 
