@@ -117,15 +117,22 @@ class Entry:
 
 
 def parse_entries(records: bytes) -> Iterator[Entry]:
-    """Yields the entries that `walk list` printed."""
+    """Yields the entries that `walk list` printed.
+
+    Raises:
+        InfrastructureError: something else printed this, as it may where what a sandbox runs took its place.
+    """
     fields = records.split(b"\0")
     for name, numbers in zip(fields[0::2], fields[1::2], strict=False):
-        mode, *rest, attributes = numbers.split()
-        uid, gid, size, mtime, ctime, atime, inode, device, opaque, flags = map(int, rest)
-        yield Entry(
-            os.fsdecode(name), int(mode, 8), uid, gid, size, mtime, ctime, atime, inode, device, bool(opaque), flags,
-            attributes.decode(),
-        )  # fmt: skip
+        try:
+            mode, *rest, attributes = numbers.split()
+            uid, gid, size, mtime, ctime, atime, inode, device, opaque, flags = map(int, rest)
+            yield Entry(
+                os.fsdecode(name), int(mode, 8), uid, gid, size, mtime, ctime, atime, inode, device, bool(opaque), flags,
+                attributes.decode(),
+            )  # fmt: skip
+        except ValueError:
+            raise InfrastructureError(f"a list of files is none: {numbers[:40]!r}") from None
 
 
 def walk(directory: Path) -> Iterator[Entry]:
@@ -469,7 +476,18 @@ class ProcessTable:
 
 
 def parse_processes(records: bytes) -> ProcessTable:
-    """Returns what `tvsnap-init processes` printed (census.c)."""
+    """Returns what `tvsnap-init processes` printed (census.c).
+
+    Raises:
+        InfrastructureError: something else printed this, as it may where what a sandbox runs took its place.
+    """
+    try:
+        return _parse_processes(records)
+    except (ValueError, IndexError):
+        raise InfrastructureError(f"a list of processes is none: {records[:40]!r}") from None
+
+
+def _parse_processes(records: bytes) -> ProcessTable:
     processes: list[Process] = []
     activities: list[Activity] = []
     shell = None
@@ -555,8 +573,8 @@ def shell_items(dump: bytes) -> dict[str, str]:
             for line in text.splitlines():
                 if line.startswith("enable ") and not line.startswith("enable -n "):
                     continue
-                command, flag, *names = [*line.split(), ""]
-                items[f"option {names[0]}"] = f"{command} {flag}"
+                command, flag, name = (*line.split(), "", "", "")[:3]
+                items[f"option {name}"] = f"{command} {flag}"
         elif title in ("clock", "slack"):
             continue
         elif title == "limits":

@@ -120,10 +120,8 @@ def held(log: str, init: int) -> list[int]:
         log: what it logged.
         init: PID 1 of the sandbox; also in the place of one that is not told. All ids are as the host sees them.
     """
-    found = [(_begins(_HELD, line), line) for line in _complaints(log)]
-    pids = [
-        int(match[1] or match[2]) if match else init for match, line in found if match or _begins("Can't cure", line)
-    ]
+    found = [match for line in _complaints(log) if (match := _begins(_HELD, line))]
+    pids = [int(match[1] or match[2] or init) for match in found]
     return [pid for pid in pids if not is_stranger(pid, init)]
 
 
@@ -137,10 +135,10 @@ _ERROR = re.compile(r"(?:\([\d.]+\))?\s*(?:pie:\s*)?(?:\d+:\s*)?Error \([\w./-]+
 _FOLLOWS = re.compile(r"\(pid: \d+\) failed with|^(Dumping|Restoring) FAILED|cgroupd: recv|Rollback|Can't freeze")
 """Lines that only say what another led to."""
 _CULPRIT = (
-    r"[A-Z][a-z ]+ \(pid: (\d+)\) failed with|SEIZE (\d+):|Unseizable non-zombie (\d+) found"
-    r"|Can't make \w+ id for (\d+)$|ctty inheritance detected sid/pgrp -?\d+ \(ctty pid_real (\d+)"
+    r"[A-Z][a-z ]+ \(pid: (\d{1,9})\) failed with|SEIZE (\d{1,9}):|Unseizable non-zombie (\d{1,9}) found"
+    r"|Can't make \w+ id for (\d{1,9})$|ctty inheritance detected sid/pgrp -?\d+ \(ctty pid_real (\d{1,9})"
 )
-_HELD = r"Can't (?:cure|infect) \(pid: (\d+)\)|Unable to detach from (\d+)|Can't cure"
+_HELD = r"Can't (?:cure|infect) \(pid: (\d{1,9})\)|Unable to detach from (\d{1,9})|Can't cure"
 
 
 def _begins(pattern: str, line: str) -> re.Match[str] | None:

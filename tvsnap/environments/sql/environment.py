@@ -213,9 +213,22 @@ def _ask(sandbox: Sandbox, request: Mapping[str, Any], timeout: float) -> dict[s
         if error.errno in _GONE:
             raise
         raise InfrastructureError(f"the SQL session of a sandbox cannot be asked: {error}") from error
+    return parse_answer(answer)
+
+
+def parse_answer(answer: bytes) -> dict[str, Any]:
+    """Returns what a session has said.
+
+    Args:
+        answer: as it was sent.
+
+    Raises:
+        OSError: it is cut short, or no JSON.
+        InfrastructureError: the session says that it failed, or says no object.
+    """
     try:
         said = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise OSError(errno.ECONNRESET, "the session ended amid its answer") from None
     if not isinstance(said, dict) or "broken" in said:
         reason = said["broken"] if isinstance(said, dict) else "it answered no JSON object"
