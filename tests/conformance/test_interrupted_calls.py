@@ -10,8 +10,9 @@ from functools import partial
 
 import pytest
 
-from tests.conformance.helpers import Lab, eventually, sh
+from tests.conformance.helpers import Lab, eventually, sh, usable
 from tvsnap.backends.base import Sandbox
+from tvsnap.errors import NotCheckpointable
 
 # Name -> a C expression that waits MS milliseconds, or for ever if that is -1, and then is what the call returned.
 TIMED = {
@@ -157,3 +158,46 @@ def test_a_signal_still_interrupts(local_lab: Lab) -> None:
         assert not is_there(each, "/tmp/woken")
         sh(each, "kill -USR1 $!")
         eventually(partial(is_there, each, "/tmp/woken"))
+
+
+CUT_SHORT = {
+    "write": "a, b = os.pipe(); done(os.write(b, bytes(200000)))",
+    "send": "a, b = socket.socketpair(); done(a.send(bytes(10 ** 7)))",
+    "sendmsg": "a, b = socket.socketpair(); done(a.sendmsg([bytes(10 ** 7)]))",
+    "recv of all": "a, b = socket.socketpair(); b.send(b'abc'); done(a.recv(10, socket.MSG_WAITALL))",
+}
+NOT_CUT_SHORT = {
+    "short write": "a, b = os.pipe(); os.write(b, bytes(65536)); done(os.write(b, b'x' * 4096))",
+    "read": "a, b = os.pipe(); done(os.read(a, 10))",
+}
+
+
+@pytest.mark.needs_programs
+@pytest.mark.needs_processes
+@pytest.mark.parametrize("call", CUT_SHORT.values(), ids=CUT_SHORT)
+def test_a_call_that_a_snapshot_would_cut_short(lab: Lab, sandbox: Sandbox, call: str) -> None:
+    """It is refused before anything is stopped, and the call goes on."""
+    waiting(sandbox, call)
+    with pytest.raises(NotCheckpointable, match=r"\(python3 waits.py\) .* which a snapshot would cut short"):
+        lab.checkpoint(sandbox)
+    assert sh(sandbox, "ls") == "waits.py\n"
+    sh(sandbox, "kill -9 %1; wait; rm waits.py")
+    usable(lab.fork_of(sandbox))
+
+
+@pytest.mark.parametrize("call", NOT_CUT_SHORT.values(), ids=NOT_CUT_SHORT)
+def test_a_call_that_begins_again(local_lab: Lab, call: str) -> None:
+    sandbox = local_lab.start()
+    waiting(sandbox, call)
+    for each in (local_lab.fork_of(sandbox), sandbox):
+        assert sh(each, "ls") == "waits.py\n"
+
+
+def waiting(sandbox: Sandbox, call: str) -> None:
+    """Starts a program that is in a call as its only thread."""
+    program = f"import os, socket\ndef done(result): open('done', 'w').write(repr(result))\n{call}"
+    sandbox.write_file("/app/waits.py", program.encode())
+    sh(sandbox, "python3 waits.py &")
+    blocked = ("0", "1", "44", "45", "46")
+    eventually(lambda: sh(sandbox, "cat /proc/$!/syscall").partition(" ")[0] in blocked)
+    eventually(lambda: sh(sandbox, "cat /proc/$!/stat").rpartition(")")[2].split()[0] == "S")

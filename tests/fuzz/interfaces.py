@@ -18,11 +18,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from tvsnap.backends import observing
-from tvsnap.backends.base import MIB
+from tvsnap.backends.base import MIB, TerminalBytes
 from tvsnap.backends.local import refusals
-from tvsnap.environments.screen import TerminalBytes, render
+from tvsnap.environments.screen import render
 from tvsnap.environments.sql.environment import parse_answer
 from tvsnap.errors import TvsnapError
 from tvsnap.guest import protocol
@@ -85,7 +86,8 @@ def _screen(data: bytes) -> object:
 
 _END = _frame(b"X", b"0 1234 5 0 0 0")
 _SHELL = (
-    b'declare -- x="1"\ndeclare -a y=([0]="a" [1]="b c")\ndeclare -x PATH="/usr/bin"\n\1functions\nf () \n{ \n    echo 1\n}\n'
+    b'declare -- x="1"\ndeclare -a y=([0]="a" [1]="b c")\ndeclare -x PATH="/usr/bin"\n'
+    b"\1functions\nf () \n{ \n    echo 1\n}\n"
     b"\1aliases\nalias ll='ls -l'\n\1traps\ntrap -- 'echo' EXIT\n\1options\nset +o posix\n\1clock\n1 2\n3 4\n"
 )
 _LOG = (
@@ -102,9 +104,7 @@ _ANSWER = json.dumps({"columns": ["a"], "rows": [[1, None, "x"]], "error": None,
 TARGETS: dict[str, Target] = {
     "output": Target((_frame(b"O", b"hello\n") + _END, _END), _with_guest(lambda guest: guest.run(b"true", 1.0, 1000))),
     "information": Target((_frame(b"I", b"9 1 0-0 3 4 1 " + b"0" * 64),), _with_guest(lambda guest: guest.info())),
-    "terminal": Target(
-        (_frame(b"W", b"80 24") + _frame(b"T", b"shown"),), _with_guest(lambda guest: guest.terminal())
-    ),
+    "terminal": Target((_frame(b"W", b"80 24") + _frame(b"T", b"shown"),), _with_guest(lambda guest: guest.terminal())),
     "state": Target((_frame(b"D", _SHELL), _frame(b"L", b"")), _with_guest(lambda guest: guest.shell_state(0.0))),
     "waits": Target((_frame(b"H", b"1"),), _with_guest(lambda guest: guest.data_waits([1], [2]))),
     "fingerprint of a shell": Target((_SHELL,), observing.shell_fingerprint),
@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     protocol._GRACE = 1.0
-    used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     end = time.monotonic() + options.seconds
     found: dict[tuple[str, str], bytes] = {}

@@ -123,16 +123,16 @@ def parse_entries(records: bytes) -> Iterator[Entry]:
         InfrastructureError: something else printed this, as it may where what a sandbox runs took its place.
     """
     fields = records.split(b"\0")
-    for name, numbers in zip(fields[0::2], fields[1::2], strict=False):
-        try:
+    try:
+        for name, numbers in zip(fields[0::2], fields[1::2], strict=False):
             mode, *rest, attributes = numbers.split()
             uid, gid, size, mtime, ctime, atime, inode, device, opaque, flags = map(int, rest)
             yield Entry(
-                os.fsdecode(name), int(mode, 8), uid, gid, size, mtime, ctime, atime, inode, device, bool(opaque), flags,
-                attributes.decode(),
+                os.fsdecode(name), int(mode, 8), uid, gid, size, mtime, ctime, atime, inode, device, bool(opaque),
+                flags, attributes.decode(),
             )  # fmt: skip
-        except ValueError:
-            raise InfrastructureError(f"a list of files is none: {numbers[:40]!r}") from None
+    except ValueError:
+        raise InfrastructureError(f"a list of files is none: {records[:40]!r}") from None
 
 
 def walk(directory: Path) -> Iterator[Entry]:

@@ -3,7 +3,8 @@
 Several processes may have it open. In WAL mode readers never wait for a writer, and a process killed at any moment
 leaves whole transactions only. A process that has it open must not open it by other means than SQLite: closing such a
 descriptor would drop SQLite's locks. The file is not mapped into memory: a read error, or somebody who cuts it short,
-would then end the process instead of raising an error.
+would then end the process instead of raising an error. Only its owner may read it; SQLite gives the files that it makes
+beside it the same rights.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from pathlib import Path
 
 from tvsnap.errors import InfrastructureError, MachineLacks, TvsnapError
 from tvsnap.graph.rows import checksum
+from tvsnap.home import keep_private, make_private
 
 VERSION = 3
 APPLICATION_ID = 0x74767370  # "tvsp": tells a graph from any other SQLite file
 BUSY_SECONDS = 30.0
 SCHEMA = Path(__file__).with_name("schema.sql")
-
+_BESIDE = ("-wal", "-shm", "-journal")
+"""What the names of the files that SQLite keeps beside a database end with."""
 
 FAILURES = (sqlite3.Error, UnicodeDecodeError)
 """What Python's SQLite raises; the latter where text was damaged, be it in the file's own schema."""
@@ -84,6 +87,7 @@ class Database:
         self._check_rights()
         try:
             _make_if_missing(path)
+            keep_private(path, *(path.with_name(path.name + suffix) for suffix in _BESIDE))
             self._writer = self._connect(cache_kib=32 * 1024)
             try:
                 self._prepare()
@@ -290,8 +294,9 @@ def _make_if_missing(path: Path) -> None:
             return
         unfinished = path.with_name(f"{path.name}.new")
         # What is left of another file of this name would be taken for changes to this one.
-        for rest in (unfinished, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal"))):
+        for rest in (unfinished, *(path.with_name(path.name + suffix) for suffix in _BESIDE)):
             rest.unlink(missing_ok=True)
+        os.close(make_private(unfinished))
         connection = sqlite3.connect(unfinished, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode = OFF")  # unfinished, it is of no use to anyone

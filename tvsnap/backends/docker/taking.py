@@ -13,7 +13,7 @@ from tvsnap.backends.docker.layers import flattened
 from tvsnap.backends.docker.notes import note_lent
 from tvsnap.backends.docker.sandbox import DockerSandbox
 from tvsnap.backends.docker.snapshots import CRIU, SHELL, Manifest, SnapshotStore, Unfinished
-from tvsnap.backends.local import directory_times, fidelity
+from tvsnap.backends.local import activity, cut_short, directory_times, fidelity
 from tvsnap.engine import Engine
 from tvsnap.errors import CheckpointFailed, NotCheckpointable
 from tvsnap.guest import shell_image
@@ -94,6 +94,9 @@ class Taker:
         with self._snapshots.taking() as unfinished:
             self._note_lent(sandbox, unfinished)
             empty_memory = sandbox.holds_nothing_in_memory
+            init_s = sandbox.files.outside()
+            if init_s and (waits := cut_short.find(activity.family(int(init_s.name)))):
+                raise attempts.AttemptFailed(waits)
             frozen = time.perf_counter()
             with self._containers.paused(sandbox.container):
                 init, pids = self._containers.processes(sandbox.container)

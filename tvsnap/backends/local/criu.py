@@ -156,7 +156,13 @@ class Criu:
         return criu_binary.keeps_terminals(self.binary)
 
     def dump(
-        self, pid: int, images: int, external: Sequence[str], enter: Sequence[str], on_frozen: Callable[[], None]
+        self,
+        pid: int,
+        images: int,
+        external: Sequence[str],
+        enter: Sequence[str],
+        on_start: Callable[[], None],
+        on_frozen: Callable[[], None],
     ) -> None:
         """Writes the process tree below `pid` to a directory; the tree goes on afterwards.
 
@@ -166,6 +172,7 @@ class Criu:
             external: mounts that the host provides, as `mnt[PATH]:NAME`.
             enter: a command line that runs CRIU where it must be (the sandbox's network namespace), its standard input
                 as descriptor 3.
+            on_start: called just before the tree is stopped; nothing is done to it if this raises anything.
             on_frozen: called while the tree stands still and its memory has been written; the dump fails with what it
                 raises.
 
@@ -182,16 +189,23 @@ class Criu:
         options.network_lock = _NETWORK_LOCK_SKIP
 
         failures: list[Exception] = []
+        stopped = False
 
         def notified(script: str, _: int) -> bool:
+            nonlocal stopped
             try:
-                if script == "post-dump":
+                if script == "pre-dump":
+                    on_start()
+                    stopped = True
+                elif script == "post-dump":
                     on_frozen()
             except Exception as error:
                 failures.append(error)
             return not failures
 
         end = self._request(_DUMP, options, enter, notified, plugins=PLUGIN.parent)
+        if failures and not stopped:
+            raise failures[0]
         if not end.success:
             if str(PLUGIN) in end.log:  # nothing was touched yet
                 raise InfrastructureError(f"{end.reason}: this CRIU ({self.binary}) takes no plugins (tvsnap doctor)")

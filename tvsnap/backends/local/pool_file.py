@@ -3,6 +3,7 @@
 It is mounted detached: it shows in no mount table and is gone with the last process that uses it. It is never larger
 than what the disk below it has room for, less a reserve: then a full pool is one more "No space left on device", where
 a disk that is full below a file system would be failing writes, and a pool that the kernel makes read-only.
+Only its owner may read the file: it holds the memory of processes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from tvsnap.backends.local import btrfs, syscalls
 from tvsnap.backends.room import Room
 from tvsnap.errors import InfrastructureError, MachineLacks
+from tvsnap.home import keep_private, make_private
 
 _LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64, _LOOP_GET_STATUS64 = 0x4C00, 0x4C01, 0x4C04, 0x4C05
 _LOOP_CTL_GET_FREE, _LOOP_SET_DIRECT_IO = 0x4C82, 0x4C08
@@ -56,6 +58,7 @@ class PoolFile:
                 below = Room.on(image.parent, image.parent)
                 below.require(_LEAST_BYTES + below.reserve, "a pool")
                 _make_filesystem(image)
+            keep_private(image)
             loop, self.device = _attach(image)
             try:
                 self._mount: int | None = syscalls.mount_detached(self.device, "btrfs", _OPTIONS)
@@ -127,7 +130,7 @@ def _make_filesystem(image: Path) -> None:
         raise MachineLacks("mkfs.btrfs is missing; apt-get install btrfs-progs (tvsnap doctor)")
     unfinished = image.with_suffix(".new")
     unfinished.unlink(missing_ok=True)  # a killed process may have left a mkfs at work on the old one
-    with open(unfinished, "wb") as file:
+    with open(make_private(unfinished), "wb") as file:
         file.truncate(_POOL_BYTES)
     run = subprocess.run([maker, "-q", "-m", "single", str(unfinished)], capture_output=True, text=True)
     if run.returncode:

@@ -26,7 +26,7 @@ from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import paths
 from tvsnap.backends.base import Captures, SnapshotInfo
 from tvsnap.backends.fixed import StoppedClock
-from tvsnap.backends.local import directory_times, fidelity, observe
+from tvsnap.backends.local import cut_short, directory_times, fidelity, observe
 from tvsnap.backends.local.criu import Criu
 from tvsnap.backends.local.directory_times import DirectoryTimes
 from tvsnap.backends.local.sandbox import LocalSandbox
@@ -155,6 +155,10 @@ class Snapshots:
 
             noted = Noted()
 
+            def cut_nothing_short() -> None:
+                if waits := cut_short.find(sandbox.cgroup.pids()):
+                    raise AttemptFailed(waits)
+
             def copy_files() -> None:
                 noted.clock = sandbox.clock.stop() if sandbox.clock else None
                 pids = sandbox.cgroup.pids()
@@ -176,6 +180,7 @@ class Snapshots:
                         images,
                         [f"mnt[/dev/{name}]:{name}" for name in DEVICES],
                         [str(observe.LAUNCH), "dump", str(sandbox.init), "--cgroup", str(group.paths[0]), "--"],
+                        cut_nothing_short,
                         copy_files,
                     )
                 frozen = time.perf_counter() - begin

@@ -27,7 +27,9 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "read": (0, 63), "pread64": (17, 67), "readv": (19, 65), "preadv": (295, 69), "write": (1, 64), "writev": (20, 66),
     "accept": (43, 202), "accept4": (288, 242), "connect": (42, 203), "recvfrom": (45, 207), "recvmsg": (47, 212),
     "recvmmsg": (299, 243), "sendto": (44, 206), "sendmsg": (46, 211), "sendmmsg": (307, 269),
-    "sendfile": (40, 71), "splice": (275, 76), "tee": (276, 77),
+    "sendfile": (40, 71), "splice": (275, 76), "tee": (276, 77), "vmsplice": (278, 75),
+    "pwrite64": (18, 68), "pwritev": (296, 70), "pwritev2": (328, 287), "preadv2": (327, 286),
+    "io_getevents": (208, 4), "io_pgetevents": (333, 292),
     "wait4": (61, 260), "waitid": (247, 95), "pause": (34, None), "rt_sigsuspend": (130, 133),
     "rt_sigtimedwait": (128, 137), "flock": (73, 32), "fcntl": (72, 25),
     "open": (2, None), "openat": (257, 56), "creat": (85, None), "openat2": (437, 437),
@@ -254,6 +256,21 @@ _WAITS: dict[str, Callable[[_Call], Wait]] = {
 }
 
 
+def call_of(said: str) -> tuple[str, tuple[int, ...]]:
+    """Returns the name and the arguments of the system call that a thread waits in.
+
+    The name is empty where it is none of those known here, or where the thread runs, or waits for something else, such
+    as a page of its memory.
+
+    Args:
+        said: what /proc/PID/task/THREAD/syscall says.
+    """
+    words = said.split()
+    if len(words) < 7 or not words[0].isdecimal():
+        return "", ()
+    return _NAMES.get(int(words[0]), ""), tuple(int(word, 16) for word in words[1:7])
+
+
 def wait_of(pid: int, thread: int, said: str, age: float) -> Wait:
     """Returns what limits the wait of a thread.
 
@@ -262,13 +279,11 @@ def wait_of(pid: int, thread: int, said: str, age: float) -> Wait:
         said: what /proc/PID/task/THREAD/syscall says.
         age: of the thread, seconds; at least as much as it is.
     """
-    words = said.split()
-    if len(words) < 7 or not words[0].isdecimal():
-        return UNKNOWN  # it runs, or waits for something else than a call, such as a page of its memory
-    look = _WAITS.get(_NAMES.get(int(words[0]), ""))
+    name, arguments = call_of(said)
+    look = _WAITS.get(name)
     if look is None:
         return UNKNOWN
     try:
-        return look(_Call(pid, thread, tuple(int(word, 16) for word in words[1:7]), age))
+        return look(_Call(pid, thread, arguments, age))
     except (Unreadable, OSError, ValueError, OverflowError, termios.error):
         return UNKNOWN
