@@ -9,6 +9,7 @@ import os
 import pty
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -323,6 +324,18 @@ def test_leaving_a_shell_by_its_end(tvsnap: Line) -> None:
         terminal.wait_for("Ctrl-] leaves it")
         terminal.type("exit\n")
         assert terminal.end() == 0
+
+
+def test_files_of_the_data_directory_are_their_owners_only(tvsnap: Line) -> None:
+    home = Path(tvsnap.environment["TVSNAP_HOME"])
+    tvsnap.rollout(*COMMON)
+    with Terminal(tvsnap.environment, "run", "terminal", "--salt", tvsnap.salt) as terminal:
+        terminal.wait_for("> ")
+        files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in home.iterdir() if path.is_file()}
+        terminal.type("\x04")
+        assert terminal.end() == 0, "the end of input at a prompt is no error"
+    assert {"tvsnap.db", "tvsnap.db-wal", "tvsnap.db-shm"} <= set(files)
+    assert set(files.values()) == {0o600}, files
 
 
 def test_a_rollout_typed_at_a_prompt(tvsnap: Line) -> None:

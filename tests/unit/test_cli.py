@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -134,14 +135,22 @@ def test_a_prefix_that_fits_two_states(tvsnap: CommandLine, monkeypatch: pytest.
         assert "give more digits" in message
 
 
-def test_a_data_directory_without_rights(tvsnap: CommandLine, tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_one(tvsnap: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     assert "is no directory" in tvsnap.error("tree", "--home", str(file), status=2)
     for arguments in (["tree"], ["stats"], ["run", "terminal", "-c", "ls"], ["gc"]):
-        message = tvsnap.error(*arguments, "--home", "/proc/nowhere", status=5)
+        message = tvsnap.error(*arguments, "--home", "/proc/nowhere", status=2)
         assert "/proc/nowhere" in message
         assert "--home" in message
+
+
+def test_a_data_directory_without_rights(tvsnap: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert "Permission denied" in tvsnap.error("tree", "--home", str(tmp_path / "other"), status=5)
 
 
 def test_a_machine_that_lacks_what_is_needed(tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +193,33 @@ def test_options_before_the_verb_hold_for_it(tvsnap: CommandLine, tmp_path: Path
     assert "not found" in tvsnap.error("--backend", "nope", "run", "terminal", "-c", "ls", status=2)
 
 
+WITHOUT_BACKEND = (["tree"], ["stats"], ["show", "abcdef"], ["image", "ls"], ["image", "show", "terminal"])
+
+
+@pytest.mark.parametrize("arguments", [*([verb] for verb in VERBS if verb != "image"), *WITHOUT_BACKEND], ids=" ".join)
+def test_a_backend_that_does_not_exist(
+    tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    said = 'backend "nope" not found; have: docker, fake, local (--backend, $TVSNAP_BACKEND)'
+    assert tvsnap.error("--backend", "nope", *arguments, status=2) == said
+    monkeypatch.setenv("TVSNAP_BACKEND", "nope")
+    assert tvsnap.error(*arguments, status=2) == said
+    assert not tvsnap.home.exists()
+
+
+def test_a_backend_that_does_not_exist_after_the_verb(tvsnap: CommandLine) -> None:
+    for arguments in (["run", "terminal", "-c", "ls"], ["verify"], ["gc"], ["exec", "abcdef", "ls"], ["doctor"]):
+        verb, *others = arguments
+        assert 'backend "nope" not found; have: docker' in tvsnap.error(verb, "--backend", "nope", *others, status=2)
+    assert 'backend "" not found' in tvsnap.error("--backend", "", "tree", status=2)
+    assert not tvsnap.home.exists()
+
+
+def test_an_empty_variable_names_no_backend(tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVSNAP_BACKEND", "")
+    assert "nothing was recorded" in tvsnap("tree").stdout
+
+
 def test_completion_offers_what_is_there(tvsnap: CommandLine) -> None:
     state = tvsnap.rollout("echo x > f", task="fix-git")[0]["state"]
     assert completion.tasks("fix") == ["fix-git"]
@@ -210,7 +246,7 @@ def test_a_closed_pipe_is_no_error(tvsnap: CommandLine) -> None:
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "TVSNAP_BACKEND": "local"},
     )
     assert child.stdout is not None
     assert child.stderr is not None

@@ -204,6 +204,21 @@ class TestRun:
         assert call.call.arguments == {"command": "echo x > f"}
         assert said in tvsnap.error("shell", call.next_state, stdin=data, status=2)
 
+    @pytest.mark.parametrize("data", ["", "\n  \n\t\n"])
+    def test_standard_input_without_a_call(self, tvsnap: CommandLine, data: str) -> None:
+        for options in ([], ["--json"]):
+            said = tvsnap.error("run", "terminal", *options, stdin=data, status=2)
+            assert said.startswith("no call was given: give one with -c COMMAND, ")
+            assert "tvsnap run --help" in said
+        with tvsnap.graph() as graph:
+            assert (graph.rollouts(), graph.roots()) == ([], [])
+        assert tvsnap.error("run", "termnal", stdin=data, status=3) == 'image "termnal" not found; have: terminal'
+
+    def test_a_prompt_that_is_left_at_once(self, tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("cli.context.is_terminal", lambda: True)
+        assert "Ctrl-D ends" in tvsnap("run", "terminal", stdin="").stdout
+        assert "no call was given" in tvsnap.error("run", "terminal", "--json", stdin="", status=2)
+
     def test_a_private_branch_is_told(self, tvsnap: CommandLine) -> None:
         shown = tvsnap("run", "terminal", "-c", BUSY, "--timeout", "2").stdout
         assert "-- executed, timed out, 2.0 s" in shown
@@ -452,6 +467,14 @@ class TestStats:
 
 
 class TestGc:
+    def test_the_help_says_where_budgets_are_set(self, tvsnap: CommandLine) -> None:
+        words = " ".join(tvsnap("gc", "--help").stdout.split())
+        assert "--keep-bytes sets no budget" in words
+        for option in ("--max-disk", "--max-snapshots", "--max-memory", "--max-sandboxes"):
+            assert option in words
+            for verb in ("replay", "run"):
+                assert f"{option} " in tvsnap(verb, "--help").stdout
+
     def test_nothing_to_free(self, tvsnap: CommandLine) -> None:
         tvsnap.rollout("echo x > f")
         assert tvsnap("gc").stdout.startswith("nothing to free; snapshots take ")

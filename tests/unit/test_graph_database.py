@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +63,55 @@ def test_a_missing_directory_is_made(tmp_path: Path) -> None:
         add_root(graph)
     with Graph(tmp_path / "a" / "b" / "tvsnap.db") as graph:
         assert len(graph.roots()) == 1
+
+
+def modes(directory: Path) -> dict[str, int]:
+    """Returns the modes of the files in a directory, by name."""
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o277])
+def test_files_are_their_owners_only(open_directory: Path, monkeypatch: pytest.MonkeyPatch, mask: int) -> None:
+    connect, seen = sqlite3.connect, []
+
+    def look_and_connect(path: Path, **options: Any) -> sqlite3.Connection:
+        seen.append(modes(open_directory))
+        connection: sqlite3.Connection = connect(path, **options)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", look_and_connect)
+    before = os.umask(mask)
+    try:
+        with Graph(open_directory / "tvsnap.db") as graph:
+            add_root(graph)
+            seen.append(modes(open_directory))
+    finally:
+        os.umask(before)
+    assert seen[0] == {"tvsnap.db.new": 0o600}
+    assert seen[-1] == dict.fromkeys(("tvsnap.db", "tvsnap.db-wal", "tvsnap.db-shm"), 0o600)
+    assert {mode for found in seen for mode in found.values()} == {0o600}
+
+
+def test_files_of_an_older_version_become_their_owners_only(open_directory: Path) -> None:
+    path = open_directory / "tvsnap.db"
+    with Graph(path) as graph:
+        add_root(graph)
+        for file in open_directory.iterdir():
+            file.chmod(0o644)
+        with Graph(path) as other:
+            assert set(modes(open_directory).values()) == {0o600}
+            add_root(other, salt="other")
+        assert len(graph.roots()) == 2
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a file of another user")
+def test_files_of_another_user_are_let_be(open_directory: Path) -> None:
+    path = open_directory / "tvsnap.db"
+    Graph(path).close()
+    os.chown(path, NOBODY, NOBODY)
+    path.chmod(0o640)
+    Graph(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import decimal
+import errno
 import functools
 import gzip
 import hashlib
@@ -316,6 +317,28 @@ class TestHome:
             resolve_home(tmp_path / "file")
         with pytest.raises(UsageError, match="is no directory"):
             resolve_home(tmp_path / "file" / "below")
+
+    @pytest.mark.parametrize(
+        ("number", "kind"),
+        [
+            (errno.ENOENT, UsageError),
+            (errno.EPERM, UsageError),
+            (errno.ENAMETOOLONG, UsageError),
+            (errno.EACCES, MachineLacks),
+            (errno.EROFS, MachineLacks),
+            (errno.ENOSPC, MachineLacks),
+        ],
+    )
+    def test_no_directory_can_be_made(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[TvsnapError]
+    ) -> None:
+        def fail(*_arguments: object, **_options: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(Path, "mkdir", fail)
+        with pytest.raises(TvsnapError, match=f"{os.strerror(number)}; choose another with --home") as raised:
+            resolve_home(tmp_path / "home")
+        assert type(raised.value) is kind
 
     def test_no_rights(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "access", lambda *_: False)

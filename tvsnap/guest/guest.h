@@ -291,6 +291,7 @@ struct stat;
 enum holder { OTHER, SERVING, SHELL };
 uint64_t kernel_attributes(pid_t pid, bool all);
 uint64_t terminal_state(uint64_t hash, int fd);
+bool is_stopped(int slave);
 bool is_terminal(const struct stat *st);
 bool look_as_user_of(pid_t pid);
 void look_as_root(void);

@@ -15,6 +15,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,12 @@ uint64_t terminal_state(uint64_t hash, int fd) {
     return hash;
 }
 
+/* Whether a terminal's output was stopped (Ctrl-S, tcflow), or there is no room for more of it. */
+bool is_stopped(int slave) {
+    struct pollfd its = {slave, POLLOUT, 0};
+    return poll(&its, 1, 0) == 0;
+}
+
 bool is_terminal(const struct stat *st) {
     unsigned kind = major(st->st_rdev);
     return S_ISCHR(st->st_mode) && ((kind >= 136 && kind <= 143) || (kind == 5 && minor(st->st_rdev) == 2));
@@ -197,6 +204,7 @@ static void take_file(pid_t pid, int process, const char *number, bool shell) {
         ioctl(fd, TIOCGPGRP, &group);
         ioctl(fd, FIONREAD, &unread);
         sum = terminal_state(sum, fd);
+        take_number(major(st.st_rdev) != 5 && is_stopped(fd)); /* 5: its other end */
         take_number((uint64_t)group);
         take_number((uint64_t)unread);
     } else {

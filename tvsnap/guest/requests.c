@@ -132,6 +132,18 @@ static uint64_t mix_objects(uint64_t hash, const char *table) {
 
 /* A hash of state that only we can see: the terminal, System V objects, which belong to no process, and whether the next
  * call is to be told of a loss. */
+/* A directory and a file in it that are in no layer: who may make terminals, and see them. */
+static uint64_t mix_devpts(uint64_t hash) {
+    static const char *const paths[] = {"/dev/pts", "/dev/pts/ptmx"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct stat st;
+        uint32_t about[3] = {0};
+        if (stat(paths[i], &st) == 0) about[0] = st.st_mode, about[1] = st.st_uid, about[2] = st.st_gid;
+        hash = mix(hash, about, sizeof about);
+    }
+    return hash;
+}
+
 uint64_t inner_state(void) {
     static const char *const objects[] = {"/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm"};
     uint64_t hash = mix(HASH_START, &guest.loss_untold, sizeof guest.loss_untold);
@@ -139,7 +151,11 @@ uint64_t inner_state(void) {
     struct stat st;
     int number;
     pid_t group = 0;
-    hash = terminal_state(hash, guest.master);
+    hash = mix_devpts(terminal_state(hash, guest.master));
+    int slave = ioctl(guest.master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    bool stopped = slave >= 0 && is_stopped(slave);
+    if (slave >= 0) close(slave);
+    hash = mix(hash, &stopped, sizeof stopped);
     bool away = ioctl(guest.master, TIOCGPGRP, &group) == 0 && group && group != guest.shell;
     hash = mix(hash, &away, sizeof away);
     if (ioctl(guest.master, TIOCGPTN, &number) == 0) {

@@ -62,6 +62,13 @@ def events(socket: int) -> int:
     return dict(poll.poll(0)).get(socket, 0)
 
 
+def takes_output(terminal: int) -> bool:
+    """Whether there is room for output to a terminal: none where it was stopped (Ctrl-S, tcflow)."""
+    poll = select.poll()
+    poll.register(terminal, select.POLLOUT)
+    return bool(poll.poll(0))
+
+
 def unread(pipe: int) -> int:
     """Returns how many bytes are in a pipe or a fifo, whichever end of it this is."""
     return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])

@@ -29,7 +29,7 @@ from pathlib import Path
 from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import paths
 from tvsnap.backends.local import procfs
-from tvsnap.backends.local.borrowing import borrowed, events, file_of
+from tvsnap.backends.local.borrowing import borrowed, events, file_of, takes_output
 from tvsnap.backends.local.copied_up import MappedFiles
 from tvsnap.backends.local.directory_times import DELETED
 from tvsnap.backends.local.procfs import head, lines, stat_fields, status
@@ -176,6 +176,8 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, term
     if _semaphores_were_used(init):
         # What SEM_UNDO would undo is nowhere to be seen.
         return "a process has used semaphores of System V, maybe with SEM_UNDO"
+    if changed := _changed_in_devpts(init):
+        return f"a process has changed the mode of {changed}"
     seen: set[str] = set()
     usual = _Usual.of(init)
     with contextlib.ExitStack() as stack:
@@ -190,6 +192,15 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, term
             changed = "" if mapped is None else mapped.changed_under(pid)
             if changed:
                 return f"{describe(pid)} has mapped {changed}, a file of the image, as it was before it was written"
+    return ""
+
+
+def _changed_in_devpts(init: int) -> str:
+    """Returns which file of ours below /dev/pts has another mode than at first; empty if none has."""
+    for path, mode in (("/dev/pts", 0o755), ("/dev/pts/ptmx", 0o666)):
+        with contextlib.suppress(FileNotFoundError):  # something lies over it
+            if stat.S_IMODE(os.stat(f"/proc/{init}/root{path}").st_mode) != mode:
+                return path
     return ""
 
 
@@ -301,6 +312,10 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str]) -> Iterator[str]
                 yield f"has an eventfd that counts as a semaphore (descriptor {name})"
         elif target.endswith(DELETED) and os.path.isdir(f"/proc/{pid}/fd/{name}") and _misplaced(target, root):
             yield f"holds a deleted directory whose place is not as it was ({_path(target)}, descriptor {name})"
+        elif target.startswith("/dev/pts/") and target != "/dev/pts/ptmx":
+            with borrowed(pid, int(name)) as terminal:
+                if not takes_output(terminal):
+                    yield f"has a terminal whose output was stopped, as by Ctrl-S (descriptor {name})"
         elif target.startswith("/"):
             locked = next(filter(None, map(_POSIX_LOCK.match, lines(f"/proc/{pid}/fdinfo/{name}"))), None)
             if locked is not None:

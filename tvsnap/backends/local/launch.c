@@ -185,9 +185,10 @@ static void enter_sandbox(int go) {
     /* A mount made outside this user namespace is locked; a bind of it is not, and can become the root. */
     check(mount(ROOT, ROOT, NULL, MS_BIND, NULL) == 0 && chdir(ROOT) == 0, ROOT);
     bind_devices();
-    check(mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0, "mount of /proc");
+    /* In the order in which CRIU mounts them again. */
     check(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5") == 0,
           "mount of /dev/pts");
+    check(mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0, "mount of /proc");
     check(syscall(SYS_pivot_root, ".", ".") == 0, "pivot_root");
     check(umount2(".", MNT_DETACH) == 0, "unmount of the host's root");
     check(chdir("/") == 0, "/");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import subprocess
@@ -16,6 +17,7 @@ from tvsnap.backends import observing, paths
 from tvsnap.backends.base import FileChange, Process, Service
 from tvsnap.backends.digest import Contents, Files, gone_from
 from tvsnap.backends.local import unseen
+from tvsnap.backends.local.borrowing import borrowed
 from tvsnap.backends.local.procfs import command, has_too_many_descriptors, head, inner_pid, lines, stat_fields, status
 from tvsnap.backends.observing import Activity, OpenFile, ShellHold
 from tvsnap.errors import InfrastructureError
@@ -165,12 +167,19 @@ def shell_hold(pid: int) -> ShellHold:
     gone = os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")  # its path, the shell itself tells
     files = observing.settled(lambda: _open_files(pid))
     locked = any(_is_locked(pid, file.number) for file in files if not file.of_the_shell)
+    locked = locked or any(_signals_somebody(pid, file.number) for file in files)
     return ShellHold(pid, int(fields[19]), int(fields[16]), processors, gone, files, locked=locked)
 
 
 def _is_locked(pid: int, number: int) -> bool:
     """Whether a process has locked what it has open, or holds a lease on it."""
     return any(line.startswith("lock:") for line in lines(f"/proc/{pid}/fdinfo/{number}"))
+
+
+def _signals_somebody(pid: int, number: int) -> bool:
+    """Whether the kernel is to tell a process, by a signal, of what happens to a file that another has open."""
+    with borrowed(pid, number) as descriptor:
+        return bool(fcntl.fcntl(descriptor, fcntl.F_GETOWN) or fcntl.fcntl(descriptor, fcntl.F_GETSIG))
 
 
 def _open_files(pid: int) -> tuple[OpenFile, ...]:

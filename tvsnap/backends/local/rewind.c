@@ -14,6 +14,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -279,25 +280,31 @@ static bool add_stat(struct text *to, int pid) {
     return good && at;
 }
 
-/* What a terminal or a pipe of a process is set to and holds, by a descriptor borrowed from it. */
-static bool add_device(struct text *to, int pid, int number) {
+/* What an open file of a process is set to and, of a terminal or a pipe, holds, by a descriptor borrowed from it. */
+static bool add_open_file(struct text *to, int pid, int number, bool queues) {
     int process = (int)syscall(SYS_pidfd_open, pid, 0);
     int fd = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, number, 0);
     if (process >= 0) close(process);
     if (fd < 0) return false;
     struct termios modes;
     struct winsize size;
-    int group = 0, unread = 0;
+    struct f_owner_ex owner = {0};
+    struct pollfd room = {fd, POLLOUT, 0};
+    int group = 0, unread = 0, stopped = 0;
     memset(&modes, 0, sizeof modes);
     memset(&size, 0, sizeof size);
     if (isatty(fd)) {
         tcgetattr(fd, &modes);
         ioctl(fd, TIOCGWINSZ, &size);
         ioctl(fd, TIOCGPGRP, &group);
+        stopped = poll(&room, 1, 0) == 0;
     }
-    ioctl(fd, FIONREAD, &unread);
+    if (queues) ioctl(fd, FIONREAD, &unread);
+    fcntl(fd, F_GETOWN_EX, &owner);
+    int signal = fcntl(fd, F_GETSIG);
     close(fd);
-    return add(to, &modes, sizeof modes) && add(to, &size, sizeof size) && add_line(to, " %d %d\n", group, unread);
+    return add(to, &modes, sizeof modes) && add(to, &size, sizeof size) && add(to, &owner, sizeof owner) &&
+           add_line(to, " %d %d %d %d\n", group, unread, stopped, signal);
 }
 
 static bool add_link(struct text *to, int pid, const char *name) {
@@ -317,8 +324,7 @@ static bool add_link(struct text *to, int pid, const char *name) {
     char *flags = good ? strstr(all.data, "flags:") : NULL;
     good = flags && add(to, flags, strcspn(flags, "\n"));
     free(all.data);
-    if (good && (S_ISFIFO(about.st_mode) || S_ISCHR(about.st_mode))) good = add_device(to, pid, number);
-    return good;
+    return good && add_open_file(to, pid, number, S_ISFIFO(about.st_mode) || S_ISCHR(about.st_mode));
 }
 
 static int by_number(const void *left, const void *right) { return *(const int *)left - *(const int *)right; }
