@@ -21,6 +21,13 @@ With --keep-bytes, snapshots are deleted too, those first that save least time p
 nothing else leads to such a state, the call that led there is executed again by whoever makes it next. What was kept by
 hand, and what running rollouts stand on, stays.
 
+That is done once: --keep-bytes sets no budget. Only `tvsnap replay` and `tvsnap run` keep to one while they run, with
+these options of theirs (in Python: Cache(budget=...)):
+
+\b
+  --max-disk SIZE, --max-snapshots N     what snapshots may take
+  --max-memory SIZE, --max-sandboxes N   what live sandboxes may take
+
 \b
 Examples:
   tvsnap gc --dry-run
@@ -40,7 +47,8 @@ def register(app: typer.Typer) -> None:
 
 def gc(
     keep_bytes: Annotated[
-        str | None, typer.Option("--keep-bytes", metavar="SIZE", help="Let snapshots take so much, as in 500M or 2G.")
+        str | None,
+        typer.Option("--keep-bytes", metavar="SIZE", help="Delete snapshots until the rest fits in SIZE: 500M, 2G."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only tell what would be freed.")] = False,
     as_json: options.AsJson = False,

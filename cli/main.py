@@ -149,7 +149,11 @@ def _begin(
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Does what the options before the verb say."""
+    """Does what the options before the verb say.
+
+    Raises:
+        UsageError: the backend is none that there is; that is told by verbs that need none, too.
+    """
     if version:
         from importlib.metadata import version as version_of
 
@@ -158,6 +162,9 @@ def _begin(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
+    chosen_backend = os.environ.get(options.BACKEND_VARIABLE) or None if backend is None else backend
+    if chosen_backend is not None:
+        options.check_backend(chosen_backend)
     # An option before the verb holds for every verb, as the variable does.
     chosen = {options.HOME_VARIABLE: home, options.BACKEND_VARIABLE: backend}
     context.with_resource(_environment({name: value for name, value in chosen.items() if value is not None}))

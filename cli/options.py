@@ -31,6 +31,29 @@ _MEANINGS = {
     5: "this machine lacks what is needed (tvsnap doctor)",
 }
 
+
+def check_backend(name: str) -> str:
+    """Returns the name of a backend, which there is.
+
+    Args:
+        name: the name.
+
+    Returns:
+        `name`.
+
+    Raises:
+        UsageError: there is no such backend.
+    """
+    from tvsnap import backends
+    from tvsnap.errors import UsageError
+
+    try:
+        backends.check_name(name)
+    except UsageError as error:
+        raise UsageError(f"{error} (--backend, ${BACKEND_VARIABLE})") from None
+    return name
+
+
 Home = Annotated[
     str | None,
     typer.Option("--home", metavar="DIR", help="The data directory.", envvar=HOME_VARIABLE, show_envvar=True),
@@ -38,7 +61,12 @@ Home = Annotated[
 Backend = Annotated[
     str,
     typer.Option(
-        "--backend", metavar="NAME", help="What runs the sandboxes.", envvar=BACKEND_VARIABLE, show_default=True
+        "--backend",
+        metavar="NAME",
+        help="What runs the sandboxes.",
+        envvar=BACKEND_VARIABLE,
+        show_default=True,
+        callback=check_backend,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

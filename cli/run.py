@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +23,8 @@ HELP = options.help_text(
     """Make tool calls by hand, as one rollout.
 
 Each command is a call of the tool `bash`. Without -c, --sql and --tool, commands are read from a prompt, or from
-standard input, a line each; there, :TOOL {"arg": ...} calls another tool, and :TOOL TEXT one that wants just a text.
+standard input, a line each, at least one; there, :TOOL {"arg": ...} calls another tool, and :TOOL TEXT one that wants
+just a text.
 What was called before is answered from the graph, like in any rollout.
 
 \b
@@ -33,7 +36,7 @@ Examples:
 """,
     s0="the calls were made (whatever the commands returned)",
     s1="",
-    s2="",
+    s2="bad usage, or no call was given",
     s3="no such image",
     s5="",
 )
@@ -75,6 +78,7 @@ def run(
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
     """Makes the calls and prints what they return."""
+    from tvsnap.arguments import check_text
     from tvsnap.errors import UsageError
 
     calls: list[tuple[str, dict[str, Any]]] = [("bash", {"command": command}) for command in commands or ()]
@@ -84,22 +88,38 @@ def run(
     elif arguments is not None:
         raise UsageError("--args are the arguments of a tool: say which with --tool NAME")
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
-    with (
-        context.open_cache(home, backend, policy=policy, budget=budget) as cache,
-        cache.rollout(image=image, task=task, salt=salt, label="by hand") as rollout,
-    ):
-        session = _Session(rollout, timeout, as_json=as_json)
-        if calls:
+    prompted = not calls and context.is_terminal() and not as_json
+    with context.open_cache(home, backend, policy=policy, budget=budget) as cache:
+        found = cache.images.get(check_text(image, "image"))
+        lines = iter(()) if calls or prompted else _calls_of_standard_input()
+        with cache.rollout(image=found, task=task, salt=salt, label="by hand") as rollout:
+            session = _Session(rollout, timeout, as_json=as_json)
             for name, given in calls:
                 session.call(name, given, echo=len(calls) > 1)
-        elif context.is_terminal() and not as_json:
-            session.prompt()
-        else:
-            for line in options.input_lines():
-                if line.strip():
-                    session.call(*session.parse(line), echo=True)
-        if as_json:
-            context.print_json({"root": rollout.root, "state": rollout.state, "calls": session.made})
+            for line in lines:
+                session.call(*session.parse(line), echo=True)
+            if prompted:
+                session.prompt()
+            if as_json:
+                context.print_json({"root": rollout.root, "state": rollout.state, "calls": session.made})
+
+
+def _calls_of_standard_input() -> Iterator[str]:
+    """Returns the lines of standard input that are not blank, as soon as the first of them is there.
+
+    Raises:
+        UsageError: there is none, or the first is no text.
+    """
+    from tvsnap.errors import UsageError
+
+    lines = (line for line in options.input_lines() if line.strip())
+    first = next(lines, None)
+    if first is None:
+        raise UsageError(
+            "no call was given: give one with -c COMMAND, --sql QUERY or --tool NAME, or as a line of standard input, "
+            "which held none (tvsnap run --help)"
+        )
+    return itertools.chain((first,), lines)
 
 
 def parse_arguments(text: str) -> dict[str, Any]:

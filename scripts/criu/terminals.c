@@ -13,6 +13,8 @@
  *    well, and what is typed in again is taken as it is, without an echo. The three functions at the end stand in place
  *    of CRIU's.
  */
+#include <poll.h>
+
 
 /* Tells tvsnap that this CRIU has them. */
 extern const char tvsnap_additions[];
@@ -161,7 +163,16 @@ static int type_again(int master, int slave, const char *data, size_t len)
 			break;
 		usleep(1000);
 	}
-	usleep(whole < (int)len || !(t.c_lflag & ICANON) ? 2000 : 0);
+	/*
+	 * Nothing tells of an unfinished line that it was processed. But a look at a terminal that has nothing to be
+	 * read waits for that (n_tty_poll); behind whole lines there is nothing but to leave it time.
+	 */
+	if (whole < (int)len || !(t.c_lflag & ICANON)) {
+		if (!whole)
+			poll(&(struct pollfd){ .fd = slave, .events = POLLIN }, 1, 0);
+		else
+			usleep(20000);
+	}
 	return tcsetattr(master, TCSANOW, &t);
 }
 

@@ -266,6 +266,10 @@ REFUSED = {
         "mmap.PROT_READ)",
         "has mapped /etc/profile, a file of the image that was written since, and more than 8 MiB of such files",
     ),
+    "a terminal whose output was stopped": (
+        "import pty, termios; m, t = pty.openpty(); termios.tcflow(t, termios.TCOOFF)",
+        r"has a terminal whose output was stopped, as by Ctrl-S \(descriptor \d+\)",
+    ),
     "many descriptors": (
         "import os; [os.dup(0) for _ in range(400)]",
         "has, with others, more than 300 descriptors open",

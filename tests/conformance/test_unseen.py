@@ -47,6 +47,25 @@ def test_change_that_nobody_runs_for(sandbox: Sandbox, name: str) -> None:
     assert "processes" in changed(sandbox, change)
 
 
+OF_THE_KERNEL = {
+    "output of the terminal that was stopped": "python3 -c 'import os, termios; "
+    'termios.tcflow(os.open("/dev/tty", os.O_RDWR), termios.TCOOFF)\'',
+    "directory of terminals": "chmod 700 /dev/pts",
+    "who makes terminals": "chmod 600 /dev/pts/ptmx",
+    "who is signalled of a file": "python3 -c 'import fcntl; fcntl.fcntl(0, fcntl.F_SETSIG, 12)'",
+}
+
+
+@pytest.mark.parametrize("change", OF_THE_KERNEL.values(), ids=OF_THE_KERNEL)
+@pytest.mark.needs_programs
+def test_change_that_is_in_no_file(sandbox: Sandbox, change: str) -> None:
+    """Seen by what the sandbox says of itself, or from outside: nobody else is given such a sandbox."""
+    before = sandbox.observe()
+    sandbox.note()
+    sh(sandbox, f"{change}; true")
+    assert sandbox.observe() != before or not sandbox.go_back()
+
+
 @pytest.mark.needs_programs
 def test_what_merely_lives_changes_nothing(sandbox: Sandbox) -> None:
     job(sandbox, "sleep 1000")

@@ -26,6 +26,16 @@ def _docker(home: Path, owner: str) -> Backend:
 _FACTORIES = {"local": _local, "docker": _docker}
 
 
+def check_name(name: str) -> None:
+    """Makes sure that there is a backend of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in _FACTORIES:
+        raise UsageError(f'backend "{name}" not found; have: {", ".join(sorted(_FACTORIES))}')
+
+
 def open_backend(name: str, home: Path, owner: str) -> Backend:
     """Opens a backend; its module is imported only now.
 
@@ -38,7 +48,5 @@ def open_backend(name: str, home: Path, owner: str) -> Backend:
         UsageError: if there is no such backend.
         MachineLacks: if this machine lacks what the backend needs.
     """
-    factory = _FACTORIES.get(name)
-    if factory is None:
-        raise UsageError(f'backend "{name}" not found; have: {", ".join(sorted(_FACTORIES))}')
-    return factory(home, owner)
+    check_name(name)
+    return _FACTORIES[name](home, owner)

@@ -79,7 +79,7 @@ class TerminalEnvironment:
 
     name = "terminal"
     serves = False
-    version = "2"
+    version = "3"
     tools: ClassVar[Mapping[str, Tool]] = {
         tool.name: tool for tool in (_BASH, _EXEC, _READ_FILE, _WRITE_FILE, _KEYS, _SCREEN)
     }

@@ -34,6 +34,7 @@ _START_TIMEOUT = 120.0
 _GRACE = 15.0
 """Seconds beyond a statement's timeout after which the session is taken for dead; cancelling takes a moment."""
 _LOOK_TIMEOUT = 60.0
+_LONGEST_REASON = 2000
 _GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT})
 _WAS_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ETIMEDOUT})
 """Of these, the errors by which a session turns out to have been ended by an earlier call, or not to answer in time."""
@@ -71,7 +72,7 @@ _SCHEMA = Tool(
 class SqlEnvironment(TerminalEnvironment):
     """Fulfils `tvsnap.environments.base.Environment` for one engine."""
 
-    version = "4"
+    version = "5"
     serves = True
     tools = {**{tool.name: tool for tool in (_SQL, _SCHEMA)}, **TerminalEnvironment.tools}  # noqa: RUF012
 
@@ -231,6 +232,6 @@ def parse_answer(answer: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise OSError(errno.ECONNRESET, "the session ended amid its answer") from None
     if not isinstance(said, dict) or "broken" in said:
-        reason = said["broken"] if isinstance(said, dict) else "it answered no JSON object"
+        reason = str(said["broken"])[:_LONGEST_REASON] if isinstance(said, dict) else "it answered no JSON object"
         raise InfrastructureError(f"the SQL session of a sandbox failed: {reason}")
     return said
