@@ -142,6 +142,10 @@ class Holds:
                 path.unlink(missing_ok=True)
         return frozenset(states)
 
+    def sweep(self) -> None:
+        """Removes what processes that were killed have written down."""
+        self.held()
+
     def close(self) -> None:
         """Says that no rollout of this process stands anywhere; safe to repeat."""
         with self._lock:

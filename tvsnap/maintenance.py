@@ -94,7 +94,9 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
     for row in plan.rows_without_files:
         graph.drop_snapshot(row.state, row.backend, row.id)
     freed = 0
-    ledger = Ledger(graph, backend.name, Holds(home))
+    holds = Holds(home)
+    holds.sweep()
+    ledger = Ledger(graph, backend.name, holds)
     for row in ledger.evict(plan.evicted):
         backend.delete_snapshot(row.id)
         freed += row.size

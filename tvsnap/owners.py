@@ -38,7 +38,7 @@ class Owner:
         """
         directory = _directory(home)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             _sweep_unfinished(directory)
             while not self._claim(home):
                 pass

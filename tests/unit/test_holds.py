@@ -97,6 +97,14 @@ def test_what_a_dead_process_wrote_down_is_swept(tmp_path: Path, others: Holds) 
     assert list((tmp_path / "run" / "holds").iterdir()) == []
 
 
+def test_gc_takes_away_what_a_dead_process_wrote_down(tmp_path: Path) -> None:
+    with open_cache(tmp_path, FakeBackend()) as cache:
+        with contextlib.closing(Owner(tmp_path)) as owner:
+            Holds(tmp_path, owner.id).add().stand(state(1))
+        run_gc(tmp_path, cache.graph, cache.backend, plan_gc(tmp_path, cache.graph, cache.backend))
+        assert not [path for path in (tmp_path / "run" / "holds").iterdir() if path.name.startswith(owner.id)]
+
+
 def test_an_eviction_is_seen_while_it_is_under_way(mine: Holds, others: Holds) -> None:
     before = mine.evictions
     assert before % 2 == 0
