@@ -11,20 +11,8 @@ enum { MOST_ENTRIES = 1000, MOST_LEVELS = 20 };
 
 /* Written by the host once we run. */
 static const char *const of_the_host[] = {"fixed", "sql.pyz", "sql.socket", "times", "turn", NULL};
-/* With every call, or by ourselves. */
-static const char *const of_us[] = {"control", "out", NULL};
-
-/* Whether it is what the host writes there for a snapshot, such that each is another: a snapshot's name, and nothing else. */
-static bool is_distinction(int at, const char *name, const struct stat *st) {
-    char text[128];
-    if (strcmp(name, "layer") != 0 || !S_ISREG(st->st_mode) || st->st_size >= (off_t)sizeof text) return false;
-    int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOATIME | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) close(fd);
-    if (n < 0) return false;
-    text[n] = 0;
-    return strspn(text, "0123456789abcdef.-") == (size_t)n;
-}
+/* With every call, by ourselves, or for each snapshot. */
+static const char *const of_us[] = {"control", "layer", "out", NULL};
 
 static bool is_among(const char *name, const char *const *names) {
     while (*names && strcmp(name, *names) != 0) names++;
@@ -33,12 +21,17 @@ static bool is_among(const char *name, const char *const *names) {
 
 static bool all; /* what the host writes counts, too */
 
+/* Whether a file holds what the host writes there for a snapshot, such that each is another: hexadecimal digits. */
+static bool is_distinction(const char *name, const char *text, size_t length) {
+    return strcmp(name, "layer") == 0 && strspn(text, "0123456789abcdef") == length;
+}
+
 /* Takes how a file begins: times can be set, and forks have others of some kinds. */
 static void mix_beginning(uint64_t *hash, int at, const char *name) {
-    char text[4096];
+    char text[4096] = {0};
     int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOATIME | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text);
-    if (n > 0) *hash = mix(*hash, text, (size_t)n);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (n > 0 && !is_distinction(name, text, (size_t)n)) *hash = mix(*hash, text, (size_t)n);
     if (fd >= 0) close(fd);
 }
 
@@ -54,7 +47,6 @@ static bool add_directory(uint64_t *sum, int at, const char *name, int level, in
         if (!level && !all && is_among(entry->d_name, of_the_host)) continue;
         whole = (*room)-- > 0 && fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
         if (!whole) break;
-        if (!level && is_distinction(fd, entry->d_name, &st)) continue;
         int64_t about[] = {st.st_mode, st.st_uid, st.st_gid, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
         size_t counts = !level && is_among(entry->d_name, of_us) ? 3 : sizeof about / sizeof *about;
         uint64_t below = 0, hash = mix(HASH_START, entry->d_name, strlen(entry->d_name) + 1);

@@ -45,6 +45,8 @@ CONTROL = "run/tvsnap/control"
 INIT = "/run/tvsnap/init"
 GUEST_FILES = {"init": "tvsnap-init", "rc": "rc", "fixed.so": "tvsnap-fixed.so"}
 """What each sandbox needs of ours in the directory of `INIT`, and how the files are called in this package."""
+DISTINCTION = "run/tvsnap/layer"
+"""In containers: what the host writes here before it commits one, so that no two layers of the engine are one."""
 FIXED = "run/tvsnap/fixed"
 """What the preloaded library is told: when the clock began, and the seed (preload/page.c)."""
 TURN = "/run/tvsnap/turn"

@@ -20,6 +20,7 @@ from tvsnap.backends import digest, observing, paths
 from tvsnap.backends.base import MIB, Service
 from tvsnap.backends.digest import Contents
 from tvsnap.backends.docker.containers import Layers
+from tvsnap.backends.docker.images import DISTINCTION_LENGTH
 from tvsnap.backends.docker.inside import TIMEOUT, list_inside, run_tool
 from tvsnap.backends.docker.layers import relink, repair, unmask
 from tvsnap.backends.docker.notes import amend, note_links, read_links, restore_lent, script_inside
@@ -27,14 +28,12 @@ from tvsnap.backends.docker.snapshots import TIMES, Unfinished
 from tvsnap.backends.local.observe import files_fingerprints
 from tvsnap.engine import Engine
 from tvsnap.errors import NotCheckpointable, SandboxDied
-from tvsnap.guest.protocol import INIT, Guest
+from tvsnap.guest.protocol import DISTINCTION, INIT, Guest
 from tvsnap.images.rootfs import HOSTS
 
 _DIRECTORY_TIMES = "/run/tvsnap/times"
 """Inside: those of directories as they were at first, by which a digest tells times that were set on purpose."""
 _NOTE_TIMES = ["/bin/bash", "-c", f"{INIT} walk times / >{_DIRECTORY_TIMES}"]
-_DISTINCTION = "/run/tvsnap/layer"
-"""A file that makes each layer another, in a directory that is never looked at as one of the sandbox's."""
 MOUNTED = ("/dev", "/proc", "/sys")
 """Directories on which the runtime mounts what belongs to no image."""
 _DIGESTED = 64 * MIB
@@ -194,16 +193,19 @@ class OuterFiles:
         An engine keeps layers by a digest of their archives, in which times are whole seconds, and which lack sockets
         and attributes: two snapshots of which only that differs would be one layer, mended for the later of them.
         """
-        folder, name = os.path.split(_DISTINCTION)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        folder, name = os.path.split(DISTINCTION)
+        digits = hashlib.sha256(unfinished.id.encode()).hexdigest()[: 2 * DISTINCTION_LENGTH]
         try:
             with _opened(self._root(), folder) as directory:
-                descriptor = os.open(name, flags, 0o600, dir_fd=directory)
-            with open(descriptor, "w") as file:
-                file.write(unfinished.id)
+                flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                with open(os.open(name, flags, dir_fd=directory), "w") as file:
+                    before = os.fstat(file.fileno())
+                    file.write(digits)
+                    file.flush()
+                    os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
         except OSError as error:
             raise NotCheckpointable(
-                f"{_DISTINCTION}, which is tvsnap's own, cannot be written: {error.strerror}"
+                f"/{DISTINCTION}, a file of tvsnap's, cannot be written: {error.strerror}"
             ) from None
 
     def mend(self, unfinished: Unfinished) -> None:

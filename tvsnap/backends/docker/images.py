@@ -24,7 +24,7 @@ from tvsnap.backends.docker.containers import Whose
 from tvsnap.backends.docker.layers import rewritten
 from tvsnap.engine import Engine
 from tvsnap.errors import InfrastructureError, NotFound
-from tvsnap.guest.protocol import GUEST_FILES
+from tvsnap.guest.protocol import DISTINCTION, GUEST_FILES
 from tvsnap.images import UID_BASE, Image
 from tvsnap.images.rootfs import CAPABILITY_XATTR, unshifted_capability, walk
 
@@ -32,6 +32,8 @@ GUEST = Path(guest.__file__).parent
 IMAGES = "tvsnap/image"
 """The repository of tvsnap images as they are."""
 STARTABLE = "tvsnap/guest"
+DISTINCTION_LENGTH = 16
+"""Bytes, of which each is two digits."""
 """That of the same with PID 1 in them."""
 _LOCK = "lock"
 
@@ -201,9 +203,9 @@ def _guest_files() -> bytes:
             folder = tarfile.TarInfo(name)
             folder.type, folder.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(folder)
-        for name, source in GUEST_FILES.items():
-            data = (GUEST / source).read_bytes()
-            file = tarfile.TarInfo(f"run/tvsnap/{name}")
+        ours = {f"run/tvsnap/{name}": (GUEST / source).read_bytes() for name, source in GUEST_FILES.items()}
+        for name, data in {**ours, DISTINCTION: bytes(DISTINCTION_LENGTH).hex().encode()}.items():
+            file = tarfile.TarInfo(name)
             file.size, file.mode = len(data), 0o755
             tar.addfile(file, io.BytesIO(data))
     return stream.getvalue()
