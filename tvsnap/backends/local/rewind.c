@@ -472,7 +472,7 @@ static bool read_layout(struct process *p, struct layout *to, struct reason *why
         }
     }
     free(all.data);
-    return good;
+    return good && (to->count || fail(why, "the mappings of process %d are not understood", p->pid));
 }
 
 static bool find_own(int pagemap, struct mapping *m) {
