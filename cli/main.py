@@ -152,7 +152,8 @@ def _begin(
     """Does what the options before the verb say.
 
     Raises:
-        UsageError: the backend is none that there is; that is told by verbs that need none, too.
+        UsageError: the backend is none that there is, or the data directory has no name; that is told by verbs that
+            need none, too.
     """
     if version:
         from importlib.metadata import version as version_of
@@ -162,6 +163,10 @@ def _begin(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
+    if home == "":
+        from tvsnap.errors import UsageError
+
+        raise UsageError("home must be a path, not '' (--home)")
     chosen_backend = os.environ.get(options.BACKEND_VARIABLE) or None if backend is None else backend
     if chosen_backend is not None:
         options.check_backend(chosen_backend)

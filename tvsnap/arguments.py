@@ -61,7 +61,7 @@ def check_text(value: object, what: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{what} holds half of a surrogate pair, which is no text") from None
+        raise UsageError(f"{what} is no text: it has bytes that are no UTF-8, or half of a surrogate pair") from None
     return value
 
 

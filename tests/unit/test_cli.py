@@ -215,6 +215,11 @@ def test_a_backend_that_does_not_exist_after_the_verb(tvsnap: CommandLine) -> No
     assert not tvsnap.home.exists()
 
 
+def test_a_data_directory_without_a_name(tvsnap: CommandLine) -> None:
+    """Such as that of a variable which a script has not set: it is not the machine's."""
+    assert "home must be a path, not ''" in tvsnap.error("--home", "", "tree", status=2)
+
+
 def test_an_empty_variable_names_no_backend(tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVSNAP_BACKEND", "")
     assert "nothing was recorded" in tvsnap("tree").stdout

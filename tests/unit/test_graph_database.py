@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -205,12 +206,19 @@ def test_a_full_disk(tmp_path: Path) -> None:
         root = add_root(graph)
         writer = graph._database._writer
         writer.execute(f"PRAGMA max_page_count = {writer.execute('PRAGMA page_count').fetchone()[0]}")
-        with pytest.raises(InfrastructureError, match=r"tvsnap.db: no room left on the disk"):
+        with pytest.raises(InfrastructureError, match=r"tvsnap.db: no room left on its disk; remove a few"):
             walk(graph, root, *map(str, range(1000)))
         recorded = len(graph.tree())
         writer.execute("PRAGMA max_page_count = 1000000")
         step(graph, root, "there is room again")
         assert len(graph.tree()) == recorded + 1
+
+
+def test_what_sqlite_calls_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    assert str(database.explain(tmp_path / "tvsnap.db", error)).endswith("disk I/O error")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    assert "no room left on its disk" in str(database.explain(tmp_path / "tvsnap.db", error))
 
 
 def test_a_directory_without_rights(open_directory: Path) -> None:

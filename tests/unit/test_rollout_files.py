@@ -70,7 +70,7 @@ def test_a_rollout_is_read_with_what_it_names_and_what_it_carries() -> None:
         (call(timeout=1e10), 'call 1: "timeout" must be at most 31622400 s, which is a year, is 10000000000.0'),
         (call(timeout=10**400), 'call 1: "timeout" must be at most 31622400 s'),
         (line(task="a\0b"), '"task" must not hold a NUL character'),
-        (line(rollout="\ud800"), '"rollout" holds half of a surrogate pair'),
+        (line(rollout="\ud800"), '"rollout" is no text'),
         (call(timeout=-1), 'call 1: "timeout" must be more than 0 s, is -1'),
         (line(task="TASK").replace('"TASK"', "NaN"), "no JSON: NaN"),
         ("[" * 100_000, "nested too deeply"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -31,6 +32,8 @@ _BESIDE = ("-wal", "-shm", "-journal")
 """What the names of the files that SQLite keeps beside a database end with."""
 
 FAILURES = (sqlite3.Error, UnicodeDecodeError)
+_LEAST = 1 << 20
+"""Bytes free on a disk, below which what SQLite calls an I/O error is taken for want of room."""
 """What Python's SQLite raises; the latter where text was damaged, be it in the file's own schema."""
 
 
@@ -45,9 +48,18 @@ def explain(path: Path, error: Exception) -> TvsnapError:
         return damaged(path, reason)
     if "readonly" in reason or "unable to open" in reason:
         return MachineLacks(f"{path}: cannot be written ({reason}); mend its rights or set TVSNAP_HOME elsewhere")
-    if "full" in reason:
-        return InfrastructureError(f"{path}: no room left on the disk; free some (tvsnap gc)")
+    if "full" in reason or ("disk I/O" in reason and _is_full(path)):
+        return InfrastructureError(
+            f"{path}: no room left on its disk; remove a few MiB of something else, for tvsnap gc to free the rest"
+        )
     return InfrastructureError(f"{path}: {reason}")
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path.parent).free < _LEAST
+    except OSError:
+        return False
 
 
 def damaged(path: Path, reason: str) -> InfrastructureError:
