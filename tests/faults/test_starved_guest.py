@@ -44,7 +44,7 @@ def test_a_call_that_was_not_watched_is_not_known_to_have_waited(backend: LocalB
 
 def test_a_timeout_before_the_shell_is_ready_is_a_timeout(backend: LocalBackend, terminal_image: Image) -> None:
     sandbox = backend.start(terminal_image, Limits())
-    outcome = sandbox.run("echo never", timeout=0.0005)
+    outcome = sandbox.run("echo never", timeout=0.00005)  # a command takes some 0.4 ms
     assert outcome.timed_out
     assert not outcome.blocked
     assert sandbox.run("echo again", timeout=60).output == b"again\n"
