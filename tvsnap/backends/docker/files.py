@@ -26,6 +26,7 @@ from tvsnap.backends.docker.layers import relink, repair, unmask
 from tvsnap.backends.docker.notes import amend, note_links, read_links, restore_lent, script_inside
 from tvsnap.backends.docker.snapshots import TIMES, Unfinished
 from tvsnap.backends.local.observe import files_fingerprints
+from tvsnap.backends.sealing import DISK_ERRORS
 from tvsnap.engine import Engine
 from tvsnap.errors import NotCheckpointable, SandboxDied
 from tvsnap.guest.protocol import DISTINCTION, INIT, Guest
@@ -106,6 +107,7 @@ class Files(Protocol):
 
         Raises:
             NotCheckpointable: it cannot be seen to.
+            OSError: the disk is full or fails.
         """
         ...
 
@@ -204,6 +206,8 @@ class OuterFiles:
                     file.flush()
                     os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
         except OSError as error:
+            if error.errno in DISK_ERRORS:
+                raise  # trouble of the machine, which says nothing of the state
             raise NotCheckpointable(
                 f"/{DISTINCTION}, a file of tvsnap's, cannot be written: {error.strerror}"
             ) from None

@@ -94,8 +94,8 @@ class Taker:
         with self._snapshots.taking() as unfinished:
             self._note_lent(sandbox, unfinished)
             empty_memory = sandbox.holds_nothing_in_memory
-            init_s = sandbox.files.outside()
-            if init_s and (waits := cut_short.find(activity.family(int(init_s.name)))):
+            init_here = sandbox.files.outside()  # in this machine's /proc
+            if init_here and (waits := cut_short.find(activity.family(int(init_here.name)))):
                 raise attempts.AttemptFailed(waits)
             frozen = time.perf_counter()
             with self._containers.paused(sandbox.container):
