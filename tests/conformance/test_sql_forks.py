@@ -115,3 +115,17 @@ def test_nothing_of_a_dead_session_is_left(client: Client, sql_engine: str) -> N
         client.do("CREATE TABLE u (n INTEGER)", "DROP TABLE u")
     sessions = [one for one in client.sandbox.processes() if "sql.pyz" in one.command]
     assert len(sessions) == 1, client.sandbox.processes()
+
+
+@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+def test_a_session_has_the_same_process_id_however_slow_the_start(sql_lab: SqlLab, sql_engine: str) -> None:
+    """Whoever is refused by a server that is starting takes a number, too."""
+
+    def start(_: int) -> list[list[Any]]:
+        client = Client.of(sql_lab.start())
+        client.environment.prepare(client.sandbox)
+        return client.rows("SELECT pg_backend_pid()")
+
+    with ThreadPoolExecutor(8) as threads:
+        ids = list(threads.map(start, range(16)))
+    assert ids == [ids[0]] * 16

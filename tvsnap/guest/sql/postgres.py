@@ -309,6 +309,8 @@ class Postgres(Engine):
             time.sleep(0.02)  # it is still starting, or recovering
 
     def _connected(self) -> bool:
+        if not self._server.ready:
+            return False
         try:
             self._watch.open()
         except Refused:

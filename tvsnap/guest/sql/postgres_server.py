@@ -26,6 +26,8 @@ START_SECONDS = 120.0
 """For a start; recovery after a crash is part of it."""
 STOP_SECONDS = 120.0
 LOG_LINES = 12
+_STATUS_LINE = 7
+"""Of postmaster.pid, from 0: `starting`, `ready`, `stopping`."""
 
 SETTINGS = """
 # What a server needs that is checkpointed and forked while it runs: little memory, nothing that moves by itself, plans
@@ -110,6 +112,19 @@ class Server:
         except (OSError, ValueError):
             return None
         return pid if _serves(pid) else None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has started, so that nobody needs to knock: for each who does before that, a process begins.
+
+        The ids of later ones, which a session can be asked for, would hang on how long the start took.
+        """
+        try:
+            with open(os.path.join(DIRECTORY, "postmaster.pid")) as stream:
+                lines = stream.read().splitlines()
+            return lines[_STATUS_LINE].strip() == "ready" and _serves(int(lines[0]))
+        except (OSError, ValueError, IndexError):
+            return False
 
     @property
     def alive(self) -> bool:
