@@ -14,6 +14,8 @@ TIMEOUT = 20.0
 
 DUE = 1.0
 """Seconds after which what was begun has happened."""
+COUNT = "count "
+"""How facts begin of what jobs count; the directory in which they do follows."""
 EARLY, LATE = 0.35, 1.7
 """Seconds before which nothing of it has, and after which all of it has, also on a slow machine."""
 

@@ -52,13 +52,14 @@ def normalise(text: str) -> str:
     return text
 
 
-def agrees(step: Step, seen: Seen, expected: Seen, others: Sequence[Seen] = ()) -> bool:
+def agrees(step: Step, seen: Seen, expected: Seen, others: Sequence[Seen] = (), growing: Sequence[str] = ()) -> bool:
     """Whether what was seen is what a fresh execution returns.
 
     Args:
         step: the call.
         seen, expected: what it came to, through the cache and without.
         others: what further fresh executions came to: where they differ among themselves, nothing is expected.
+        growing: directories in which a job writes all the time: nothing is expected of what is in them.
     """
     if not comparable(seen, expected):
         return True
@@ -67,6 +68,7 @@ def agrees(step: Step, seen: Seen, expected: Seen, others: Sequence[Seen] = ()) 
         fresh = [set(each.output.splitlines()) for each in (expected, *others)]
         free = {_key(line) for each in fresh for line in each if any(line not in other for other in fresh)}
         groups = {_group(key) for key in free if any(key not in map(_key, lines) for lines in fresh)} - {""}
+        groups |= {f"{directory}/" for directory in growing}
         differing = {_key(line) for line in set(seen.output.splitlines()) ^ fresh[0]}
         return all(key in free or any(key.startswith(group) for group in groups) for key in differing)
     if any(_value(step, each) != _value(step, expected) for each in others):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from tests.fuzz.cases import DUE, Motif, Step, bash, execute, read
+from tests.fuzz.cases import COUNT, DUE, Motif, Step, bash, execute, read
 
 LONG = 2.2
 """Seconds of thinking after which it has, for sure."""
@@ -97,7 +97,7 @@ def ending(chance: Random, d: str) -> Motif:
 def counting(chance: Random, d: str) -> Motif:
     """A job goes on counting: what was seen never comes back."""
     begin = bash(f"mkdir -p {d}; (while sleep 0.05; do echo x >> {d}/f; done) > /dev/null 2>&1 &", free="pid")
-    fact = f"count {d}"
+    fact = COUNT + d
     begin = replace(begin, sets=(fact,), topic="B counting")
     views = [
         bash(f"cat {d}/f 2> /dev/null | wc -l", shows=fact, form="grows", free="clock", pause=0.4),

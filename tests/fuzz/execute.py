@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fakes.backend import FakeBackend
-from tests.fuzz.cases import TIMEOUT, Action, Case, Seen, Step, Violation
+from tests.fuzz.cases import COUNT, TIMEOUT, Action, Case, Seen, Step, Violation
 from tests.fuzz.compare import Ledger, agrees, comparable, difference
 from tests.fuzz.helpers import Helper, Report
 from tests.fuzz.places import Clock, Place, Play
@@ -154,7 +154,7 @@ class Executor:
                     self._file(run, doubt.sequence, others)
             if not any(comparable(other, expected) for other in others.get(doubt.sequence, ())):
                 self.outcome.counts["undecided"] += 1
-            elif not agrees(step, doubt.seen, expected, others[doubt.sequence]):
+            elif not agrees(step, doubt.seen, expected, others[doubt.sequence], self._growing(doubt.sequence)):
                 wanted, seen = difference(step, doubt.seen, expected)
                 self.outcome.violations.append(
                     Violation(doubt.kind, step.topic, doubt.action, str(step), wanted, seen, doubt.how)
@@ -311,11 +311,16 @@ class Executor:
         expected = self._fresh.get(place.sequence)
         if not alike or expected is None or not comparable(seen, expected):
             return False
-        if step.free in self._free or agrees(step, seen, expected):
+        if step.free in self._free or agrees(step, seen, expected, (), self._growing(place.sequence)):
             return alike
         kind = "other answer" if how == BY_ROLLOUT else "other state"
         self._doubts.append(Doubt(kind, place.sequence, seen, index, how))
         return False
+
+    def _growing(self, sequence: Sequence[int]) -> list[str]:
+        """Returns the directories in which a job of a history counts."""
+        begun = [fact for number in sequence for fact in self._case.steps[number].sets]
+        return [fact.removeprefix(COUNT) for fact in begun if fact.startswith(COUNT)]
 
     def _look(self, index: int, action: Action, place: Place) -> None:
         """Asks in a sandbox that is made of a rollout's state, as graders do."""
