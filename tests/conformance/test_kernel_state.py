@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -249,12 +251,13 @@ INHERITED = (
 """Commands that print what a process has of the one that made it."""
 
 
-@pytest.mark.needs_programs
-def test_it_is_the_same_however_tvsnap_was_started(lab: Lab) -> None:
+SEEN = "nice; ionice; chrt -p 1 | sed 's/.*: //'; umask; grep -E '^Sig(Ign|Blk)' /proc/self/status; "
+SEEN += "cat /proc/1/oom_score_adj; stat -c '%A %u:%g %n' / /run /run/* /dev /dev/* /proc /sys /tmp"
+
+
+@contextlib.contextmanager
+def started_unusually() -> Iterator[None]:
     """With another niceness, in the background with signals ignored."""
-    look = "nice; ionice; chrt -p 1 | sed 's/.*: //'; umask; grep -E '^Sig(Ign|Blk)' /proc/self/status; "
-    look += "cat /proc/1/oom_score_adj"
-    usual = sh(lab.start(), look)
     ignored = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGQUIT, signal.SIGUSR1)]
     mask, niceness = os.umask(0o77), os.getpriority(os.PRIO_PROCESS, 0)
     adjusted = Path("/proc/self/oom_score_adj").read_text()
@@ -262,7 +265,7 @@ def test_it_is_the_same_however_tvsnap_was_started(lab: Lab) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, 7)
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         Path("/proc/self/oom_score_adj").write_text("300")
-        assert sh(lab.start(), look) == usual
+        yield
     finally:
         Path("/proc/self/oom_score_adj").write_text(adjusted)
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
@@ -270,6 +273,23 @@ def test_it_is_the_same_however_tvsnap_was_started(lab: Lab) -> None:
         os.umask(mask)
         for number, before in ignored:
             signal.signal(number, before)
+
+
+@pytest.mark.needs_programs
+def test_it_is_the_same_however_tvsnap_was_started(lab: Lab) -> None:
+    usual = sh(lab.start(), SEEN)
+    with started_unusually():
+        assert sh(lab.start(), SEEN) == usual
+
+
+@pytest.mark.needs_programs
+@pytest.mark.needs_processes
+def test_so_it_is_in_forks(lab: Lab) -> None:
+    sandbox = lab.start()
+    job(sandbox, "sleep 100000")
+    usual = sh(sandbox, SEEN)
+    with started_unusually():
+        assert sh(lab.fork_of(sandbox), SEEN) == usual
 
 
 @pytest.mark.needs_programs

@@ -391,6 +391,9 @@ class LocalBackend:
     def _in_use(self, name: str) -> bool:
         return name.startswith(f"{self._owner}.") or has_live_owner(self._home, name)
 
+    def reclaim(self) -> None:
+        self._storage.reclaim()
+
     def disk_usage(self) -> Mapping[str, int]:
         usage = {"snapshots": 0, "sandboxes": 0}
         for snapshot in self.snapshots():
@@ -457,7 +460,7 @@ def _usable_criu() -> Criu | None:
 def _install_guest(directory: Path, owner: str) -> Path:
     """Puts what each sandbox needs of ours into a layer of its own, above any image; one for each version of it."""
     files = {name: (GUEST / source).read_bytes() for name, source in GUEST_FILES.items()}
-    version = hashlib.sha256(b"2" + b"".join(files.values())).hexdigest()[:16]
+    version = hashlib.sha256(b"3" + b"".join(files.values())).hexdigest()[:16]
     layer = directory / version
     if layer.exists():
         return layer
@@ -475,15 +478,13 @@ def _install_guest(directory: Path, owner: str) -> Path:
         ("ptmx", "pts/ptmx"),
     ):
         (unfinished / "dev" / name).symlink_to(target)
-    (unfinished / "dev" / "shm").chmod(0o1777)
     for name, data in files.items():
-        path = unfinished / "run" / "tvsnap" / name
-        path.write_bytes(data)
-        path.chmod(0o755)
-    for parent, _, names in os.walk(unfinished):
-        for name in (".", *names, *os.listdir(parent)):
-            os.lchown(os.path.join(parent, name), UID_BASE, UID_BASE)
-    unfinished.chmod(0o755)
+        (unfinished / "run" / "tvsnap" / name).write_bytes(data)
+    for path in (unfinished, *unfinished.rglob("*")):
+        os.lchown(path, UID_BASE, UID_BASE)
+        if not path.is_symlink():  # all sandboxes see the same, whatever the mask of new files here
+            path.chmod(0o644 if path.parent.name == "dev" and path.is_file() else 0o755)
+    (unfinished / "dev" / "shm").chmod(0o1777)
     try:
         unfinished.rename(layer)
     except OSError:  # another process was quicker
