@@ -173,6 +173,18 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=2))
 
 
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Shows on standard error that something takes a while, where a person looks at it.
+
+    Args:
+        what: is being done, for people.
+    """
+    shown = messages()
+    with shown.status(what) if shown.is_terminal else contextlib.nullcontext():
+        yield
+
+
 def is_terminal() -> bool:
     """Whether a person types and reads."""
     return sys.stdin.isatty() and sys.stdout.isatty()

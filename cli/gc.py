@@ -63,7 +63,8 @@ def gc(
     with context.open_parts(home, backend) as parts:
         plan = plan_gc(parts.home, parts.graph, parts.backend, keep_bytes=limit)
         if not dry_run:
-            report = run_gc(parts.home, parts.graph, parts.backend, plan)
+            with context.waiting("freeing"):
+                report = run_gc(parts.home, parts.graph, parts.backend, plan)
     if as_json:
         context.print_json(_data(plan, report))
     else:

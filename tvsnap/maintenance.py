@@ -81,7 +81,7 @@ def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | Non
 
 
 def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport:
-    """Deletes what a plan names, and litter of images.
+    """Deletes what a plan names, and litter of images, and sees to it that the disk has it back.
 
     Args:
         home, graph, backend: see `plan_gc`.
@@ -103,6 +103,7 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
     for id in plan.files_without_row:
         backend.delete_snapshot(id)
     ImageStore(home).sweep()
+    backend.reclaim()
     return GcReport(plan, reaped, leases, freed)
 
 

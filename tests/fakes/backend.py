@@ -231,6 +231,9 @@ class FakeBackend:
     def reap(self) -> ReapReport:
         return ReapReport()
 
+    def reclaim(self) -> None:
+        pass
+
     def disk_usage(self) -> Mapping[str, int]:
         snapshots = [machine for machine, _ in list(self._snapshots.values())]
         sandboxes = [sandbox.machine for sandbox in list(self.live.values())]

@@ -1,4 +1,4 @@
-"""A small disk that one rollout fills: the others go on or are told why not, and afterwards all is well again."""
+"""A small disk that a rollout fills, or others: the rest goes on or is told why not, and then all is well again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.conformance.helpers import eventually
+from tvsnap import Cache, ParkLimits
+from tvsnap.backends.local import reclaiming
+from tvsnap.backends.local.storage import POOL_FILE
 from tvsnap.images import Image
 
 DISK = "450m"
@@ -89,12 +96,95 @@ print(json.dumps(told))
 """
 
 
+OTHERS_FILL_IT = """
+import json, os, subprocess, sys
+from pathlib import Path
+from tvsnap import Cache, ParkLimits
+
+home, image = Path(sys.argv[1]), sys.argv[2]
+told = {}
+
+def bash(rollout, command):
+    result = rollout.call("bash", {"command": command}, timeout=120)
+    return [result.source, result.output]
+
+def pool():
+    return (home / "pool.btrfs").stat().st_blocks * 512 >> 20
+
+with Cache(home, policy="eager", park=ParkLimits(count=0)) as cache:
+    told["empty"] = pool()
+    with cache.rollout(image) as precious:
+        bash(precious, "head -c 20M /dev/urandom > /root/p; sha256sum < /root/p > /root/sum; x=1")
+        precious.sandbox()
+        precious.keep("precious")
+    with cache.rollout(image, salt="large") as large:
+        told["large"] = bash(large, "head -c 150M /dev/urandom > /root/big; sync; wc -c < /root/big")[1]
+        told["filled"] = pool()
+        with open(home / "filler", "wb", buffering=0) as filler:
+            try:
+                while True:
+                    filler.write(bytes(1 << 20))
+            except OSError as error:
+                told["filler"] = error.strerror
+        # Many small files, again and again: trees are written, and written anew.
+        few = "for i in {1..500}; do echo $i > /root/f$i; done; sync; rm /root/f*; sync"
+        told["while full"] = [bash(large, f"{few}; echo {turn}")[1] for turn in range(3)]
+        told["read-only"] = cache.backend.room().read_only
+        told["left while full"] = os.statvfs(home).f_bavail
+(home / "filler").unlink()
+gc = [str(Path(sys.executable).with_name("tvsnap")), "gc", "--keep-bytes", "30MB", "--home", str(home)]
+subprocess.run(gc, check=True, stdout=sys.stderr)
+told["after gc"] = pool()
+with Cache(home, policy="eager", park=ParkLimits(count=0)) as cache:
+    with cache.rollout(image, salt="new") as new:
+        told["new"] = bash(new, "head -c 150M /dev/zero | tee /root/big | wc -c")[1]
+    with cache.rollout(image) as precious:
+        told["known"] = bash(precious, "head -c 20M /dev/urandom > /root/p; sha256sum < /root/p > /root/sum; x=1")
+        told["kept"] = bash(precious, "sha256sum < /root/p | diff - /root/sum && echo $x")
+print(json.dumps(told))
+"""
+
+
+def test_others_fill_the_disk_below_the_pool(tmp_path: Path, terminal_image: Image) -> None:
+    told = run_on_a_small_disk(OTHERS_FILL_IT, tmp_path, terminal_image)
+    assert told["large"] == "157286400\n"
+    assert told["filled"] > told["empty"] + 150
+    assert told["filler"] == "No space left on device"
+    assert told["while full"] == ["0\n", "1\n", "2\n"]
+    assert told["read-only"] is False
+    assert told["left while full"] == 0
+    assert told["after gc"] < told["empty"] + 40  # the disk has the rest back
+    assert told["new"] == "157286400\n"
+    assert told["known"] == ["hit", ""]
+    assert told["kept"] == ["executed", "1\n"]
+
+
+def test_what_is_deleted_goes_back_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal_image: Image
+) -> None:
+    monkeypatch.setattr(reclaiming, "_SOON", 0.2)
+    monkeypatch.setattr(reclaiming, "_PATIENCE", 1000)
+    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
+    with Cache(tmp_path, policy="never", park=ParkLimits(count=0)) as cache:
+        pool = tmp_path / POOL_FILE
+        empty = pool.stat().st_blocks
+        with cache.rollout(terminal_image) as rollout:
+            rollout.call("bash", {"command": "head -c 200M /dev/urandom > /root/big; sync"})
+            full = pool.stat().st_blocks
+        eventually(lambda: pool.stat().st_blocks < empty + (full - empty) // 4, timeout=90)
+        with cache.rollout(terminal_image) as rollout:  # closing does not wait for half a minute
+            rollout.call("bash", {"command": "true"})
+        monkeypatch.setattr(reclaiming, "_SOON", 60.0)
+        began = time.monotonic()
+    assert time.monotonic() - began < 20
+
+
 def test_a_rollout_that_fills_the_disk(tmp_path: Path, terminal_image: Image) -> None:
-    told = run_on_a_small_disk(tmp_path, terminal_image)
+    told = run_on_a_small_disk(PROGRAM, tmp_path, terminal_image)
     assert 256 << 20 < told["pool"] < 450 << 20
     assert told["short"] is True
     assert told["left below"] > 10 << 20
-    assert re.search("No space left on device|too full", told["filler"])
+    assert re.search("No space left on device|had only", told["filler"])
     assert told["neighbour"] == "precious\n1\n"
     # What is left for trees may serve for a start.
     assert re.match(r"new\n|error: .*(no room for a sandbox|No space left on device)", told["new one"])
@@ -107,11 +197,11 @@ def test_a_rollout_that_fills_the_disk(tmp_path: Path, terminal_image: Image) ->
     assert {line.split()[1] for line in told["errors"][0].splitlines()} == {"0"}
 
 
-def run_on_a_small_disk(home: Path, image: Image) -> dict[str, Any]:
-    """Runs the program on a file system of its own, in memory, which ends with it."""
+def run_on_a_small_disk(program: str, home: Path, image: Image) -> dict[str, Any]:
+    """Runs a program on a file system of its own, in memory, which ends with it."""
     prepare = f'mount -t tmpfs -o size={DISK},mode=700 none "$1" && ln -s "$2" "$1/images" && shift 2 && exec "$@"'
     command = [str(home), str(image.rootfs.parents[1])]
-    command += [sys.executable, "-c", PROGRAM, str(home), image.name]
+    command += [sys.executable, "-c", program, str(home), image.name]
     run = subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "sh", "-c", prepare, "-", *command],
         capture_output=True,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.backends.local import pool_file
+from tvsnap.backends.local import loop_device, pool_file
 from tvsnap.errors import MachineLacks
 
 
@@ -40,7 +40,7 @@ def test_one_of_an_older_version_becomes_its_owners_only(tmp_path: Path, monkeyp
         raise MachineLacks("no loop device")
 
     monkeypatch.setattr(os, "access", lambda *_: True)
-    monkeypatch.setattr(pool_file, "_attach", attach)
+    monkeypatch.setattr(loop_device, "attach", attach)
     image = tmp_path / "pool.btrfs"
     image.touch()
     image.chmod(0o644)

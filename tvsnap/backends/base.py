@@ -450,6 +450,10 @@ class Backend(Protocol):
         """Removes what owners that have died left behind (any process's, on this data directory)."""
         ...
 
+    def reclaim(self) -> None:
+        """Sees to it that the disk has back what was deleted; may take a minute."""
+        ...
+
     def disk_usage(self) -> Mapping[str, int]:
         """Returns bytes on disk by kind: `snapshots`, `sandboxes`."""
         ...

@@ -48,7 +48,7 @@ class Room:
         if self.read_only:
             return f"the files in {self.where} have become read-only (dmesg tells why)"
         if self.free < max(wanted, self.reserve // _NEARLY_FULL):
-            return f"the disk of {self.where} was too full ({max(self.free, 0) >> 20} MiB left)"
+            return f"sandboxes and snapshots had only {max(self.free, 0) >> 20} MiB left in {self.where}"
         return ""
 
     def require(self, least: int, what: str) -> None:
@@ -60,6 +60,6 @@ class Room:
         if self.free < least:
             left = max(self.free, 0) >> 20
             raise InfrastructureError(
-                f"no room for {what}: the disk of {self.where} has {left} MiB left, {least >> 20} MiB are "
-                f"kept free; free some (tvsnap gc), or use a bigger disk (TVSNAP_HOME)"
+                f"no room for {what}: sandboxes and snapshots have {left} MiB left in {self.where}, and "
+                f"{least >> 20} MiB are kept free; free some (tvsnap gc), or use a bigger disk (TVSNAP_HOME)"
             )

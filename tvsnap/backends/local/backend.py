@@ -337,7 +337,7 @@ class LocalBackend:
                 raise InfrastructureError(f"a call failed for want of room: {lack}; free some (tvsnap gc)")
             return lack
         if self._full > looked:  # seen by who looked for another sandbox
-            return f"the disk of {self._home} was too full meanwhile"
+            return f"sandboxes and snapshots had too little room in {self._home} meanwhile"
         # At its own limit a sandbox is told of its quota; where the pool has less room than that, it may be the pool.
         return self._storage.lack(sandbox.limits.disk or _UNLIMITED) if told else ""
 

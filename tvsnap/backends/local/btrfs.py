@@ -6,13 +6,16 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 _RESIZE, _DEVICE_INFO, _TREE_SEARCH_V2 = 0x50009403, 0xD000941E, 0xC0709411
 _DEVICE_STATS, _COUNTERS = 0xC4089434, 5
-_START_SYNC, _WAIT_SYNC, _TRIM = 0x80089418, 0x40089416, 0xC0185879
-_DEVICE_TREE, _DEVICE_EXTENT, _DEVICE = 4, 204, 1
-_EXTENT_LENGTH = 24  # in struct btrfs_dev_extent
+_START_SYNC, _WAIT_SYNC, _TRIM, _BALANCE = 0x80089418, 0x40089416, 0xC0185879, 0xC4009420
+_ROOT_TREE, _ORPHAN = 1, 48
+_CHUNK_TREE, _CHUNK, _DEVICE = 3, 228, 1
+_LENGTH_AND_KIND, _ON_DEVICE = struct.Struct("=Q16xQ"), 56  # of struct btrfs_chunk; the address in its first stripe
+_KIND_DATA, _KIND_TREES, _BALANCE_TREES = 1, 4, 4
 _KEY = struct.Struct("=7Q4I4QQ")  # struct btrfs_ioctl_search_key, and the size of the buffer behind it
 _COUNT_AT = 64
 _FOUND = struct.Struct("=QQQII")  # struct btrfs_ioctl_search_header: generation, object, offset, type, length
@@ -69,16 +72,48 @@ def errors(directory: Path) -> int:
     return sum(struct.unpack_from(f"{_COUNTERS}Q", about, 24))
 
 
-def allocated_end(directory: Path) -> int:
-    """Returns where on the device the last region lies that is set aside for files or trees, bytes."""
-    return max(
-        (
-            offset + int(struct.unpack_from("Q", data, _EXTENT_LENGTH)[0])
-            for type, offset, data in items(directory, _DEVICE_TREE)
-            if type == _DEVICE_EXTENT
-        ),
-        default=0,
-    )
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of the device that is set aside, for files or for trees.
+
+    Attributes:
+        holds_files: contents of files, and nothing else.
+        holds_trees: what is known of files, and nothing else.
+        address: where it begins in the file system's own count, bytes.
+        on_device: where it begins on the device, bytes.
+        length: bytes.
+    """
+
+    holds_files: bool
+    holds_trees: bool
+    address: int
+    on_device: int
+    length: int
+
+
+def regions(directory: Path) -> list[Region]:
+    """Returns all regions of a file system of one device, by address."""
+    found = []
+    for type, address, data in items(directory, _CHUNK_TREE):
+        if type == _CHUNK:
+            length, kind = _LENGTH_AND_KIND.unpack_from(data)
+            on_device = int(struct.unpack_from("=Q", data, _ON_DEVICE)[0])
+            found.append(Region(kind == _KIND_DATA, kind == _KIND_TREES, address, on_device, length))
+    return found
+
+
+def renew_tree_regions(directory: Path) -> None:
+    """Moves all trees into new regions, of the size that suits that of the file system: mkfs makes one of 8 MiB.
+
+    Raises:
+        OSError: there is no room for one, or another process changes regions at this moment.
+    """
+    ioctl(directory, _BALANCE, bytearray(struct.pack("Q", _BALANCE_TREES).ljust(1024, b"\0")))
+
+
+def deletions_pending(directory: Path) -> int:
+    """Returns the number of deleted subvolumes whose space has not come back yet."""
+    return sum(type == _ORPHAN for type, _, _ in items(directory, _ROOT_TREE))
 
 
 def resize(directory: Path, size: int) -> None:
@@ -90,13 +125,18 @@ def resize(directory: Path, size: int) -> None:
     ioctl(directory, _RESIZE, bytearray(struct.pack("q", 0) + str(size).encode().ljust(4088, b"\0")))
 
 
-def trim(directory: Path) -> None:
-    """Gives back to the device all that is free: by itself, the kernel leaves out what is in pieces below 32 KiB.
+def trim(directory: Path, start: int, length: int, least: int) -> None:
+    """Gives back to the device what is free in a part of the file system, and all that lies in no region.
+
+    Args:
+        directory: any on the file system.
+        start, length: the part, in the file system's own count, bytes.
+        least: smaller pieces are let be, bytes.
 
     Raises:
         OSError: the device cannot take it back.
     """
-    ioctl(directory, _TRIM, bytearray(struct.pack("QQQ", 0, _ANY, 0)))
+    ioctl(directory, _TRIM, bytearray(struct.pack("QQQ", start, length, least)))
 
 
 def ioctl(directory: Path, request: int, argument: bytearray) -> None:

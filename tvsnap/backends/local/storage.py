@@ -28,6 +28,8 @@ _PLENTY = 0.75
 _SWEEP_EVERY = 100
 """Subvolumes deleted by a process."""
 _TRIES = 4
+_CLEARED_AFTER = 60.0
+"""Seconds at most until the kernel has cleared away what was deleted."""
 _TO_START = 64 << 20
 """Bytes that may be written whatever the limit, until `keep_limit` is called: starting and restoring take some."""
 
@@ -77,6 +79,10 @@ class Storage(Protocol):
 
     def delete(self, path: Path) -> None:
         """Deletes what `create` or `copy` made, or leaves it to the next sweep where that fails; it may be gone."""
+        ...
+
+    def reclaim(self) -> None:
+        """Sees to it that the disk has back what was deleted; may take a minute."""
         ...
 
     def close(self) -> None: ...
@@ -163,11 +169,14 @@ class BtrfsStorage:
         self._generous.discard(path)
         with contextlib.suppress(OSError):
             syscalls.delete_subvolume(path)
-        if self._pool and next(self._deleted) % _SWEEP_EVERY == 0:
-            if self.limiting:
+        if self._pool:
+            self._pool.deleted()
+            if self.limiting and next(self._deleted) % _SWEEP_EVERY == 0:
                 self._quotas.sweep()
-            with contextlib.suppress(OSError):
-                btrfs.trim(self.path)
+
+    def reclaim(self) -> None:
+        if self._pool:
+            self._pool.reclaim(_CLEARED_AFTER)
 
     def close(self) -> None:
         if self._pool:
@@ -221,6 +230,9 @@ class CopyStorage:
     def delete(self, path: Path) -> None:
         # Directories may be nested deeper than a recursion of Python's may go.
         subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
+
+    def reclaim(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -18,6 +18,7 @@ _MOUNT_ATTR_NOATIME = 0x10
 _SUBVOL_CREATE, _SNAP_CREATE_V2, _SNAP_DESTROY = 0x5000940E, 0x50009417, 0x5000940F
 _SUBVOL_RDONLY, _SUBVOL_QGROUP_INHERIT, _SET_LIMITS, _MAX_REFERENCED = 2, 4, 1, 1
 _AT_FDCWD = -100
+_KEEP_SIZE = 1
 
 
 def _check(result: int, what: str) -> int:
@@ -27,13 +28,13 @@ def _check(result: int, what: str) -> int:
     return result
 
 
-def mount_detached(device: str, kind: str, options: Mapping[str, str] = {}) -> int:
+def mount_detached(device: str, kind: str, options: Mapping[str, str | None] = {}) -> int:
     """Mounts a block device without attaching it anywhere: it shows in no mount table and ends with its descriptor.
 
     Args:
         device: path of the block device.
         kind: the file system's type.
-        options: of the file system, with their values.
+        options: of the file system, with their values; None for one that has none.
 
     Returns:
         A descriptor of the root directory, close-on-exec.
@@ -43,13 +44,23 @@ def mount_detached(device: str, kind: str, options: Mapping[str, str] = {}) -> i
         for command, key, value in (
             (_FSCONFIG_SET_STRING, b"source", device.encode()),
             (_FSCONFIG_SET_FLAG, b"user_subvol_rm_allowed", None),
-            *((_FSCONFIG_SET_STRING, name.encode(), value.encode()) for name, value in options.items()),
+            *((_FSCONFIG_SET_FLAG, name.encode(), None) for name, value in options.items() if value is None),
+            *((_FSCONFIG_SET_STRING, name.encode(), value.encode()) for name, value in options.items() if value),
             (_FSCONFIG_CREATE, None, None),
         ):
             _check(_libc.syscall(_FSCONFIG, context, command, key, value, 0), f"mount {device}")
         return _check(_libc.syscall(_FSMOUNT, context, 1, _MOUNT_ATTR_NOATIME), f"mount {device}")
     finally:
         os.close(context)
+
+
+def allocate(descriptor: int, start: int, length: int) -> None:
+    """Takes a part of a file from its disk, whatever is in it; the file's size stays.
+
+    Raises:
+        OSError: the disk is full, or its file system cannot do so.
+    """
+    _check(_libc.fallocate(descriptor, _KEEP_SIZE, ctypes.c_long(start), ctypes.c_long(length)), "fallocate")
 
 
 def _ioctl(directory: Path, request: int, argument: bytes) -> None:
