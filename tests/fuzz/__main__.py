@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -202,7 +203,9 @@ def _show_case(settings: Settings, name: str, console: Console) -> int:
     else:
         if len(settings.worlds) != 1:
             raise TvsnapError("name one backend and one environment")
-        case = settings.case(int(name.rpartition(":")[2]), next(iter(settings.worlds)))
+        seed, _, which = name.rpartition(":")
+        of_seed = replace(settings, seed=int(seed)) if seed else settings
+        case = of_seed.case(int(which), next(iter(settings.worlds)))
     for number, step in sorted(case.steps.items()):
         if number in case.used():
             console.print(f"{number:3} [{step.topic}] {str(step)[:300]}", markup=False)

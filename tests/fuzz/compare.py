@@ -37,6 +37,8 @@ _SCOPED = (
     "B counting",
 )
 """Topics whose facts live in the shell, or in processes: other commands may end them."""
+_TO_BE_MADE = ("C7 now in a transaction",)
+"""Topics whose views show something else each time, until the call has been made that begins it."""
 _ENDS = re.compile(r"\b(cd|pushd|popd|exit|kill|unset|exec|trap|disown|suspend)\b|\bset --")
 """Commands that may end what `_SCOPED` names."""
 _UNDOES = re.compile(r"\b(ROLLBACK|COMMIT|DROP|USE|TRUNCATE|SAVEPOINT|autocommit|KILL|pg_terminate_backend)\b")
@@ -138,7 +140,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.facts: dict[str, tuple[str, str]] = {}
-        self._void: tuple[str, ...] = ()
+        self._void: tuple[str, ...] = _TO_BE_MADE
         self._since: set[str] = set()
 
     def copy(self) -> Ledger:
