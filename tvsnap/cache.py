@@ -131,6 +131,7 @@ class Cache:
         self.budget = Budget() if budget is None else check_type(budget, Budget, "budget")
         parking = ParkLimits() if park is None else check_type(park, ParkLimits, "park")
         self.home = resolve_home(home)
+        self._found = _identity(self.home)
         self.use_cache = use_cache
         self.images: ImageSource = images or ImageStore(self.home)
         at_once = max_sandboxes if self.budget.sandboxes is None else min(max_sandboxes, self.budget.sandboxes)
@@ -348,7 +349,7 @@ class Cache:
             self._closed = True
             rollouts = list(self._rollouts)
         self._flights.close()
-        with contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
+        with self.home_in_place(), contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
             ends.callback(self._owner.close)
             ends.callback(self._holds.close)
             ends.callback(self._close_graph)
@@ -372,9 +373,31 @@ class Cache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @contextlib.contextmanager
+    def home_in_place(self) -> Iterator[None]:
+        """Says of what fails because the data directory was taken away that this is why."""
+        try:
+            yield
+        except OSError as error:
+            self.check_place(error)
+            raise
+
+    def check_place(self, cause: OSError | None = None) -> None:
+        """Makes sure that the data directory is where it was.
+
+        Raises:
+            InfrastructureError: it is not; because of `cause`, if something has failed already.
+        """
+        if _identity(self.home) != self._found:
+            raise InfrastructureError(
+                f"the data directory {self.home} was moved or deleted while it was in use; move it back, or close this "
+                f"and open it where it is now"
+            ) from cause
+
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("the cache is closed")
+        self.check_place()
 
     def _begun(self, rollout: Rollout) -> Rollout:
         self._end_dropped()
@@ -475,3 +498,12 @@ def _root(place: Place, salt: str, platform: str) -> RootInfo:
         salt=salt,
     )
     return RootInfo(hash, image.name, image.digest, environment.name, limits, salt, time.time())
+
+
+def _identity(directory: Path) -> tuple[int, int] | None:
+    """Returns what tells a directory from another one at the same path; None if there is none."""
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

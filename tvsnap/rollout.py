@@ -120,7 +120,7 @@ class Rollout:
         """
         timeout, after = check_seconds(timeout), check_seconds(after, "after", least=0.0)
         call = ToolCall(name, arguments)
-        with self._turn:
+        with self._turn, self._cache.home_in_place():
             if not self._cache.use_cache:
                 return self._call_uncached(call, timeout, after)
             # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
@@ -311,7 +311,7 @@ class Rollout:
 
     def close(self) -> None:
         """Ends the rollout; safe to repeat. Its sandbox is left to other rollouts that come to its state."""
-        with self._turn:
+        with self._turn, self._cache.home_in_place():
             if self._closed:
                 return
             self._closed = True
@@ -360,6 +360,7 @@ class Rollout:
         """Moves to where the last call led, and notices what was done in a sandbox that was given out."""
         if self._closed:
             raise UsageError("the rollout is closed")
+        self._cache.check_place()
         self._settle()
         if self._exposed:
             self._notice_outside()
@@ -660,7 +661,8 @@ class Rollout:
         if self._left_alone(executed):
             return live.observation
         try:
-            return self._place.environment.observe(live.sandbox)
+            with self._cache.home_in_place():
+                return self._place.environment.observe(live.sandbox)
         except InfrastructureError:
             return None
 

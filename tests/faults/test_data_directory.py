@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from cli.main import make_app
 from tests.unit.cache_helpers import open_cache, run
-from tvsnap.errors import UsageError
+from tvsnap import Cache
+from tvsnap.errors import InfrastructureError, UsageError
 from tvsnap.home import LONGEST
+from tvsnap.images import Image
 
 WAY_OUT = "choose another with --home or $TVSNAP_HOME"
 PROGRAM = """
@@ -104,3 +106,28 @@ def test_a_directory_of_somebody_else(tmp_path: Path) -> None:
     with open_cache(home) as cache:
         run(cache, "echo 1 > f")
     assert (home.stat().st_uid, home.stat().st_mode & 0o777) == (12345, 0o700)
+
+
+def test_one_that_is_moved_while_it_is_used(tmp_path: Path, terminal_image: Image) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    (home / "images").symlink_to(terminal_image.rootfs.parents[1])
+
+    def bash(command: str) -> str:
+        return rollout.call("bash", {"command": command}).output
+
+    with Cache(home, policy="eager") as cache:
+        rollout = cache.rollout("terminal")
+        bash("echo one > f")
+        assert rollout.state != rollout.root  # once it is known
+        home.rename(elsewhere)
+        for attempt in (lambda: bash("echo two > f"), lambda: cache.rollout("terminal")):
+            with pytest.raises(InfrastructureError, match=f"{home} was moved or deleted while it was in use"):
+                attempt()
+        elsewhere.rename(home)
+        assert bash("cat f") == "one\n"
+    home.rename(elsewhere)
+    with Cache(elsewhere) as cache:
+        rollout = cache.rollout("terminal")
+        assert bash("echo one > f") == ""
+        assert bash("cat f") == "one\n"
