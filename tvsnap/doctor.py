@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_complaint, criu_version, find_criu, keeps_terminals
-from tvsnap.backends.local.pool_file import PoolFile
+from tvsnap.backends.local.pool_file import PoolFile, require_room
 from tvsnap.backends.local.quota import Quotas
 from tvsnap.backends.local.storage import POOL_FILE
 from tvsnap.errors import TvsnapError
@@ -269,13 +269,17 @@ def check_loop_devices(home: Path) -> Check:
 
 
 def check_pool(home: Path) -> list[Check]:
-    """The file with a btrfs in it, where there is one: it can be mounted."""
+    """The file with a btrfs in it, or room for one where there is none yet."""
     image = home / POOL_FILE
-    if os.environ.get("TVSNAP_STORAGE") == "copy" or os.geteuid() != 0 or not image.exists():
+    if os.environ.get("TVSNAP_STORAGE") == "copy" or os.geteuid() != 0 or _on_btrfs(home):
         return []
-    trouble = ""
+    trouble, detail = "", f"{image} can be mounted"
     try:
-        PoolFile(image).close()
+        if image.exists():
+            PoolFile(image).close()
+        else:
+            require_room(_existing(home))
+            detail = "there is room for it"
     except (TvsnapError, OSError) as error:
         trouble = str(error)
     return [
@@ -283,7 +287,7 @@ def check_pool(home: Path) -> list[Check]:
             name="pool of snapshots",
             ok=not trouble,
             required=True,
-            detail=trouble or f"{image} can be mounted",
+            detail=trouble or detail,
             cost="no sandbox can run with this data directory",
             remedy="see above; or choose another data directory: export TVSNAP_HOME=DIRECTORY",
         )

@@ -15,6 +15,7 @@ from tvsnap import doctor
 from tvsnap.backends.local import criu_binary
 from tvsnap.backends.local.pool_file import PoolFile
 from tvsnap.backends.local.storage import POOL_FILE
+from tvsnap.backends.room import Room
 from tvsnap.doctor import Check, run_checks
 
 
@@ -56,8 +57,13 @@ def test_every_lack_would_come_with_its_cost_and_remedy(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/loop-control"), reason="needs loop devices")
-def test_a_pool_that_cannot_be_used(tmp_path: Path) -> None:
-    assert "pool of snapshots" not in by_name(run_checks(tmp_path))
+def test_a_pool_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert by_name(run_checks(tmp_path))["pool of snapshots"].detail == "there is room for it"
+    with monkeypatch.context() as full:
+        full.setattr(Room, "on", lambda directory, where: Room(where, free=60 << 20, reserve=3 << 20))
+        check = by_name(run_checks(tmp_path))["pool of snapshots"]
+    assert not check.ok
+    assert "60 MiB left" in check.detail
     PoolFile(tmp_path / POOL_FILE).close()
     assert by_name(run_checks(tmp_path))["pool of snapshots"].ok
     (tmp_path / POOL_FILE).write_bytes(b"no file system" * 100)

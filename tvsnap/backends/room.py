@@ -60,6 +60,6 @@ class Room:
         if self.free < least:
             left = max(self.free, 0) >> 20
             raise InfrastructureError(
-                f"no room for {what}: sandboxes and snapshots have {left} MiB left in {self.where}, and "
-                f"{least >> 20} MiB are kept free; free some (tvsnap gc), or use a bigger disk (TVSNAP_HOME)"
+                f"no room for {what}: sandboxes and snapshots have {left} MiB left in {self.where}, where "
+                f"{least >> 20} MiB are needed; free some (tvsnap gc), or use a bigger disk (TVSNAP_HOME)"
             )

@@ -57,8 +57,7 @@ class PoolFile:
         self._backed: set[btrfs.Region] = set()
         with _locked(image.with_suffix(".lock")):
             if not image.exists():
-                below = Room.on(image.parent, image.parent)
-                below.require(_LEAST_BYTES + below.reserve, "a pool")
+                require_room(image.parent)
                 _make_filesystem(image)
             keep_private(image)
             loop, self.device = loop_device.attach(image)
@@ -143,6 +142,16 @@ class PoolFile:
         """Returns how many bytes the file can come to take, what it takes now included."""
         below = Room.on(self._image.parent, self._image.parent)
         return self._image.stat().st_blocks * 512 + below.free - below.reserve
+
+
+def require_room(directory: Path) -> None:
+    """Makes sure that a pool can be made in a directory.
+
+    Raises:
+        InfrastructureError: the disk is too full.
+    """
+    below = Room.on(directory, directory)
+    below.require(_LEAST_BYTES + below.reserve, "a pool")
 
 
 @contextlib.contextmanager
