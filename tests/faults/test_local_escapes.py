@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.helpers import LIMITS, eventually, sh
-from tvsnap.backends.local import LocalBackend
+from tests.conformance.helpers import LIMITS, Lab, eventually, sh
+from tvsnap.backends.local import LocalBackend, fidelity, observe
 from tvsnap.backends.local import sandbox as local_sandbox
 from tvsnap.backends.local.sandbox import LocalSandbox
-from tvsnap.errors import SandboxDied
+from tvsnap.backends.local.snapshots import DEVICES
+from tvsnap.errors import SandboxDied, TvsnapError
 from tvsnap.images import Image
 from tvsnap.owners import Owner
 
@@ -77,6 +80,13 @@ def backend(tvsnap_home: Path) -> Iterator[LocalBackend]:
     yield backend
     backend.close()
     owner.close()
+
+
+@pytest.fixture
+def lab(backend: LocalBackend, terminal_image: Image) -> Iterator[Lab]:
+    laboratory = Lab(backend, terminal_image)
+    yield laboratory
+    laboratory.close()
 
 
 @pytest.fixture
@@ -147,3 +157,71 @@ def test_groups_of_the_caller_are_not_handed_down(backend: LocalBackend, termina
     for each in (sandbox, fork):
         status = Path(f"/proc/{each.init}/status").read_text()
         assert re.search(r"^Groups:\s*$", status, re.MULTILINE), status
+
+
+AWAY = {
+    "deleted": "echo evil > /app/d/f; exec 5>> /app/d/f; rm -r /app/d; ln -s {there} /app/d",
+    "with another name": "echo evil > /app/d/f; ln /app/d/f /app/g; exec 5>> /app/d/f; rm -r /app/d; "
+    "ln -s {there} /app/d",
+    "mapped": 'echo evil > /app/d/f; python3 -c \'import mmap, time; f = open("/app/d/f"); '
+    'm = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); f.close(); open("/app/mapped", "w"); time.sleep(1000)\' & '
+    "until [ -e /app/mapped ]; do sleep 0.01; done; rm -r /app/d; ln -s {there} /app/d",
+}
+"""Shell commands after which CRIU, as root of this machine, would follow a link that a sandbox has made."""
+
+
+@pytest.mark.parametrize("checked", [True, False], ids=["looked for", "not seen"])
+@pytest.mark.parametrize("case", AWAY)
+def test_no_link_leads_criu_out(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, checked: bool
+) -> None:
+    there = tmp_path / "open to everybody"
+    there.mkdir()
+    for parent in (there, *there.parents):
+        if parent.owner() == "root" and parent.is_relative_to(tempfile.gettempdir()):
+            parent.chmod(0o1777)
+    if not checked:
+        monkeypatch.setattr(fidelity, "_leads_away", lambda *_: False)
+    before = there.stat()
+    said = []
+    for file in (None, there / "f"):
+        if file is not None:
+            file.write_text("of this machine")
+            before = there.stat()
+        sandbox = lab.start()
+        sh(sandbox, f"mkdir -p /app/d; {AWAY[case].format(there=shlex.quote(str(there)))}")
+        try:
+            fork = lab.fork_of(sandbox)
+        except TvsnapError as error:
+            said.append(re.sub(r"\d+", "N", str(error)))
+        else:
+            said.append(sh(fork, "cat /proc/self/fd/5 2> /dev/null"))
+        assert there.stat().st_mtime_ns == before.st_mtime_ns, "something was made there"
+        assert "of this machine" not in said[-1]
+    assert said[0] == said[1], "whether a file is there can be told"
+    if checked:
+        assert "a symbolic link is where its directory was" in said[0]
+
+
+def test_what_criu_sees_of_this_machine(lab: Lab) -> None:
+    sandbox = lab.start()
+    assert isinstance(sandbox, LocalSandbox)
+    assert isinstance(lab.backend, LocalBackend)
+    criu = lab.backend._criu
+    assert criu is not None
+    directories = [*criu.directories, "--keep", "/usr/bin"]
+    find = ["/usr/bin/find", "/", "-path", "/proc", "-prune", "-o", "-path", "/usr", "-prune", "-o", "-print"]
+    run = subprocess.run(
+        [observe.LAUNCH, "dump", str(sandbox.init), *directories, "--", *find],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seen = {path for path in run.stdout.splitlines() if not path.startswith(("/lib/", "/lib64/"))}
+    kept = [Path(path) for path in directories if path.startswith("/")]
+    allowed = {str(above) for path in kept for above in (path, *path.parents)}
+    allowed |= {"/tmp", "/run", "/run/dev", "/dev", *(f"/run/dev/{name}" for name in DEVICES)}
+    allowed |= {f"/dev/{name}" for name in ("null", "shm", "shm/criu.kdat", "pts", "pts/ptmx")}
+    allowed |= {str(path) for above in kept[:2] for path in above.iterdir()}
+    assert seen <= allowed, seen - allowed

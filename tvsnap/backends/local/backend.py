@@ -222,7 +222,7 @@ class LocalBackend:
                 images,
                 _ROOT,
                 [f"mnt[{name}]:{NODES}/{name}" for name in DEVICES],
-                [str(observe.LAUNCH), "restore", *options, "--"],
+                [str(observe.LAUNCH), "restore", *self._criu.directories, *options, "--"],
                 bring_back if noted != Noted() else None,
             )
             return build(init, *time_waits, clock=clocks[0] if clocks else None)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,9 @@ from tvsnap.errors import InfrastructureError, NotCheckpointable
 
 PLUGIN = Path(__file__).with_name("criu_plugin") / "interrupted.so"
 """Has system calls that a dump interrupts go on; CRIU loads all plugins of a directory."""
+_LIBRARIES = [Path(path) for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")]
+_CACHE = Path("/dev/shm/tvsnap-criu")
+"""Where it keeps what it knows of this kernel, in the directory that it was built for."""
 _LOG = "-"  # its standard output: in a file beside the images, forks of one snapshot would write over each other's
 _DYING = 1.0  # seconds that a process may take to end that was killed while CRIU had it in its hands
 _TIMEOUT = 120.0
@@ -149,6 +153,19 @@ class Criu:
     """A CRIU binary. Each request runs a process of its own, which ends with the request."""
 
     binary: Path
+
+    @property
+    def directories(self) -> list[str]:
+        """What it needs of this machine's directories, as options of the program that lets it see nothing else."""
+        needed = [self.binary.resolve().parent, PLUGIN.parent, *_LIBRARIES]
+        found = dict.fromkeys(str(path) for path in needed if path.is_dir())
+        options = [item for path in found for item in ("--keep", path)]
+        with contextlib.suppress(OSError):  # there is no such place, and each start takes longer
+            _CACHE.mkdir(mode=0o700, exist_ok=True)
+            about = _CACHE.lstat()
+            if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():  # what lies there is trusted
+                options += ["--cache", str(_CACHE)]
+        return options
 
     @property
     def keeps_terminals(self) -> bool:
@@ -291,7 +308,7 @@ class Criu:
         with ours, open(os.memfd_create("log"), "rb") as log, open(os.memfd_create("errors"), "rb") as errors:
             with theirs:
                 process = subprocess.Popen(
-                    [*enter, str(self.binary), "swrk", "3"],
+                    [*enter, str(self.binary.resolve()), "swrk", "3"],
                     stdin=theirs.fileno(),
                     stdout=log,
                     stderr=errors,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import itertools
 import os
 import platform
@@ -263,6 +264,9 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
     directory = os.readlink(f"/proc/{pid}/cwd")
     if _misplaced(directory, root):
         yield f"is in a directory that was deleted, and whose place is not as it was ({_path(directory)})"
+    for line in lines(f"/proc/{pid}/maps"):
+        if line.endswith(DELETED) and "/" in line and _leads_away(line[line.index("/") :], root):
+            yield "has mapped a deleted file, and a symbolic link is where its directory was"
     for thread in os.listdir(f"/proc/{pid}/task"):
         if os.sched_getaffinity(int(thread)) != usual.processors:
             yield "is bound to some processors (taskset)"
@@ -312,6 +316,9 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str]) -> Iterator[str]
                 yield f"has an eventfd that counts as a semaphore (descriptor {name})"
         elif target.endswith(DELETED) and os.path.isdir(f"/proc/{pid}/fd/{name}") and _misplaced(target, root):
             yield f"holds a deleted directory whose place is not as it was ({_path(target)}, descriptor {name})"
+        elif target.endswith(DELETED) and _leads_away(target, root):
+            where = f"{_path(target)}, descriptor {name}"
+            yield f"holds a deleted file, and a symbolic link is where its directory was ({where})"
         elif target.startswith("/dev/pts/") and target != "/dev/pts/ptmx":
             with borrowed(pid, int(name)) as terminal:
                 if not takes_output(terminal):
@@ -351,6 +358,15 @@ def _misplaced(target: str, root: int) -> bool:
         return False
     path = _path(target)
     return _identity(path, root) is not None or _identity(os.path.dirname(path), root) is None
+
+
+def _leads_away(target: str, root: int) -> bool:
+    """Whether a link has taken the place of a directory that a deleted file was in: CRIU would follow it."""
+    try:
+        os.close(paths.open_beneath(root, f"{os.path.dirname(_path(target))}/."))
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def _identity(path: str, root: int) -> tuple[int, int] | None:

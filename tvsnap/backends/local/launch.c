@@ -13,6 +13,8 @@
  *           --pool DEVICE    block device of the btrfs pool; or --pool-dir DIR, where it lies on a btrfs of the host
  *           --live PATH      the sandbox's subvolume, relative to the pool; holds upper/ and work/
  *           --lower DIR      lower layers, topmost first (repeatable)
+ *           --keep DIR       what CRIU sees of the host's directories (repeatable): its program, plugins, libraries
+ *           --cache DIR      where CRIU keeps what it knows of this kernel
  *           --ids BASE COUNT the user namespace's range
  *           --hostname NAME
  *           --no-new-privileges
@@ -43,13 +45,14 @@ static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom
 
 #define ROOT "/run/root" /* also known to backend.py */
 #define POOL "/run/pool"
+#define NEW "/run/new"
 #define NODES "/run/dev" /* also known to snapshots.py */
 
-enum { RPC_FD = 3, UPPER_FD = 100, LOWER_FD = 101, MAX_LOWERS = 8 };
+enum { RPC_FD = 3, UPPER_FD = 100, LOWER_FD = 101, KEPT_FD = 120, CACHE_FD = 140, MAX_LOWERS = 8, MAX_KEPT = 8 };
 
 static struct {
-    const char *cgroups[16], *pool, *pool_dir, *live, *lowers[MAX_LOWERS], *hostname;
-    int cgroup_count, lower_count;
+    const char *cgroups[16], *pool, *pool_dir, *live, *lowers[MAX_LOWERS], *hostname, *kept[MAX_KEPT], *cache;
+    int cgroup_count, lower_count, kept_count;
     unsigned long id_base, id_count;
     bool no_new_privileges;
     char **command;
@@ -134,19 +137,25 @@ static void make_devices(void) {
     }
 }
 
-/* Mounts the sandbox's root at ROOT, in a mount namespace of our own, below a tmpfs that hides the host's /run: every
- * user may pass through it, which the data directory need not allow, and a CRIU that keeps its files in /run finds it
- * empty and quick. Layers are named by descriptors: no path of the host shows inside. */
-static void mount_root(void) {
-    char path[4096], options[512];
+/* A mount namespace of our own, in which a tmpfs hides the host's /run: what lies there is named by descriptors now. */
+static void own_mounts(void) {
+    char path[4096];
     check(unshare(CLONE_NEWNS) == 0, "mount namespace");
     check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "private mounts");
     for (int i = 0; i < O.lower_count; i++) move_fd(O.lowers[i], LOWER_FD + i);
+    for (int i = 0; i < O.kept_count; i++) move_fd(O.kept[i], KEPT_FD + i);
+    if (O.cache) move_fd(O.cache, CACHE_FD);
     if (O.pool_dir) {
         snprintf(path, sizeof path, "%s/%s", O.pool_dir, O.live);
         move_fd(path, UPPER_FD);
     }
     check(mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") == 0, "mount of /run");
+}
+
+/* Mounts the sandbox's root at ROOT, in a /run of our own: every user may pass through it, which the data directory need
+ * not allow. No path of the host shows inside. */
+static void mount_root(void) {
+    char path[4096], options[512];
     check(mkdir(ROOT, 0755) == 0, ROOT);
     if (O.pool) {
         check(mkdir(POOL, 0700) == 0, POOL);
@@ -165,6 +174,42 @@ static void mount_root(void) {
     }
     if (O.pool) check(umount2(POOL, MNT_DETACH) == 0, "unmount of the pool");
     make_devices();
+}
+
+/* Shows a directory at a path below NEW. */
+static void show(const char *from, const char *at, unsigned long flags) {
+    char path[4096];
+    snprintf(path, sizeof path, NEW "%s/", at);
+    for (char *slash = strchr(path + strlen(NEW) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        check(mkdir(path, 0755) == 0 || errno == EEXIST, path);
+        *slash = '/';
+    }
+    check(mount(from, path, NULL, flags, NULL) == 0, at);
+}
+
+static void keep(int fd, const char *at) {
+    char from[64];
+    snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
+    show(from, at, MS_BIND);
+}
+
+/* Leaves the host's files behind, but for what CRIU needs to run: it follows paths, and symbolic links in them, that a
+ * sandbox has made, as root of this machine. */
+static void leave_host(bool with_root) {
+    check(mkdir(NEW, 0755) == 0 && mount("tmpfs", NEW, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") == 0, "mount of " NEW);
+    for (int i = 0; i < O.kept_count; i++) keep(KEPT_FD + i, O.kept[i]);
+    if (O.cache) keep(CACHE_FD, "/dev/shm");
+    show("/proc", "/proc", MS_BIND);
+    check(mkdir(NEW "/tmp", 0755) == 0 || errno == EEXIST, "/tmp");
+    if (with_root) show(ROOT, ROOT, MS_MOVE);
+    show(NODES, NODES, MS_MOVE);
+    check(symlink(NODES "/null", NEW "/dev/null") == 0, "/dev/null");
+    /* CRIU asks whether a sandbox's is the host's. */
+    check(mkdir(NEW "/dev/pts", 0755) == 0 && mount("devpts", NEW "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance") == 0,
+          "/dev/pts");
+    check(chdir(NEW) == 0 && syscall(SYS_pivot_root, ".", ".") == 0, "pivot_root");
+    check(umount2(".", MNT_DETACH) == 0 && chdir("/") == 0, "unmount of the host's root");
 }
 
 static void bind_devices(void) {
@@ -239,6 +284,7 @@ static int start(void) {
     signal(SIGPIPE, SIG_IGN);
     join_cgroups();
     fresh_network();
+    own_mounts();
     mount_root();
     check(pipe2(go, O_CLOEXEC) == 0, "pipe");
     /* A sibling of ours, so that the Python process is its parent and reaps it. */
@@ -279,7 +325,9 @@ _Noreturn static void restore(void) {
     join_cgroups();
     check(unshare(CLONE_NEWCGROUP) == 0, "cgroup namespace"); /* CRIU restores none: its children inherit this */
     fresh_network();
+    own_mounts();
     mount_root();
+    leave_host(true);
     become_criu();
 }
 
@@ -290,6 +338,9 @@ _Noreturn static void dump(const char *pid) {
     snprintf(path, sizeof path, "/proc/%s/ns/net", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     check(fd >= 0 && setns(fd, CLONE_NEWNET) == 0, "the sandbox's network namespace");
+    own_mounts();
+    make_devices();
+    leave_host(false);
     become_criu();
 }
 
@@ -337,6 +388,8 @@ static void parse(int argc, char **argv, int first) {
         else if (strcmp(name, "--pool-dir") == 0) O.pool_dir = value;
         else if (strcmp(name, "--live") == 0) O.live = value;
         else if (strcmp(name, "--lower") == 0 && O.lower_count < MAX_LOWERS) O.lowers[O.lower_count++] = value;
+        else if (strcmp(name, "--keep") == 0 && O.kept_count < MAX_KEPT) O.kept[O.kept_count++] = value;
+        else if (strcmp(name, "--cache") == 0) O.cache = value;
         else if (strcmp(name, "--hostname") == 0) O.hostname = value;
         else if (strcmp(name, "--ids") == 0 && i + 2 < argc) {
             O.id_base = strtoul(value, NULL, 10);

@@ -175,11 +175,12 @@ class Snapshots:
                 resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
                 begin = time.perf_counter()
                 with sandbox.cgroup.beside() as group:
+                    enter = [str(observe.LAUNCH), "dump", str(sandbox.init), *criu.directories]
                     criu.dump(
                         sandbox.init,
                         images,
                         [f"mnt[/dev/{name}]:{name}" for name in DEVICES],
-                        [str(observe.LAUNCH), "dump", str(sandbox.init), "--cgroup", str(group.paths[0]), "--"],
+                        [*enter, "--cgroup", str(group.paths[0]), "--"],
                         cut_nothing_short,
                         copy_files,
                     )
