@@ -21,18 +21,21 @@ class ProbeFailed(Exception):
     """The answers are missing or say that the shell cannot be captured; the message tells which."""
 
 
-# Nothing of the user's may act here: no option, alias, IFS or unset variable. `getopts` is asked twice what comes next:
-# in the middle of a cluster of options that is one of its own. A variable that bash computes takes no value; one that
-# was unset and set again does.
+# Nothing of the user's may act here: no option, alias, IFS or unset variable. `getopts` is asked what comes next in a
+# cluster of options: the first one, or, in the middle of the user's, one as far on as that: past the end of ours, which
+# the first follows again, only once of two lengths. A variable that bash computes takes no value; one that was unset
+# and set again does.
 _PROBE = r"""
 \builtin set +efkuvxnC +o posix; \builtin shopt -u failglob nullglob extdebug; IFS=$' \t\n'
 \builtin printf '\n\1seconds\n%s\n' "${SECONDS-0}"
 \builtin printf '\1directory\n'; \builtin pwd -P
 \builtin printf '\1getopts\n'
-\builtin set --; while (( $# < ${OPTIND:-0} )); do \builtin set -- "$@" -%^; done
-for __tvsnap_n in 1 2; do
-  \builtin getopts :%^ __tvsnap_m "$@"
-  \builtin printf '%s %s %s %s\n' "$?" "$__tvsnap_m" "$((OPTIND - $#))" "${OPTARG-}"
+\builtin set --; while (( $# + 1 < ${OPTIND:-0} )); do \builtin set -- "$@" -; done
+for __tvsnap_n in 4096 4097; do
+  \builtin printf -v __tvsnap_c '%*s' "$__tvsnap_n" ''; \builtin set -- "$@" "-%${__tvsnap_c// /^}"
+  ( \builtin getopts :%^ __tvsnap_m "$@"
+    \builtin printf '%s %s %s %s\n' "$?" "$__tvsnap_m" "$((OPTIND - $#))" "${OPTARG-}" )
+  \builtin set -- "${@:1:$#-1}"
 done
 \builtin printf '\1plain\n'
 for __tvsnap_m in BASHPID BASH_COMMAND EPOCHREALTIME EPOCHSECONDS HISTCMD LINENO RANDOM SECONDS SRANDOM; do
@@ -105,7 +108,7 @@ def read_probe(output: bytes) -> tuple[ShellProbe, float]:
         raise ProbeFailed("its working directory was moved or deleted")
     if answers["plain"]:
         raise ProbeFailed(f"{answers['plain'].split()[0]} was unset and set again")
-    if not answers["getopts"].startswith("0 % 0 \n0 ^ 1 \n"):
+    if answers["getopts"] != "0 % 0 \n" * 2:
         raise ProbeFailed("getopts stands within a cluster of options")
     own, inherited = _attributes(answers, "shell"), _attributes(answers, "1")
     for name in (*_STAT, *_INHERITED):
