@@ -76,7 +76,8 @@ def forget(
                 typer.confirm(f"delete {describe(planned, freed)}?", abort=True)
             with holds.evicting() as held:
                 planned = _forget(graph, state, task, image, held, dry_run=False)
-            freed = delete_files(parts.backend, planned)
+            with context.waiting("deleting"):
+                freed = delete_files(parts.backend, planned)
     if as_json:
         context.print_json(
             {

@@ -124,7 +124,7 @@ def _choose_evicted(
 
 
 def delete_files(backend: Backend, forgotten: Forgotten) -> int:
-    """Deletes the files of snapshots whose rows are gone.
+    """Deletes the files of snapshots whose rows are gone, and sees to it that the disk has it back.
 
     Returns:
         The bytes that they took.
@@ -132,6 +132,8 @@ def delete_files(backend: Backend, forgotten: Forgotten) -> int:
     mine = [snapshot for snapshot in forgotten.snapshots if snapshot.backend == backend.name]
     for snapshot in mine:
         backend.delete_snapshot(snapshot.id)
+    if mine:
+        backend.reclaim()
     return sum(snapshot.size for snapshot in mine)
 
 

@@ -111,9 +111,9 @@ def renew_tree_regions(directory: Path) -> None:
     ioctl(directory, _BALANCE, bytearray(struct.pack("Q", _BALANCE_TREES).ljust(1024, b"\0")))
 
 
-def deletions_pending(directory: Path) -> int:
-    """Returns the number of deleted subvolumes whose space has not come back yet."""
-    return sum(type == _ORPHAN for type, _, _ in items(directory, _ROOT_TREE))
+def deleted_subvolumes(directory: Path) -> set[int]:
+    """Returns the numbers of deleted subvolumes whose space has not come back yet."""
+    return {number for type, number, _ in items(directory, _ROOT_TREE) if type == _ORPHAN}
 
 
 def resize(directory: Path, size: int) -> None:

@@ -78,7 +78,7 @@ class Reclaimer:
     def _later(self) -> None:
         with contextlib.suppress(OSError):
             for _ in range(_PATIENCE):
-                if self._hurry.wait(_SOON) or not btrfs.deletions_pending(self._directory):
+                if self._hurry.wait(_SOON) or not btrfs.deleted_subvolumes(self._directory):
                     break
             if self._hurry.is_set():
                 self._clear_away(_SOON)
@@ -89,9 +89,10 @@ class Reclaimer:
             self._thread = None
 
     def _clear_away(self, timeout: float) -> None:
-        """Waits until the kernel has cleared away what was deleted, and makes it begin now."""
+        """Waits until the kernel has cleared away what was deleted before, and makes it begin now."""
         deadline = time.monotonic() + timeout
-        while btrfs.deletions_pending(self._directory) and time.monotonic() < deadline:
+        deleted = btrfs.deleted_subvolumes(self._directory)
+        while deleted & btrfs.deleted_subvolumes(self._directory) and time.monotonic() < deadline:
             os.utime(self._directory)  # something to commit: after that, the kernel clears away what was deleted
             btrfs.commit(self._directory)
             if self._closing.wait(_POLL):
