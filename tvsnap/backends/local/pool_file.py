@@ -32,7 +32,7 @@ _GRAIN = 1 << 20
 # Trees get a region for every eight of files: else full files would leave them none, and nothing could be deleted.
 # What is free is given back by `Reclaimer`.
 _OPTIONS = {"metadata_ratio": "8", "nodiscard": None}
-_LEAST_FOR_TREES = 16 << 20
+_LEAST_FOR_TREES, _AT_FIRST = 16 << 20, 512 << 20
 """mkfs sets 8 MiB aside, which is too little to delete files of a full pool."""
 _WORTH_IT = 64
 """A change of size by less than this part of it is let be."""
@@ -117,14 +117,15 @@ class PoolFile:
         size = btrfs.size(self.path)
         wanted = min(self._image.stat().st_size, max(self._most(), _LEAST_BYTES)) // _GRAIN * _GRAIN
         regions = btrfs.regions(self.path)
-        if wanted < size:  # what lies beyond would have to be moved
-            wanted = max(wanted, *(region.on_device + region.length for region in regions))
         with contextlib.suppress(OSError):  # another process does so at this moment, or there is no room to do it
-            if abs(wanted - size) > size // _WORTH_IT:
-                btrfs.resize(self.path, wanted)
             if sum(region.length for region in regions if region.holds_trees) < _LEAST_FOR_TREES:
+                size = max(min(wanted, _AT_FIRST), _end(regions))
+                btrfs.resize(self.path, size)  # a region is a tenth of it, and 1 GiB where it is large
                 btrfs.renew_tree_regions(self.path)
                 regions = btrfs.regions(self.path)
+            wanted = max(wanted, _end(regions))
+            if abs(wanted - size) > size // _WORTH_IT:
+                btrfs.resize(self.path, wanted)
         self._back({region for region in regions if not region.holds_files} - self._backed)
 
     def _back(self, regions: Iterable[btrfs.Region]) -> None:
@@ -152,6 +153,11 @@ def require_room(directory: Path) -> None:
     """
     below = Room.on(directory, directory)
     below.require(_LEAST_BYTES + below.reserve, "a pool")
+
+
+def _end(regions: Iterable[btrfs.Region]) -> int:
+    """Returns where the last region ends: to make a file system smaller than that, contents would have to be moved."""
+    return max(region.on_device + region.length for region in regions)
 
 
 @contextlib.contextmanager
