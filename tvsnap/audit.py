@@ -39,7 +39,8 @@ class Auditor:
         self._share = share
         self._meter = meter
         self._checker = Checker(graph, reexecute, by="an audit", on_difference=self._differed)
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # not taken by way of the Condition: a signal could come in between
+        self._changed = threading.Condition(self._lock)
         self._waiting: deque[int] = deque()
         self._known: set[int] = set()
         self._busy = False
@@ -50,7 +51,7 @@ class Auditor:
         """Takes note that an edge answered a call; its audit, if there is to be one, waits its turn."""
         if not self._share or random.random() >= self._share or edge.id in self._known:
             return
-        with self._changed:
+        with self._lock:
             if self._closed or edge.id in self._known or len(self._waiting) >= BACKLOG:
                 return
             if len(self._known) >= REMEMBERED:
@@ -71,18 +72,18 @@ class Auditor:
         Returns:
             Whether it has been.
         """
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(lambda: self._closed or not (self._waiting or self._busy), timeout)
 
     def report(self) -> CheckReport:
         """Returns what the audits found so far; `interrupted` if some still wait."""
-        with self._changed:
+        with self._lock:
             left = bool(self._waiting) or self._busy
         return self._checker.report(interrupted=left)
 
     def close(self) -> None:
         """Begins no more audits. One under way ends with its sandbox; see `join`."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._checker.stop()
             self._changed.notify_all()
@@ -94,7 +95,7 @@ class Auditor:
 
     def _work(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 self._changed.wait_for(lambda: self._closed or self._waiting)
                 if self._closed:
                     return
@@ -106,7 +107,7 @@ class Auditor:
             except Exception as error:  # an audit that fails must not end the audits, nor pass unseen
                 _log.warning("an audit failed: %s", error)
             finally:
-                with self._changed:
+                with self._lock:
                     self._busy = False
                     self._changed.notify_all()
 

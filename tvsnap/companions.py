@@ -24,14 +24,15 @@ class Companions:
     """Sees to it that rollouts of one cache have their sandboxes in time. Thread-safe."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # not taken by way of the Condition: a signal could come in between
+        self._changed = threading.Condition(self._lock)
         self._waiting: deque[tuple[float, weakref.ref[Rollout], str]] = deque()  # by the time that they are due
         self._worker: threading.Thread | None = None
         self._closed = False
 
     def expect(self, rollout: Rollout, state: str) -> None:
         """Says that a rollout has been answered, and stands without a sandbox where something runs by itself."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             self._waiting.append((time.monotonic() + PATIENCE, weakref.ref(rollout), state))
@@ -42,7 +43,7 @@ class Companions:
 
     def close(self) -> None:
         """Forks no more, once the fork under way is done; safe to repeat."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
         if self._worker is not None:
@@ -50,7 +51,7 @@ class Companions:
 
     def _work(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 while not self._closed and not self._waiting:
                     self._changed.wait()
                 if self._closed:

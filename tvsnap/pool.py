@@ -53,7 +53,8 @@ class SandboxPool:
         self._limits = park
         self._memory = memory
         self._patience = patience
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # not taken by way of the Condition: a signal could come in between
+        self._changed = threading.Condition(self._lock)
         self._queue: deque[object] = deque()  # tickets of those who wait for room
         self._opening: set[object] = set()  # tickets of those who are making a sandbox
         self._live: set[LiveSandbox] = set()
@@ -69,31 +70,31 @@ class SandboxPool:
     @property
     def live(self) -> int:
         """How many sandboxes are alive."""
-        with self._changed:
+        with self._lock:
             return len(self._live)
 
     @property
     def full(self) -> bool:
         """Whether another sandbox has to wait until one is closed."""
-        with self._changed:
+        with self._lock:
             return self._excess() > 0
 
     @property
     def memory(self) -> int:
         """What they take, bytes, as far as they were weighed."""
-        with self._changed:
+        with self._lock:
             return self._weight()
 
     @property
     def parked(self) -> int:
         """How many of them are parked."""
-        with self._changed:
+        with self._lock:
             return len(self._parked)
 
     @property
     def ready(self) -> int:
         """How many of them are ready."""
-        with self._changed:
+        with self._lock:
             return len(self._ready)
 
     def open(self, make: Callable[[], Sandbox], state: str) -> LiveSandbox:
@@ -111,7 +112,7 @@ class SandboxPool:
     def open_ahead(self, make: Callable[[], Sandbox]) -> LiveSandbox | None:
         """Makes a sandbox before anyone has asked for it; None if there is no room that nobody else waits for."""
         ticket = object()
-        with self._changed:
+        with self._lock:
             if self._closed or self._queue or self._excess() > 0 or self._is_too_heavy():
                 return None
             self._opening.add(ticket)
@@ -122,7 +123,7 @@ class SandboxPool:
         if self._memory is not None:
             with contextlib.suppress(TvsnapError, OSError):  # it has ended: whoever uses it next will see
                 live.memory = live.sandbox.memory()
-        with self._changed:
+        with self._lock:
             if live not in self._live or live in self._closing:
                 return
             if live.expendable:
@@ -140,14 +141,14 @@ class SandboxPool:
         Returns:
             Whether it is still there; False if it was closed meanwhile.
         """
-        with self._changed:
+        with self._lock:
             self._resting.pop(live, None)
             self._held.discard(live)
             return live in self._live and live not in self._closing
 
     def park(self, live: LiveSandbox) -> None:
         """Leaves a sandbox to whoever comes to its state; the least recently used ones go when too much is parked."""
-        with self._changed:
+        with self._lock:
             if live not in self._live or live in self._closing:
                 return
             self._resting.pop(live, None)
@@ -162,7 +163,7 @@ class SandboxPool:
 
     def take(self, state: str) -> LiveSandbox | None:
         """Takes a parked sandbox that stands at `state` into use, the one used last; None if there is none."""
-        with self._changed:
+        with self._lock:
             found = self._by_state.get(state)
             if not found:
                 return None
@@ -194,7 +195,7 @@ class SandboxPool:
         Returns:
             Whether it is kept; else it is closed: there is no memory for it, or someone waits for its room.
         """
-        with self._changed:
+        with self._lock:
             if live not in self._live or live in self._closing:
                 return False
             memory = live.memory + sum(other.memory for other in self._ready)
@@ -208,7 +209,7 @@ class SandboxPool:
 
     def take_ready(self, origin: Origin) -> LiveSandbox | None:
         """Takes a sandbox that was made ahead of time into use, the oldest of its origin; None if there is none."""
-        with self._changed:
+        with self._lock:
             for live, known in self._ready.items():
                 if known == origin:
                     del self._ready[live]
@@ -217,12 +218,12 @@ class SandboxPool:
 
     def ready_by_origin(self) -> Mapping[Origin, int]:
         """Returns how many sandboxes are ready, by origin."""
-        with self._changed:
+        with self._lock:
             return Counter(self._ready.values())
 
     def keep_ready_at_most(self, counts: Mapping[Origin, int]) -> None:
         """Closes what is ready beyond `counts`, by origin, the oldest first; what they do not name goes altogether."""
-        with self._changed:
+        with self._lock:
             excess = Counter(self._ready.values())
             excess.subtract(counts)
             for live, origin in list(self._ready.items()):
@@ -233,7 +234,7 @@ class SandboxPool:
 
     def discard(self, live: LiveSandbox) -> None:
         """Closes a sandbox, in the background; safe to repeat."""
-        with self._changed:
+        with self._lock:
             if live not in self._live or live in self._closing:
                 return
             self._resting.pop(live, None)
@@ -244,7 +245,7 @@ class SandboxPool:
 
     def close(self) -> None:
         """Closes all sandboxes and waits until they are gone; safe to repeat."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             for live in list(self._live - self._closing):
                 self._start_closing(live)
@@ -262,7 +263,7 @@ class SandboxPool:
         ticket = object()
         began = time.monotonic()
         deadline = began + self._patience
-        with self._changed:
+        with self._lock:
             self._queue.append(ticket)
             try:
                 while self._queue[0] is not ticket or not self._make_room(self._spare_memory(began)):
@@ -293,7 +294,7 @@ class SandboxPool:
             self._leave(ticket)
             raise
         live = LiveSandbox(sandbox, state)
-        with self._changed:
+        with self._lock:
             self._live.add(live)
             self._leave(ticket)
             if self._closed:
@@ -302,7 +303,7 @@ class SandboxPool:
         return live
 
     def _leave(self, ticket: object) -> None:
-        with self._changed:
+        with self._lock:
             self._opening.discard(ticket)
             self._changed.notify_all()
 
@@ -391,7 +392,7 @@ class SandboxPool:
 
         Nothing is done if someone has taken it: it is used by one thread at a time.
         """
-        with self._changed:
+        with self._lock:
             if live not in self._parked:
                 return
             self._pull(live)
@@ -402,7 +403,7 @@ class SandboxPool:
         except (TvsnapError, OSError):
             self.discard(live)
             return
-        with self._changed:
+        with self._lock:
             if live in self._closing:
                 return
             if self._queue or not quiet:
@@ -427,7 +428,7 @@ class SandboxPool:
         try:
             live.sandbox.close()
         finally:
-            with self._changed:
+            with self._lock:
                 self._live.discard(live)
                 self._closing.discard(live)
                 self._changed.notify_all()

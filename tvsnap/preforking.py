@@ -93,7 +93,8 @@ class Preforker:
         self._mistakes: dict[Origin, tuple[int, float]] = {}  # how many in a row, and when the last was
         self._pause = 0.0  # seconds, the latest
         self._paused_until = 0.0
-        self._changed = threading.Condition()  # also guards all of the above
+        self._lock = threading.RLock()  # guards all of this; not taken by way of the Condition, see SandboxPool
+        self._changed = threading.Condition(self._lock)
         self._news = 0  # how often there was something for the workers to look at
         self._making: Counter[Origin] = Counter()
         self._planning = threading.Lock()
@@ -122,7 +123,7 @@ class Preforker:
         if not self.wants(source):
             return None
         origin = source.origin
-        with self._changed:
+        with self._lock:
             if not self._hear(source):
                 return None
             self._needs.needed(origin, time.monotonic())
@@ -131,7 +132,7 @@ class Preforker:
             if found == "same":
                 self._mistakes.pop(origin, None)
                 self._meter.add(preforks_used=1)
-                with self._changed:
+                with self._lock:
                     self._used += 1
                     self._wake()  # who looked before it was taken found none missing
                 return live
@@ -142,13 +143,13 @@ class Preforker:
     def foretell(self, source: Source) -> None:
         """Says that someone will soon come for a sandbox made from this."""
         if self.wants(source):
-            with self._changed:
+            with self._lock:
                 if self._hear(source):
                     self._needs.foretell(source.origin, time.monotonic())
 
     def close(self) -> None:
         """Makes no more; safe to repeat. Those that are ready are the pool's to close."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
         deadline = time.monotonic() + LAST_FORK
@@ -176,7 +177,7 @@ class Preforker:
 
     def _regret(self, origin: Origin, mistakes: int = 1) -> None:
         """Takes note that one of an origin was not to be used; after some in a row no more are made for a while."""
-        with self._changed:
+        with self._lock:
             mistakes += self._mistaken(origin)
             self._mistakes.pop(origin, None)
             self._mistakes[origin] = (mistakes, time.monotonic())
@@ -194,7 +195,7 @@ class Preforker:
     def _work(self) -> None:
         seen = 0
         while True:
-            with self._changed:
+            with self._lock:
                 patience = LOOK_AGAIN if self._sources or self._pool.ready else None
                 while self._news == seen and not self._closed and self._changed.wait(patience):
                     pass
@@ -203,7 +204,7 @@ class Preforker:
                 try:
                     more = self._make(source)
                 finally:
-                    with self._changed:
+                    with self._lock:
                         self._making -= Counter((source.origin,))
                 if not more:
                     break
@@ -213,7 +214,7 @@ class Preforker:
     def _next(self) -> Source | None:
         """Closes those that are no longer wanted; returns what to make one more of, if anything."""
         with self._planning:
-            with self._changed:
+            with self._lock:
                 there = self._making + Counter(self._pool.ready_by_origin())
                 refill_s = self._budget * max(self._costs.start_s, self._costs.fork_s)
                 expected = self._needs.expected(time.monotonic(), refill_s)
@@ -231,7 +232,7 @@ class Preforker:
             missing = next((origin for origin, count in wanted.items() if there[origin] < count), None)
             if missing is None or not self._is_of_use():
                 return None
-            with self._changed:
+            with self._lock:
                 self._making[missing] += 1
                 self._trial += 1
             return sources[missing]
@@ -242,7 +243,7 @@ class Preforker:
         Where all processors are busy, for one, a sandbox made ahead takes them from a call that is being made, and
         comes too late itself.
         """
-        with self._changed:
+        with self._lock:
             if self._asked_for or self._trial < TRIAL:
                 return True
             of_use = self._used >= LEAST_USE * self._trial
@@ -282,7 +283,7 @@ class Preforker:
             return True
         except (TvsnapError, OSError):
             kept = False
-        with self._changed:
+        with self._lock:
             if kept:
                 self._pause = 0.0
             elif time.monotonic() >= self._paused_until:  # not while those fail that were begun before

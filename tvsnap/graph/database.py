@@ -137,10 +137,7 @@ class Database:
         reader = self.reader()
         try:
             reader.execute("BEGIN")
-            try:
-                yield reader
-            finally:
-                reader.execute("COMMIT")
+            yield reader
         except FAILURES as error:
             raise explain(self.path, error) from error
         finally:
@@ -169,7 +166,9 @@ class Database:
                 cursor.close()
 
     def give_back(self, reader: sqlite3.Connection) -> None:
-        """Takes back a connection that `reader()` gave."""
+        """Takes back a connection that `reader()` gave, and ends its transaction if there is one."""
+        if reader.in_transaction:
+            reader.rollback()
         if self._closed:
             reader.close()
         else:
