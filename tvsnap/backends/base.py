@@ -413,7 +413,8 @@ class Backend(Protocol):
 
     @property
     def platform(self) -> str:
-        """What commands can see of the machine, and so part of a root's name: its architecture, as `x86_64`.
+        """What commands can see of the machine, and so part of a root's name: its architecture, as `x86_64`, and
+        what is unusual about it.
 
         Backends whose sandboxes look alike to commands say the same: states recorded with one then serve the other.
         """

@@ -26,7 +26,7 @@ from tvsnap.backends.docker.sandbox import DockerSandbox
 from tvsnap.backends.docker.snapshots import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
 from tvsnap.backends.docker.taking import Taker
 from tvsnap.backends.fixed import Clock, is_fixed, page
-from tvsnap.backends.local import directory_times, refusals
+from tvsnap.backends.local import directory_times, inheritance, refusals
 from tvsnap.engine import Engine, EngineTimeout, EngineUnavailable, home_tag
 from tvsnap.errors import ForkFailed, InfrastructureError, NotRestorable, SandboxDied, SnapshotUnusable
 from tvsnap.guest.shell_image import ShellImage, restore
@@ -67,7 +67,8 @@ class DockerBackend:
         self._snapshots = SnapshotStore(self._engine, whose, directory)
         self._images = EngineImages(self._engine, whose, directory)
         self._taker = Taker(self._engine, self._containers, self._snapshots, self._images.guest_version)
-        self.platform = _platform(about)
+        # Whoever started this process may have started the engine, too; if not, less is shared than could be.
+        self.platform = "; ".join([_platform(about), *inheritance.unusual()])
         self._numbers = itertools.count(1)
         self._sandboxes: dict[str, DockerSandbox] = {}
         self._baselines: dict[str, Mapping[str, observing.Entry]] = {}

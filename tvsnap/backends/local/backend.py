@@ -23,7 +23,7 @@ from tvsnap.backends import fixed, observing
 from tvsnap.backends.base import Captures, Limits, ReapReport, SnapshotInfo
 from tvsnap.backends.digest import SnapshotContents
 from tvsnap.backends.fixed import StoppedClock
-from tvsnap.backends.local import directory_times, observe, refusals
+from tvsnap.backends.local import directory_times, inheritance, observe, refusals
 from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
 from tvsnap.backends.local.criu import PLUGIN, Criu
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_version, find_criu
@@ -78,7 +78,6 @@ class LocalBackend:
     """Sandboxes of one owner (process) on one data directory. See `tvsnap.backends.base.Backend`."""
 
     name = "local"
-    platform = platform.machine()
 
     def __init__(self, home: Path, owner: str) -> None:
         """Opens the backend.
@@ -101,6 +100,7 @@ class LocalBackend:
                 raise MachineLacks(f"{program.name} was not built with the package; make native")
         self._criu = _usable_criu()
         self.captures = Captures(processes=self._criu is not None, shell=True)
+        self.platform = "; ".join([platform.machine(), *inheritance.unusual()])
         self._cgroups = CgroupTree.find(home)
         self._storage = open_storage(home)
         self._live = self._storage.path / "live"

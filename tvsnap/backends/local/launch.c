@@ -7,6 +7,7 @@
  *   tvsnap-launch restore OPTIONS... -- CRIU ARG...   becomes CRIU, in a fresh network namespace, the root mounted
  *   tvsnap-launch dump PID OPTIONS... -- CRIU ARG...  becomes CRIU, in that sandbox's network namespace
  *                                                     (standard input is its RPC socket, and becomes descriptor 3)
+ *   tvsnap-launch lacks                               prints resource limits that cannot be what a sandbox is to have
  *   tvsnap-launch network PID                         makes that sandbox's network namespace as start makes its own
  *
  * Options:  --cgroup DIR     join it (repeatable)
@@ -32,6 +33,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -256,6 +258,7 @@ static void become_usual(void) {
     check(setpriority(PRIO_PROCESS, 0, 0) == 0, "niceness");
     check(syscall(SYS_ioprio_set, 1, 0, 0) == 0, "input and output priority"); /* 1: of a process, this one */
     check(prctl(PR_SET_TIMERSLACK, 50000) == 0, "timer slack");
+    check(personality(PER_LINUX) >= 0, "personality");
     write_file("/proc/self/oom_score_adj", "0");
     write_file("/proc/self/coredump_filter", "0x33");
     for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL); /* fails for two, and the C library's own */
@@ -274,6 +277,21 @@ static void lift_limits(void) {
         own.rlim_max = RESOURCE_LIMITS[i].limit.rlim_max;
         setrlimit(RESOURCE_LIMITS[i].resource, &own);
     }
+}
+
+/* Prints the limits that a sandbox has otherwise than RESOURCE_LIMITS says, as this process may not raise its own: not
+ * those that nobody here may raise, as the machine's first process has them too. */
+static int lacks(void) {
+    lift_limits();
+    for (int i = 0; i < RESOURCE_LIMIT_COUNT; i++) {
+        int resource = (int)RESOURCE_LIMITS[i].resource;
+        struct rlimit own, usual;
+        check(getrlimit(resource, &own) == 0, "resource limits");
+        if (prlimit(1, resource, NULL, &usual)) usual = RESOURCE_LIMITS[i].limit; /* not for everybody to ask */
+        if (own.rlim_max < RESOURCE_LIMITS[i].limit.rlim_max && own.rlim_max < usual.rlim_max)
+            printf("limit %d is %llu\n", resource, (unsigned long long)own.rlim_max);
+    }
+    return 0;
 }
 
 static int start(void) {
@@ -409,6 +427,7 @@ int main(int argc, char **argv) {
         parse(argc, argv, 3);
         dump(argv[2]);
     }
+    if (argc == 2 && strcmp(argv[1], "lacks") == 0) return lacks();
     if (argc == 3 && strcmp(argv[1], "network") == 0) return network(argv[2]);
     if (argc == 4 && strcmp(argv[1], "number") == 0) return number(argv[2], argv[3]);
     if (argc < 3) return 2;
