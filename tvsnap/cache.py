@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import threading
 import time
 import weakref
@@ -28,6 +29,7 @@ from tvsnap.environments import environment
 from tvsnap.errors import InfrastructureError, TvsnapError, UsageError
 from tvsnap.flights import Flights
 from tvsnap.graph import Edge, Graph, RootInfo
+from tvsnap.graph.database import FORKED
 from tvsnap.holds import Holds
 from tvsnap.home import resolve_home
 from tvsnap.housekeeping import tidy
@@ -131,7 +133,7 @@ class Cache:
         self.budget = Budget() if budget is None else check_type(budget, Budget, "budget")
         parking = ParkLimits() if park is None else check_type(park, ParkLimits, "park")
         self.home = resolve_home(home)
-        self._found = _identity(self.home)
+        self._found, self._process = _identity(self.home), os.getpid()
         self.use_cache = use_cache
         self.images: ImageSource = images or ImageStore(self.home)
         at_once = max_sandboxes if self.budget.sandboxes is None else min(max_sandboxes, self.budget.sandboxes)
@@ -343,6 +345,8 @@ class Cache:
 
     def close(self) -> None:
         """Ends all rollouts and sandboxes, and writes what is to be written; safe to repeat."""
+        if self.forked_off:
+            return  # all of it is the parent's
         with self._lock:
             if self._closed:
                 return
@@ -373,6 +377,11 @@ class Cache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def forked_off(self) -> bool:
+        """Whether this process was forked off by the one that opened the cache: its threads are not here."""
+        return os.getpid() != self._process
+
     @contextlib.contextmanager
     def home_in_place(self) -> Iterator[None]:
         """Says of what fails because the data directory was taken away that this is why."""
@@ -383,11 +392,13 @@ class Cache:
             raise
 
     def check_place(self, cause: OSError | None = None) -> None:
-        """Makes sure that the data directory is where it was.
+        """Makes sure that this is the process that opened the data directory, and that this is where it was.
 
         Raises:
             InfrastructureError: it is not; because of `cause`, if something has failed already.
         """
+        if self.forked_off:
+            raise InfrastructureError(f"{self.home} {FORKED}")
         if _identity(self.home) != self._found:
             raise InfrastructureError(
                 f"the data directory {self.home} was moved or deleted while it was in use; move it back, or close this "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ from tvsnap.errors import TvsnapError
 
 GIB = 1024**3
 ENOUGH_DISK = 5 * GIB
+ENOUGH_DESCRIPTORS = 4096
 """Bytes: an image of a Debian system takes 0.5 GiB, and the files of builds and databases add up."""
 
 OLDEST_KERNEL = (5, 11)
@@ -87,6 +89,7 @@ def run_checks(home: Path) -> list[Check]:
         *check_pool(home),
         check_disk_limits(home),
         check_memory_files(),
+        check_descriptors(),
         check_bootstrap(),
         check_disk(home),
         *check_docker(),
@@ -326,6 +329,20 @@ def check_memory_files() -> Check:
         detail=kind or "missing",
         cost="every checkpoint and every fork takes 40-80 ms more",
         remedy="mount -t tmpfs tmpfs /dev/shm",
+    )
+
+
+def check_descriptors() -> Check:
+    """Open files that a process may have: each sandbox takes a few, and CRIU some hundreds."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    unlimited = most == resource.RLIM_INFINITY
+    return Check(
+        name="open files",
+        ok=unlimited or most >= ENOUGH_DESCRIPTORS,
+        required=False,
+        detail="no limit" if unlimited else f"at most {most} in a process",
+        cost="rollouts that run side by side fail, and so do forks of live processes",
+        remedy=f"ulimit -Hn {ENOUGH_DESCRIPTORS} before tvsnap is started; LimitNOFILE= for a service",
     )
 
 

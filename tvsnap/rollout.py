@@ -311,6 +311,8 @@ class Rollout:
 
     def close(self) -> None:
         """Ends the rollout; safe to repeat. Its sandbox is left to other rollouts that come to its state."""
+        if self._cache.forked_off:
+            return
         with self._turn, self._cache.home_in_place():
             if self._closed:
                 return
@@ -348,7 +350,10 @@ class Rollout:
     def _where(self) -> Position:
         """Returns where it stands, once the last call's outcome is known; for any thread."""
         outcome = self._outcome
-        return self._at if outcome is None else outcome.result()
+        if outcome is None:
+            return self._at
+        self._cache.check_place()
+        return outcome.result()
 
     def _settle(self) -> None:
         """Moves to where the last call led, once that is known."""

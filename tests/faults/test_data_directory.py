@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import make_app
+from tests.conformance.helpers import eventually
 from tests.unit.cache_helpers import open_cache, run
 from tvsnap import Cache
 from tvsnap.errors import InfrastructureError, UsageError
@@ -131,3 +133,25 @@ def test_one_that_is_moved_while_it_is_used(tmp_path: Path, terminal_image: Imag
         rollout = cache.rollout("terminal")
         assert bash("echo one > f") == ""
         assert bash("cat f") == "one\n"
+
+
+def test_the_child_of_a_fork_is_told_so_at_once(tmp_path: Path, terminal_image: Image) -> None:
+    """Also while its parent's threads, which it does not have, take a snapshot."""
+    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
+    with Cache(tmp_path, policy="eager") as cache:
+        rollout = cache.rollout("terminal")
+        rollout.call("bash", {"command": "sleep 1000 & head -c 30M /dev/urandom > f"})
+        child = os.fork()
+        if child == 0:
+            told = 0
+            for attempt in (lambda: rollout.call("bash", {"command": "true"}), lambda: rollout.state):
+                with contextlib.suppress(InfrastructureError):
+                    attempt()
+                    break
+                told += 1
+            rollout.close()
+            cache.close()
+            os._exit(told)
+        ended = eventually(lambda: os.waitpid(child, os.WNOHANG)[1], timeout=20)
+        assert os.waitstatus_to_exitcode(ended) == 2
+        assert rollout.call("bash", {"command": "wc -c < f"}).output == "31457280\n"

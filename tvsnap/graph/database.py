@@ -95,7 +95,7 @@ class Database:
         self._lock = threading.Lock()
         self._closed = ""
         if path.resolve() in _abandoned:
-            raise InfrastructureError(f"{path}: {_FORKED}")
+            raise InfrastructureError(f"{path}: {FORKED}")
         self._check_rights()
         try:
             _make_if_missing(path)
@@ -187,7 +187,7 @@ class Database:
 
     def abandon(self) -> None:
         """Makes the child of a fork leave its parent's connections alone, see `_abandon_all`."""
-        self._closed = _FORKED
+        self._closed = FORKED
         self._lock = threading.Lock()
         _abandoned[self.path.resolve()] = [self._writer, *self.readers]
         self.readers = []
@@ -321,7 +321,8 @@ def _make_if_missing(path: Path) -> None:
         os.close(directory)
 
 
-_FORKED = "was opened before this process was forked off; open it in the child alone, or start it with spawn"
+FORKED = "was opened before this process was forked off; open it in the child alone, or start it with spawn"
+"""What is wrong with a data directory, in the child of a fork."""
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _abandoned: dict[Path, list[sqlite3.Connection]] = {}
 

@@ -67,6 +67,8 @@ CHECKPOINT_PAUSES = (0.05, 0.2)
 """Seconds between the attempts at a checkpoint: few, for the next call in the sandbox waits for the last of them."""
 FORK_PAUSES = (0.05, 0.2, 0.8, 2.0)
 """The same for a fork: more, for there may be no other way to its state."""
+_CLEARED_WITHIN, _CLEARED_AFTER = 10.0, 60.0
+"""Seconds to wait for what was deleted to be cleared away: where a sandbox has no room, and where that is asked for."""
 _NO_ROOM = ("No space left on device", "ENOSPC")
 _UNLIMITED = 1 << 62
 _Prepared = tuple[list[str], Callable[..., LocalSandbox], Path]
@@ -231,6 +233,9 @@ class LocalBackend:
     def _new(self, image: Image, limits: Limits, layer: Path) -> Iterator[_Prepared]:
         """Prepares what a new sandbox stands on, and takes it away again if the sandbox fails to start."""
         room = self._storage.room()
+        if room.free < room.reserve // 2:  # what was deleted a moment ago may not be free yet
+            self._storage.reclaim(_CLEARED_WITHIN)
+            room = self._storage.room()
         room.require(room.reserve // 2, "a sandbox")
         errors = self._storage.errors()
         origin = "" if layer.parent == self._live else layer.parent.name
@@ -392,7 +397,7 @@ class LocalBackend:
         return name.startswith(f"{self._owner}.") or has_live_owner(self._home, name)
 
     def reclaim(self) -> None:
-        self._storage.reclaim()
+        self._storage.reclaim(_CLEARED_AFTER)
 
     def disk_usage(self) -> Mapping[str, int]:
         usage = {"snapshots": 0, "sandboxes": 0}

@@ -28,8 +28,6 @@ _PLENTY = 0.75
 _SWEEP_EVERY = 100
 """Subvolumes deleted by a process."""
 _TRIES = 4
-_CLEARED_AFTER = 60.0
-"""Seconds at most until the kernel has cleared away what was deleted."""
 _TO_START = 64 << 20
 """Bytes that may be written whatever the limit, until `keep_limit` is called: starting and restoring take some."""
 
@@ -81,8 +79,8 @@ class Storage(Protocol):
         """Deletes what `create` or `copy` made, or leaves it to the next sweep where that fails; it may be gone."""
         ...
 
-    def reclaim(self) -> None:
-        """Sees to it that the disk has back what was deleted; may take a minute."""
+    def reclaim(self, timeout: float) -> None:
+        """Sees to it that the disk has back what was deleted, and waits so long for that at most, seconds."""
         ...
 
     def close(self) -> None: ...
@@ -174,9 +172,9 @@ class BtrfsStorage:
             if self.limiting and next(self._deleted) % _SWEEP_EVERY == 0:
                 self._quotas.sweep()
 
-    def reclaim(self) -> None:
+    def reclaim(self, timeout: float) -> None:
         if self._pool:
-            self._pool.reclaim(_CLEARED_AFTER)
+            self._pool.reclaim(timeout)
 
     def close(self) -> None:
         if self._pool:
@@ -231,7 +229,7 @@ class CopyStorage:
         # Directories may be nested deeper than a recursion of Python's may go.
         subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
 
-    def reclaim(self) -> None:
+    def reclaim(self, timeout: float) -> None:
         pass
 
     def close(self) -> None:
