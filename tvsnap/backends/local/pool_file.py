@@ -72,6 +72,7 @@ class PoolFile:
                 os.close(loop)
             self.path = Path(f"/proc/self/fd/{self._mount}")
             self._reclaimer = Reclaimer(self._mount, image)
+            self._set_aside_for_trees()
             self._fit()
 
     def room(self) -> Room:
@@ -118,15 +119,21 @@ class PoolFile:
         wanted = min(self._image.stat().st_size, max(self._most(), _LEAST_BYTES)) // _GRAIN * _GRAIN
         regions = btrfs.regions(self.path)
         with contextlib.suppress(OSError):  # another process does so at this moment, or there is no room to do it
-            if sum(region.length for region in regions if region.holds_trees) < _LEAST_FOR_TREES:
-                size = max(min(wanted, _AT_FIRST), _end(regions))
-                btrfs.resize(self.path, size)  # a region is a tenth of it, and 1 GiB where it is large
-                btrfs.renew_tree_regions(self.path)
-                regions = btrfs.regions(self.path)
             wanted = max(wanted, _end(regions))
             if abs(wanted - size) > size // _WORTH_IT:
                 btrfs.resize(self.path, wanted)
         self._back({region for region in regions if not region.holds_files} - self._backed)
+
+    def _set_aside_for_trees(self) -> None:
+        """Has more for trees than mkfs leaves them; where that fails, they get more with the first large files.
+
+        At opening only: meanwhile the file system is small, for a region is a tenth of it.
+        """
+        regions = btrfs.regions(self.path)
+        if sum(region.length for region in regions if region.holds_trees) < _LEAST_FOR_TREES:
+            with contextlib.suppress(OSError):
+                btrfs.resize(self.path, max(min(btrfs.size(self.path), _AT_FIRST), _end(regions)))
+                btrfs.renew_tree_regions(self.path)
 
     def _back(self, regions: Iterable[btrfs.Region]) -> None:
         """Takes what regions need of the disk below, so that what is written to them later cannot fail."""
