@@ -27,7 +27,8 @@ engines: ## install the container engines that tests and benchmarks use; start n
 native: $(NATIVE) ## compile the C programs that run inside and around a sandbox
 
 tvsnap/guest/tvsnap-init: $(wildcard tvsnap/guest/*.c tvsnap/guest/*.h)
-tvsnap/backends/local/tvsnap-launch: tvsnap/backends/local/launch.c tvsnap/guest/resource_limits.h
+tvsnap/backends/local/tvsnap-launch: $(addprefix tvsnap/backends/local/,launch.c owners.c owners.h) \
+                                    tvsnap/guest/resource_limits.h
 # Renamed into place: a running sandbox may be executing the old binary.
 tvsnap/guest/tvsnap-init tvsnap/backends/local/tvsnap-launch: Makefile
 	$(CC) $(NATIVE_FLAGS) -o $@.new $(filter %.c,$^)

@@ -100,7 +100,18 @@ add_ours() { # DIRECTORY of our sources
     printf '%s\n' 'extern int link_quietly(int, char *, int, char *, uid_t, gid_t, int);' \
         'extern void unlink_quietly(int, char *);' >>criu/include/files-reg.h
     replace criu/files-reg.c 'while (linkat_hard(lfd' 'while (link_quietly(lfd' &&
-        replace criu/files-reg.c 'unlinkat(mntns_root, rlb->path, 0);' 'unlink_quietly(mntns_root, rlb->path);'
+        replace criu/files-reg.c 'unlinkat(mntns_root, rlb->path, 0);' 'unlink_quietly(mntns_root, rlb->path);' || return
+    printf '%s\n' 'extern bool has_users(void);' 'extern int become_owner(bool);' \
+        'extern int clone_in_users(int (*)(void *), void *, int, int, pid_t);' >>criu/include/namespaces.h
+    replace criu/namespaces.c '^#include "images\/userns.pb-c.h"$' \
+        '&\nstatic int write_owners(struct cr_img *, UsernsEntry *);' &&
+        replace criu/namespaces.c 'ret = pb_write_one(img, e, PB_USERNS);' 'ret = write_owners(img, e);' &&
+        replace criu/cr-restore.c 'ret = clone3_with_pid_noasan(restore_task' 'ret = clone_in_users(restore_task' &&
+        replace criu/cr-restore.c '(root_ns_mask & CLONE_NEWUSER) && prepare_userns(init)' \
+            '(root_ns_mask \& CLONE_NEWUSER) \&\& !has_users() \&\& prepare_userns(init)' &&
+        replace criu/cr-dump.c 'ret = dump_task_rlimits(pid, core->tc->rlimits);' \
+            'ret = become_owner(true) || dump_task_rlimits(pid, core->tc->rlimits) || become_owner(false) ? -1 : 0;' || return
+    cat "$1/owners.c" >>criu/namespaces.c
 }
 
 # Without GnuTLS (only for encrypted migration) and static: tvsnap starts CRIU for every checkpoint and every fork,

@@ -16,11 +16,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_complaint, criu_version, find_criu, keeps_terminals
+from tvsnap.backends.local.criu_binary import OLDEST_CRIU, additions, criu_complaint, criu_version, find_criu
+from tvsnap.backends.local.observe import LAUNCH
 from tvsnap.backends.local.pool_file import PoolFile, require_room
 from tvsnap.backends.local.quota import Quotas
 from tvsnap.backends.local.storage import POOL_FILE
 from tvsnap.errors import TvsnapError
+from tvsnap.images import UID_BASE, UID_COUNT
 
 GIB = 1024**3
 ENOUGH_DISK = 5 * GIB
@@ -88,6 +90,7 @@ def run_checks(home: Path) -> list[Check]:
         check_loop_devices(home),
         *check_pool(home),
         check_disk_limits(home),
+        check_users(home),
         check_memory_files(),
         check_descriptors(),
         check_bootstrap(),
@@ -216,7 +219,7 @@ def check_criu() -> Check:
             detail += f": {oldest} or newer is needed"
         elif version:
             complaint = criu_complaint(binary)
-            ok = complaint is None and keeps_terminals(binary)
+            ok = complaint is None and "terminals" in additions(binary)
             if complaint:
                 detail += f": {complaint}"
             elif not ok:
@@ -315,6 +318,30 @@ def check_disk_limits(home: Path) -> Check:
         required=False,
         detail=lack or "of each sandbox, by simple quotas of btrfs; none in Docker",
         cost="one sandbox can fill the disk that all share",
+        remedy=remedy,
+    )
+
+
+def check_users(home: Path) -> Check:
+    """Users of this machine for each sandbox, so that what the kernel counts for a user is counted for a sandbox."""
+    criu = find_criu()
+    remedy = "make setup (builds CRIU with what it lacks)"
+    if criu is not None and "owners" not in additions(criu):
+        lack = "this CRIU gives a fork the users of what it is a fork of"
+    elif not os.access("/run", os.W_OK):
+        lack, remedy = (
+            "no rights to write /run, where is noted which are in use",
+            "mount /run such that it can be written",
+        )
+    else:
+        lack = _try([str(LAUNCH), "owners", str(_existing(home)), "--ids", str(UID_BASE), str(UID_COUNT)]) or ""
+        remedy = "Linux 5.19 or newer, and a TVSNAP_HOME on ext4, xfs or btrfs"
+    return Check(
+        name="users",
+        ok=not lack,
+        required=False,
+        detail=lack or "each sandbox has its own",
+        cost="one sandbox can use up what the kernel lets a user have (buffers of pipes, descriptors in flight)",
         remedy=remedy,
     )
 

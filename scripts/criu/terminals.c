@@ -16,9 +16,9 @@
 #include <poll.h>
 
 
-/* Tells tvsnap that this CRIU has them. */
+/* Tells tvsnap that this CRIU has them, and those of owners.c. */
 extern const char tvsnap_additions[];
-const char tvsnap_additions[] = "tvsnap-additions: terminals";
+const char tvsnap_additions[] = "tvsnap-additions: terminals, owners";
 
 #ifndef TIOCGPTPEER
 #define TIOCGPTPEER _IO('T', 0x41)

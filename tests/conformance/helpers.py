@@ -141,7 +141,7 @@ def attribute(path: str, value: str = "") -> str:
     return f'python3 -c "import os; os.{change}"'
 
 
-def eventually(probe: Callable[[], T], *, timeout: float = 30.0) -> T:
+def eventually(probe: Callable[[], T], *, timeout: float = 30.0, every: float = 0.02) -> T:
     """Calls `probe` until what it returns is true; returns that. Fails with the last value after `timeout` seconds."""
     end = time.monotonic() + timeout
     while True:
@@ -150,7 +150,7 @@ def eventually(probe: Callable[[], T], *, timeout: float = 30.0) -> T:
             return value
         if time.monotonic() > end:
             pytest.fail(f"still {value!r} after {timeout} s")
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def job(sandbox: Sandbox, command: str) -> None:

@@ -375,7 +375,7 @@ def test_a_terminal_that_criu_would_lose(local_lab: Lab, monkeypatch: pytest.Mon
     sandbox = local_lab.start()
     sh(sandbox, "setsid sleep 1000 < /dev/null > /dev/null 2>&1 &")
     settled(sandbox, "sleep 1000")
-    monkeypatch.setattr("tvsnap.backends.local.criu_binary.keeps_terminals", lambda _: False)
+    monkeypatch.setattr("tvsnap.backends.local.criu_binary.additions", lambda _: {"owners"})
     usable(local_lab.fork_of(sandbox))
     job(sandbox, "sleep 2000")
     with pytest.raises(NotCheckpointable, match=r"\(sleep 2000\) has its terminal from another process"):

@@ -1,7 +1,7 @@
 """Trouble of the machine while CRIU is at work: none of it is held against a state or a snapshot, and all of it passes.
 
-The trouble is real: descriptors in flight, of which the kernel lets a user have only so many, and all sandboxes are one
-user to it; too few descriptors for this process or for CRIU; processes that are killed while they are being dumped.
+The trouble is real: descriptors in flight, of which the kernel lets a user have only so many, where all sandboxes are
+one user to it; too few descriptors for this process or for CRIU; processes that are killed while they are being dumped.
 """
 
 from __future__ import annotations
@@ -42,6 +42,12 @@ MODEST = "(ulimit -n 12; exec sleep 1000) &"
 SETTLED = "until pgrep -x sleep >/dev/null; do :; done; sleep 0.1"
 ENOUGH = 180
 """Descriptors with which tvsnap and CRIU get by."""
+
+
+@pytest.fixture
+def one_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which no sandbox can have users of its own."""
+    monkeypatch.setattr("tvsnap.backends.local.backend._id_ranges", lambda _: None)
 
 
 @pytest.fixture
@@ -95,7 +101,7 @@ def no_descriptor_to_spare() -> Iterator[None]:
         yield
 
 
-def test_descriptors_in_flight_at_a_checkpoint(lab: Lab) -> None:
+def test_descriptors_in_flight_at_a_checkpoint(one_user: None, lab: Lab) -> None:
     sandbox, other = lab.start(), lab.start()
     sh(sandbox, f"x=1; {MODEST} {SETTLED}")
     with (
@@ -106,7 +112,7 @@ def test_descriptors_in_flight_at_a_checkpoint(lab: Lab) -> None:
     assert sh(lab.fork_of(sandbox), "echo $x; pgrep -xc sleep") == "1\n1\n"
 
 
-def test_trouble_that_passes_during_a_checkpoint(lab: Lab) -> None:
+def test_trouble_that_passes_during_a_checkpoint(one_user: None, lab: Lab) -> None:
     sandbox, other = lab.start(), lab.start()
     sh(sandbox, f"x=1; {MODEST} {SETTLED}")
     with descriptors_in_flight(other):
@@ -116,7 +122,7 @@ def test_trouble_that_passes_during_a_checkpoint(lab: Lab) -> None:
         timer.join()
 
 
-def test_trouble_is_not_noted_as_a_property_of_the_state(cache: Cache, terminal_image: Image) -> None:
+def test_trouble_is_not_noted_as_a_property_of_the_state(one_user: None, cache: Cache, terminal_image: Image) -> None:
     job = f"x=1; {MODEST} {SETTLED}"
     other = local(cache).start(terminal_image, Limits())
     with descriptors_in_flight(other), cache.rollout("terminal") as rollout:
@@ -138,7 +144,7 @@ def test_trouble_is_not_noted_as_a_property_of_the_state(cache: Cache, terminal_
     assert cache.trouble == ""
 
 
-def test_keeping_a_state_fails_only_while_there_is_trouble(cache: Cache, terminal_image: Image) -> None:
+def test_keeping_a_state_fails_only_while_there_is_trouble(one_user: None, cache: Cache, terminal_image: Image) -> None:
     other = local(cache).start(terminal_image, Limits())
     with cache.rollout("terminal") as rollout:
         sh(rollout.sandbox(), f"x=1; {MODEST} {SETTLED}")
@@ -150,7 +156,7 @@ def test_keeping_a_state_fails_only_while_there_is_trouble(cache: Cache, termina
         assert sh(fork, "echo $x $y; pgrep -xc sleep") == "1 2\n1\n"
 
 
-def test_descriptors_in_flight_at_a_fork(lab: Lab) -> None:
+def test_descriptors_in_flight_at_a_fork(one_user: None, lab: Lab) -> None:
     """Where CRIU may not raise its limit; where it may, this is no trouble."""
     sandbox, other = lab.start(), lab.start()
     sh(sandbox, "x=1")
@@ -220,7 +226,7 @@ def test_a_criu_that_hangs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     sh(sandbox, "x=1")
     with concurrent.futures.ThreadPoolExecutor(1) as other:
         checkpoint = other.submit(lab.checkpoint, sandbox)
-        os.kill(eventually(running_criu), signal.SIGSTOP)
+        os.kill(eventually(running_criu, every=0.001), signal.SIGSTOP)
         with pytest.raises(SandboxDied, match="ended over a checkpoint"):
             checkpoint.result(timeout=60)
 

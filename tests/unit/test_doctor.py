@@ -27,7 +27,7 @@ def fake_criu(path: Path, *, version: str = "4.2.1", complaint: str = "", ours: 
         "#!/bin/sh\n"
         f'if [ "$1" = --version ]; then echo "Version: {version}"; exit 0; fi\n'
         f'echo "Warn  (criu/x.c:1): something harmless" >&2\necho "{complaint or "Looks good."}" >&2\nexit {status}\n'
-        + ("# tvsnap-additions: terminals\0\n" if ours else "")
+        + ("# tvsnap-additions: terminals, owners\0\n" if ours else "")
     )
     path.chmod(0o755)
     return path

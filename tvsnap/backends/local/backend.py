@@ -27,6 +27,7 @@ from tvsnap.backends.local import directory_times, inheritance, observe, refusal
 from tvsnap.backends.local.cgroups import Cgroup, CgroupTree
 from tvsnap.backends.local.criu import PLUGIN, Criu
 from tvsnap.backends.local.criu_binary import OLDEST_CRIU, criu_version, find_criu
+from tvsnap.backends.local.id_ranges import IdRanges
 from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.backends.local.snapshots import DEVICES, NODES, Noted, Snapshots, size_of
 from tvsnap.backends.local.storage import open_storage
@@ -103,6 +104,7 @@ class LocalBackend:
         self._criu = _usable_criu()
         self.captures = Captures(processes=self._criu is not None, shell=True)
         self.platform = "; ".join([platform.machine(), *inheritance.unusual()])
+        self._ranges = _id_ranges(self._criu)
         self._cgroups = CgroupTree.find(home)
         self._storage = open_storage(home)
         self._live = self._storage.path / "live"
@@ -242,6 +244,7 @@ class LocalBackend:
         id = f"{self._owner}.{next(self._numbers)}"
         live = self._live / id
         cgroup = self._cgroups.create(self._owner, id, limits)
+        own = self._ranges.take() if self._ranges else None
         try:
             try:
                 self._storage.copy(layer, live, limit=limits.disk)
@@ -263,11 +266,11 @@ class LocalBackend:
             else:
                 options += ["--pool-dir", str(self._storage.path)]
             options += ["--live", f"live/{id}", "--lower", str(self._guest_layer), "--lower", str(image.rootfs)]
-            options += ["--ids", str(UID_BASE), str(UID_COUNT)]
+            options += ["--ids", str(UID_BASE), str(UID_COUNT), *(["--own", str(own)] if own else [])]
             yield (
                 options,
                 lambda init, time_waits=None, clock=None: self._adopt(
-                    id, image, limits, init, live, cgroup, origin, errors, time_waits or TimeWaits(init), clock
+                    id, image, limits, init, live, cgroup, own, origin, errors, time_waits or TimeWaits(init), clock
                 ),
                 live,
             )
@@ -275,6 +278,7 @@ class LocalBackend:
             cgroup.destroy()
             _bury_the_dead()
             self._storage.delete(live)
+            self._let_others_have(own)
             raise
 
     def _adopt(
@@ -285,6 +289,7 @@ class LocalBackend:
         init: int,
         live: Path,
         cgroup: Cgroup,
+        own: int | None,
         origin: str,
         errors: int,
         time_waits: TimeWaits,
@@ -297,6 +302,7 @@ class LocalBackend:
             init=init,
             layer=live,
             cgroup=cgroup,
+            own_users=own,
             tree=self._tree(image),
             contents=self._contents.of(origin),
             origin=origin,
@@ -350,6 +356,11 @@ class LocalBackend:
         with self._lock:
             self._sandboxes.pop(sandbox.id, None)
         self._storage.delete(sandbox.layer)
+        self._let_others_have(sandbox.own_users)
+
+    def _let_others_have(self, range: int | None) -> None:
+        if self._ranges and range:
+            self._ranges.give_back(range)
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
@@ -414,6 +425,8 @@ class LocalBackend:
         for sandbox in sandboxes:
             sandbox.close()
         self._cgroups.remove_owner(self._owner)
+        if self._ranges:
+            self._ranges.close()
         self._storage.close()
 
     def _template(self) -> Path:
@@ -460,6 +473,14 @@ def _usable_criu() -> Criu | None:
         f"CRIU {wanted} or newer is needed to snapshot live processes, {have}; make setup builds it, "
         f"TVSNAP_WITHOUT_CRIU=1 goes on with snapshots of idle shells only (tvsnap doctor)"
     )
+
+
+def _id_ranges(criu: Criu | None) -> IdRanges | None:
+    """Returns where each sandbox gets users of its own; None if all have the same, for forks could not have others."""
+    if criu is None or "owners" in criu.additions:
+        with contextlib.suppress(OSError):  # /run cannot be written
+            return IdRanges()
+    return None
 
 
 def _install_guest(directory: Path, owner: str) -> Path:

@@ -168,9 +168,9 @@ class Criu:
         return options
 
     @property
-    def keeps_terminals(self) -> bool:
-        """See `criu_binary.keeps_terminals`."""
-        return criu_binary.keeps_terminals(self.binary)
+    def additions(self) -> frozenset[str]:
+        """See `criu_binary.additions`."""
+        return criu_binary.additions(self.binary)
 
     def dump(
         self,
@@ -330,6 +330,7 @@ class Criu:
                     process.kill()
                 os.close(ended)
                 process.wait()
+                _bury_group(process.pid)
             return _End(response, process.returncode, read_log(log), read_log(errors).strip(), options.pid)
 
     @staticmethod
@@ -353,6 +354,13 @@ class Criu:
             success = notified(response.notify.script, response.notify.pid)
             channel.send(_TYPES["Request"](type=_NOTIFY, notify_success=success).SerializeToString())
         return None
+
+
+def _bury_group(group: int) -> None:
+    """Takes leave of children that have ended, of a process group: CRIU starts processes beside itself, too."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
 
 
 def left_its_code(log: str, init: int) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 OLDEST_CRIU = (4, 2)
 """Older ones fail on the kernels of today (3.17 on Linux 6.18, for its vDSO)."""
 
-_ADDITIONS = b"tvsnap-additions: terminals\0"
+_ADDITIONS = re.compile(rb"tvsnap-additions: ([a-z, ]+)\0")
 
 
 def find_criu() -> Path | None:
@@ -51,13 +51,15 @@ def criu_version(binary: Path) -> tuple[int, ...]:
 
 
 @functools.cache
-def keeps_terminals(binary: Path) -> bool:
-    """Whether a CRIU brings back the terminals of processes that lead no session, as that of `make setup` does.
+def additions(binary: Path) -> frozenset[str]:
+    """Returns what a CRIU has been given that stock CRIU lacks: all that is listed here if `make setup` built it.
 
-    `scripts/criu/terminals.c` tells how, and marks the binary.
+    "terminals": it brings back those of processes that lead no session. "owners": it gives a fork other users of this
+    machine than what it is a fork of had. The files in `scripts/criu` tell how, and mark the binary.
     """
     with open(binary, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as program:
-        return program.find(_ADDITIONS) >= 0
+        found = _ADDITIONS.search(program)
+        return frozenset(found[1].decode().split(", ")) if found else frozenset()
 
 
 def criu_complaint(binary: Path) -> str | None:

@@ -7,6 +7,7 @@
  *   tvsnap-launch restore OPTIONS... -- CRIU ARG...   becomes CRIU, in a fresh network namespace, the root mounted
  *   tvsnap-launch dump PID OPTIONS... -- CRIU ARG...  becomes CRIU, in that sandbox's network namespace
  *                                                     (standard input is its RPC socket, and becomes descriptor 3)
+ *   tvsnap-launch owners DIR --ids BASE COUNT         tries to show other owners of what is in that directory
  *   tvsnap-launch lacks                               prints resource limits that cannot be what a sandbox is to have
  *   tvsnap-launch network PID                         makes that sandbox's network namespace as start makes its own
  *
@@ -16,7 +17,8 @@
  *           --lower DIR      lower layers, topmost first (repeatable)
  *           --keep DIR       what CRIU sees of the host's directories (repeatable): its program, plugins, libraries
  *           --cache DIR      where CRIU keeps what it knows of this kernel
- *           --ids BASE COUNT the user namespace's range
+ *           --ids BASE COUNT the user namespace's range, and the owners on disk
+ *           --own BASE       as many users that nobody else has: the sandbox's, if files can be shown as theirs
  *           --hostname NAME
  *           --no-new-privileges
  */
@@ -42,20 +44,22 @@
 #include <unistd.h>
 
 #include "../../guest/resource_limits.h"
+#include "owners.h"
 
 static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
 #define ROOT "/run/root" /* also known to backend.py */
 #define POOL "/run/pool"
 #define NEW "/run/new"
+#define LAYERS "/run/layers"
 #define NODES "/run/dev" /* also known to snapshots.py */
 
-enum { RPC_FD = 3, UPPER_FD = 100, LOWER_FD = 101, KEPT_FD = 120, CACHE_FD = 140, MAX_LOWERS = 8, MAX_KEPT = 8 };
+enum { RPC_FD = 3, UPPER_FD = 100, LOWER_FD = 101, KEPT_FD = 120, CACHE_FD = 140, USERS_FD = 141, MAX_LOWERS = 8, MAX_KEPT = 8 };
 
 static struct {
     const char *cgroups[16], *pool, *pool_dir, *live, *lowers[MAX_LOWERS], *hostname, *kept[MAX_KEPT], *cache;
     int cgroup_count, lower_count, kept_count;
-    unsigned long id_base, id_count;
+    unsigned long id_base, id_count, own_base;
     bool no_new_privileges;
     char **command;
 } O;
@@ -154,10 +158,48 @@ static void own_mounts(void) {
     check(mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") == 0, "mount of /run");
 }
 
+/* Mounts the layers anew, as they are named by descriptors, so that they belong to users of the sandbox's own. */
+static bool show_own_layers(int users) {
+    char at[64];
+    check(mkdir(LAYERS, 0700) == 0, LAYERS);
+    for (int i = 0; i <= O.lower_count; i++) {
+        snprintf(at, sizeof at, LAYERS "/%d", i);
+        check(mkdir(at, 0700) == 0, at);
+        if (!show_owners(UPPER_FD + i, users, at)) return false;
+    }
+    return true;
+}
+
+static bool mount_overlay(void) {
+    char options[512];
+    int n = snprintf(options, sizeof options, OVERLAY_UUID OVERLAY_OPTIONS ",upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
+                     UPPER_FD, UPPER_FD);
+    for (int i = 0; i < O.lower_count; i++)
+        n += snprintf(options + n, sizeof options - (size_t)n, "%s/proc/self/fd/%d", i ? ":" : "", LOWER_FD + i);
+    const char *known = options;
+    if (mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0) return true;
+    if (errno == EINVAL) known += strlen(OVERLAY_UUID);
+    return mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0;
+}
+
+/* Mounts the overlay such that all in it belongs to users of the sandbox's own. Returns a descriptor of the namespace in
+ * which those have the numbers on disk; -1 if nothing was mounted, because that cannot be had here. */
+static int mount_own_overlay(void) {
+    int on_disk[1 + MAX_LOWERS], users = open_users((uid_t)O.own_base, O.id_base, O.own_base, O.id_count);
+    if (users < 0) return -1;
+    for (int i = 0; i <= O.lower_count; i++) check((on_disk[i] = fcntl(UPPER_FD + i, F_DUPFD_CLOEXEC, USERS_FD)) >= 0, "dup");
+    if (show_own_layers(users) && mount_overlay()) return users;
+    for (int i = 0; i <= O.lower_count; i++) check(dup3(on_disk[i], UPPER_FD + i, O_CLOEXEC) >= 0, "dup3");
+    close(users);
+    return -1;
+}
+
 /* Mounts the sandbox's root at ROOT, in a /run of our own: every user may pass through it, which the data directory need
- * not allow. No path of the host shows inside. */
-static void mount_root(void) {
-    char path[4096], options[512];
+ * not allow. No path of the host shows inside.
+ *
+ * Returns a descriptor of the user namespace that the sandbox's is to be in; -1 for our own. */
+static int mount_root(void) {
+    char path[4096];
     check(mkdir(ROOT, 0755) == 0, ROOT);
     if (O.pool) {
         check(mkdir(POOL, 0700) == 0, POOL);
@@ -165,17 +207,15 @@ static void mount_root(void) {
         snprintf(path, sizeof path, POOL "/%s", O.live);
         move_fd(path, UPPER_FD);
     }
-    int n = snprintf(options, sizeof options, OVERLAY_UUID OVERLAY_OPTIONS ",upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
-                     UPPER_FD, UPPER_FD);
-    for (int i = 0; i < O.lower_count; i++)
-        n += snprintf(options + n, sizeof options - (size_t)n, "%s/proc/self/fd/%d", i ? ":" : "", LOWER_FD + i);
-    const char *known = options;
-    if (mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) != 0) {
-        if (errno == EINVAL) known += strlen(OVERLAY_UUID);
-        check(mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0, "mount of the root");
+    int users = O.own_base ? mount_own_overlay() : -1;
+    if (users < 0) {
+        check(mount_overlay(), "mount of the root");
+        /* Some is counted for the owner of a namespace alone. */
+        if (O.own_base) users = open_users((uid_t)O.own_base, O.id_base, O.id_base, O.id_count);
     }
     if (O.pool) check(umount2(POOL, MNT_DETACH) == 0, "unmount of the pool");
     make_devices();
+    return users;
 }
 
 /* Shows a directory at a path below NEW. */
@@ -303,24 +343,25 @@ static int start(void) {
     join_cgroups();
     fresh_network();
     own_mounts();
-    mount_root();
+    int users = mount_root();
+    check(users < 0 || setns(users, CLONE_NEWUSER) == 0, "user namespace");
     check(pipe2(go, O_CLOEXEC) == 0, "pipe");
     /* A sibling of ours, so that the Python process is its parent and reaps it. */
     unsigned long flags = CLONE_PARENT | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS |
                           CLONE_NEWCGROUP;
-    long pid = syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
+    pid_t pid = (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
     check(pid >= 0, "namespaces");
     if (pid == 0) {
         close(go[1]);
         enter_sandbox(go[0]);
     }
     snprintf(map, sizeof map, "0 %lu %lu\n", O.id_base, O.id_count);
-    snprintf(path, sizeof path, "/proc/%ld/uid_map", pid);
+    snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
     write_file(path, map);
-    snprintf(path, sizeof path, "/proc/%ld/gid_map", pid);
+    snprintf(path, sizeof path, "/proc/%d/gid_map", (int)pid);
     write_file(path, map);
     check(write(go[1], "g", 1) == 1, "start signal");
-    dprintf(result, "%ld\n", pid);
+    dprintf(result, "%d\n", (int)pid);
     return 0;
 }
 
@@ -328,6 +369,7 @@ static int start(void) {
  * It ends with the thread that waits for it: what a killed tvsnap leaves must not be written to any longer. */
 _Noreturn static void become_criu(void) {
     check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "death signal");
+    check(setpgid(0, 0) == 0, "process group"); /* to know what it leaves behind */
     check(dup2(0, RPC_FD) >= 0, "RPC socket");
     int null = open("/dev/null", O_RDONLY);
     check(null >= 0 && dup2(null, 0) == 0, "/dev/null");
@@ -337,6 +379,13 @@ _Noreturn static void become_criu(void) {
     _exit(1);
 }
 
+/* See scripts/criu/owners.c. */
+static void tell_criu(const char *name, unsigned long number) {
+    char text[32];
+    snprintf(text, sizeof text, "%lu", number);
+    check(setenv(name, text, 1) == 0, name);
+}
+
 _Noreturn static void restore(void) {
     become_usual(); /* CRIU sets what is unusual, and its children inherit the rest */
     lift_limits();
@@ -344,7 +393,11 @@ _Noreturn static void restore(void) {
     check(unshare(CLONE_NEWCGROUP) == 0, "cgroup namespace"); /* CRIU restores none: its children inherit this */
     fresh_network();
     own_mounts();
-    mount_root();
+    int users = mount_root();
+    if (users >= 0) {
+        check(dup2(users, USERS_FD) >= 0, "user namespace");
+        tell_criu("TVSNAP_USERS_FD", USERS_FD);
+    }
     leave_host(true);
     become_criu();
 }
@@ -358,8 +411,22 @@ _Noreturn static void dump(const char *pid) {
     check(fd >= 0 && setns(fd, CLONE_NEWNET) == 0, "the sandbox's network namespace");
     own_mounts();
     make_devices();
+    tell_criu("TVSNAP_FIRST_USER", O.id_base);
+    tell_criu("TVSNAP_OWNER", owner_of_users(pid));
     leave_host(false);
     become_criu();
+}
+
+/* Says what is in the way of users of their own for sandboxes whose layers are on the file system of a directory. */
+static int owners(char *directory) {
+    int users = open_users((uid_t)O.id_base, O.id_base, O.id_base, O.id_count);
+    check(users >= 0, "user namespace");
+    O.lowers[O.lower_count++] = directory;
+    own_mounts();
+    check(mkdir(LAYERS, 0700) == 0 && mkdir(LAYERS "/0", 0700) == 0 && mkdir(LAYERS "/1", 0700) == 0, LAYERS);
+    check(show_owners(LOWER_FD, users, LAYERS "/0"), "a mount with other owners");
+    check(mount("overlay", LAYERS "/1", "overlay", 0, "lowerdir=" LAYERS "/0:/run") == 0, "an overlay with other owners");
+    return 0;
 }
 
 /* For a container that its runtime restored into a network namespace in which nothing is up. */
@@ -409,6 +476,7 @@ static void parse(int argc, char **argv, int first) {
         else if (strcmp(name, "--keep") == 0 && O.kept_count < MAX_KEPT) O.kept[O.kept_count++] = value;
         else if (strcmp(name, "--cache") == 0) O.cache = value;
         else if (strcmp(name, "--hostname") == 0) O.hostname = value;
+        else if (strcmp(name, "--own") == 0) O.own_base = strtoul(value, NULL, 10);
         else if (strcmp(name, "--ids") == 0 && i + 2 < argc) {
             O.id_base = strtoul(value, NULL, 10);
             O.id_count = strtoul(argv[++i + 1], NULL, 10);
@@ -428,6 +496,11 @@ int main(int argc, char **argv) {
         dump(argv[2]);
     }
     if (argc == 2 && strcmp(argv[1], "lacks") == 0) return lacks();
+    if (argc == 6 && strcmp(argv[1], "owners") == 0 && strcmp(argv[3], "--ids") == 0) {
+        O.id_base = strtoul(argv[4], NULL, 10);
+        O.id_count = strtoul(argv[5], NULL, 10);
+        return owners(argv[2]);
+    }
     if (argc == 3 && strcmp(argv[1], "network") == 0) return network(argv[2]);
     if (argc == 4 && strcmp(argv[1], "number") == 0) return number(argv[2], argv[3]);
     if (argc < 3) return 2;

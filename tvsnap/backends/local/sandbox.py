@@ -64,6 +64,7 @@ class LocalSandbox(Rewindable):
         init: int,
         layer: Path,
         cgroup: Cgroup,
+        own_users: int | None,
         tree: observing.ImageTree,
         contents: digests.Contents,
         origin: str,
@@ -84,6 +85,7 @@ class LocalSandbox(Rewindable):
             init: process id of its PID 1, a child of this process.
             layer: directory with the writable layer (`upper`, `work`).
             cgroup: its control groups.
+            own_users: the first of the users of this machine that no other sandbox has, if there are such.
             tree: what the image has below the writable layer.
             contents: what is known of its files' contents.
             origin: the snapshot that it was forked from; empty if it was not.
@@ -101,6 +103,7 @@ class LocalSandbox(Rewindable):
         self.init = init
         self.layer = layer
         self.cgroup = cgroup
+        self.own_users = own_users
         self._tree = tree
         self.contents = contents
         self.origin = origin

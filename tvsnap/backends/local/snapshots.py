@@ -45,6 +45,7 @@ from tvsnap.backends.sealing import (
 )
 from tvsnap.errors import CheckpointFailed, InfrastructureError, NotCheckpointable, SnapshotUnusable
 from tvsnap.guest.shell_image import ShellImage, capture
+from tvsnap.images import UID_BASE, UID_COUNT
 
 FORMAT = 4
 """Version of the snapshots' layout on disk; others are unusable."""
@@ -165,7 +166,7 @@ class Snapshots:
                 noted.closed = tuple(sandbox.time_waits.note(pids))
                 noted.directories = tuple(directory_times.note(pids, sandbox.init))
                 upper = sandbox.layer / "upper"
-                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals=criu.keeps_terminals))
+                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals="terminals" in criu.additions))
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             try:
@@ -176,6 +177,7 @@ class Snapshots:
                 begin = time.perf_counter()
                 with sandbox.cgroup.beside() as group:
                     enter = [str(observe.LAUNCH), "dump", str(sandbox.init), *criu.directories]
+                    enter += ["--ids", str(UID_BASE), str(UID_COUNT)]
                     criu.dump(
                         sandbox.init,
                         images,

@@ -1,0 +1,105 @@
+
+/*
+ * Added to CRIU's criu/namespaces.c when scripts/build_criu.sh builds it.
+ *
+ * Each sandbox has users of this machine to itself (tvsnap/backends/local/owners.h), so a fork has others than what it is
+ * a fork of. Its user namespace lies in another, in which all have the same numbers.
+ *
+ * 1. A dump is to say nothing of whose it is: write_owners, in place of pb_write_one, writes $TVSNAP_FIRST_USER in place
+ *    of the first user that the dump has found.
+ * 2. A restore starts its first process in the namespace in which those numbers hold, whose descriptor is
+ *    $TVSNAP_USERS_FD: clone_in_users, in place of clone3_with_pid_noasan. Nobody comes back out of such a namespace, so
+ *    a process is started for that; it belongs to the group of this one, whose parent is to wait for it. Only there the
+ *    maps can be written, too: has_users tells CRIU that they are.
+ * 3. The limits of a process may be asked for by the user to whom its namespace belongs, $TVSNAP_OWNER, where this one
+ *    may not (it lacks CAP_SYS_RESOURCE): become_owner, before and after.
+ */
+#include <linux/securebits.h>
+#include "clone-noasan.h"
+
+static int number_in(const char *name, int otherwise)
+{
+	const char *text = getenv(name);
+
+	return text ? (int)strtoul(text, NULL, 10) : otherwise;
+}
+
+static int write_owners(struct cr_img *img, UsernsEntry *e)
+{
+	unsigned int found = 0, first = number_in("TVSNAP_FIRST_USER", 0);
+	int ret;
+
+	if (first && e->n_uid_map == 1) {
+		found = e->uid_map[0]->lower_first;
+		e->uid_map[0]->lower_first = first;
+	}
+	ret = pb_write_one(img, e, PB_USERNS);
+	if (found)
+		e->uid_map[0]->lower_first = found;
+	return ret;
+}
+
+bool has_users(void)
+{
+	return number_in("TVSNAP_USERS_FD", -1) >= 0;
+}
+
+/* In a process of its own: starts the first one of the tree, and says which it is, or what went wrong. */
+static void start_in_users(int users, int told, int (*fn)(void *), void *arg, int flags, int exit_signal, pid_t pid)
+{
+	int ret = -1;
+
+	if (setns(users, CLONE_NEWUSER))
+		pr_perror("Can't enter the namespace of the sandbox's users");
+	else
+		ret = clone3_with_pid_noasan(fn, arg, flags, exit_signal, pid);
+	if (ret > 0) {
+		root_item->pid->real = ret;
+		if (prepare_userns(root_item)) {
+			kill(ret, SIGKILL);
+			ret = -1;
+		}
+	}
+	_exit(write(told, &ret, sizeof(ret)) != sizeof(ret));
+}
+
+int clone_in_users(int (*fn)(void *), void *arg, int flags, int exit_signal, pid_t pid)
+{
+	int told[2], ret;
+
+	if (!has_users() || !(flags & CLONE_NEWUSER))
+		return clone3_with_pid_noasan(fn, arg, flags, exit_signal, pid);
+	if (pipe2(told, O_CLOEXEC)) {
+		pr_perror("Can't make a pipe");
+		return -1;
+	}
+	ret = syscall(__NR_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
+	if (!ret) {
+		close(told[0]);
+		start_in_users(number_in("TVSNAP_USERS_FD", -1), told[1], fn, arg, flags, exit_signal, pid);
+	}
+	close(told[1]);
+	if (ret > 0 && read(told[0], &ret, sizeof(ret)) != sizeof(ret))
+		ret = -1;
+	close(told[0]);
+	return ret;
+}
+
+int become_owner(bool owner)
+{
+	static int bits;
+	int user = number_in("TVSNAP_OWNER", 0);
+	int signal;
+
+	if (!user)
+		return 0;
+	/* All capabilities are kept; but the kernel forgets who is to be killed with whom, and that /proc is ours to read. */
+	if (prctl(PR_GET_PDEATHSIG, &signal) || (owner && (bits = prctl(PR_GET_SECUREBITS)) < 0) ||
+	    (owner && prctl(PR_SET_SECUREBITS, bits | SECBIT_NO_SETUID_FIXUP)) ||
+	    syscall(__NR_setresuid, -1, owner ? user : (int)getuid(), -1) || (!owner && prctl(PR_SET_SECUREBITS, bits)) ||
+	    prctl(PR_SET_DUMPABLE, 1) || prctl(PR_SET_PDEATHSIG, signal)) {
+		pr_perror("Can't become user %u", owner ? (unsigned int)user : getuid());
+		return -1;
+	}
+	return 0;
+}

@@ -1,0 +1,77 @@
+/* See owners.h. */
+#define _GNU_SOURCE
+#include "owners.h"
+
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <linux/nsfs.h>
+#include <linux/securebits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Starts a process that waits, in a new user namespace, which belongs to a user. */
+static pid_t hold_namespace(uid_t owner) {
+    int usual = prctl(PR_GET_SECUREBITS);
+    /* The namespace belongs to the effective user; whoever changes that keeps capabilities only if told so. */
+    if (usual < 0 || prctl(PR_SET_SECUREBITS, usual | SECBIT_NO_SETUID_FIXUP) || setresuid(-1, owner, -1)) return -1;
+    pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
+    if (pid == 0)
+        for (;;) pause();
+    if (setresuid(-1, getuid(), -1) == 0 && prctl(PR_SET_SECUREBITS, usual) == 0) return pid;
+    if (pid > 0) kill(pid, SIGKILL);
+    return -1;
+}
+
+static bool write_map(pid_t pid, const char *name, unsigned long first, unsigned long shown, unsigned long count) {
+    char path[64], map[96];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    int length = snprintf(map, sizeof map, "0 0 1\n%lu %lu %lu\n", first, shown, count);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool written = fd >= 0 && write(fd, map, (size_t)length) == length;
+    if (fd >= 0) close(fd);
+    return written;
+}
+
+int open_users(uid_t owner, unsigned long first, unsigned long shown, unsigned long count) {
+    char path[64];
+    int fd = -1;
+    pid_t pid = hold_namespace(owner);
+    if (pid < 0) return -1;
+    if (write_map(pid, "uid_map", first, shown, count) && write_map(pid, "gid_map", first, first, count)) {
+        snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    return fd;
+}
+
+uid_t owner_of_users(const char *pid) {
+    char path[64];
+    uid_t owner = 0;
+    snprintf(path, sizeof path, "/proc/%s/ns/user", pid);
+    int own = open(path, O_RDONLY | O_CLOEXEC), users = ioctl(own, NS_GET_PARENT);
+    if (users < 0 || ioctl(users, NS_GET_OWNER_UID, &owner)) owner = 0;
+    if (users >= 0) close(users);
+    if (own >= 0) close(own);
+    return owner;
+}
+
+bool show_owners(int directory, int users, const char *at) {
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (unsigned)users};
+    int mount = (int)syscall(SYS_open_tree, directory, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+    if (mount < 0) return false;
+    bool shown = syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH, &attributes, sizeof attributes) == 0 &&
+                 /* An overlay takes a layer that is mounted nowhere only since Linux 6.15. */
+                 syscall(SYS_move_mount, mount, "", AT_FDCWD, at, MOVE_MOUNT_F_EMPTY_PATH) == 0 &&
+                 dup3(mount, directory, O_CLOEXEC) >= 0;
+    close(mount);
+    return shown;
+}
