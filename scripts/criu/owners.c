@@ -44,45 +44,54 @@ bool has_users(void)
 	return number_in("TVSNAP_USERS_FD", -1) >= 0;
 }
 
-/* In a process of its own: starts the first one of the tree, and says which it is, or what went wrong. */
-static void start_in_users(int users, int told, int (*fn)(void *), void *arg, int flags, int exit_signal, pid_t pid)
-{
-	int ret = -1;
+struct start {
+	int (*fn)(void *);
+	void *arg;
+	int flags, exit_signal;
+	pid_t pid, started;
+};
 
-	if (setns(users, CLONE_NEWUSER))
+/* In a process of its own, which shares our memory and for whose end we wait: starts the first one of the tree. */
+static int start_in_users(void *arg)
+{
+	struct start *start = arg;
+	pid_t pid;
+
+	if (setns(number_in("TVSNAP_USERS_FD", -1), CLONE_NEWUSER)) {
 		pr_perror("Can't enter the namespace of the sandbox's users");
-	else
-		ret = clone3_with_pid_noasan(fn, arg, flags, exit_signal, pid);
-	if (ret > 0) {
-		root_item->pid->real = ret;
-		if (prepare_userns(root_item)) {
-			kill(ret, SIGKILL);
-			ret = -1;
-		}
+		return 0;
 	}
-	_exit(write(told, &ret, sizeof(ret)) != sizeof(ret));
+	pid = clone3_with_pid_noasan(start->fn, start->arg, start->flags, start->exit_signal, start->pid);
+	if (pid > 0) {
+		root_item->pid->real = pid;
+		if (prepare_userns(root_item)) {
+			kill(pid, SIGKILL);
+			pid = -1;
+		}
+		close_pid_proc(); /* the descriptor is ours, and the note of it is not */
+	}
+	start->started = pid;
+	return 0;
 }
 
 int clone_in_users(int (*fn)(void *), void *arg, int flags, int exit_signal, pid_t pid)
 {
-	int told[2], ret;
+	const size_t size = 8 << 20;
+	struct start start = { fn, arg, flags, exit_signal, pid, -1 };
+	void *stack;
 
 	if (!has_users() || !(flags & CLONE_NEWUSER))
 		return clone3_with_pid_noasan(fn, arg, flags, exit_signal, pid);
-	if (pipe2(told, O_CLOEXEC)) {
-		pr_perror("Can't make a pipe");
+	stack = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (stack == MAP_FAILED) {
+		pr_perror("Can't have a stack");
 		return -1;
 	}
-	ret = syscall(__NR_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
-	if (!ret) {
-		close(told[0]);
-		start_in_users(number_in("TVSNAP_USERS_FD", -1), told[1], fn, arg, flags, exit_signal, pid);
-	}
-	close(told[1]);
-	if (ret > 0 && read(told[0], &ret, sizeof(ret)) != sizeof(ret))
-		ret = -1;
-	close(told[0]);
-	return ret;
+	if (clone(start_in_users, stack + size, CLONE_VM | CLONE_VFORK | CLONE_PARENT | SIGCHLD, &start) < 0)
+		pr_perror("Can't start a process");
+	munmap(stack, size);
+	prctl(PR_SET_DUMPABLE, 1); /* which is forgotten where another namespace is entered */
+	return start.started;
 }
 
 int become_owner(bool owner)

@@ -143,9 +143,8 @@ CAPTURED = {
     "locks": (
         "f = open('locked', 'w'); fcntl.flock(f, fcntl.LOCK_EX); g = open('region', 'w'); "
         "fcntl.lockf(g, fcntl.LOCK_EX, 10, 5); h = open('ofd', 'w'); "
-        "fcntl.fcntl(h, 37, struct.pack('hhqqixxxx', 1, 0, 0, 100, 0)); "
-        "l = open('leased', 'w'); fcntl.fcntl(l, 1024, fcntl.F_WRLCK)",
-        "attempt(fcntl.flock, open('locked'), 6), fcntl.fcntl(l, 1025), "
+        "fcntl.fcntl(h, 37, struct.pack('hhqqixxxx', 1, 0, 0, 100, 0))",
+        "attempt(fcntl.flock, open('locked'), 6), "
         "fcntl.fcntl(open('ofd', 'r+'), 36, struct.pack('hhqqixxxx', 1, 0, 0, 100, 0))[:24]",
     ),
     "shared memory": (
@@ -220,6 +219,10 @@ REFUSED = {
     "deferred accepts": (
         "s = socket.create_server(('127.0.0.1', 0)); s.setsockopt(6, socket.TCP_DEFER_ACCEPT, 5)",
         "has a socket with TCP_DEFER_ACCEPT set",
+    ),
+    "a lease": (
+        "l = open('/tmp/leased', 'w'); fcntl.fcntl(l, fcntl.F_SETLEASE, fcntl.F_WRLCK)",
+        "has a lease on a file",
     ),
     "a peek offset": ("a, b = socket.socketpair(); a.setsockopt(1, 42, 0)", "has a socket with SO_PEEK_OFF set"),
     "multicast": (

@@ -49,6 +49,14 @@ def signals():
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
     return libc.sigqueue(os.getpid(), signal.SIGRTMIN, 0) == 0
 
+def terminals():
+    "Pseudoterminals, of which a sandbox has so many."
+    try:
+        kept.append(os.openpty())
+    except OSError:
+        return False
+    return True
+
 use, most = globals()[sys.argv[1]], int(sys.argv[2])
 count = 0
 while count < most and use():
@@ -57,7 +65,7 @@ print(count, flush=True)
 if most > 10:
     signal.pause()
 """
-LIMITS = {"pipes": 9000, "flight": 1000, "inotify": 9000, "signals": 100_000}
+LIMITS = {"pipes": 9000, "flight": 1000, "inotify": 9000, "signals": 100_000, "terminals": 9000}
 """What is tried, and how often at most."""
 
 

@@ -16,7 +16,7 @@ TAKE_ALL = """
 import sys
 from pathlib import Path
 from tvsnap.backends.local import id_ranges
-id_ranges.LOCK, id_ranges.RANGES = Path(sys.argv[1]), int(sys.argv[2])
+id_ranges.LOCKS, id_ranges.RANGES = Path(sys.argv[1]), int(sys.argv[2])
 ranges = id_ranges.IdRanges()
 while ranges.take():
     pass
@@ -29,12 +29,13 @@ USUAL, FEW = id_ranges.RANGES, 20
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine with ranges for twenty sandboxes."""
-    monkeypatch.setattr(id_ranges, "LOCK", tmp_path / "ids")
+    monkeypatch.setattr(id_ranges, "LOCKS", tmp_path / "ids")
     monkeypatch.setattr(id_ranges, "RANGES", FEW)
 
 
 def test_there_are_some_thousands_and_none_is_that_of_files_on_disk() -> None:
-    taken = [IdRanges().take() for _ in range(FEW)]
+    ranges = IdRanges()
+    taken = [ranges.take() for _ in range(FEW)]
     assert {*taken} == {UID_BASE + (number + 1) * UID_COUNT for number in range(FEW)}
     assert USUAL > 4000
     assert UID_BASE + (USUAL + 1) * UID_COUNT <= 2**31

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tvsnap.backends.base import Limits
@@ -19,6 +19,9 @@ _PERIOD_US = 100_000
 _AT_ONCE = 64
 """Processes that are killed with one look at the list."""
 _FREEZE_TIMEOUT = 10.0
+_V1_QUOTA = "cpu.cfs_quota_us"
+_BESIDE, _FEW = 256 << 20, 64
+"""Bytes of memory, and processes, that a program beside a sandbox may use, more than that: what CRIU itself needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,7 @@ class CgroupTree:
                     self._delegate(path)
                 path.mkdir(parents=True)
                 paths.append(path)
-                for name, value in self._settings(limits):
-                    if (path / name).exists():
-                        (path / name).write_text(value)
+                _limit(path, limits)
         except PermissionError as error:
             raise MachineLacks(f"no rights to make control groups: {error.filename} (run as root)") from None
         return Cgroup(tuple(paths))
@@ -113,20 +114,6 @@ class CgroupTree:
             with contextlib.suppress(OSError):
                 (ancestor / "cgroup.subtree_control").write_text(" ".join(wanted))
 
-    def _settings(self, limits: Limits) -> Iterator[tuple[str, str]]:
-        quota = int(limits.cpus * _PERIOD_US)
-        if self.unified:
-            yield "memory.max", str(limits.memory)
-            yield "memory.swap.max", "0"
-            if quota:
-                yield "cpu.max", f"{quota} {_PERIOD_US}"
-        else:
-            yield "memory.limit_in_bytes", str(limits.memory)
-            yield "memory.memsw.limit_in_bytes", str(limits.memory)
-            if quota:
-                yield "cpu.cfs_quota_us", str(quota)
-        yield "pids.max", str(limits.processes)
-
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
@@ -147,14 +134,21 @@ class Cgroup:
         return sorted(found)
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[Cgroup]:
-        """A block with a group beside this one, without limits, for a program that works on what is in this one.
+    def beside(self, limits: Limits) -> Iterator[Cgroup]:
+        """A block with a group beside this one, for a program that works on what is in this one.
 
-        What that leaves behind when it is killed dies at the end of the block; or as a dead owner's sandboxes do.
+        It may use as much as that, and what any such program needs. What it leaves behind when it is killed dies at the
+        end of the block; or as a dead owner's sandboxes do.
+
+        Args:
+            limits: of this group.
         """
-        group = Cgroup((self.paths[0].with_name(f"{self.name}.beside"),))
-        group.paths[0].mkdir(exist_ok=True)
+        paths = [path for path in self.paths if path == self.paths[0] or (limits.cpus and (path / _V1_QUOTA).exists())]
+        group = Cgroup(tuple(path.with_name(f"{self.name}.beside") for path in paths))
         try:
+            for path in group.paths:
+                path.mkdir(exist_ok=True)
+                _limit(path, _with_room(limits))
             yield group
         finally:
             group.destroy()
@@ -210,6 +204,32 @@ class Cgroup:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.002)
+
+
+def _with_room(limits: Limits) -> Limits:
+    """Returns limits for a program that needs some more itself, and is not to take forever."""
+    return replace(
+        limits,
+        memory=limits.memory + _BESIDE,
+        processes=limits.processes + _FEW,
+        cpus=limits.cpus and max(limits.cpus, 1),
+    )
+
+
+def _limit(group: Path, limits: Limits) -> None:
+    """Sets what is in a group may use, of what its hierarchy counts."""
+    quota = int(limits.cpus * _PERIOD_US)
+    for name, value in (
+        ("memory.max", limits.memory),
+        ("memory.swap.max", 0),
+        ("memory.limit_in_bytes", limits.memory),
+        ("memory.memsw.limit_in_bytes", limits.memory),
+        ("cpu.max", f"{quota} {_PERIOD_US}" if quota else ""),
+        (_V1_QUOTA, quota or ""),
+        ("pids.max", limits.processes),
+    ):
+        if value != "" and (group / name).exists():
+            (group / name).write_text(str(value))
 
 
 def _kill_all(group: Path) -> None:

@@ -28,7 +28,8 @@ _CACHE = Path("/dev/shm/tvsnap-criu")
 _LOG = "-"  # its standard output: in a file beside the images, forks of one snapshot would write over each other's
 _DYING = 1.0  # seconds that a process may take to end that was killed while CRIU had it in its hands
 _TIMEOUT = 120.0
-_STUCK = 15.0  # seconds in which a dump has neither run nor waited for a disk: it waits for a process that was killed
+_STUCK = 15.0  # seconds in which a dump has hardly run nor waited for a disk: it waits for a process of the sandbox
+_HARDLY = 0.01  # of the time, in which it looks whether the wait is over
 _LOOK = 2.0  # seconds between looks at that
 _LAST_WORDS = 5.0  # seconds to end in, after its answer or in place of one
 _CGROUPS_IGNORE = 0
@@ -398,24 +399,24 @@ def _at_work(pid: int, stuck: float, *descriptors: int) -> bool:
         descriptors: of which one can be read when it has said something, or ended.
     """
     began = since = time.monotonic()
-    seen = ""
+    seen = 0.0
     while not _readable(*descriptors, timeout=_LOOK):
         now = time.monotonic()
         state, used = _activity(pid)
-        if used != seen or state == "D":
+        if state in "DR" or used - seen > (now - since) * _HARDLY:
             seen, since = used, now
         if now - since > stuck or now - began > _TIMEOUT:
             return False
     return True
 
 
-def _activity(pid: int) -> tuple[str, str]:
-    """Returns the state of a process and the processor time that it has used, as /proc tells them."""
+def _activity(pid: int) -> tuple[str, float]:
+    """Returns the state of a process and the processor time that it has used, s, as /proc tells them."""
     with contextlib.suppress(OSError):
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         fields = stat[stat.rindex(")") + 2 :].split()
-        return fields[0], " ".join(fields[11:13])
-    return "X", ""
+        return fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return "X", 0.0
 
 
 def read_log(file: IO[bytes]) -> str:

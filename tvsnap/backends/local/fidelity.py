@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import itertools
 import os
 import platform
@@ -141,25 +142,36 @@ def refuse_excess(pids: Collection[int]) -> None:
         raise NotCheckpointable(
             f"a process has, with others, more than {most:,} descriptors open, the most for a snapshot"
         )
-    deleted = sum(_deleted_files(pids).values())
-    if deleted > _MOST_DELETED:
+    deleted: dict[tuple[int, int], int] = {}  # bytes on disk, by device and inode
+    for pid, number, about in _regular_files(pids):
+        if _is_leased(pid, number):
+            raise NotCheckpointable(f"{describe(pid)} has a lease on a file, for which whoever opens it waits")
+        if about.st_nlink == 0:
+            deleted[about.st_dev, about.st_ino] = about.st_blocks * 512
+    total = sum(deleted.values())
+    if total > _MOST_DELETED:
         raise NotCheckpointable(
-            f"a process holds, with others, {deleted >> 20} MiB of deleted files, more than the {_MOST_DELETED >> 20} "
+            f"a process holds, with others, {total >> 20} MiB of deleted files, more than the {_MOST_DELETED >> 20} "
             "MiB that are the most for a snapshot"
         )
 
 
-def _deleted_files(pids: Iterable[int]) -> dict[tuple[int, int], int]:
-    """Returns the bytes on disk of deleted files that processes have open, by device and inode."""
-    found: dict[tuple[int, int], int] = {}
+def _regular_files(pids: Iterable[int]) -> Iterator[tuple[int, int, os.stat_result]]:
+    """Yields the regular files that processes have open: who, as what, and what kind it is."""
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             for number in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):  # closed meanwhile
                     about = os.stat(f"/proc/{pid}/fd/{number}")
-                    if about.st_nlink == 0 and stat.S_ISREG(about.st_mode):
-                        found[about.st_dev, about.st_ino] = about.st_blocks * 512
-    return found
+                    if stat.S_ISREG(about.st_mode):
+                        yield pid, int(number), about
+
+
+def _is_leased(pid: int, number: int) -> bool:
+    """Whether a process would be asked, and waited for, before its file is opened by another."""
+    with contextlib.suppress(OSError), borrowed(pid, number) as file:  # closed meanwhile
+        return fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_WRLCK
+    return False
 
 
 def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, terminals: bool = True) -> str:

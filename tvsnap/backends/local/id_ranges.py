@@ -10,36 +10,45 @@ from __future__ import annotations
 import fcntl
 import os
 import random
-import struct
 import threading
 from pathlib import Path
 
 from tvsnap.images import UID_BASE, UID_COUNT
 
-LOCK = Path("/run/tvsnap.ids")
-"""Byte n is locked while somebody on this machine uses the range with number n."""
+LOCKS = Path("/run/tvsnap-users")
+"""File n in here is locked while somebody on this machine uses the range with number n."""
 RANGES = (2**31 - UID_BASE) // UID_COUNT - 1
 """How many there are, 4095: beyond, programs of the host's take users for negative numbers."""
-_FLOCK = struct.Struct("@hhqqi4x")
 
 
 class IdRanges:
     """Takes ranges that nobody else on this machine uses, in whichever process. Thread-safe."""
 
     def __init__(self) -> None:
-        self._file = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        self._taken: set[int] = set()  # in here: our own locks keep nobody out of this process
+        """Prepares for taking some.
+
+        Raises:
+            OSError: there is no place to note which are taken.
+        """
+        LOCKS.mkdir(mode=0o700, exist_ok=True)
+        self._taken: dict[int, int] = {}  # number of a range -> descriptor of its file
         self._next = random.randrange(RANGES)
         self._lock = threading.Lock()
 
     def take(self) -> int | None:
-        """Returns the first user of a range; None if all are in use."""
+        """Returns the first user of a range; None if all are in use, or no more files can be opened."""
         with self._lock:
             for _ in range(RANGES):
                 number, self._next = self._next, (self._next + 1) % RANGES
-                if number not in self._taken and self._set(number, fcntl.F_WRLCK):
-                    self._taken.add(number)
-                    return UID_BASE + (number + 1) * UID_COUNT
+                if number in self._taken:
+                    continue
+                try:
+                    self._taken[number] = _lock_file(LOCKS / str(number))
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    break
+                return UID_BASE + (number + 1) * UID_COUNT
         return None
 
     def give_back(self, first: int) -> None:
@@ -48,19 +57,31 @@ class IdRanges:
         Args:
             first: what `take` returned.
         """
-        number = (first - UID_BASE) // UID_COUNT - 1
         with self._lock:
-            self._set(number, fcntl.F_UNLCK)
-            self._taken.discard(number)
+            descriptor = self._taken.pop((first - UID_BASE) // UID_COUNT - 1, None)
+            if descriptor is not None:  # not closed before
+                os.close(descriptor)
 
     def close(self) -> None:
         """Lets others have all ranges that were taken here."""
-        os.close(self._file)
+        with self._lock:
+            while self._taken:
+                os.close(self._taken.popitem()[1])
 
-    def _set(self, number: int, kind: int) -> bool:
-        # A lock of the open file, not of the process: it holds against others who have it open in this process, too.
-        try:
-            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, number, 1, 0))
-        except BlockingIOError:
-            return False
-        return True
+
+def _lock_file(path: Path) -> int:
+    """Returns the descriptor of a file that nobody else has locked.
+
+    By flock: locks of open files by fcntl show in /proc/locks of every container.
+
+    Raises:
+        BlockingIOError: somebody has.
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -26,6 +26,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
@@ -45,6 +46,13 @@
 
 #include "../../guest/resource_limits.h"
 #include "owners.h"
+
+/* What CRIU needs of root's rights on this machine; what a restore needs in the sandbox, it has from its namespace. */
+static const int CRIU_CAPABILITIES[] = {
+    CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER,    CAP_FSETID,     CAP_KILL,      CAP_SETGID,
+    CAP_SETUID, CAP_SETPCAP,      CAP_NET_ADMIN,       CAP_IPC_OWNER, CAP_SYS_CHROOT, CAP_SYS_PTRACE, CAP_SYS_ADMIN,
+    CAP_SYS_NICE, CAP_SYS_RESOURCE, CAP_CHECKPOINT_RESTORE,
+};
 
 static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
@@ -158,18 +166,6 @@ static void own_mounts(void) {
     check(mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") == 0, "mount of /run");
 }
 
-/* Mounts the layers anew, as they are named by descriptors, so that they belong to users of the sandbox's own. */
-static bool show_own_layers(int users) {
-    char at[64];
-    check(mkdir(LAYERS, 0700) == 0, LAYERS);
-    for (int i = 0; i <= O.lower_count; i++) {
-        snprintf(at, sizeof at, LAYERS "/%d", i);
-        check(mkdir(at, 0700) == 0, at);
-        if (!show_owners(UPPER_FD + i, users, at)) return false;
-    }
-    return true;
-}
-
 static bool mount_overlay(void) {
     char options[512];
     int n = snprintf(options, sizeof options, OVERLAY_UUID OVERLAY_OPTIONS ",upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
@@ -182,15 +178,29 @@ static bool mount_overlay(void) {
     return mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0;
 }
 
+/* Mounts the overlay on layers that show_owners has mounted; before Linux 6.15 those must be attached somewhere. */
+static bool mount_overlay_on_detached(void) {
+    char at[64];
+    if (mount_overlay()) return true;
+    check(mkdir(LAYERS, 0700) == 0, LAYERS);
+    for (int i = 0; i <= O.lower_count; i++) {
+        snprintf(at, sizeof at, LAYERS "/%d", i);
+        check(mkdir(at, 0700) == 0, at);
+        if (!attach(UPPER_FD + i, at)) return false;
+    }
+    return mount_overlay();
+}
+
 /* Mounts the overlay such that all in it belongs to users of the sandbox's own. Returns a descriptor of the namespace in
  * which those have the numbers on disk; -1 if nothing was mounted, because that cannot be had here. */
 static int mount_own_overlay(void) {
     int on_disk[1 + MAX_LOWERS], users = open_users((uid_t)O.own_base, O.id_base, O.own_base, O.id_count);
-    if (users < 0) return -1;
+    bool shown = users >= 0;
     for (int i = 0; i <= O.lower_count; i++) check((on_disk[i] = fcntl(UPPER_FD + i, F_DUPFD_CLOEXEC, USERS_FD)) >= 0, "dup");
-    if (show_own_layers(users) && mount_overlay()) return users;
+    for (int i = 0; shown && i <= O.lower_count; i++) shown = show_owners(UPPER_FD + i, users);
+    if (shown && mount_overlay_on_detached()) return users;
     for (int i = 0; i <= O.lower_count; i++) check(dup3(on_disk[i], UPPER_FD + i, O_CLOEXEC) >= 0, "dup3");
-    close(users);
+    if (users >= 0) close(users);
     return -1;
 }
 
@@ -272,8 +282,8 @@ static void enter_sandbox(int go) {
     /* A mount made outside this user namespace is locked; a bind of it is not, and can become the root. */
     check(mount(ROOT, ROOT, NULL, MS_BIND, NULL) == 0 && chdir(ROOT) == 0, ROOT);
     bind_devices();
-    /* In the order in which CRIU mounts them again. */
-    check(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5") == 0,
+    /* In the order in which CRIU mounts them again. All sandboxes share the 3072 terminals that Linux lets containers have. */
+    check(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5,max=256") == 0,
           "mount of /dev/pts");
     check(mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0, "mount of /proc");
     check(syscall(SYS_pivot_root, ".", ".") == 0, "pivot_root");
@@ -365,6 +375,14 @@ static int start(void) {
     return 0;
 }
 
+/* Gives up, for the program that is started next, all capabilities but those that CRIU needs. */
+static void drop_capabilities(void) {
+    unsigned long long kept = 0;
+    for (size_t i = 0; i < sizeof CRIU_CAPABILITIES / sizeof *CRIU_CAPABILITIES; i++) kept |= 1ULL << CRIU_CAPABILITIES[i];
+    for (int capability = 0; prctl(PR_CAPBSET_READ, capability) >= 0; capability++)
+        if (!(kept >> capability & 1)) check(prctl(PR_CAPBSET_DROP, capability) == 0, "capabilities");
+}
+
 /* A low descriptor for CRIU's socket: those of the layers are fixed, and the caller may have any number of its own.
  * It ends with the thread that waits for it: what a killed tvsnap leaves must not be written to any longer. */
 _Noreturn static void become_criu(void) {
@@ -374,6 +392,7 @@ _Noreturn static void become_criu(void) {
     int null = open("/dev/null", O_RDONLY);
     check(null >= 0 && dup2(null, 0) == 0, "/dev/null");
     close(null);
+    drop_capabilities();
     execv(O.command[0], O.command);
     fail(O.command[0]);
     _exit(1);
@@ -424,7 +443,7 @@ static int owners(char *directory) {
     O.lowers[O.lower_count++] = directory;
     own_mounts();
     check(mkdir(LAYERS, 0700) == 0 && mkdir(LAYERS "/0", 0700) == 0 && mkdir(LAYERS "/1", 0700) == 0, LAYERS);
-    check(show_owners(LOWER_FD, users, LAYERS "/0"), "a mount with other owners");
+    check(show_owners(LOWER_FD, users) && attach(LOWER_FD, LAYERS "/0"), "a mount with other owners");
     check(mount("overlay", LAYERS "/1", "overlay", 0, "lowerdir=" LAYERS "/0:/run") == 0, "an overlay with other owners");
     return 0;
 }

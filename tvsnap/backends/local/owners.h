@@ -19,10 +19,12 @@ int open_users(uid_t owner, unsigned long first, unsigned long shown, unsigned l
 /* Returns the owner of the user namespace in which that of a process lies. */
 uid_t owner_of_users(const char *pid);
 
-/* Mounts a directory anew, with other owners.
+/* Mounts a directory anew, attached nowhere, with other owners.
  *
  * directory: its descriptor, which is that of the new mount afterwards.
  * users: what open_users returned; the first ones own the files on disk.
- * at: an existing directory to mount it at.
  * Returns whether that went well: a kernel before 5.12, and some file systems, do not know how. */
-bool show_owners(int directory, int users, const char *at);
+bool show_owners(int directory, int users);
+
+/* Attaches what show_owners has mounted to an existing directory; returns whether that went well. */
+bool attach(int directory, const char *at);

@@ -30,7 +30,7 @@ from tvsnap.backends.base import (
     SnapshotInfo,
 )
 from tvsnap.backends.fixed import Clock, is_fixed
-from tvsnap.backends.local import activity, observe, procfs
+from tvsnap.backends.local import activity, observe, procfs, syscalls
 from tvsnap.backends.local.cgroups import Cgroup
 from tvsnap.backends.local.criu import ProcessesDisturbed
 from tvsnap.backends.local.rewind import Rewindable
@@ -222,7 +222,7 @@ class LocalSandbox(Rewindable):
 
     def _start_tar(self, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
         # By descriptor, for the data directory is closed to others than root.
-        image = os.open(self.image.rootfs, os.O_PATH | os.O_DIRECTORY)
+        image = self._open_image()
         # In the sandbox's user namespace owners have their inner numbers; tar follows no link that it archives.
         command = ["nsenter", "--user", "--setuid", "0", "--setgid", "0", "--target", str(self.init), *_TAR]
         command += [f"--exclude=.{PRELOAD}"] if is_fixed(self.image) else []  # what it names is not in the archive
@@ -241,6 +241,15 @@ class LocalSandbox(Rewindable):
             )
         finally:
             os.close(image)
+
+    def _open_image(self) -> int:
+        """Returns a descriptor of the image's tree, in which owners are what they are in the sandbox."""
+        image = os.open(self.image.rootfs, os.O_PATH | os.O_DIRECTORY)
+        with contextlib.suppress(OSError):  # they are that anyway
+            shown = syscalls.show_owners(image, self.init)
+            os.close(image)
+            return shown
+        return image
 
     def trouble(self, said: str) -> str:
         return self._trouble(self, said)

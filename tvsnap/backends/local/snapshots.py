@@ -175,14 +175,14 @@ class Snapshots:
                 sandbox.disconnect()
                 resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
                 begin = time.perf_counter()
-                with sandbox.cgroup.beside() as group:
+                with sandbox.cgroup.beside(sandbox.limits) as group:
                     enter = [str(observe.LAUNCH), "dump", str(sandbox.init), *criu.directories]
                     enter += ["--ids", str(UID_BASE), str(UID_COUNT)]
                     criu.dump(
                         sandbox.init,
                         images,
                         [f"mnt[/dev/{name}]:{name}" for name in DEVICES],
-                        [*enter, "--cgroup", str(group.paths[0]), "--"],
+                        [*enter, *(item for path in group.paths for item in ("--cgroup", str(path))), "--"],
                         cut_nothing_short,
                         copy_files,
                     )

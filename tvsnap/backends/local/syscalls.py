@@ -6,6 +6,7 @@ All go through ctypes, which lets other threads run meanwhile.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import struct
 from collections.abc import Mapping
@@ -14,10 +15,12 @@ from pathlib import Path
 _libc = ctypes.CDLL(None, use_errno=True)
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CREATE = 0, 1, 6
-_MOUNT_ATTR_NOATIME = 0x10
+_OPEN_TREE, _MOUNT_SETATTR = 428, 442
+_MOUNT_ATTR_NOATIME, _MOUNT_ATTR_IDMAP = 0x10, 0x100000
+_NS_GET_PARENT = 0xB702
 _SUBVOL_CREATE, _SNAP_CREATE_V2, _SNAP_DESTROY = 0x5000940E, 0x50009417, 0x5000940F
 _SUBVOL_RDONLY, _SUBVOL_QGROUP_INHERIT, _SET_LIMITS, _MAX_REFERENCED = 2, 4, 1, 1
-_AT_FDCWD = -100
+_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _KEEP_SIZE = 1
 
 
@@ -52,6 +55,35 @@ def mount_detached(device: str, kind: str, options: Mapping[str, str | None] = {
         return _check(_libc.syscall(_FSMOUNT, context, 1, _MOUNT_ATTR_NOATIME), f"mount {device}")
     finally:
         os.close(context)
+
+
+def show_owners(directory: int, process: int) -> int:
+    """Mounts a directory of an image, attached nowhere, with owners as a sandbox's own mounts show them.
+
+    Args:
+        directory: its descriptor.
+        process: of the sandbox, as the host sees it.
+
+    Returns:
+        A descriptor of it in that mount, close-on-exec.
+
+    Raises:
+        OSError: its file system cannot show others as owners; the sandbox's does not, then, either.
+    """
+    with open(f"/proc/{process}/ns/user", "rb") as own:
+        users = fcntl.ioctl(own, _NS_GET_PARENT)
+    try:
+        mount = _check(_libc.syscall(_OPEN_TREE, directory, b"", 1 | os.O_CLOEXEC | _AT_EMPTY_PATH), "open_tree")
+        try:
+            attributes = struct.pack("4Q", _MOUNT_ATTR_IDMAP, 0, 0, users)
+            arguments = (mount, b"", _AT_EMPTY_PATH, attributes, ctypes.c_size_t(len(attributes)))
+            _check(_libc.syscall(_MOUNT_SETATTR, *arguments), "mount_setattr")
+        except BaseException:
+            os.close(mount)
+            raise
+        return mount
+    finally:
+        os.close(users)
 
 
 def allocate(descriptor: int, start: int, length: int) -> None:
