@@ -277,6 +277,11 @@ REFUSED = {
         "import os; [os.dup(0) for _ in range(400)]",
         "has, with others, more than 300 descriptors open",
     ),
+    "many mappings": (
+        "m = mmap.mmap(-1, 4096 * 3000); a = ctypes.addressof(ctypes.c_char.from_buffer(m)); "
+        "[libc.mprotect(ctypes.c_void_p(a + 4096 * n), 4096, 1) for n in range(0, 3000, 2)]",
+        "has, with others, more than 1,500 mappings",
+    ),
     "large deleted files": (
         "files = [open(f'/tmp/{n}', 'wb') for n in 'ab']; [os.posix_fallocate(f.fileno(), 0, 2 << 20) for f in files]; "
         "os.unlink('/tmp/a'); os.unlink('/tmp/b')",
@@ -353,6 +358,7 @@ def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab, monkeypatch:
     monkeypatch.setattr(copied_up, "_MOST", 8 << 20)
     monkeypatch.setattr(fidelity, "_MOST_DELETED", 3 << 20)
     monkeypatch.setattr(procfs, "MOST_DESCRIPTORS", 300)
+    monkeypatch.setattr(procfs, "MOST_MAPPINGS", 1500)
     sandbox = local_lab.start()
     refusals = {}
     for name, (program, _) in REFUSED.items():

@@ -10,12 +10,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.helpers import LIMITS, Lab, eventually, sh
+from tvsnap.backends.base import Limits
 from tvsnap.backends.local import LocalBackend, fidelity, observe
 from tvsnap.backends.local import sandbox as local_sandbox
 from tvsnap.backends.local.sandbox import LocalSandbox
@@ -203,25 +204,58 @@ def test_no_link_leads_criu_out(
         assert "a symbolic link is where its directory was" in said[0]
 
 
+MODULES, RAW_IO, TIME, NODES, RAW_SOCKETS = 16, 17, 25, 27, 13
+"""Capabilities (capability.h)."""
+
+
+def in_place_of_criu(lab: Lab, sandbox: LocalSandbox, *command: str, cgroups: Iterable[Path] = ()) -> list[str]:
+    """Runs a program of /usr/bin as CRIU is run for a checkpoint; returns the lines that it prints."""
+    assert isinstance(lab.backend, LocalBackend)
+    criu = lab.backend._criu
+    assert criu is not None
+    options = [*criu.directories, "--keep", "/usr/bin", *(item for path in cgroups for item in ("--cgroup", str(path)))]
+    run = subprocess.run(
+        [observe.LAUNCH, "dump", str(sandbox.init), *options, "--", *command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return run.stdout.splitlines()
+
+
 def test_what_criu_sees_of_this_machine(lab: Lab) -> None:
     sandbox = lab.start()
     assert isinstance(sandbox, LocalSandbox)
     assert isinstance(lab.backend, LocalBackend)
     criu = lab.backend._criu
     assert criu is not None
-    directories = [*criu.directories, "--keep", "/usr/bin"]
+    kept = [Path(path) for path in (*criu.directories, "/usr/bin") if path.startswith("/")]
     find = ["/usr/bin/find", "/", "-path", "/proc", "-prune", "-o", "-path", "/usr", "-prune", "-o", "-print"]
-    run = subprocess.run(
-        [observe.LAUNCH, "dump", str(sandbox.init), *directories, "--", *find],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    seen = {path for path in run.stdout.splitlines() if not path.startswith(("/lib/", "/lib64/"))}
-    kept = [Path(path) for path in directories if path.startswith("/")]
+    seen = {path for path in in_place_of_criu(lab, sandbox, *find) if not path.startswith(("/lib/", "/lib64/"))}
     allowed = {str(above) for path in kept for above in (path, *path.parents)}
     allowed |= {"/tmp", "/run", "/run/dev", "/dev", *(f"/run/dev/{name}" for name in DEVICES)}
     allowed |= {f"/dev/{name}" for name in ("null", "shm", "shm/criu.kdat", "pts", "pts/ptmx")}
     allowed |= {str(path) for above in kept[:2] for path in above.iterdir()}
     assert seen <= allowed, seen - allowed
+
+
+def test_what_criu_may_do_and_use(lab: Lab) -> None:
+    sandbox = lab.start(Limits(memory=300 << 20, cpus=0.5))
+    assert isinstance(sandbox, LocalSandbox)
+    look = ["/usr/bin/grep", "-hE", "^Cap|/tvsnap/", "/proc/self/status", "/proc/self/cgroup"]
+    with sandbox.cgroup.beside(sandbox.limits) as group:
+        said = in_place_of_criu(lab, sandbox, *look, cgroups=group.paths)
+        limits = [
+            int(path.read_text().split()[0])
+            for above in group.paths
+            for name in ("memory.max", "memory.limit_in_bytes", "cpu.max", "cpu.cfs_quota_us")
+            if (path := above / name).exists()
+        ]
+    sets = dict(line.split(":\t") for line in said if line.startswith("Cap"))
+    may = {number for number in range(64) if int(sets["CapEff"], 16) >> number & 1}
+    assert sets["CapBnd"] == sets["CapPrm"] == sets["CapEff"]
+    assert {MODULES, RAW_IO, TIME, NODES, RAW_SOCKETS}.isdisjoint(may)
+    assert len(may) <= 17
+    assert sum(line.endswith(f"/{group.name}") for line in said) == len(group.paths)
+    assert limits == [(300 + 256) << 20, 100_000]

@@ -142,6 +142,9 @@ def refuse_excess(pids: Collection[int]) -> None:
         raise NotCheckpointable(
             f"a process has, with others, more than {most:,} descriptors open, the most for a snapshot"
         )
+    if procfs.has_too_many_mappings(pids):
+        most = procfs.MOST_MAPPINGS
+        raise NotCheckpointable(f"a process has, with others, more than {most:,} mappings, the most for a snapshot")
     deleted: dict[tuple[int, int], int] = {}  # bytes on disk, by device and inode
     for pid, number, about in _regular_files(pids):
         if _is_leased(pid, number):
