@@ -282,6 +282,10 @@ REFUSED = {
         "[libc.mprotect(ctypes.c_void_p(a + 4096 * n), 4096, 1) for n in range(0, 3000, 2)]",
         "has, with others, more than 1,500 mappings",
     ),
+    "memory shared by many": (
+        "x = os.urandom(1 << 20) * 100; [child(lambda: None) for _ in range(9)]",
+        r"has, with others, \d{4} MiB of memory, counted for each that shares it, more than the 512 MiB",
+    ),
     "large deleted files": (
         "files = [open(f'/tmp/{n}', 'wb') for n in 'ab']; [os.posix_fallocate(f.fileno(), 0, 2 << 20) for f in files]; "
         "os.unlink('/tmp/a'); os.unlink('/tmp/b')",
@@ -359,6 +363,7 @@ def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab, monkeypatch:
     monkeypatch.setattr(fidelity, "_MOST_DELETED", 3 << 20)
     monkeypatch.setattr(procfs, "MOST_DESCRIPTORS", 300)
     monkeypatch.setattr(procfs, "MOST_MAPPINGS", 1500)
+    monkeypatch.setattr(fidelity, "_SHARED", 0.25)
     sandbox = local_lab.start()
     refusals = {}
     for name, (program, _) in REFUSED.items():

@@ -258,4 +258,4 @@ def test_what_criu_may_do_and_use(lab: Lab) -> None:
     assert {MODULES, RAW_IO, TIME, NODES, RAW_SOCKETS}.isdisjoint(may)
     assert len(may) <= 17
     assert sum(line.endswith(f"/{group.name}") for line in said) == len(group.paths)
-    assert limits == [(300 + 256) << 20, 100_000]
+    assert limits == [(300 << 20) + (1 << 30), 100_000]

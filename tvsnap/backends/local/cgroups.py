@@ -20,8 +20,9 @@ _AT_ONCE = 64
 """Processes that are killed with one look at the list."""
 _FREEZE_TIMEOUT = 10.0
 _V1_QUOTA = "cpu.cfs_quota_us"
-_BESIDE, _FEW = 256 << 20, 64
-"""Bytes of memory, and processes, that a program beside a sandbox may use, more than that: what CRIU itself needs."""
+_BESIDE, _FEW = 1 << 30, 64
+"""Bytes of memory, and processes, that a program beside a sandbox may use, more than that: what CRIU itself needs, and
+what of its images waits to be written to the disk."""
 
 
 @dataclass(frozen=True, slots=True)

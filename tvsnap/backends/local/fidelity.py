@@ -30,6 +30,7 @@ from pathlib import Path
 
 from tvsnap.attempts import AttemptFailed
 from tvsnap.backends import paths
+from tvsnap.backends.base import Limits
 from tvsnap.backends.local import procfs
 from tvsnap.backends.local.borrowing import borrowed, events, file_of, takes_output
 from tvsnap.backends.local.copied_up import MappedFiles
@@ -51,6 +52,8 @@ _SESSION, _TERMINAL = 3, 4
 """Of /proc/PID/stat, from the process' state on."""
 _MOST_DELETED = 1 << 30
 """Bytes of deleted files that processes hold: CRIU copies each, also those that share their place on the disk."""
+_SHARED = 2.0
+"""Times the sandbox's limit of memory: CRIU saves what forked processes share once for each of them."""
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _USUAL_GROUPS = re.compile("010000E0|ff0[12]0{27}1|ff020{19}1ff.{6}")
@@ -128,11 +131,12 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
     return ""
 
 
-def refuse_excess(pids: Collection[int]) -> None:
+def refuse_excess(pids: Collection[int], limits: Limits) -> None:
     """Refuses what would take too long, or too much room, to be saved.
 
     Args:
         pids: a sandbox's processes, as the host sees them.
+        limits: what the sandbox may use.
 
     Raises:
         NotCheckpointable: there is too much of something.
@@ -145,6 +149,12 @@ def refuse_excess(pids: Collection[int]) -> None:
     if procfs.has_too_many_mappings(pids):
         most = procfs.MOST_MAPPINGS
         raise NotCheckpointable(f"a process has, with others, more than {most:,} mappings, the most for a snapshot")
+    memory, most = procfs.private_memory(pids), int(limits.memory * _SHARED)
+    if memory > most:
+        raise NotCheckpointable(
+            f"a process has, with others, {memory >> 20} MiB of memory, counted for each that shares it, more than the "
+            f"{most >> 20} MiB that are the most for a snapshot"
+        )
     deleted: dict[tuple[int, int], int] = {}  # bytes on disk, by device and inode
     for pid, number, about in _regular_files(pids):
         if _is_leased(pid, number):

@@ -98,6 +98,16 @@ def has_too_many_mappings(pids: Iterable[int]) -> bool:
     return count > MOST_MAPPINGS
 
 
+def private_memory(pids: Iterable[int]) -> int:
+    """Returns the bytes of memory that processes have and that are of no file, counted for each that shares it."""
+    pages = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            _, resident, shared, *_ = map(int, head(f"/proc/{pid}/statm").split())
+            pages += resident - shared
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def inner_pid(pid: int) -> int:
     """Returns the id that a process has in its own pid namespace; 0 if it has ended."""
     with contextlib.suppress(OSError, IndexError):
