@@ -7,11 +7,9 @@ NATIVE_FLAGS := -O2 -static -Wall -Wextra
 # Of no C library, so that it can be loaded with any.
 LIBRARY_FLAGS := -O2 -shared -fPIC -nostdlib -fvisibility=hidden -fno-builtin -fno-stack-protector -U_FORTIFY_SOURCE \
                  -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,--hash-style=gnu -Wall -Wextra
-PLUGIN := tvsnap/backends/local/criu_plugin/interrupted
-REWIND := tvsnap/backends/local/tvsnap-rewind.so
-NATIVE := $(if $(wildcard tvsnap/guest/*.c),tvsnap/guest/tvsnap-init tvsnap/guest/tvsnap-fixed.so) \
-          $(if $(wildcard tvsnap/backends/local/launch.c),tvsnap/backends/local/tvsnap-launch) \
-          $(if $(wildcard $(PLUGIN).c),$(PLUGIN).so) $(if $(wildcard tvsnap/backends/local/rewind.c),$(REWIND))
+# Where what is compiled goes, in the package.
+BIN := tvsnap/host/bin
+NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so criu_plugin/interrupted.so allowed.h)
 
 .PHONY: help setup engines native demo test fuzz bench soak lint format clean
 
@@ -26,34 +24,42 @@ engines: ## install the container engines that tests and benchmarks use; start n
 
 native: $(NATIVE) ## compile the C programs that run inside and around a sandbox
 
-tvsnap/guest/tvsnap-init: $(wildcard tvsnap/guest/*.c tvsnap/guest/*.h)
-tvsnap/backends/local/tvsnap-launch: $(addprefix tvsnap/backends/local/,launch.c owners.c owners.h) \
-                                    tvsnap/guest/resource_limits.h
+$(NATIVE): Makefile | $(BIN)/criu_plugin
+$(BIN)/criu_plugin:
+	@mkdir -p $@
+
 # Renamed into place: a running sandbox may be executing the old binary.
-tvsnap/guest/tvsnap-init tvsnap/backends/local/tvsnap-launch: Makefile
-	$(CC) $(NATIVE_FLAGS) -o $@.new $(filter %.c,$^)
+$(BIN)/tvsnap-init: $(wildcard native/init/*.c native/init/*.h native/*.h)
+$(BIN)/tvsnap-launch: $(wildcard native/launch/*.c native/launch/*.h native/*.h)
+$(BIN)/tvsnap-init $(BIN)/tvsnap-launch:
+	$(CC) $(NATIVE_FLAGS) -Inative -o $@.new $(filter %.c,$^)
 	@mv $@.new $@
 
-tvsnap/guest/tvsnap-fixed.so: Makefile $(wildcard tvsnap/guest/preload/*.c tvsnap/guest/preload/*.h)
+$(BIN)/tvsnap-fixed.so: $(wildcard native/preload/*.c native/preload/*.h)
 	$(CC) $(LIBRARY_FLAGS) -Wl,-soname,tvsnap-fixed.so -o $@.new $(filter %.c,$^)
 	@mv $@.new $@
 
 # CRIU would load anything named *.so in its directory.
-$(PLUGIN).so: $(PLUGIN).c Makefile
-	$(CC) $(LIBRARY_FLAGS) -Wl,-z,defs -o $@.new $<
+$(BIN)/criu_plugin/interrupted.so: native/criu_plugin/interrupted.c
+	$(CC) $(LIBRARY_FLAGS) -Wl,-z,defs -o $@.new $(filter %.c,$^)
 	@mv $@.new $@
 
-$(REWIND): tvsnap/backends/local/rewind.c Makefile
-	$(CC) -O2 -shared -fPIC -Wall -Wextra -o $@.new $<
+$(BIN)/tvsnap-rewind.so: native/rewind/rewind.c
+	$(CC) -O2 -shared -fPIC -Wall -Wextra -o $@.new $(filter %.c,$^)
 	@mv $@.new $@
+
+# The list of system calls, which the Docker backend reads, too.
+$(BIN)/allowed.h: native/allowed.h
+	@cp $< $@.new && mv $@.new $@
 
 demo: setup ## run a few rollouts without and with the cache, and show what that saved
 	@.venv/bin/tvsnap demo
 
-lint: setup ## ruff and mypy
+lint: setup ## ruff, mypy, and the floors that imports keep to
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	.venv/bin/lint-imports
 
 # What fails is tried once more, and shown: a machine under load is late. Counterexamples of properties are not.
 test: lint engines ## lint, type-check and run the test suite

@@ -16,7 +16,7 @@ from rich.table import Table
 from benchmarks import calls, engines, footprint, forks, hits, machine, sql, starts
 from benchmarks.figures import Figure
 from benchmarks.workspace import Workspace, workspace
-from tvsnap.errors import TvsnapError
+from tvsnap.model.errors import TvsnapError
 
 GROUPS: Mapping[str, Callable[[Workspace], Iterator[Figure]]] = {
     "starts": starts.run,

@@ -16,10 +16,11 @@ import docker.errors
 from docker.models.containers import Container
 
 from scripts.room import Room
-from tvsnap.backends.base import Backend, Limits, Sandbox
-from tvsnap.backends.local.criu_binary import find_criu
-from tvsnap.engine import LABEL_HOME, home_tag
+from tvsnap.host.docker_engine import LABEL_HOME, home_tag
 from tvsnap.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes.criu.binary import find_criu
+from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 QUESTION, ANSWER = "echo $((6 * 7))", b"42\n"
 IDLE = ["sleep", "infinity"]

@@ -19,12 +19,12 @@ from benchmarks.figures import Figure, figure
 from benchmarks.workspace import Workspace
 from scripts.docker_engine import private_engine
 from scripts.room import Room
-from tvsnap.backends import open_backend
+from tvsnap import ParkLimits
 from tvsnap.cache import Cache
-from tvsnap.engine import Engine
-from tvsnap.errors import MachineLacks
-from tvsnap.owners import Owner
-from tvsnap.pool import ParkLimits
+from tvsnap.host.docker_engine import Engine
+from tvsnap.host.owners import Owner
+from tvsnap.model.errors import MachineLacks
+from tvsnap.sandboxes import open_backend
 
 ROUNDS = 16
 SETTLE = 0.3  # seconds: what one leaves an engine to clean up must not be the next one's time

@@ -30,11 +30,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.eviction_rollouts import Event, Node, Step, arrivals, events, load
-from tvsnap.budgets import SPARE
-from tvsnap.errors import TvsnapError, UsageError
-from tvsnap.policy import BreakEven, Costs, Rebuild
-from tvsnap.policy.eviction import Kept, Room, choose_evicted
-from tvsnap.policy.snapshotting import CALL_OVERHEAD
+from tvsnap.model.errors import TvsnapError, UsageError
+from tvsnap.recording.budgets import SPARE
+from tvsnap.recording.policy import BreakEven, Costs, Rebuild
+from tvsnap.recording.policy.eviction import Kept, Room, choose_evicted
+from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD
 
 PARTS = (0.02, 0.05, 0.10, 0.25, 0.50)  # of what all snapshots would take
 EPOCHS = 8
@@ -117,7 +117,7 @@ fewest_children = _evict_by(lambda snapshot: (snapshot.node.children, snapshot.c
 
 
 def ours(shelf: Shelf, new: Snapshot, limit: float, now: float) -> bool:
-    """As `tvsnap.budgets` does it: one that would be the next to go is not taken; who must evict does it for many."""
+    """As `recording.budgets` does it: one that would be the next to go is not taken; many are evicted at once."""
     if shelf.size + new.size <= limit:
         return True
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tvsnap.cache import GRAPH_FILE
-from tvsnap.errors import UsageError
 from tvsnap.graph import Edge, Graph
-from tvsnap.rollout_files import PlannedRollout, read_rollouts
+from tvsnap.model.errors import UsageError
+from tvsnap.upkeep.rollout_files import PlannedRollout, read_rollouts
 
 THINK = (1.0, 5.0)  # seconds between calls
 

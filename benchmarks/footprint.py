@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, figure
 from benchmarks.workspace import Workspace
-from tvsnap.backends.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
 ALIVE = 150
 SNAPSHOTS = 20

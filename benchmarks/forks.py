@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from benchmarks.figures import Figure, figure
 from benchmarks.raw_criu import RawCriu
 from benchmarks.workspace import Workspace
-from tvsnap.backends.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
 CHECKPOINTS = 60
 FORKS = 80

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tvsnap.calls import ToolCall, ToolResult, next_state, root_state
 from tvsnap.graph import Graph, RootInfo
+from tvsnap.model.calls import ToolCall, ToolResult, next_state, root_state
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 LOOKUPS = 20_000

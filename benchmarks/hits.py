@@ -13,7 +13,7 @@ from benchmarks.graph_scale import Growth
 from benchmarks.workspace import IMAGE, Workspace
 from tvsnap.async_cache import AsyncCache
 from tvsnap.cache import Cache
-from tvsnap.calls import ToolCall
+from tvsnap.model.calls import ToolCall
 
 EDGES = 100_000
 PATHS = 500

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tvsnap.backends.local.criu_binary import criu_version, find_criu
+from tvsnap.sandboxes.criu.binary import criu_version, find_criu
 
 
 def describe() -> Mapping[str, Any]:

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from benchmarks.workspace import Workspace
-from tvsnap.backends.local.criu_binary import find_criu
-from tvsnap.backends.local.observe import LAUNCH
-from tvsnap.backends.local.sandbox import LocalSandbox
+from tvsnap.host.native import LAUNCH
 from tvsnap.images import UID_BASE, UID_COUNT
+from tvsnap.sandboxes.criu.binary import find_criu
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 OPTIONS = ["--file-locks", "--manage-cgroups=ignore", "--ghost-limit", str(1 << 30), "-v2", "-o", "criu.log"]

@@ -29,17 +29,17 @@ from benchmarks.soak_report import MB, TENTHS, WIDTH, Verdict, Window, as_json, 
 from benchmarks.soak_workload import LAST, Script, Step, script
 from benchmarks.workspace import IMAGE, workspace
 from tvsnap import Budget, Cache, Limits
+from tvsnap.acquisition.pool import CLOSERS
 from tvsnap.async_cache import AsyncRollout
-from tvsnap.backends.base import MIB
-from tvsnap.backends.local.storage import _SWEEP_EVERY
 from tvsnap.cache import WORKERS
-from tvsnap.calls import ToolResult
-from tvsnap.errors import StateLost, TvsnapError
+from tvsnap.host.memory import keep_few_arenas
 from tvsnap.images import Image, ImageStore
-from tvsnap.images.shipped import find_source
-from tvsnap.memory import keep_few_arenas
-from tvsnap.pool import CLOSERS
+from tvsnap.images.descriptions.shipped import find_source
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import StateLost, TvsnapError
+from tvsnap.model.limits import MIB
 from tvsnap.rollout import Rollout
+from tvsnap.sandboxes.local.storage.layers import _SWEEP_EVERY
 
 ROLLOUTS, PARALLEL, SAMPLES = 5000, 16, 50
 LIMITS = Limits(memory=256 * MIB, processes=64)

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sized
 from pathlib import Path
 
 from tvsnap import Cache
-from tvsnap.backends.local.backend import LocalBackend
 from tvsnap.graph.database import Database
+from tvsnap.sandboxes.local.backend import LocalBackend
 
 POOLED = ("tvsnap-work", "tvsnap-pool", "tvsnap-evict", "soak")
 """Made when they are needed, up to a fixed number."""

@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 
 from benchmarks.figures import Figure, figure
 from benchmarks.workspace import Workspace
-from tvsnap.backends.base import Limits, Sandbox, SnapshotInfo
-from tvsnap.calls import ToolCall
+from tvsnap.acquisition.preforking import Source
 from tvsnap.environments import environment
 from tvsnap.environments.base import Environment
-from tvsnap.errors import InfrastructureError
 from tvsnap.images import Image
-from tvsnap.preforking import Source
+from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import SnapshotInfo
+from tvsnap.sandboxes.protocol import Sandbox
 
 MB = 1_000_000
 ROW = 1000  # bytes, about

@@ -34,12 +34,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tvsnap.backends.base import MIB, Limits
 from tvsnap.cache import Cache
 from tvsnap.environments.sql.statements import effects
-from tvsnap.errors import MachineLacks, TvsnapError
 from tvsnap.images.dumps import convert_mysql
-from tvsnap.rollout_files import PlannedRollout, read_rollouts
+from tvsnap.model.errors import MachineLacks, TvsnapError
+from tvsnap.model.limits import MIB, Limits
+from tvsnap.upkeep.rollout_files import PlannedRollout, read_rollouts
 
 MAX_ROWS = 100_000
 TIMEOUT = 120.0

@@ -15,15 +15,15 @@ from docker.errors import DockerException
 from rich.console import Console
 
 from benchmarks.contenders import clear
-from tvsnap.backends.base import Limits
-from tvsnap.backends.local.backend import LocalBackend
-from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.cache import Cache
-from tvsnap.errors import TvsnapError
-from tvsnap.home import SYSTEM_HOME
+from tvsnap.host.home import SYSTEM_HOME
+from tvsnap.host.owners import Owner, is_alive
 from tvsnap.images import Image, ImageStore
-from tvsnap.images.shipped import find_source
-from tvsnap.owners import Owner, is_alive
+from tvsnap.images.descriptions.shipped import find_source
+from tvsnap.model.errors import TvsnapError
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes.local.backend import LocalBackend
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
 IMAGE = "terminal"
 PREFIX = "tvsnap-bench-"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tvsnap.checking import CheckReport, Difference
+    from tvsnap.upkeep.checking import CheckReport, Difference
 
 DIFF_LINES = 6
 

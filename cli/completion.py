@@ -23,7 +23,7 @@ def tasks(incomplete: str) -> list[str]:
 def images(incomplete: str) -> list[str]:
     """Offers the images that are built."""
     with contextlib.suppress(Exception):
-        from tvsnap.home import resolve_home
+        from tvsnap.host.home import resolve_home
         from tvsnap.images import ImageStore
 
         names = {image.name for image in ImageStore(resolve_home()).list()}
@@ -48,7 +48,7 @@ def states(incomplete: str) -> list[tuple[str, str]]:
 def _graph() -> Iterator[Graph]:
     """Opens the graph if there is one; makes nothing."""
     from tvsnap.graph import Graph
-    from tvsnap.home import resolve_home
+    from tvsnap.host.home import resolve_home
 
     path = resolve_home() / "tvsnap.db"
     os.stat(path)

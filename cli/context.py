@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tvsnap.backends.base import Backend
-    from tvsnap.budgets import Budget
     from tvsnap.cache import Cache, ImageSource
     from tvsnap.graph import Graph
+    from tvsnap.recording.budgets import Budget
+    from tvsnap.sandboxes.protocol import Backend
 
 GRAPH_FILE = "tvsnap.db"
 
@@ -89,9 +89,9 @@ class Parts:
 @contextlib.contextmanager
 def open_parts(home: str | None, backend: str) -> Iterator[Parts]:
     """A block with the graph and the backend open, for verbs that run nothing: opening a cache would tidy up."""
-    from tvsnap.backends import open_backend
     from tvsnap.graph import Graph
-    from tvsnap.owners import Owner
+    from tvsnap.host.owners import Owner
+    from tvsnap.sandboxes import open_backend
 
     path = data_directory(home)
     with contextlib.ExitStack() as stack:
@@ -116,12 +116,12 @@ def open_graph(home: str | None) -> Iterator[Graph]:
 
 def _clean_up_after_the_dead(path: Path) -> None:
     """Takes away what a killed process left behind: the next command does that, whichever it is."""
-    from tvsnap import owners
-    from tvsnap.errors import TvsnapError
+    from tvsnap.host import owners
+    from tvsnap.model.errors import TvsnapError
 
     if not owners.dead_owners(path):
         return
-    from tvsnap.housekeeping import tidy
+    from tvsnap.upkeep.housekeeping import tidy
 
     with contextlib.suppress(TvsnapError), open_parts(str(path), options.DEFAULT_BACKEND) as parts:
         tidy(parts.home, parts.graph, parts.backend)
@@ -136,7 +136,7 @@ def open_images(home: str | None) -> ImageSource:
 
 def data_directory(home: str | None) -> Path:
     """Returns the data directory, which is there from then on."""
-    from tvsnap.home import resolve_home
+    from tvsnap.host.home import resolve_home
 
     return resolve_home(home)
 

@@ -14,7 +14,7 @@ from . import context, options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tvsnap.replay import ReplayReport
+    from tvsnap.upkeep.replay import ReplayReport
 
 HELP = options.help_text(
     """Show on a small task what the cache does.
@@ -63,7 +63,7 @@ def demo(
         if reports[-1].interrupted:
             raise typer.Exit(options.INTERRUPTED)
         if reports[-1].failed:
-            from tvsnap.errors import InfrastructureError
+            from tvsnap.model.errors import InfrastructureError
 
             raise InfrastructureError(f"a rollout failed: {reports[-1].failed[0].error}")
     same = all(_outputs(report) == _outputs(reports[0]) for report in reports[1:])
@@ -92,7 +92,7 @@ _STEPS = (
 
 def ensure_image(home: str | None, console: Console) -> None:
     """Builds the image unless it is there."""
-    from tvsnap.errors import NotFound
+    from tvsnap.model.errors import NotFound
 
     try:
         context.open_images(home).get(IMAGE)
@@ -106,7 +106,7 @@ def ensure_image(home: str | None, console: Console) -> None:
 
 def forget_earlier(home: str | None, backend: str) -> None:
     """Deletes what earlier demonstrations left, so that they do not pile up."""
-    from tvsnap.maintenance import delete_files
+    from tvsnap.upkeep.maintenance import delete_files
 
     with context.open_parts(home, backend) as parts:
         for root in parts.graph.roots():
@@ -115,7 +115,7 @@ def forget_earlier(home: str | None, backend: str) -> None:
 
 
 def _run(home: str | None, backend: str, rollouts: list[Any], salt: str, *, cached: bool) -> ReplayReport:
-    from tvsnap.replay import Replay, ReplayOptions
+    from tvsnap.upkeep.replay import Replay, ReplayOptions
 
     from .replay_view import progress
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tvsnap.calls import ToolCall
-from tvsnap.rollout_files import PlannedCall, PlannedRollout
+from tvsnap.model.calls import ToolCall
+from tvsnap.upkeep.rollout_files import PlannedCall, PlannedRollout
 
 TASK = "demo"
 

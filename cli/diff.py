@@ -11,7 +11,7 @@ from . import completion, context, options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tvsnap.diff import FileDifference, StateDifference
+    from tvsnap.upkeep.diff import FileDifference, StateDifference
 
 HELP = options.help_text(
     """Show how two states differ: files, processes, shell.
@@ -48,8 +48,8 @@ def diff(
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
     """Prints how two states differ."""
-    from tvsnap.diff import compare
-    from tvsnap.errors import UsageError
+    from tvsnap.model.errors import UsageError
+    from tvsnap.upkeep.diff import compare
 
     with context.open_cache(home, backend) as cache:
         first, second = cache.graph.resolve(a), cache.graph.resolve(b)

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tvsnap.doctor import Check, run_checks
-from tvsnap.errors import UsageError
+from tvsnap.model.errors import UsageError
+from tvsnap.upkeep.doctor import Check, run_checks
 
 from . import completion, context, options
 from .text import one_line, seconds

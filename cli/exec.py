@@ -11,7 +11,7 @@ import typer
 from . import context, options
 
 if TYPE_CHECKING:
-    from tvsnap.backends.base import Outcome
+    from tvsnap.model.observations import Outcome
 
 HELP = options.help_text(
     """Run one command in a throw-away fork of a state. Nothing is recorded; the state stays as it is.
@@ -50,7 +50,7 @@ def exec_(
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
     """Runs the command and ends as it does."""
-    from tvsnap.errors import UsageError
+    from tvsnap.model.errors import UsageError
 
     if command[0].startswith("-") and command[0] != "--":
         raise UsageError(f"{command[0]}: options go before STATE, a command that begins so after --")

@@ -59,9 +59,9 @@ def forget(
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
     """Deletes, and prints what."""
-    from tvsnap.errors import UsageError
-    from tvsnap.holds import Holds
-    from tvsnap.maintenance import delete_files
+    from tvsnap.model.errors import UsageError
+    from tvsnap.recording.holds import Holds
+    from tvsnap.upkeep.maintenance import delete_files
 
     if sum(given is not None for given in (state, task, image)) != 1:
         raise UsageError("give one of STATE, --task and --image")
@@ -107,8 +107,8 @@ def _person() -> bool:
 def _forget(
     graph: Graph, state: str | None, task: str | None, image: str | None, in_use: Collection[str], *, dry_run: bool
 ) -> Forgotten:
-    from tvsnap.errors import NotFound
     from tvsnap.graph import Forgotten
+    from tvsnap.model.errors import NotFound
 
     if state is not None:
         return graph.forget(graph.resolve(state).hash, in_use=in_use, dry_run=dry_run)

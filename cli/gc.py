@@ -9,7 +9,7 @@ import typer
 from . import context, options
 
 if TYPE_CHECKING:
-    from tvsnap.maintenance import GcPlan, GcReport
+    from tvsnap.upkeep.maintenance import GcPlan, GcReport
 
 HELP = options.help_text(
     """Free what nothing needs.
@@ -56,7 +56,7 @@ def gc(
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
     """Frees what nothing needs and prints what that was."""
-    from tvsnap.maintenance import plan_gc, run_gc
+    from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
     limit = None if keep_bytes is None else options.parse_size(keep_bytes)
     report = None

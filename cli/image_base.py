@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tvsnap.errors import UsageError
-from tvsnap.home import resolve_home
+from tvsnap.host.home import resolve_home
 from tvsnap.images import ImageBuildError, ImageStore
-from tvsnap.images.base_image import full_reference, suite_of
+from tvsnap.images.build.base_image import full_reference, suite_of
+from tvsnap.model.errors import UsageError
 
 from . import image_options as shown
 from . import options

@@ -12,10 +12,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tvsnap.errors import MachineLacks, NotCheckpointable, UsageError
-from tvsnap.home import resolve_home
+from tvsnap.host.home import resolve_home
 from tvsnap.images import Image, ImageBuildError, ImageStore, find_source
-from tvsnap.images.databases import DIALECTS, engine_of
+from tvsnap.images.build.databases import DIALECTS, engine_of
+from tvsnap.model.errors import MachineLacks, NotCheckpointable, UsageError
 
 from . import context, options
 from . import image_options as shown

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tvsnap.errors import UsageError
 from tvsnap.images import ImageSpec, ImageSpecError, ImageStore, find_source, shipped_images
-from tvsnap.images.databases import DIALECTS, Database, DataFile, check_database_name, check_databases, data_file
-from tvsnap.images.detect import load_source
-from tvsnap.images.spec import ImageBase
+from tvsnap.images.build.databases import DIALECTS, Database, DataFile, check_database_name, check_databases, data_file
+from tvsnap.images.descriptions.detect import load_source
+from tvsnap.images.descriptions.spec import ImageBase
+from tvsnap.model.errors import UsageError
 
 
 def with_databases(

@@ -13,9 +13,9 @@ import typer
 from . import completion, context, options
 
 if TYPE_CHECKING:
-    from tvsnap.backends.base import Sandbox
     from tvsnap.cache import Cache
     from tvsnap.images.export import Description, Exported, Format, Tag
+    from tvsnap.sandboxes.protocol import Sandbox
 
 HELP = options.help_text(
     """Write the files of a state, or of an image, as an image for Docker, Podman or any tool for OCI images.
@@ -88,9 +88,9 @@ def export(
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
     """Writes the image and prints what it came to."""
-    from tvsnap.errors import UsageError
     from tvsnap.images import layout
     from tvsnap.images.export import Tag, write_image
+    from tvsnap.model.errors import UsageError
 
     format = _format(format_name, output)
     tag = None if tag_name is None else Tag.parse(tag_name)
@@ -117,8 +117,8 @@ def _format(name: str | None, output: str | None) -> Format:
     Raises:
         UsageError: there is no such format, or it does not go with the output.
     """
-    from tvsnap.errors import UsageError
     from tvsnap.images.layout import is_directory
+    from tvsnap.model.errors import UsageError
 
     directory = output is not None and is_directory(output)
     if name == "oci" or (name is None and directory):
@@ -162,7 +162,7 @@ def _find(cache: Cache, name: str) -> _Source:
     Raises:
         NotFound: nothing, or both a state and an image.
     """
-    from tvsnap.errors import NotFound, UsageError
+    from tvsnap.model.errors import NotFound, UsageError
 
     image = None
     with contextlib.suppress(NotFound):

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tvsnap.home import resolve_home
+from tvsnap.host.home import resolve_home
 from tvsnap.images import ImageStore
 
 from . import image_options as shown

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tvsnap.home import resolve_home
+from tvsnap.host.home import resolve_home
 from tvsnap.images import ImageStore
 
 from . import image_options as shown

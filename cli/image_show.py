@@ -8,9 +8,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tvsnap.home import resolve_home
+from tvsnap.host.home import resolve_home
 from tvsnap.images import ImageStore
-from tvsnap.images.image import BUILD_LOG
+from tvsnap.model.images import BUILD_LOG
 
 from . import image_options as shown
 from . import options

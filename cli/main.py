@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from tvsnap.errors import TvsnapError
+from tvsnap.model.errors import TvsnapError
 
 from . import options
 from .text import visible
@@ -164,7 +164,7 @@ def _begin(
         typer.echo(context.get_help())
         raise typer.Exit(2)
     if home == "":
-        from tvsnap.errors import UsageError
+        from tvsnap.model.errors import UsageError
 
         raise UsageError("home must be a path, not '' (--home)")
     chosen_backend = os.environ.get(options.BACKEND_VARIABLE) or None if backend is None else backend

@@ -12,7 +12,7 @@ import typer
 from . import completion
 
 if TYPE_CHECKING:
-    from tvsnap.budgets import Budget
+    from tvsnap.recording.budgets import Budget
 
 HOME_VARIABLE = "TVSNAP_HOME"
 BACKEND_VARIABLE = "TVSNAP_BACKEND"
@@ -44,8 +44,8 @@ def check_backend(name: str) -> str:
     Raises:
         UsageError: there is no such backend.
     """
-    from tvsnap import backends
-    from tvsnap.errors import UsageError
+    from tvsnap import sandboxes as backends
+    from tvsnap.model.errors import UsageError
 
     try:
         backends.check_name(name)
@@ -106,7 +106,7 @@ def input_lines() -> Iterator[str]:
     Raises:
         UsageError: one is no text, or cannot be a command's.
     """
-    from tvsnap.errors import UsageError
+    from tvsnap.model.errors import UsageError
 
     for number, line in enumerate(typer.get_binary_stream("stdin"), 1):
         try:
@@ -125,7 +125,7 @@ def seconds(name: str, help: str, *, least: float | None = None) -> Any:
     """Returns an option that is a number of seconds; see `check_seconds`."""
 
     def check(value: float) -> float:
-        from tvsnap.arguments import check_seconds
+        from tvsnap.model.arguments import check_seconds
 
         return check_seconds(value, name, least=least)
 
@@ -155,7 +155,7 @@ def budget(
     Raises:
         UsageError: one of the sizes is none.
     """
-    from tvsnap.budgets import Budget
+    from tvsnap.recording.budgets import Budget
 
     return Budget(
         disk=None if max_disk is None else parse_size(max_disk),
@@ -171,7 +171,7 @@ def parse_size(text: str) -> int:
     Raises:
         UsageError: it is none.
     """
-    from tvsnap.errors import UsageError
+    from tvsnap.model.errors import UsageError
 
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:

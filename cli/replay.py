@@ -17,7 +17,7 @@ from .results import result_file, start_over
 if TYPE_CHECKING:
     from tvsnap.cache import ImageSource
     from tvsnap.environments.base import Environment
-    from tvsnap.rollout_files import BrokenLine, PlannedRollout
+    from tvsnap.upkeep.rollout_files import BrokenLine, PlannedRollout
 
 SWITCH_S = 2e-4
 """Seconds after which a thread lets others run: at Python's 5 ms, a hit of some 20 µs waits for its neighbours."""
@@ -118,10 +118,10 @@ def replay(
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
     """Runs rollout files and prints the figures."""
-    from tvsnap.errors import UsageError
-    from tvsnap.memory import keep_few_arenas
-    from tvsnap.replay import Replay, ReplayOptions
-    from tvsnap.rollout_files import read_rollouts, select
+    from tvsnap.host.memory import keep_few_arenas
+    from tvsnap.model.errors import UsageError
+    from tvsnap.upkeep.replay import Replay, ReplayOptions
+    from tvsnap.upkeep.rollout_files import read_rollouts, select
 
     from . import replay_view
 
@@ -177,8 +177,8 @@ def check_rollouts(
         NotFound: no such image.
     """
     from tvsnap.environments import environment
-    from tvsnap.errors import UsageError
-    from tvsnap.rollout_files import BrokenLine
+    from tvsnap.model.errors import UsageError
+    from tvsnap.upkeep.rollout_files import BrokenLine
 
     environments = {}
     sound, unsound = [], []
@@ -199,7 +199,7 @@ def check_rollouts(
 def _first_mistake(rollout: PlannedRollout, environment: Environment) -> str:
     """Returns what is wrong with the first call that is none of a tool that there is; empty if all are good."""
     from tvsnap.environments.base import validate_call
-    from tvsnap.errors import UsageError
+    from tvsnap.model.errors import UsageError
 
     index = 0
     try:
@@ -216,7 +216,7 @@ def report_broken(broken: Sequence[BrokenLine], *, keep_going: bool) -> None:
     Raises:
         UsageError: there are any, and `keep_going` is not set.
     """
-    from tvsnap.errors import UsageError
+    from tvsnap.model.errors import UsageError
 
     from .text import count, visible
 

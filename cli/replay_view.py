@@ -19,7 +19,7 @@ from .text import count, cut, one_line, percent, seconds
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tvsnap.replay import CallRecord, Listener, ReplayReport, RolloutRun
+    from tvsnap.upkeep.replay import CallRecord, Listener, ReplayReport, RolloutRun
 
 REASONS_SHOWN = 12
 FAILURES_SHOWN = 8

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from tvsnap.errors import UsageError
+from tvsnap.model.errors import UsageError
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ from . import completion, context, options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tvsnap.calls import ToolResult
     from tvsnap.environments.base import Tool
+    from tvsnap.model.calls import ToolResult
     from tvsnap.rollout import Rollout
 
 HELP = options.help_text(
@@ -78,8 +78,8 @@ def run(
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
     """Makes the calls and prints what they return."""
-    from tvsnap.arguments import check_text
-    from tvsnap.errors import UsageError
+    from tvsnap.model.arguments import check_text
+    from tvsnap.model.errors import UsageError
 
     calls: list[tuple[str, dict[str, Any]]] = [("bash", {"command": command}) for command in commands or ()]
     calls += [("sql", {"query": query}) for query in queries or ()]
@@ -110,7 +110,7 @@ def _calls_of_standard_input() -> Iterator[str]:
     Raises:
         UsageError: there is none, or the first is no text.
     """
-    from tvsnap.errors import UsageError
+    from tvsnap.model.errors import UsageError
 
     lines = (line for line in options.input_lines() if line.strip())
     first = next(lines, None)
@@ -128,7 +128,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     Raises:
         UsageError: it is no JSON object.
     """
-    from tvsnap.errors import UsageError
+    from tvsnap.model.errors import UsageError
 
     try:
         arguments = json.loads(text)
@@ -172,7 +172,7 @@ class _Session:
 
     def call(self, name: str, arguments: dict[str, Any], *, echo: bool = False) -> None:
         """Makes a call; with `echo`, prints it first."""
-        from tvsnap.calls import ToolCall
+        from tvsnap.model.calls import ToolCall
 
         from .text import call_line, cut
 
@@ -200,7 +200,7 @@ class _Session:
 
     def prompt(self) -> None:
         """Reads calls from a person until the end of input (Ctrl-D). Ctrl-C gives up a line, or a call under way."""
-        from tvsnap.errors import TvsnapError
+        from tvsnap.model.errors import TvsnapError
 
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  (gives `input` editing and history)

@@ -17,7 +17,7 @@ from . import context, options
 from .exec import print_output
 
 if TYPE_CHECKING:
-    from tvsnap.backends.base import Sandbox
+    from tvsnap.sandboxes.protocol import Sandbox
 
 HELP = options.help_text(
     """Open an interactive shell in a fork of a state.

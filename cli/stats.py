@@ -28,7 +28,7 @@ Examples:
     s5="",
 )
 DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
-"""Ranges of a call's place in its rollout; the last stands for all from 99 on, see `tvsnap.stats.DEEPEST`."""
+"""Ranges of a call's place in its rollout; the last stands for all from 99 on, see `tvsnap.model.stats.DEEPEST`."""
 BAR = 30
 
 
@@ -51,9 +51,9 @@ def stats(
 
 def collect(home: str | None) -> dict[str, Any]:
     """Returns all figures as plain JSON."""
-    from tvsnap.budgets import Budget
-    from tvsnap.maintenance import disk_usage, in_use
-    from tvsnap.stats import WAYS
+    from tvsnap.model.stats import WAYS
+    from tvsnap.recording.budgets import Budget
+    from tvsnap.upkeep.maintenance import disk_usage, in_use
 
     path = context.data_directory(home)
     with context.open_graph(home) as graph:

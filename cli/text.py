@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tvsnap.calls import ToolCall
+    from tvsnap.model.calls import ToolCall
 
 NEWLINE = "⏎"
 ELLIPSIS = "…"
@@ -113,7 +113,7 @@ def percent(part: float, whole: float) -> str:
 
 def call_line(call: ToolCall) -> str:
     """Returns a tool call as one harmless line: the command of `bash`, else the tool's name and its arguments."""
-    from tvsnap.calls import MAIN_ARGUMENTS
+    from tvsnap.model.calls import MAIN_ARGUMENTS
 
     arguments = dict(call.arguments)
     main = next((arguments.pop(name) for name in MAIN_ARGUMENTS if isinstance(arguments.get(name), str)), None)

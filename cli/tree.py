@@ -50,7 +50,7 @@ def tree(
     home: options.Home = None,
 ) -> None:
     """Prints the tree."""
-    from tvsnap.errors import NotFound
+    from tvsnap.model.errors import NotFound
 
     with context.open_graph(home) as graph:
         top = graph.resolve(state) if state is not None else None

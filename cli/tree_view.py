@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.text import Text
 
-from tvsnap.backends.base import Captures
 from tvsnap.graph import CallSummary, RolloutRecord, RootInfo, Snapshot, TreeNode
+from tvsnap.model.observations import Captures
 
 from .text import TIMES, ago, call_line, count, cut, one_line, seconds, size
 

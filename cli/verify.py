@@ -15,7 +15,7 @@ from .check_view import check_data, print_findings
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tvsnap.checking import CheckReport
+    from tvsnap.upkeep.checking import CheckReport
 
 HELP = options.help_text(
     """Make recorded calls again, and compare.
@@ -59,9 +59,9 @@ def verify(
     backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
     """Makes the calls again and prints which differ."""
-    from tvsnap.errors import NotFound
-    from tvsnap.verify import candidates, choose
-    from tvsnap.verify import verify as run
+    from tvsnap.model.errors import NotFound
+    from tvsnap.upkeep.verify import candidates, choose
+    from tvsnap.upkeep.verify import verify as run
 
     with context.open_cache(home, backend) as cache:
         if task is not None and task not in cache.graph.tasks():

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap import Cache, TvsnapError
-from tvsnap.backends.base import Sandbox
-from tvsnap.calls import ToolCall
 from tvsnap.images import Image, ImageStore
-from tvsnap.rollout_files import PlannedCall, PlannedRollout, read_rollouts
+from tvsnap.model.calls import ToolCall
+from tvsnap.sandboxes.protocol import Sandbox
+from tvsnap.upkeep.rollout_files import PlannedCall, PlannedRollout, read_rollouts
 
 EXAMPLES = Path(__file__).resolve().parent
 CALL_TIMEOUT = 60.0  # seconds, for calls that name none

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds CRIU from the source package of a newer suite, fetched from the mirror that this machine's apt uses, with
-# functions of ours in place of some of its own (scripts/criu explains them), and keeps the binary as
+# functions of ours in place of some of its own (native/criu explains them), and keeps the binary as
 # ~/.cache/tvsnap/criu-VERSION-ADDITIONS/criu. apt verifies the source against the archive's keys; its lists and
 # configuration on this machine are only read.
 set -euo pipefail
@@ -147,7 +147,7 @@ fetch_newest_source
 say "building CRIU $VERSION (about half a minute)"
 mkdir "$WORK/build"
 run_logged criu-build "unpacking $TAR" tar -xf "$TAR" -C "$WORK/build" --strip-components=1
-ADDED=$PWD/scripts/criu
+ADDED=$PWD/native/criu
 cd "$WORK/build"
 run_logged criu-build "adding $ADDED to CRIU $VERSION" add_ours "$ADDED"
 run_logged criu-build "building CRIU $VERSION" compile

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.room import Room
-from tvsnap.backends.local.criu_binary import find_criu
-from tvsnap.engine import Engine
-from tvsnap.errors import InfrastructureError, MachineLacks
+from tvsnap.host.docker_engine import Engine
+from tvsnap.model.errors import InfrastructureError, MachineLacks
+from tvsnap.sandboxes.criu.binary import find_criu
 
 START_TIMEOUT = 60.0
 COVERED = ("/run/containerd", "/run/docker", "/opt/containerd", "/etc/docker", "/etc/criu")

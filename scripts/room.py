@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tvsnap.errors import InfrastructureError, MachineLacks
-from tvsnap.owners import Owner, is_alive
+from tvsnap.host.owners import Owner, is_alive
+from tvsnap.model.errors import InfrastructureError, MachineLacks
 
 PREFIX = "tvsnap-engine-"
 TIMEOUT = 30.0  # seconds for processes to end

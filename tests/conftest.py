@@ -16,8 +16,8 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import engine
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.sql_images import sql_engine, sql_image, sql_images
-from tvsnap.errors import InfrastructureError, MachineLacks
 from tvsnap.images import Image
+from tvsnap.model.errors import InfrastructureError, MachineLacks
 
 __all__ = ["sql_engine", "sql_image", "sql_images"]
 

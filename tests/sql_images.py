@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from tvsnap.backends.base import Limits, Sandbox
-from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.environments import environment
 from tvsnap.environments.base import Environment
-from tvsnap.errors import MachineLacks
 from tvsnap.images import Image, ImageStore
+from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.errors import MachineLacks
+from tvsnap.model.limits import Limits
 from tvsnap.rollout import Rollout
+from tvsnap.sandboxes.protocol import Sandbox
 
 ENGINES = ("sqlite", "postgres", "mariadb")
 DATABASES = {

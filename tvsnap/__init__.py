@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tvsnap.async_cache import AsyncCache, AsyncRollout
-    from tvsnap.backends.base import Limits
-    from tvsnap.budgets import Budget
     from tvsnap.cache import Cache
-    from tvsnap.calls import ToolCall, ToolResult
-    from tvsnap.errors import (
+    from tvsnap.model.calls import ToolCall, ToolResult
+    from tvsnap.model.errors import (
         CheckpointFailed,
         InfrastructureError,
         MachineLacks,
@@ -23,32 +21,34 @@ if TYPE_CHECKING:
         TvsnapError,
         UsageError,
     )
-    from tvsnap.pool import ParkLimits
+    from tvsnap.model.limits import Limits
+    from tvsnap.model.stats import Stats
+    from tvsnap.recording.budgets import Budget
+    from tvsnap.recording.live import ParkLimits
     from tvsnap.rollout import Rollout
-    from tvsnap.stats import Stats
 
 # Imported when first used: `import tvsnap` itself costs next to nothing.
 _MODULES = {
     "AsyncCache": "tvsnap.async_cache",
     "AsyncRollout": "tvsnap.async_cache",
-    "Budget": "tvsnap.budgets",
+    "Budget": "tvsnap.recording.budgets",
     "Cache": "tvsnap.cache",
-    "CheckpointFailed": "tvsnap.errors",
-    "InfrastructureError": "tvsnap.errors",
-    "Limits": "tvsnap.backends.base",
-    "MachineLacks": "tvsnap.errors",
-    "NotCheckpointable": "tvsnap.errors",
-    "NotFound": "tvsnap.errors",
-    "ParkLimits": "tvsnap.pool",
+    "CheckpointFailed": "tvsnap.model.errors",
+    "InfrastructureError": "tvsnap.model.errors",
+    "Limits": "tvsnap.model.limits",
+    "MachineLacks": "tvsnap.model.errors",
+    "NotCheckpointable": "tvsnap.model.errors",
+    "NotFound": "tvsnap.model.errors",
+    "ParkLimits": "tvsnap.recording.live",
     "Rollout": "tvsnap.rollout",
-    "SandboxDied": "tvsnap.errors",
-    "SnapshotUnusable": "tvsnap.errors",
-    "StateLost": "tvsnap.errors",
-    "Stats": "tvsnap.stats",
-    "ToolCall": "tvsnap.calls",
-    "ToolResult": "tvsnap.calls",
-    "TvsnapError": "tvsnap.errors",
-    "UsageError": "tvsnap.errors",
+    "SandboxDied": "tvsnap.model.errors",
+    "SnapshotUnusable": "tvsnap.model.errors",
+    "StateLost": "tvsnap.model.errors",
+    "Stats": "tvsnap.model.stats",
+    "ToolCall": "tvsnap.model.calls",
+    "ToolResult": "tvsnap.model.calls",
+    "TvsnapError": "tvsnap.model.errors",
+    "UsageError": "tvsnap.model.errors",
 }
 
 __all__ = [

@@ -9,17 +9,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tvsnap.arguments import check_whole
-from tvsnap.backends.base import Backend, Limits, Sandbox
-from tvsnap.budgets import Budget
 from tvsnap.cache import MAX_SANDBOXES, Cache, ImageSource
-from tvsnap.calls import ToolResult
-from tvsnap.errors import UsageError
-from tvsnap.images import Image
-from tvsnap.policy import Policy
-from tvsnap.pool import ParkLimits
+from tvsnap.model.arguments import check_whole
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import UsageError
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.stats import Stats
+from tvsnap.recording.budgets import Budget
+from tvsnap.recording.live import ParkLimits
+from tvsnap.recording.policy import Policy
 from tvsnap.rollout import DEFAULT_TIMEOUT, Rollout
-from tvsnap.stats import Stats
+from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 THREADS = 256  # one for each call that is being executed or waited for; made when they are needed
 

@@ -17,33 +17,36 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from tvsnap import owners
-from tvsnap.arguments import check_number, check_provides, check_seconds, check_text, check_type, check_whole
-from tvsnap.audit import Auditor
-from tvsnap.backends import open_backend
-from tvsnap.backends.base import Backend, Limits, Sandbox
-from tvsnap.budgets import Budget, SnapshotBudget
-from tvsnap.calls import root_state
-from tvsnap.companions import Companions
+from tvsnap.acquisition.companions import Companions
+from tvsnap.acquisition.pool import SandboxPool
+from tvsnap.acquisition.preforking import Preforker
+from tvsnap.acquisition.rebuild import Place, Rebuilder, Remade, make_again
 from tvsnap.environments import environment
-from tvsnap.errors import InfrastructureError, TvsnapError, UsageError
-from tvsnap.flights import Flights
 from tvsnap.graph import Edge, Graph, RootInfo
 from tvsnap.graph.database import FORKED
-from tvsnap.holds import Holds
-from tvsnap.home import resolve_home
-from tvsnap.housekeeping import tidy
-from tvsnap.images import Image, ImageStore
-from tvsnap.owners import Owner
-from tvsnap.policy import Costs, Policy
-from tvsnap.policy import policy as policy_named
-from tvsnap.pool import ParkLimits, SandboxPool
-from tvsnap.preforking import Preforker
-from tvsnap.rebuild import Place, Rebuilder, Remade, make_again
-from tvsnap.recording import Position
+from tvsnap.host import owners
+from tvsnap.host.home import resolve_home
+from tvsnap.host.owners import Owner
+from tvsnap.images import ImageStore
+from tvsnap.model.arguments import check_number, check_provides, check_seconds, check_text, check_type, check_whole
+from tvsnap.model.calls import root_state
+from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.stats import Meter, Stats
+from tvsnap.recording.budgets import Budget, SnapshotBudget
+from tvsnap.recording.flights import Flights
+from tvsnap.recording.holds import Holds
+from tvsnap.recording.live import ParkLimits
+from tvsnap.recording.policy import Costs, Policy
+from tvsnap.recording.policy import policy as policy_named
+from tvsnap.recording.recorder import Position
+from tvsnap.recording.snapshotter import Snapshotter
 from tvsnap.rollout import Rollout
-from tvsnap.snapshots import Snapshotter
-from tvsnap.stats import Meter, Stats
+from tvsnap.sandboxes import open_backend
+from tvsnap.sandboxes.protocol import Backend, Sandbox
+from tvsnap.upkeep.audit import Auditor
+from tvsnap.upkeep.housekeeping import tidy
 
 GRAPH_FILE = "tvsnap.db"
 NETWORK = "none"  # sandboxes have a loopback of their own and nothing else

@@ -14,17 +14,18 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tvsnap.arguments import check_seconds
-from tvsnap.backends.base import Observation, Sandbox
-from tvsnap.calls import Source, ToolCall, ToolResult, next_state
+from tvsnap.acquisition.rebuild import Place
 from tvsnap.environments.base import Tool
-from tvsnap.errors import InfrastructureError, SandboxDied, TvsnapError, UsageError
-from tvsnap.flights import Flight
 from tvsnap.graph import Edge
-from tvsnap.pool import LiveSandbox
-from tvsnap.rebuild import Place
-from tvsnap.recording import Aftermath, Executed, Position, Recorder
-from tvsnap.stats import Way
+from tvsnap.model.arguments import check_seconds
+from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
+from tvsnap.model.errors import InfrastructureError, SandboxDied, TvsnapError, UsageError
+from tvsnap.model.observations import Observation
+from tvsnap.model.stats import Way
+from tvsnap.recording.flights import Flight
+from tvsnap.recording.live import LiveSandbox
+from tvsnap.recording.recorder import Aftermath, Executed, Position, Recorder
+from tvsnap.sandboxes.protocol import Sandbox
 
 if TYPE_CHECKING:
     from tvsnap.cache import Cache

@@ -10,9 +10,9 @@ import pytest
 from tests.conformance.helpers import Lab, Worn
 from tests.conformance.sql_lab import client, sql_backend, sql_cache, sql_lab, sql_warm
 from tests.conformance.targets import TARGETS, Target, make_local
-from tvsnap.backends.base import Backend, Sandbox
-from tvsnap.errors import MachineLacks
 from tvsnap.images import Image
+from tvsnap.model.errors import MachineLacks
+from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 __all__ = ["client", "sql_backend", "sql_cache", "sql_lab", "sql_warm"]
 

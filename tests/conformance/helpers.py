@@ -13,8 +13,10 @@ from typing import TypeVar
 
 import pytest
 
-from tvsnap.backends.base import Backend, Limits, Outcome, Sandbox, SnapshotInfo
 from tvsnap.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Outcome, SnapshotInfo
+from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 T = TypeVar("T")
 TIMEOUT = 60.0

@@ -11,9 +11,10 @@ from tests.conformance.helpers import Lab
 from tests.conformance.targets import make_local
 from tests.sql_images import Client, SqlImages
 from tvsnap import Cache
-from tvsnap.backends.base import Backend, SnapshotInfo
-from tvsnap.errors import MachineLacks
 from tvsnap.images import Image
+from tvsnap.model.errors import MachineLacks
+from tvsnap.model.observations import SnapshotInfo
+from tvsnap.sandboxes.protocol import Backend
 
 
 @pytest.fixture(scope="session")

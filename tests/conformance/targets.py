@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import FakeBackend, fake_image
-from tvsnap.backends.base import Backend
-from tvsnap.backends.local import LocalBackend
+from tvsnap.host.owners import Owner
 from tvsnap.images import Image
-from tvsnap.owners import Owner
+from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.protocol import Backend
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def make_local(home: Path) -> Backend:
 
 
 def make_docker(home: Path) -> Backend:
-    from tvsnap.backends.docker import DockerBackend
+    from tvsnap.sandboxes.docker import DockerBackend
 
     return DockerBackend(home, claim(home).id)
 

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from tests.conformance.helpers import Lab, eventually, job, keys, sh
-from tvsnap.backends.base import Observation, Sandbox
+from tvsnap.model.observations import Observation
+from tvsnap.sandboxes.protocol import Sandbox
 
 # Name -> what leads to a state in which everything waits for what only a call can bring.
 AT_REST = {

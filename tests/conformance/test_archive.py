@@ -9,8 +9,8 @@ import time
 import pytest
 
 from tests.conformance.helpers import Lab, eventually, sh, usable
-from tvsnap.backends.base import Sandbox
-from tvsnap.errors import SandboxDied
+from tvsnap.model.errors import SandboxDied
+from tvsnap.sandboxes.protocol import Sandbox
 
 SMALLER = (
     "rm -rf /usr/share /usr/include /usr/libexec /usr/lib/{gcc,git-core,python3} /usr/bin/*-linux-gnu-* "

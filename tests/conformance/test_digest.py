@@ -9,9 +9,9 @@ import pytest
 
 from tests.conformance.helpers import Lab, acl, attribute, job, sh
 from tests.conformance.targets import TARGETS, Target, claim, make_local
-from tvsnap.backends.base import Sandbox
-from tvsnap.backends.local import LocalBackend
 from tvsnap.images import Image
+from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.protocol import Sandbox
 
 HISTORY = ("mkdir -p d/e; echo one > d/f; echo two > d/e/g", "x=1; f() { echo $x; }; cd d", "rm /etc/os-release; true")
 
@@ -159,7 +159,7 @@ def everywhere(
     backends = [TARGETS[name].make(tvsnap_home) for name in ("local", "docker")]
     with monkeypatch.context() as patch:
         patch.setenv("TVSNAP_WITHOUT_CRIU", "1")
-        patch.setattr("tvsnap.backends.local.backend.find_criu", lambda: None)
+        patch.setattr("tvsnap.sandboxes.local.backend.find_criu", lambda: None)
         backends.append(LocalBackend(tvsnap_home, claim(tvsnap_home).id))
     labs = [Lab(backend, terminal_image) for backend in backends]
     yield labs
@@ -193,7 +193,7 @@ def test_digests_are_the_same_everywhere(everywhere: list[Lab]) -> None:
 def test_contents_are_read_once(tvsnap_home: Path, terminal_image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = make_local(tvsnap_home)
     lab = Lab(backend, terminal_image)
-    monkeypatch.setattr("tvsnap.backends.digest.MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("tvsnap.sandboxes.digest.MOST_BYTES", 1_000_000)
     try:
         sandbox = lab.start()
         first = after(sandbox, "head -c 900K /dev/zero | tr '\\0' x > big; sleep 0.1")

@@ -12,10 +12,12 @@ import pytest
 
 from tests.conformance.helpers import Lab, eventually, run, sh, usable
 from tests.conformance.targets import make_local
-from tvsnap.backends.base import MIB, Limits, Sandbox
-from tvsnap.backends.local import LocalBackend, quota
-from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.images import Image
+from tvsnap.model.limits import MIB, Limits
+from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.local.storage import quota
+from tvsnap.sandboxes.protocol import Sandbox
 
 LIMIT = 32 * MIB
 LIMITS = Limits(disk=LIMIT)

@@ -19,8 +19,8 @@ import pytest
 
 from tests.conformance import escape_probes
 from tests.conformance.helpers import TIMEOUT, Lab, job, run, sh, unique_sleep
-from tvsnap.backends.base import Sandbox
-from tvsnap.backends.docker.sandbox import DockerSandbox
+from tvsnap.sandboxes.docker.sandbox import DockerSandbox
+from tvsnap.sandboxes.protocol import Sandbox
 
 PROBES = Path(escape_probes.__file__)
 NOT_THERE = {"ENOENT", "ENXIO", "ENODEV"}

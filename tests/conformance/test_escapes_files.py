@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import Lab, sh, usable
-from tvsnap.backends.base import Sandbox
+from tvsnap.sandboxes.protocol import Sandbox
 
 SECONDS = 2.0
 FILES = 40

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from tests.conformance.helpers import TIMEOUT, changed, commands, eventually, sh, usable
-from tvsnap.backends.base import Sandbox
 from tvsnap.images import Image
+from tvsnap.sandboxes.protocol import Sandbox
 
 
 def execute(sandbox: Sandbox, command: str) -> str:

@@ -7,7 +7,8 @@ import errno
 import pytest
 
 from tests.conformance.helpers import sh, usable
-from tvsnap.backends.base import MIB, Sandbox
+from tvsnap.model.limits import MIB
+from tvsnap.sandboxes.protocol import Sandbox
 
 EVERY_BYTE = bytes(range(256))
 

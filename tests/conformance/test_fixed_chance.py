@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import Lab, eventually, sh
-from tvsnap.backends.base import Backend, Sandbox
 from tvsnap.images import Image, ImageStore
+from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 pytestmark = pytest.mark.needs_programs
 

@@ -12,9 +12,10 @@ import pytest
 
 from tests.conformance.helpers import LIMITS, Lab, changed, commands, job, run, sh, usable
 from tests.conformance.shell_cases import FILES, REAL_FILES, REAL_SHELL, SHELL
-from tvsnap.backends.base import Captures, Sandbox
-from tvsnap.errors import NotCheckpointable, SnapshotUnusable
 from tvsnap.images import Image
+from tvsnap.model.errors import NotCheckpointable, SnapshotUnusable
+from tvsnap.model.observations import Captures
+from tvsnap.sandboxes.protocol import Sandbox
 
 
 @pytest.mark.parametrize(("command", "probe", "expected"), SHELL)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import Lab, commands, eventually, job, keys, screen, settled, sh, usable
-from tvsnap.backends.base import Sandbox
-from tvsnap.errors import NotCheckpointable
+from tvsnap.model.errors import NotCheckpointable
+from tvsnap.sandboxes.protocol import Sandbox
 
 pytestmark = [pytest.mark.needs_programs, pytest.mark.needs_processes]
 

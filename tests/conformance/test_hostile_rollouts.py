@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.hostile_cases import HOSTILE, ON_DOCKER, Step
-from tvsnap import Cache
-from tvsnap.backends.base import MIB, Limits
-from tvsnap.calls import ToolResult
-from tvsnap.errors import MachineLacks
+from tvsnap import Cache, ParkLimits
 from tvsnap.images import Image
-from tvsnap.pool import ParkLimits
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import MachineLacks
+from tvsnap.model.limits import MIB, Limits
 from tvsnap.rollout import Rollout
 
 LIMITS = Limits(memory=256 * MIB, processes=64)

@@ -9,9 +9,9 @@ import pytest
 
 from tests.conformance.helpers import Lab, sh
 from tests.conformance.targets import claim, make_local
-from tvsnap.backends.base import Sandbox
-from tvsnap.backends.local import LocalBackend
 from tvsnap.images import Image
+from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.protocol import Sandbox
 
 MADE = (
     "mkdir -p w/d/e; for i in 9 3 7 1; do echo $i > w/d/$i; done; ln w/d/1 w/d/one; rm w/d/7",
@@ -33,7 +33,7 @@ def laboratory(
         backend = make_local(tvsnap_home)
     else:
         monkeypatch.setenv("TVSNAP_WITHOUT_CRIU", "1")
-        monkeypatch.setattr("tvsnap.backends.local.backend.find_criu", lambda: None)
+        monkeypatch.setattr("tvsnap.sandboxes.local.backend.find_criu", lambda: None)
         backend = LocalBackend(tvsnap_home, claim(tvsnap_home).id)
     found = Lab(backend, terminal_image)
     yield found

@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 
 from tests.conformance.helpers import Lab, eventually, sh, usable
-from tvsnap.backends.base import Sandbox
-from tvsnap.errors import NotCheckpointable
+from tvsnap.model.errors import NotCheckpointable
+from tvsnap.sandboxes.protocol import Sandbox
 
 # Name -> a C expression that waits MS milliseconds, or for ever if that is -1, and then is what the call returned.
 TIMED = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import Lab, eventually, job, run, sh
-from tvsnap.backends.base import Sandbox
-from tvsnap.backends.docker.sandbox import DockerSandbox
+from tvsnap.sandboxes.docker.sandbox import DockerSandbox
+from tvsnap.sandboxes.protocol import Sandbox
 
 
 def test_files_of_another_sandbox(lab: Lab, sandbox: Sandbox) -> None:

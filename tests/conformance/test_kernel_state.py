@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import Lab, changed, eventually, job, sh
-from tvsnap.backends.base import Sandbox
-from tvsnap.errors import NotCheckpointable
+from tvsnap.model.errors import NotCheckpointable
+from tvsnap.sandboxes.protocol import Sandbox
 
 POKE = """
 import os, sys

@@ -15,8 +15,9 @@ import pytest
 
 from tests.conformance.helpers import LIMITS, TIMEOUT, Lab, commands, eventually, job, on_host, sh, unique_sleep, usable
 from tests.conformance.targets import Target
-from tvsnap.backends.base import MIB, Sandbox
-from tvsnap.errors import SandboxDied
+from tvsnap.model.errors import SandboxDied
+from tvsnap.model.limits import MIB
+from tvsnap.sandboxes.protocol import Sandbox
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -214,7 +215,7 @@ def test_interrupting_from_the_terminal(sandbox: Sandbox) -> None:
 
 ORPHAN = """
 import os, pickle, sys, time
-from tvsnap.backends.base import Limits
+from tvsnap.sandboxes.protocol import Limits
 home, image = pickle.loads(bytes.fromhex(sys.argv[1]))
 backend = {construction}
 sandbox = backend.start(image, Limits())

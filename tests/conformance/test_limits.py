@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.conformance.helpers import Lab, commands, eventually, job, on_host, run, sh, unique_sleep, usable
-from tvsnap.backends.base import MIB, Limits
+from tvsnap.model.limits import MIB, Limits
 
 pytestmark = pytest.mark.needs_programs
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.conformance.helpers import TIMEOUT, Lab, acl, attribute, changed, eventually, job, settled, sh
-from tvsnap.backends.base import Sandbox
+from tvsnap.sandboxes.protocol import Sandbox
 
 
 def prepared(sandbox: Sandbox, *commands: str) -> Sandbox:

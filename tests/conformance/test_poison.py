@@ -12,11 +12,11 @@ import pytest
 
 from tests.conformance.targets import TARGETS
 from tvsnap import Cache
-from tvsnap.backends.local.procfs import inner_pid
-from tvsnap.backends.observing import INIT
-from tvsnap.errors import MachineLacks
+from tvsnap.host.native import INIT
 from tvsnap.images import Image
+from tvsnap.model.errors import MachineLacks
 from tvsnap.rollout import Rollout
+from tvsnap.sandboxes.processes.procfs import inner_pid
 
 pytestmark = pytest.mark.needs_programs
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.helpers import Lab, job, run, sh
 from tests.conformance.targets import Target
-from tvsnap.backends.base import Sandbox
+from tvsnap.sandboxes.protocol import Sandbox
 
 START = "sleep 100 & echo $!"
 

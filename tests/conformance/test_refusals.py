@@ -11,9 +11,10 @@ import re
 import pytest
 
 from tests.conformance.helpers import Lab, commands, eventually, job, settled, sh, usable
-from tvsnap.backends.base import Sandbox
-from tvsnap.backends.local import copied_up, fidelity, procfs
-from tvsnap.errors import NotCheckpointable, NotRestorable
+from tvsnap.model.errors import NotCheckpointable, NotRestorable
+from tvsnap.sandboxes.criu import copied_up, fidelity
+from tvsnap.sandboxes.processes import procfs
+from tvsnap.sandboxes.protocol import Sandbox
 
 COMMON = """
 import ctypes, fcntl, mmap, os, select, signal, socket, struct, subprocess, sys, threading, time
@@ -389,7 +390,7 @@ def test_a_terminal_that_criu_would_lose(local_lab: Lab, monkeypatch: pytest.Mon
     sandbox = local_lab.start()
     sh(sandbox, "setsid sleep 1000 < /dev/null > /dev/null 2>&1 &")
     settled(sandbox, "sleep 1000")
-    monkeypatch.setattr("tvsnap.backends.local.criu_binary.additions", lambda _: {"owners"})
+    monkeypatch.setattr("tvsnap.sandboxes.criu.binary.additions", lambda _: {"owners"})
     usable(local_lab.fork_of(sandbox))
     job(sandbox, "sleep 2000")
     with pytest.raises(NotCheckpointable, match=r"\(sleep 2000\) has its terminal from another process"):

@@ -9,8 +9,9 @@ import pytest
 
 from tests.conformance.helpers import Lab, changed, commands, eventually, job, run, screen, sh, usable
 from tests.conformance.shell_cases import FILES, REAL_FILES, REAL_SHELL, SHELL
-from tvsnap.backends.base import Limits, Sandbox
 from tvsnap.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes.protocol import Sandbox
 
 SHORT = 1.0
 LONGER = 2.0

@@ -8,8 +8,8 @@ import pytest
 
 from tests.conformance.helpers import LIMITS, sh
 from tests.conformance.targets import TARGETS
-from tvsnap.backends.base import Backend, Sandbox
 from tvsnap.images import Image
+from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 COMMANDS = (
     "env | sort",

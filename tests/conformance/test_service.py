@@ -8,7 +8,8 @@ import os
 import pytest
 
 from tests.conformance.helpers import TIMEOUT, Lab, eventually, sh, usable
-from tvsnap.backends.base import Sandbox, Service
+from tvsnap.model.observations import Service
+from tvsnap.sandboxes.protocol import Sandbox
 
 PATH = "/run/answers"
 SERVICE = f"""

@@ -16,9 +16,9 @@ import pytest
 from tests.conformance.helpers import LIMITS, Lab, run, settled, sh, usable
 from tests.conformance.shell_cases import FILES, NEEDS_PROCESSES, REAL_FILES, REAL_SHELL, SHELL
 from tests.conformance.targets import make_local
-from tvsnap.backends.base import Backend, Sandbox
-from tvsnap.errors import MachineLacks, NotCheckpointable, NotRestorable, SnapshotUnusable
 from tvsnap.images import Image
+from tvsnap.model.errors import MachineLacks, NotCheckpointable, NotRestorable, SnapshotUnusable
+from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 
 @pytest.fixture(scope="module")

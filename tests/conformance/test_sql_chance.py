@@ -13,7 +13,7 @@ from tests.conformance.test_sql_observation import begin
 from tests.sql_images import ENGINES, Client, answered, ask, seen
 from tvsnap import Cache
 from tvsnap.images import Image
-from tvsnap.policy import snapshotting
+from tvsnap.recording.policy import snapshotting
 
 WRITES = [(engine, case) for engine in ENGINES for case in WRITTEN[engine]]
 KEPT = [pair for pair in WRITES if pair[1] in ("default", "trigger", "on update", "deferred")]

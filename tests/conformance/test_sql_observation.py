@@ -17,7 +17,7 @@ from tests.conformance.sql_steps import READS, STEPS
 from tests.sql_images import ENGINES, ask, seen
 from tvsnap import Cache, ToolResult
 from tvsnap.images import Image
-from tvsnap.policy import snapshotting
+from tvsnap.recording.policy import snapshotting
 from tvsnap.rollout import Rollout
 
 GROUPS = [(engine, group) for engine in ENGINES for group in STEPS[engine]]

@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.helpers import eventually
 from tests.conformance.sql_lab import SqlLab
 from tests.sql_images import ENGINES, Client
-from tvsnap.calls import ToolResult
+from tvsnap.model.calls import ToolResult
 
 SLOW = {
     "sqlite": {

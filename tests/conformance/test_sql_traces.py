@@ -10,8 +10,8 @@ import pytest
 from tests.conformance.sql_lab import SqlLab
 from tests.sql_images import Client, ask, seen
 from tvsnap import Cache
-from tvsnap.calls import ToolCall
 from tvsnap.images import Image
+from tvsnap.model.calls import ToolCall
 
 LOOK = "LOOK"
 

@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.sql_cases import AWKWARD, ERRORS, MESSAGES, SERIES, STORED, TEXT_LITERAL, VALUES
 from tests.conformance.sql_lab import SqlLab
 from tests.sql_images import DATABASES, Client, answered
-from tvsnap.backends.base import Limits
+from tvsnap.model.limits import Limits
 
 
 def test_values(client: Client, sql_engine: str) -> None:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from tests.conformance.helpers import Lab, eventually, sh
-from tvsnap.backends.base import Sandbox
-from tvsnap.backends.local.sandbox import LocalSandbox
-from tvsnap.backends.local.time_wait import Closed
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.processes.time_wait import Closed
+from tvsnap.sandboxes.protocol import Sandbox
 
 BIND = """python3 -c '
 import socket, sys

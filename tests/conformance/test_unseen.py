@@ -10,8 +10,8 @@ import pytest
 from tests.conformance.helpers import changed, eventually, job, sh
 from tests.unit.cache_helpers import settle
 from tvsnap import Cache
-from tvsnap.backends.base import Sandbox
 from tvsnap.images import Image
+from tvsnap.sandboxes.protocol import Sandbox
 
 WOKEN = "kill -CONT $!; while kill -0 $! 2> /dev/null; do sleep 0.1; done; wait $!; echo $?"
 STOPPED = "sleep 1000 & kill -STOP $!; until read -r line < /proc/$!/stat && [[ $line == *') T '* ]]; do :; done"

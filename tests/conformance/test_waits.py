@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cache_helpers import settle
-from tvsnap import Cache
+from tvsnap import Cache, ParkLimits
 from tvsnap.images import Image
-from tvsnap.pool import ParkLimits
 from tvsnap.rollout import Rollout
 
 BUILD = "rm -f /tmp/f; (sleep 2; echo done > /tmp/f) > /dev/null 2>&1 &"

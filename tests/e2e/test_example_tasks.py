@@ -17,12 +17,13 @@ import pytest
 from examples import harness
 from tests.conformance.helpers import eventually
 from tvsnap import Cache
-from tvsnap.backends.base import Limits, Sandbox
-from tvsnap.backends.local import LocalBackend
-from tvsnap.engine import Engine
-from tvsnap.errors import InfrastructureError
+from tvsnap.host.docker_engine import Engine
+from tvsnap.host.owners import Owner
 from tvsnap.images import Image
-from tvsnap.owners import Owner
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.protocol import Sandbox
 
 BASE = "tvsnap-examples:bookworm"
 TASKS = ("broken-makefile", "failing-test", "git-conflict", "log-analysis", "port-service")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tvsnap.images import UID_BASE, Image, ImageBuildError, ImageStore
-from tvsnap.images.rootfs import CAPABILITY_XATTR
-from tvsnap.images.runner import run_inside
+from tvsnap.images.build.runner import run_inside
+from tvsnap.model.images import CAPABILITY_XATTR
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="building images needs root's rights"),

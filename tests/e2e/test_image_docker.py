@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from tests.unit.test_images import Recorder, add_program
-from tvsnap.engine import LABEL_HOME, LABEL_PURPOSE, Engine, home_tag
-from tvsnap.errors import MachineLacks, UsageError
+from tvsnap.host.docker_engine import LABEL_HOME, LABEL_PURPOSE, Engine, home_tag
 from tvsnap.images import UID_BASE, ImageBuildError, ImageStore
-from tvsnap.images.buildah_tool import BuildahTool
-from tvsnap.images.engine_tool import BUILD, EngineTool
-from tvsnap.images.image import ImageLimits, Timeouts
+from tvsnap.images.build.buildah_tool import BuildahTool
+from tvsnap.images.build.engine_tool import BUILD, EngineTool
+from tvsnap.model.errors import MachineLacks, UsageError
+from tvsnap.model.images import ImageLimits, Timeouts
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="building images needs root's rights"),

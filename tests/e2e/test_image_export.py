@@ -18,7 +18,7 @@ import pytest
 
 from tests.conformance.test_archive import MAKE_TREE, ODD_NAMES, SMALLER
 from tvsnap import Cache
-from tvsnap.engine import Engine
+from tvsnap.host.docker_engine import Engine
 from tvsnap.images import Image, ImageStore
 
 TVSNAP = Path(sys.executable).with_name("tvsnap")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tvsnap import Cache
-from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.graph.store import PROOF_APART
 from tvsnap.images import Image
+from tvsnap.model.calls import ToolCall, ToolResult
 
 # Calls whose outcome is compared, calls whose outcome is not: processes live, and the state is one execution's own.
 COMPARED = "cd /tmp; echo one > f; x=1"

@@ -12,9 +12,9 @@ import pytest
 
 from tests.conformance.helpers import eventually
 from tvsnap import Cache
-from tvsnap.calls import ToolResult
-from tvsnap.errors import InfrastructureError
 from tvsnap.images import Image
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import InfrastructureError
 
 TVSNAP = Path(sys.executable).with_name("tvsnap")
 

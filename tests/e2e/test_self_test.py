@@ -14,10 +14,10 @@ import pytest
 from tests.conformance.helpers import eventually
 from tests.control_groups import control_groups
 from tests.faults.consistency import loops_of
-from tvsnap.backends.local.cgroups import Cgroup
-from tvsnap.backends.local.sandbox import LocalSandbox
-from tvsnap.errors import MachineLacks, NotFound
 from tvsnap.images import Image
+from tvsnap.model.errors import MachineLacks, NotFound
+from tvsnap.sandboxes.local.cgroups import Cgroup
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.self_test import Result, self_test
 from tvsnap.self_test.checks import CHECKS
 
@@ -104,8 +104,8 @@ def test_what_does_not_hold_is_found(home: Path, monkeypatch: pytest.MonkeyPatch
         return outcome if not outcome.timed_out else type(outcome)(b"before\n", 0, outcome.duration)
 
     monkeypatch.setattr(LocalSandbox, "run", forget_timeouts)
-    monkeypatch.setattr("tvsnap.backends.local.cgroups._limit", lambda group, limits: None)
-    monkeypatch.setattr("tvsnap.backends.local.fidelity.find_loss", lambda *_, **__: "")
+    monkeypatch.setattr("tvsnap.sandboxes.local.cgroups._limit", lambda group, limits: None)
+    monkeypatch.setattr("tvsnap.sandboxes.criu.fidelity.find_loss", lambda *_, **__: "")
     failed = {name for name, result in checks(home).items() if not result.ok}
     assert failed == {
         "timeouts are enforced",

@@ -18,10 +18,10 @@ from benchmarks.soak_gauges import Gauges
 from benchmarks.soak_report import Window, judge, tenths
 from tests.unit.cache_helpers import eventually
 from tvsnap import Cache, Stats
-from tvsnap.backends.base import MIB
-from tvsnap.backends.local import LocalBackend
-from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.images import Image, ImageStore
+from tvsnap.model.limits import MIB
+from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
 ROLLOUTS, EVERY, PARALLEL, VISITS = 120, 10, 8, 2
 MEMORY = 32 * MIB

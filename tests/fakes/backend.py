@@ -39,12 +39,13 @@ from tests.fakes.shell import (
     Variable,
     decode,
 )
-from tvsnap.backends.base import (
-    MIB,
+from tvsnap.images import Image
+from tvsnap.model.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
+from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.observations import (
     NO_SERVICE,
     Captures,
     FileChange,
-    Limits,
     Observation,
     Outcome,
     Process,
@@ -53,8 +54,6 @@ from tvsnap.backends.base import (
     SnapshotInfo,
     TerminalBytes,
 )
-from tvsnap.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
-from tvsnap.images import Image
 
 Hook = Callable[["FakeSandbox | None", str], None]
 DIRECTORIES = ("/bin", "/dev", "/etc", "/home", "/home/user", "/root", "/task", "/tmp", "/usr", "/usr/bin", "/var")
@@ -102,7 +101,7 @@ _NO_ERROR = Exception("no error")
 
 
 class FakeBackend:
-    """Fulfils `tvsnap.backends.base.Backend` in memory.
+    """Fulfils `tvsnap.sandboxes.protocol.Backend` in memory.
 
     Args:
         captures: what its snapshots hold; without `processes`, a sandbox with background jobs is not checkpointable.
@@ -245,7 +244,7 @@ class FakeBackend:
 
 
 class FakeSandbox:
-    """Fulfils `tvsnap.backends.base.Sandbox`: a machine in memory."""
+    """Fulfils `tvsnap.sandboxes.protocol.Sandbox`: a machine in memory."""
 
     def __init__(self, backend: FakeBackend, identity: str, image: Image, machine: Machine, limits: Limits) -> None:
         self.backend = backend

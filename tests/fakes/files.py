@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tvsnap.backends.base import FileChange
+from tvsnap.model.observations import FileChange
 
 Kind = Literal["file", "directory", "symlink", "fifo", "socket"]
 SYMLINK_LIMIT = 40

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from tests.fakes.backend import FakeBackend, Faults, fake_image
-from tvsnap.backends.base import Captures, Limits
-from tvsnap.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
+from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Captures
 
 IMAGE = fake_image()
 LIMITS = Limits()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import FakeBackend, fake_image
-from tvsnap.backends.base import Limits
+from tvsnap.model.limits import Limits
 
 PREAMBLE = "shopt -s expand_aliases; umask 022; export LC_ALL=C.UTF-8\n"
 

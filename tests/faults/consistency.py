@@ -9,14 +9,16 @@ import time
 from pathlib import Path
 
 from tests.conformance.helpers import eventually
-from tvsnap import Cache, owners
-from tvsnap.backends.base import ReapReport, Sandbox
-from tvsnap.backends.local import LocalBackend
+from tvsnap import Cache
+from tvsnap.acquisition.rebuild import ReplayDiffered, make_again
 from tvsnap.cache import GRAPH_FILE
-from tvsnap.diff import StateDifference, compare
-from tvsnap.errors import StateLost
+from tvsnap.host import owners
 from tvsnap.images import Image
-from tvsnap.rebuild import ReplayDiffered, make_again
+from tvsnap.model.errors import StateLost
+from tvsnap.model.observations import ReapReport
+from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.protocol import Sandbox
+from tvsnap.upkeep.diff import StateDifference, compare
 
 UNCOUNTED = {"background"}
 """Of a shell's items, those that name process ids."""

@@ -16,13 +16,13 @@ import pytest
 from tests.faults.dying import REPOSITORY
 from tests.unit.cache_helpers import eventually, settle
 from tvsnap import Budget, Cache, ParkLimits
-from tvsnap.backends.base import MIB
-from tvsnap.backends.local import LocalBackend
-from tvsnap.backends.local.criu import Criu
 from tvsnap.cache import GRAPH_FILE
-from tvsnap.errors import StateLost
 from tvsnap.graph import Graph, Snapshot
 from tvsnap.images import Image
+from tvsnap.model.errors import StateLost
+from tvsnap.model.limits import MIB
+from tvsnap.sandboxes.criu.client import Criu
+from tvsnap.sandboxes.local import LocalBackend
 
 DISK = 3 * MIB  # some four snapshots of a shell
 ROLLOUTS = 12

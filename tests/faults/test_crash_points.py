@@ -15,18 +15,18 @@ from tests.faults.consistency import assert_consistent, assert_in_order, assert_
 from tests.faults.dying import CALLS, EXPECTED, outputs, program, program_of, run_program, see_it_die, verb
 from tests.faults.test_local_crashes import IMPORTS
 from tvsnap import Cache
-from tvsnap.backends.local import LocalBackend
 from tvsnap.cache import GRAPH_FILE
 from tvsnap.graph import Graph
+from tvsnap.host.owners import Owner
 from tvsnap.images import Image
-from tvsnap.owners import Owner
+from tvsnap.sandboxes.local import LocalBackend
 
 PARTS = f"""{IMPORTS}
 from tvsnap import housekeeping, maintenance, owners
-from tvsnap.backends.local import cgroups, snapshots
+from tvsnap.sandboxes.local import cgroups, snapshots
 from tvsnap.environments.sql.environment import SqlEnvironment
 from tvsnap.images import ImageStore
-from tvsnap.pool import SandboxPool
+from tvsnap.acquisition.pool import SandboxPool
 """
 
 FORKING = {

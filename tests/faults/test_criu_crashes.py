@@ -16,12 +16,11 @@ import pytest
 
 from tests.conformance.helpers import eventually, job, sh
 from tests.faults.consistency import assert_consistent, local
-from tvsnap import Cache
-from tvsnap.backends.base import Limits
-from tvsnap.backends.local.criu import Criu
-from tvsnap.errors import ForkFailed, InfrastructureError, NotRestorable, StateLost
+from tvsnap import Cache, ParkLimits
 from tvsnap.images import Image
-from tvsnap.pool import ParkLimits
+from tvsnap.model.errors import ForkFailed, InfrastructureError, NotRestorable, StateLost
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes.criu.client import Criu
 
 # Numbers of CRIU's criu/include/fault-injection.h, for its variable CRIU_FAULT, and what it then complains of.
 FAILING_DUMPS = {

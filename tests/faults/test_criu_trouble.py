@@ -22,13 +22,13 @@ import pytest
 from tests.conformance.helpers import Lab, eventually, sh
 from tests.conformance.targets import make_local
 from tests.faults.consistency import local
-from tvsnap import Cache, CheckpointFailed
-from tvsnap.backends.base import Limits, Sandbox
-from tvsnap.backends.local import criu
-from tvsnap.backends.local.sandbox import LocalSandbox
-from tvsnap.errors import ForkFailed, SandboxDied
+from tvsnap import Cache, CheckpointFailed, ParkLimits
 from tvsnap.images import Image
-from tvsnap.pool import ParkLimits
+from tvsnap.model.errors import ForkFailed, SandboxDied
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes.criu import client as criu
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.protocol import Sandbox
 
 IN_FLIGHT = """
 import socket, time
@@ -47,7 +47,7 @@ ENOUGH = 180
 @pytest.fixture
 def one_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which no sandbox can have users of its own."""
-    monkeypatch.setattr("tvsnap.backends.local.backend._id_ranges", lambda _: None)
+    monkeypatch.setattr("tvsnap.sandboxes.local.backend._id_ranges", lambda _: None)
 
 
 @pytest.fixture

@@ -16,15 +16,15 @@ from cli.main import make_app
 from tests.conformance.helpers import eventually
 from tests.unit.cache_helpers import open_cache, run
 from tvsnap import Cache
-from tvsnap.errors import InfrastructureError, UsageError
-from tvsnap.home import LONGEST
+from tvsnap.host.home import LONGEST
 from tvsnap.images import Image
+from tvsnap.model.errors import InfrastructureError, UsageError
 
 WAY_OUT = "choose another with --home or $TVSNAP_HOME"
 PROGRAM = """
 import sys
 from tests.unit.cache_helpers import open_cache
-from tvsnap.errors import TvsnapError
+from tvsnap.model.errors import TvsnapError
 try:
     open_cache(sys.argv[1])
 except TvsnapError as error:

@@ -17,10 +17,10 @@ from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import bash, eventually, open_cache, run, settle, sources, threads
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step
 from tests.unit.test_graph_migration import downgrade
-from tvsnap.calls import ToolCall, ToolResult
-from tvsnap.errors import InfrastructureError, TvsnapError
 from tvsnap.graph import Graph, database
 from tvsnap.graph.rows import DamagedRecord
+from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.errors import InfrastructureError, TvsnapError
 
 PAGE = 4096
 TIMEOUT = 30.0

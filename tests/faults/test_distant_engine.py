@@ -14,11 +14,13 @@ from tests.conformance.helpers import eventually
 from tests.engine import TestEngine
 from tests.small_image import build_small_image
 from tvsnap import Cache
-from tvsnap.backends.base import MIB, Captures, Limits, Sandbox
-from tvsnap.backends.docker import DockerBackend
-from tvsnap.errors import NotCheckpointable
+from tvsnap.host.owners import Owner
 from tvsnap.images import Image
-from tvsnap.owners import Owner
+from tvsnap.model.errors import NotCheckpointable
+from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.observations import Captures
+from tvsnap.sandboxes.docker import DockerBackend
+from tvsnap.sandboxes.protocol import Sandbox
 
 LIMITS = Limits()
 DISK = 256 * MIB

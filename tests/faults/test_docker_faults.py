@@ -18,13 +18,13 @@ from tests.engine import TestEngine
 from tests.small_image import build_small_image
 from tests.unit.cache_helpers import settle
 from tvsnap import Cache
-from tvsnap.backends.base import Limits
-from tvsnap.backends.docker import DockerBackend, taking
-from tvsnap.backends.docker.snapshots import MANIFEST, REPOSITORY, SHELL
-from tvsnap.engine import IN_FLIGHT, LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, LABEL_PURPOSE, Engine
-from tvsnap.errors import InfrastructureError, MachineLacks, SandboxDied, SnapshotUnusable
+from tvsnap.host.docker_engine import IN_FLIGHT, LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, LABEL_PURPOSE, Engine
+from tvsnap.host.owners import Owner
 from tvsnap.images import Image
-from tvsnap.owners import Owner
+from tvsnap.model.errors import InfrastructureError, MachineLacks, SandboxDied, SnapshotUnusable
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes.docker import DockerBackend, taking
+from tvsnap.sandboxes.docker.snapshot_store import MANIFEST, REPOSITORY, SHELL
 
 LIMITS = Limits()
 DEEP, FEW = 30, 12

@@ -15,16 +15,16 @@ import pytest
 
 from tests.conformance.helpers import eventually
 from tvsnap import Cache, ParkLimits
-from tvsnap.backends.local import reclaiming
-from tvsnap.backends.local.storage import POOL_FILE
 from tvsnap.images import Image
+from tvsnap.sandboxes.local.storage import reclaiming
+from tvsnap.sandboxes.local.storage.layers import POOL_FILE
 
 DISK = "450m"
 PROGRAM = """
 import json, os, sys, time
 from pathlib import Path
 from tvsnap import Cache, Limits, ParkLimits
-from tvsnap.errors import InfrastructureError
+from tvsnap.model.errors import InfrastructureError
 from tvsnap.images import ImageStore
 
 home, image = Path(sys.argv[1]), sys.argv[2]

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graph_helpers import add_root, call, disorder, look, step, walk
-from tvsnap import owners
 from tvsnap.graph import Graph
-from tvsnap.owners import Owner
+from tvsnap.host import owners
+from tvsnap.host.owners import Owner
 
 PROJECT = Path(__file__).parents[2]
 DATABASE = "tvsnap.db"

@@ -17,7 +17,7 @@ from tvsnap.images import Image, ImageStore
 IMPORTS = """
 from pathlib import Path
 from tvsnap.images import builder, store
-from tvsnap.images.image import Manifest
+from tvsnap.model.images import Manifest
 from tvsnap.images.store import ImageStore
 """
 RECIPE = """

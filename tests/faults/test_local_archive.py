@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import LIMITS, eventually, sh, usable
-from tvsnap.backends.local import LocalBackend
-from tvsnap.backends.local.sandbox import LocalSandbox
-from tvsnap.errors import InfrastructureError, SandboxDied
+from tvsnap.host.owners import Owner
 from tvsnap.images import Image
-from tvsnap.owners import Owner
+from tvsnap.model.errors import InfrastructureError, SandboxDied
+from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
 REPOSITORY = Path(__file__).parents[2]
 

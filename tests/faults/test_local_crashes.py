@@ -12,11 +12,11 @@ import pytest
 from tests.faults.consistency import assert_consistent, assert_in_order, assert_nothing_left
 from tests.faults.dying import CALLS, EXPECTED, outputs, program, run_program, see_it_die
 from tvsnap import Cache
-from tvsnap.backends.local import LocalBackend
-from tvsnap.errors import StateLost
 from tvsnap.images import Image
+from tvsnap.model.errors import StateLost
+from tvsnap.sandboxes.local import LocalBackend
 
-IMPORTS = "from tvsnap.backends.local import backend, criu, sandbox, storage"
+IMPORTS = "from tvsnap.sandboxes.local import backend, criu, sandbox, storage"
 STEPS = {
     "before a sandbox starts": "before(backend.LocalBackend, '_adopt')",
     "after a sandbox started": "after(backend.LocalBackend, '_adopt')",

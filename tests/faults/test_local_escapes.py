@@ -16,14 +16,16 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import LIMITS, Lab, eventually, sh
-from tvsnap.backends.base import Limits
-from tvsnap.backends.local import LocalBackend, fidelity, observe
-from tvsnap.backends.local import sandbox as local_sandbox
-from tvsnap.backends.local.sandbox import LocalSandbox
-from tvsnap.backends.local.snapshots import DEVICES
-from tvsnap.errors import SandboxDied, TvsnapError
+from tvsnap.host import native
+from tvsnap.host.owners import Owner
 from tvsnap.images import Image
-from tvsnap.owners import Owner
+from tvsnap.model.errors import SandboxDied, TvsnapError
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes.criu import fidelity
+from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.local import sandbox as local_sandbox
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.local.snapshot_store import DEVICES
 
 TRIES = 22
 
@@ -215,7 +217,7 @@ def in_place_of_criu(lab: Lab, sandbox: LocalSandbox, *command: str, cgroups: It
     assert criu is not None
     options = [*criu.directories, "--keep", "/usr/bin", *(item for path in cgroups for item in ("--cgroup", str(path)))]
     run = subprocess.run(
-        [observe.LAUNCH, "dump", str(sandbox.init), *options, "--", *command],
+        [native.LAUNCH, "dump", str(sandbox.init), *options, "--", *command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

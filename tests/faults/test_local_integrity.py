@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cache_helpers import settle
-from tvsnap import Cache
-from tvsnap.backends.local import LocalBackend, snapshots
-from tvsnap.backends.local.snapshots import FORMAT
-from tvsnap.backends.sealing import from_sealed_json, to_sealed_json
-from tvsnap.errors import SnapshotUnusable, StateLost
+from tvsnap import Cache, ParkLimits
 from tvsnap.images import Image
-from tvsnap.pool import ParkLimits
+from tvsnap.model.errors import SnapshotUnusable, StateLost
+from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.local import snapshot_store as snapshots
+from tvsnap.sandboxes.local.snapshot_store import FORMAT
+from tvsnap.sandboxes.sealing import from_sealed_json, to_sealed_json
 
 CALLS = ("cd /tmp; mkdir d; echo one > d/f; x=1", "echo two >> d/f; x=2")
 WITH_A_JOB = (CALLS[0], "echo two >> d/f; x=2; sleep 1000 &")

@@ -17,12 +17,14 @@ import pytest
 
 from tests.conformance.helpers import eventually, on_host, unique_sleep
 from tests.unit.cache_helpers import bash, settle
-from tvsnap import Cache
-from tvsnap.backends.local import LocalBackend, backend, criu, observe, sandbox, storage
-from tvsnap.errors import InfrastructureError, StateLost
+from tvsnap import Cache, ParkLimits
 from tvsnap.images import Image
-from tvsnap.pool import ParkLimits
+from tvsnap.model.errors import InfrastructureError, StateLost
 from tvsnap.rollout import Rollout
+from tvsnap.sandboxes.criu import client as criu
+from tvsnap.sandboxes.local import LocalBackend, backend, sandbox
+from tvsnap.sandboxes.local.storage import layers as storage
+from tvsnap.sandboxes.processes import observe
 
 CALLS = ("cd /tmp; echo one > f; x=1", "echo two >> f; x=2; sleep 1000 &")
 LOOK = "cat f; echo $x; jobs -r | wc -l"

@@ -13,28 +13,27 @@ from tests.conformance.helpers import eventually
 from tests.faults.consistency import loops_of
 from tests.faults.dying import REPOSITORY
 from tests.unit.cache_helpers import settle
-from tvsnap import Cache
-from tvsnap.calls import ToolResult
-from tvsnap.errors import TvsnapError
+from tvsnap import Cache, ParkLimits
 from tvsnap.images import Image
-from tvsnap.pool import ParkLimits
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import TvsnapError
 
 SIZE = "600m"
 
 PROGRAM = """
 import contextlib, json, os, sys, threading, time
 from pathlib import Path
-import tvsnap.snapshots
+import tvsnap.recording.snapshotter
 from tests.conformance.helpers import eventually
 from tests.faults.consistency import loops_of
 from tvsnap import Cache
-from tvsnap.backends.base import Limits
-from tvsnap.calls import ToolResult
-from tvsnap.errors import TvsnapError
-from tvsnap.pool import ParkLimits
+from tvsnap.sandboxes.protocol import Limits
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import TvsnapError
+from tvsnap import ParkLimits
 
 home, image = Path(sys.argv[1]), sys.argv[2]
-tvsnap.snapshots.RETRY_AFTER = 0.0
+tvsnap.recording.snapshotter.RETRY_AFTER = 0.0
 seen = {}
 
 def bash(rollout, command):

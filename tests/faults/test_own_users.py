@@ -15,8 +15,8 @@ import pytest
 from tests.conformance.helpers import Lab, eventually, sh
 from tests.conformance.targets import make_local
 from tests.small_image import build_small_image
-from tvsnap.backends.local.sandbox import LocalSandbox
 from tvsnap.images import UID_BASE, Image
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
 USE = """
 import ctypes, os, resource, select, signal, socket, sys, fcntl
@@ -157,7 +157,7 @@ def test_a_file_system_that_cannot_show_others_as_owners(terminal_image: Image, 
 
 def test_more_sandboxes_than_there_are_ranges(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those beyond share the users to whom files on disk belong."""
-    monkeypatch.setattr("tvsnap.backends.local.id_ranges.IdRanges.take", lambda _: None)
+    monkeypatch.setattr("tvsnap.sandboxes.local.id_ranges.IdRanges.take", lambda _: None)
     sandbox = lab.start()
     sh(sandbox, "x=5; sleep 1000 &")
     fork = lab.fork_of(sandbox)

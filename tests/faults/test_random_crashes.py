@@ -40,7 +40,7 @@ WORK = """
 import json, os, random, sys, time
 from pathlib import Path
 from tvsnap import Cache
-from tvsnap.maintenance import plan_gc, run_gc
+from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
 home, image, seed, histories = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 chance = random.Random(seed)

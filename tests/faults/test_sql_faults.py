@@ -14,8 +14,8 @@ from tests.faults.dying import program, run_program
 from tests.faults.test_local_crashes import IMPORTS, damage_nothing_but
 from tests.sql_images import ask, seen
 from tvsnap import Cache
-from tvsnap.errors import StateLost
 from tvsnap.images import Image
+from tvsnap.model.errors import StateLost
 
 CALLS = (
     "CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (1)",

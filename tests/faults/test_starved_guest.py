@@ -13,9 +13,9 @@ import pytest
 
 from tests.unit.cache_helpers import eventually
 from tvsnap import Limits
-from tvsnap.backends.local import LocalBackend
+from tvsnap.host.owners import Owner
 from tvsnap.images import Image
-from tvsnap.owners import Owner
+from tvsnap.sandboxes.local import LocalBackend
 
 TIMEOUT = 2.0
 

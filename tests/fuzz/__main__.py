@@ -22,7 +22,7 @@ from tests.fuzz.histories import POLICIES
 from tests.fuzz.recorded import Recorded
 from tests.fuzz.report import Report
 from tests.fuzz.worlds import NAMES, World, data_directory, open_world
-from tvsnap.errors import TvsnapError
+from tvsnap.model.errors import TvsnapError
 
 WIDTH = 160
 

@@ -20,9 +20,9 @@ from tests.fuzz.helpers import Helper, Report
 from tests.fuzz.places import Clock, Place, Play
 from tests.fuzz.worlds import World
 from tvsnap import Cache, InfrastructureError, Rollout
-from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.environments import environment
-from tvsnap.maintenance import plan_gc, run_gc
+from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
 FURTHER = 2
 """How many more fresh executions there are where one differs, to see what depends on chance."""

@@ -20,15 +20,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvsnap.backends import observing
-from tvsnap.backends.base import MIB, TerminalBytes
-from tvsnap.backends.local import refusals
 from tvsnap.environments.screen import render
 from tvsnap.environments.sql.environment import parse_answer
-from tvsnap.errors import TvsnapError
 from tvsnap.guest import protocol
 from tvsnap.guest.protocol import Guest
-from tvsnap.guest.shell_dump import NotUnderstood, parse_dump
+from tvsnap.model.errors import TvsnapError
+from tvsnap.model.limits import MIB
+from tvsnap.model.observations import TerminalBytes
+from tvsnap.sandboxes import observing
+from tvsnap.sandboxes.criu import refusals
+from tvsnap.sandboxes.shell.dump import NotUnderstood, parse_dump
 
 MEMORY = 512 * MIB
 """Bytes of address space beyond what a process has at first."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.fuzz.cases import Step
-from tvsnap.rollout_files import PlannedRollout, read_rollouts
+from tvsnap.upkeep.rollout_files import PlannedRollout, read_rollouts
 
 LONGEST = 10
 """Calls of one rollout that are used at once: what is wrong shows sooner in a short one."""

@@ -32,10 +32,10 @@ sys.path.insert(0, os.getcwd())
 from tests.fuzz.cases import Seen, Step
 from tests.fuzz.compare import agree, fact_value
 from tests.fuzz.worlds import data_directory, open_world
-from tvsnap.calls import ToolCall
+from tvsnap.model.calls import ToolCall
 from tvsnap.environments import environment
-from tvsnap.errors import InfrastructureError
-from tvsnap.maintenance import plan_gc, run_gc
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
 # Number: tool, arguments, timeout, seconds of thinking before, its output is free, the fact that it shows, how that
 # must agree with what was shown before.

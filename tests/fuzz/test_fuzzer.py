@@ -22,9 +22,11 @@ from tests.fuzz.isolate import Crashed, Hung, isolated
 from tests.fuzz.script import script
 from tests.fuzz.shrink import shrink
 from tests.fuzz.worlds import World, fake_world
-from tvsnap.backends.base import NO_SERVICE, Backend, Limits, Observation, Service
-from tvsnap.backends.base import Outcome as Ran
 from tvsnap.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import NO_SERVICE, Observation, Service
+from tvsnap.model.observations import Outcome as Ran
+from tvsnap.sandboxes.protocol import Backend
 
 REPOSITORY = Path(__file__).parents[2]
 TASTE = Taste(programs=False, processes=False)

@@ -18,11 +18,11 @@ from tests.fakes.backend import FakeBackend, fake_image
 from tests.sql_images import DATABASES, ROOT
 from tests.unit.cache_helpers import FakeImages
 from tvsnap import Budget, Cache, ParkLimits
-from tvsnap.backends.base import Backend
 from tvsnap.cache import ImageSource
-from tvsnap.errors import TvsnapError
 from tvsnap.images import Image, ImageStore
-from tvsnap.images.shipped import find_source
+from tvsnap.images.descriptions.shipped import find_source
+from tvsnap.model.errors import TvsnapError
+from tvsnap.sandboxes.protocol import Backend
 
 ENVIRONMENTS = ("terminal", "sqlite", "postgres", "mariadb")
 WITHOUT_CRIU = "TVSNAP_WITHOUT_CRIU"
@@ -120,7 +120,7 @@ def fake_world(make: Callable[[], Backend] | None = None) -> World:
 
 def image_home() -> Path:
     """Returns where images are: `TVSNAP_TEST_IMAGES`, or else the usual data directory."""
-    from tvsnap.home import resolve_home
+    from tvsnap.host.home import resolve_home
 
     shared = os.environ.get("TVSNAP_TEST_IMAGES")
     return Path(shared).absolute() if shared else resolve_home(None)

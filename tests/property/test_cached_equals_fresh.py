@@ -16,9 +16,10 @@ import tvsnap
 from tests.fakes.backend import FakeBackend, FakeSandbox, fake_image
 from tests.fakes.shell import Machine
 from tests.property.histories import Call, histories
-from tvsnap.backends.base import NO_SERVICE, Limits, Observation, Service
-from tvsnap.errors import TvsnapError
 from tvsnap.images import Image
+from tvsnap.model.errors import TvsnapError
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import NO_SERVICE, Observation, Service
 
 VARIANTS = [("eager", 0), ("break-even", 0), ("never", 0), ("eager", 4)]
 """Policies, and how many sandboxes are kept ready."""

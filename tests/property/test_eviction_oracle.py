@@ -13,8 +13,8 @@ from tests.fakes.backend import FakeBackend, fake_image
 from tests.property.histories import Call, histories
 from tests.unit.cache_helpers import settle
 from tvsnap import Budget, Cache, ParkLimits
-from tvsnap.backends.base import MIB
-from tvsnap.policy.eviction import UNPROVEN_S, YOUTH, Kept, Room, choose_evicted
+from tvsnap.model.limits import MIB
+from tvsnap.recording.policy.eviction import UNPROVEN_S, YOUTH, Kept, Room, choose_evicted
 
 SCALE = int(os.environ.get("TVSNAP_TEST_EXAMPLES", "0"))
 COMMON = settings(

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 from tests.fakes.backend import FakeBackend, FakeSandbox, Hook, fake_image
 from tests.fakes.filed import FiledBackend
+from tvsnap import ParkLimits
 from tvsnap.cache import Cache
-from tvsnap.calls import ToolResult
 from tvsnap.environments.base import Tool
 from tvsnap.environments.terminal import TerminalEnvironment
-from tvsnap.errors import NotFound
 from tvsnap.images import Image
-from tvsnap.pool import ParkLimits
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import NotFound
 from tvsnap.rollout import Rollout
 
 IMAGE = fake_image()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-import tvsnap.backends
+import tvsnap.sandboxes
 from cli import context
 from cli.main import make_app
 from tests.fakes.backend import FakeBackend
@@ -72,7 +72,7 @@ class CommandLine:
 def make_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """Returns the command line with everything of it in `tmp_path`."""
     line = CommandLine(tmp_path / "home", FakeBackend())
-    monkeypatch.setitem(tvsnap.backends._FACTORIES, "fake", lambda home, owner: line.backend)
+    monkeypatch.setitem(tvsnap.sandboxes._FACTORIES, "fake", lambda home, owner: line.backend)
     monkeypatch.setattr(context, "open_images", lambda home: FakeImages())
     monkeypatch.setenv("TVSNAP_HOME", str(line.home))
     monkeypatch.setenv("TVSNAP_BACKEND", "fake")

@@ -6,9 +6,9 @@ import sqlite3
 import time
 from pathlib import Path
 
-from tvsnap.backends.base import Captures
-from tvsnap.calls import ToolCall, ToolResult, next_state, root_state
 from tvsnap.graph import Edge, Graph, RootInfo, Snapshot
+from tvsnap.model.calls import ToolCall, ToolResult, next_state, root_state
+from tvsnap.model.observations import Captures
 
 
 def call(command: str) -> ToolCall:

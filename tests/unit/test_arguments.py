@@ -12,16 +12,16 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import IMAGE, FakeImages, backend_of, bash, open_cache
-from tvsnap.arguments import LONGEST, check_seconds
+from tvsnap import ParkLimits
 from tvsnap.async_cache import AsyncCache
-from tvsnap.backends.base import LEAST_MEMORY, Limits
-from tvsnap.budgets import Budget
 from tvsnap.cache import Cache
-from tvsnap.calls import canonical_json
-from tvsnap.errors import NotFound, UsageError
-from tvsnap.images.image import ImageLimits
-from tvsnap.pool import ParkLimits
-from tvsnap.replay import ReplayOptions
+from tvsnap.model.arguments import LONGEST, check_seconds
+from tvsnap.model.calls import canonical_json
+from tvsnap.model.errors import NotFound, UsageError
+from tvsnap.model.images import ImageLimits
+from tvsnap.model.limits import LEAST_MEMORY, Limits
+from tvsnap.recording.budgets import Budget
+from tvsnap.upkeep.replay import ReplayOptions
 
 NO_STATES = ["zz", "", "abcd", "a" * 65, "A" * 64, "\udc80" * 64, None, 5, b"a" * 64]
 NO_TEXTS = [5, "a\0b", "\udc80"]

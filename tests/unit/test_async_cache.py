@@ -14,8 +14,8 @@ import pytest
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import FakeImages, Gate, eventually, open_cache, run
 from tvsnap import AsyncCache, AsyncRollout, ToolResult
-from tvsnap.errors import InfrastructureError, NotFound, UsageError
-from tvsnap.flights import Flight
+from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
+from tvsnap.recording.flights import Flight
 
 T = TypeVar("T")
 

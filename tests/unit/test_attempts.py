@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tvsnap import attempts
-from tvsnap.attempts import AttemptFailed, repeat
-from tvsnap.errors import CheckpointFailed, NotCheckpointable, SandboxDied
+from tvsnap.host import attempts
+from tvsnap.host.attempts import AttemptFailed, repeat
+from tvsnap.model.errors import CheckpointFailed, NotCheckpointable, SandboxDied
 
 PAUSES = (0.001, 0.002, 0.003)
 

@@ -13,13 +13,13 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import bash, open_cache, prove, run, sources, writes
-from tvsnap.audit import BACKLOG, Auditor
-from tvsnap.calls import ToolCall
-from tvsnap.errors import InfrastructureError, UsageError
+from tvsnap import ParkLimits
+from tvsnap.acquisition.rebuild import Remade
 from tvsnap.graph import Edge
-from tvsnap.pool import ParkLimits
-from tvsnap.rebuild import Remade
-from tvsnap.stats import Meter
+from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import InfrastructureError, UsageError
+from tvsnap.model.stats import Meter
+from tvsnap.upkeep.audit import BACKLOG, Auditor
 
 CHANCE = "echo $RANDOM"
 

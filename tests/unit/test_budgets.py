@@ -12,12 +12,14 @@ from tests.fakes.backend import FakeBackend, FakeSandbox, fake_image
 from tests.unit.cache_helpers import bash, eventually, open_cache, prove, settle, sources, threads
 from tests.unit.cli_helpers import make_command_line, rollout_line
 from tvsnap import Budget
-from tvsnap.backends.base import MIB, Limits, Sandbox
+from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.cache import Cache
-from tvsnap.calls import ToolResult
-from tvsnap.errors import InfrastructureError, NotCheckpointable, UsageError
 from tvsnap.graph import Snapshot
-from tvsnap.pool import LiveSandbox, Origin, ParkLimits, SandboxPool
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import InfrastructureError, NotCheckpointable, UsageError
+from tvsnap.model.limits import MIB, Limits
+from tvsnap.recording.live import LiveSandbox, Origin, ParkLimits
+from tvsnap.sandboxes.protocol import Sandbox
 
 NOT_PARKED = ParkLimits(count=0)
 BIG = "printf %01000d 0 > big"  # 1000 bytes
@@ -361,7 +363,7 @@ def test_a_living_rollout_is_graded_and_resumed_without_room_for_a_snapshot(tmp_
 
 def test_what_rollouts_stand_on_does_not_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However little it saves: nothing else leads them on. What finds no room answers nothing."""
-    monkeypatch.setattr("tvsnap.budgets.REFUSING", 0.0)
+    monkeypatch.setattr("tvsnap.recording.budgets.REFUSING", 0.0)
     backend = FakeBackend()
     with open_cache(tmp_path, backend, budget=Budget(snapshots=1), park=NOT_PARKED) as cache:
         run(cache, "echo 1 > f")

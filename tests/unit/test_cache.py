@@ -23,10 +23,10 @@ from tests.unit.cache_helpers import (
     sources,
     threads,
 )
-from tvsnap.backends.base import Limits
+from tvsnap import ParkLimits
 from tvsnap.cache import Cache
-from tvsnap.errors import InfrastructureError, NotFound, UsageError
-from tvsnap.pool import ParkLimits
+from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
+from tvsnap.model.limits import Limits
 
 
 @pytest.fixture

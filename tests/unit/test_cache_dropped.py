@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import BUSY, bash, eventually, open_cache, run, settle
 from tvsnap import ParkLimits
-from tvsnap.errors import InfrastructureError
+from tvsnap.model.errors import InfrastructureError
 from tvsnap.rollout import Rollout
 
 

@@ -23,9 +23,9 @@ from tests.unit.cache_helpers import (
     threads,
     writes,
 )
-from tvsnap import rebuild, snapshots
-from tvsnap.backends.base import Captures
-from tvsnap.errors import (
+from tvsnap import ParkLimits
+from tvsnap.acquisition import rebuild
+from tvsnap.model.errors import (
     CheckpointFailed,
     ForkFailed,
     InfrastructureError,
@@ -35,7 +35,8 @@ from tvsnap.errors import (
     SnapshotUnusable,
     StateLost,
 )
-from tvsnap.pool import ParkLimits
+from tvsnap.model.observations import Captures
+from tvsnap.recording import snapshotter as snapshots
 from tvsnap.rollout import Rollout
 
 NOT_PARKED = ParkLimits(count=0)

@@ -9,10 +9,10 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import BUSY, backend_of, bash, eventually, open_cache, run, settle
-from tvsnap.backends.base import Limits
+from tvsnap import ParkLimits
 from tvsnap.cache import Cache
-from tvsnap.errors import NotFound, StateLost
-from tvsnap.pool import ParkLimits
+from tvsnap.model.errors import NotFound, StateLost
+from tvsnap.model.limits import Limits
 
 
 @pytest.fixture(params=["eager", "never"])

@@ -23,9 +23,9 @@ from tests.unit.cache_helpers import (
     threads,
     writes,
 )
+from tvsnap import ParkLimits
 from tvsnap.cache import Cache
-from tvsnap.errors import InfrastructureError, StateLost, UsageError
-from tvsnap.pool import ParkLimits
+from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
 from tvsnap.rollout import OUTSIDE
 
 CHANCE = "echo $RANDOM > f; cat f"

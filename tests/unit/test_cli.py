@@ -17,7 +17,7 @@ from cli import completion, main
 from cli.main import VERBS, make_app
 from tests.unit.cache_helpers import BUSY, eventually
 from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
-from tvsnap.errors import InfrastructureError, MachineLacks
+from tvsnap.model.errors import InfrastructureError, MachineLacks
 
 ROOT = Path(__file__).parents[2]
 OPEN_A_CACHE = ("replay", "run", "diff", "shell", "exec", "verify", "gc", "forget", "demo")
@@ -52,7 +52,7 @@ def test_help_needs_no_heavy_import() -> None:
     script += "; print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(eval(done.stdout.splitlines()[-1]))
-    assert not loaded & {"rich.console", "tvsnap.cache", "tvsnap.graph", "tvsnap.backends.local", "yaml", "pyte"}
+    assert not loaded & {"rich.console", "tvsnap.cache", "tvsnap.graph", "tvsnap.sandboxes.local", "yaml", "pyte"}
 
 
 def test_version(tvsnap: CommandLine) -> None:
@@ -157,7 +157,7 @@ def test_a_machine_that_lacks_what_is_needed(tvsnap: CommandLine, monkeypatch: p
     def lacks(home: Path, owner: str) -> None:
         raise MachineLacks("CRIU 4.2 or newer is needed (tvsnap doctor)")
 
-    monkeypatch.setitem(__import__("tvsnap.backends").backends._FACTORIES, "fake", lacks)
+    monkeypatch.setitem(__import__("tvsnap.sandboxes").sandboxes._FACTORIES, "fake", lacks)
     for arguments in (["run", "terminal", "-c", "ls"], ["verify"], ["gc"], ["forget", "--task", "x"]):
         assert tvsnap.error(*arguments, status=5) == "CRIU 4.2 or newer is needed (tvsnap doctor)"
 
@@ -268,12 +268,12 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals, status
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-import tvsnap.backends
+import tvsnap.sandboxes
 from cli import context
 from cli.main import main
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import FakeImages
-from tvsnap.errors import SandboxDied
+from tvsnap.model.errors import SandboxDied
 
 def hang(sandbox, command):
     if command == "hang":
@@ -283,7 +283,7 @@ def hang(sandbox, command):
     if command == "hang":
         raise SandboxDied("it was closed")
 
-tvsnap.backends._FACTORIES["fake"] = lambda home, owner: FakeBackend(hooks={{"run": hang}})
+tvsnap.sandboxes._FACTORIES["fake"] = lambda home, owner: FakeBackend(hooks={{"run": hang}})
 context.open_images = lambda home: FakeImages()
 main()
 """

@@ -11,9 +11,9 @@ import pytest
 from cli.exec import exit_status
 from tests.unit.cache_helpers import BUSY, open_cache
 from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
-from tvsnap.backends.base import Outcome
-from tvsnap.errors import InfrastructureError, NotCheckpointable, NotFound
-from tvsnap.owners import Owner
+from tvsnap.host.owners import Owner
+from tvsnap.model.errors import InfrastructureError, NotCheckpointable, NotFound
+from tvsnap.model.observations import Outcome
 
 
 @pytest.fixture
@@ -425,7 +425,7 @@ class TestVerify:
         assert "1 could not be made" in shown
 
     def test_an_interrupt_reports_what_was_done(self, tvsnap: CommandLine) -> None:
-        from tvsnap.verify import candidates, verify
+        from tvsnap.upkeep.verify import candidates, verify
 
         def interrupt() -> None:
             raise KeyboardInterrupt
@@ -502,7 +502,7 @@ class TestGc:
         owners.mkdir(parents=True)
         (owners / "123-dead.lock").touch()
         from cli import context
-        from tvsnap.maintenance import plan_gc, run_gc
+        from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
         with context.open_parts(None, "fake") as parts:
             found = plan_gc(parts.home, parts.graph, parts.backend)
@@ -516,7 +516,7 @@ class TestGc:
         stray = f"{other.id}.stray"
         tvsnap.backend._snapshots[stray] = tvsnap.backend._snapshots[tvsnap.backend.snapshots()[0]]
         from cli import context
-        from tvsnap.maintenance import plan_gc
+        from tvsnap.upkeep.maintenance import plan_gc
 
         try:
             with context.open_parts(None, "fake") as parts:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tvsnap.images import ImageSpecError, ImageStore, load_spec
-from tvsnap.images.config import keeps_alive, read_config, unused_command
-from tvsnap.images.context import context_signature, pack_context
-from tvsnap.images.dockerfile import Dockerfile, read_dockerfile
-from tvsnap.images.image import ImageLimits, Timeouts
-from tvsnap.images.spec import DockerfileBase, DockerImageBase
-from tvsnap.images.variables import expand
+from tvsnap.images.build.context import context_signature, pack_context
+from tvsnap.images.descriptions.config import keeps_alive, read_config, unused_command
+from tvsnap.images.descriptions.dockerfile import Dockerfile, read_dockerfile
+from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase
+from tvsnap.images.descriptions.variables import expand
+from tvsnap.model.images import ImageLimits, Timeouts
 
 
 def read(tmp_path: Path, text: str, target: str | None = None, **args: str) -> Dockerfile:

@@ -11,12 +11,12 @@ import typer
 from typer.testing import CliRunner
 
 from cli import doctor as verb
-from tvsnap import doctor
-from tvsnap.backends.local import criu_binary
-from tvsnap.backends.local.pool_file import PoolFile
-from tvsnap.backends.local.storage import POOL_FILE
-from tvsnap.backends.room import Room
-from tvsnap.doctor import Check, run_checks
+from tvsnap.host.disk import Room
+from tvsnap.sandboxes.criu import binary as criu_binary
+from tvsnap.sandboxes.local.storage.layers import POOL_FILE
+from tvsnap.sandboxes.local.storage.pool_file import PoolFile
+from tvsnap.upkeep import doctor
+from tvsnap.upkeep.doctor import Check, run_checks
 
 
 def fake_criu(path: Path, *, version: str = "4.2.1", complaint: str = "", ours: bool = True) -> Path:
@@ -141,7 +141,7 @@ def test_simulated_lack_of_btrfs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_disk_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tvsnap.doctor._on_btrfs", lambda _home: False)
+    monkeypatch.setattr("tvsnap.upkeep.doctor._on_btrfs", lambda _home: False)
     monkeypatch.setattr("platform.release", lambda: "6.7.0-1-amd64")
     assert doctor.check_disk_limits(tmp_path).ok
     monkeypatch.setattr("platform.release", lambda: "6.1.0-28-amd64")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tvsnap import doctor_docker
-from tvsnap.doctor import Check, run_checks
+from tvsnap.upkeep import doctor_docker
+from tvsnap.upkeep.doctor import Check, run_checks
 
 
 def by_name(checks: list[Check]) -> dict[str, Check]:

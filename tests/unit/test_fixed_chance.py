@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import fake_image
-from tvsnap.backends.fixed import SIZE, Clock, StoppedClock, page, write_page
 from tvsnap.images import UID_BASE, ImageBuildError, ImageSpecError, ImageStore, load_spec
 from tvsnap.images.preload import LIBRARY
+from tvsnap.sandboxes.fixed import SIZE, Clock, StoppedClock, page, write_page
 
 START = 1_704_067_200
 SECOND = 10**9

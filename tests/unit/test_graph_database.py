@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from tests.unit.graph_helpers import add_root, call, look, step, walk
-from tvsnap.errors import InfrastructureError, MachineLacks, TvsnapError
 from tvsnap.graph import Graph, database
+from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
 NOBODY = 65534
 

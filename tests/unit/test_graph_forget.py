@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step, walk
-from tvsnap.errors import NotFound
 from tvsnap.graph import Graph
+from tvsnap.model.errors import NotFound
 
 
 @pytest.fixture

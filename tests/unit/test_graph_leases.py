@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graph_helpers import add_root, call
-from tvsnap import owners
-from tvsnap.errors import MachineLacks
 from tvsnap.graph import Graph
-from tvsnap.owners import Owner
+from tvsnap.host import owners
+from tvsnap.host.owners import Owner
+from tvsnap.model.errors import MachineLacks
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step, walk
-from tvsnap.calls import next_state
-from tvsnap.errors import NotFound, UsageError
 from tvsnap.graph import Graph
+from tvsnap.model.calls import next_state
+from tvsnap.model.errors import NotFound, UsageError
 
 
 @pytest.fixture

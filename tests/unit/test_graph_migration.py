@@ -11,9 +11,9 @@ import pytest
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import bash, open_cache, run, settle, sources
 from tests.unit.graph_helpers import disorder
-from tvsnap.errors import StateLost
+from tvsnap import ParkLimits
 from tvsnap.graph import database
-from tvsnap.pool import ParkLimits
+from tvsnap.model.errors import StateLost
 
 SCHEMA = Path(__file__).with_name("graph_schema_2.sql")
 NOT_PARKED = ParkLimits(count=0)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step, walk
-from tvsnap.calls import next_state
 from tvsnap.graph import PROOF_APART, Edge, Graph
-from tvsnap.waiting import SLACK, SLACK_S
+from tvsnap.host.waiting import SLACK, SLACK_S
+from tvsnap.model.calls import next_state
 
 MAKE = call("make")
 

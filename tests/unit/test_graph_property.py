@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.unit.graph_helpers import add_root, call, disorder, snapshot_of
-from tvsnap.calls import ToolResult, next_state
-from tvsnap.errors import NotFound
 from tvsnap.graph import Edge, Graph
+from tvsnap.model.calls import ToolResult, next_state
+from tvsnap.model.errors import NotFound
 
 COMMANDS = st.sampled_from(["a", "b", "c"])
 TASKS = st.sampled_from(["alpha", "beta", ""])

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step, walk
-from tvsnap.calls import ToolResult, next_state
-from tvsnap.errors import InfrastructureError, NotFound, UsageError
 from tvsnap.graph import Graph
+from tvsnap.model.calls import ToolResult, next_state
+from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 
 
 @pytest.fixture

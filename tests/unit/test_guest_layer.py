@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.backends.local.backend import _install_guest
 from tvsnap.images import UID_BASE
+from tvsnap.sandboxes.local.backend import _install_guest
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to others")
 

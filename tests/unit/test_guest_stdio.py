@@ -14,15 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap import guest
-from tvsnap.backends.docker.stream import AttachedStream
-from tvsnap.engine import Engine
-from tvsnap.errors import InfrastructureError
-from tvsnap.guest.protocol import CONTROL, INIT, Guest
+from tvsnap.guest.protocol import CONTROL, GUEST_FILES, INIT, Guest
+from tvsnap.host.docker_engine import Engine
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.sandboxes.docker.stream import AttachedStream
 
-FOLDER = Path(guest.__file__).parent
 MEGABYTE = 1 << 20
-START = 'mount -t tmpfs tmpfs /run && mkdir /run/tvsnap && cp "$0/rc" /run/tvsnap/rc && cp "$0/tvsnap-init" {init} && '
+START = 'mount -t tmpfs tmpfs /run && mkdir /run/tvsnap && cp "$1" /run/tvsnap/rc && cp "$0" {init} && '
 SERVE = "exec {init} serve 80 24 root /tmp"
 
 
@@ -63,7 +61,8 @@ class Served:
         script = (START + SERVE).format(init=INIT)
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]
         environment = {**os.environ, "HOME": str(directory)}  # not this machine's startup files
-        self.process = subprocess.Popen([*command, str(FOLDER)], stdin=reader, stdout=subprocess.PIPE, env=environment)
+        command += [str(GUEST_FILES["init"]), str(GUEST_FILES["rc"])]
+        self.process = subprocess.Popen(command, stdin=reader, stdout=subprocess.PIPE, env=environment)
         os.close(reader)
         assert self.process.stdout is not None
         self.output = self.process.stdout.fileno()
@@ -219,8 +218,8 @@ def test_in_a_container_of_an_engine(docker_engine: str, tmp_path: Path) -> None
         target.write_bytes(Path(name).read_bytes())
         target.chmod(0o755)
     (root / "run/tvsnap").mkdir(parents=True)
-    for source, name in (("tvsnap-init", "init"), ("rc", "rc")):
-        (root / "run/tvsnap" / name).write_bytes((FOLDER / source).read_bytes())
+    for name in ("init", "rc"):
+        (root / "run/tvsnap" / name).write_bytes(GUEST_FILES[name].read_bytes())
         (root / "run/tvsnap" / name).chmod(0o755)
     archive = tmp_path / "root.tar"
     subprocess.run(["tar", "--create", "--file", archive, "--directory", root, "."], check=True)

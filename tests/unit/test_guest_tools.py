@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cache_helpers import eventually
-from tvsnap import guest
-from tvsnap.backends import observing
-from tvsnap.backends.observing import Entry, ProcessTable
+from tvsnap.host import native
+from tvsnap.sandboxes import observing
+from tvsnap.sandboxes.observing import Entry, ProcessTable
 
-PROGRAM = Path(guest.__file__).with_name("tvsnap-init")
+PROGRAM = native.INIT
 
 
 def run(*arguments: str | Path, stdin: bytes = b"", code: int = 0) -> bytes:

@@ -18,11 +18,11 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import bash, eventually, open_cache, open_shared, run, settle, threads
-from tvsnap.budgets import Ledger
-from tvsnap.holds import ROLLOUTS, Holds
-from tvsnap.maintenance import plan_gc, run_gc
-from tvsnap.owners import Owner
-from tvsnap.pool import ParkLimits
+from tvsnap import ParkLimits
+from tvsnap.host.owners import Owner
+from tvsnap.recording.budgets import Ledger
+from tvsnap.recording.holds import ROLLOUTS, Holds
+from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
 ROOT = Path(__file__).parents[2]
 
@@ -148,7 +148,7 @@ def test_evictions_come_one_after_the_other(mine: Holds, others: Holds) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-from tvsnap.holds import Holds
+from tvsnap.recording.holds import Holds
 
 with Holds(Path(sys.argv[1])).evicting():
     print("evicting", flush=True)
@@ -237,7 +237,7 @@ STANDING = """
 import sys
 from pathlib import Path
 from tests.unit.cache_helpers import bash, open_shared
-from tvsnap.pool import ParkLimits
+from tvsnap import ParkLimits
 
 with open_shared(Path(sys.argv[1]), park=ParkLimits(count=0)) as cache, cache.rollout("terminal") as rollout:
     print(bash(rollout, "echo $RANDOM > f").source, flush=True)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tvsnap.images import extract
+from tvsnap.images.build import extract
+from tvsnap.images.build.extract import extract_tar
 from tvsnap.images.errors import BuildStepFailed
-from tvsnap.images.extract import extract_tar
 
 NAMES = ["a", "b", "a/b", "a/b/c", "./a", "/a", "/", ".", "a//b/", "a/./c", "../a", "a/../../a", "..", "a/..", ".wh.a",
          "a/.wh.b", ".wh..wh..opq", "a/.wh..wh..opq", ".wh...", "a/.wh."]  # fmt: skip

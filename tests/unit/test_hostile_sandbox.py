@@ -13,14 +13,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.test_terminal_environment import screen
-from tvsnap.backends.base import MIB
-from tvsnap.backends.observing import shell_fingerprint, shell_items
 from tvsnap.environments.screen import encode_keys
-from tvsnap.errors import InfrastructureError, SandboxDied
 from tvsnap.guest import protocol
 from tvsnap.guest.declarations import declarations
 from tvsnap.guest.protocol import Guest
-from tvsnap.guest.shell_dump import NotUnderstood, parse_dump
+from tvsnap.model.errors import InfrastructureError, SandboxDied
+from tvsnap.model.limits import MIB
+from tvsnap.sandboxes.observing import shell_fingerprint, shell_items
+from tvsnap.sandboxes.shell.dump import NotUnderstood, parse_dump
 
 PATIENCE = 20.0
 """Seconds for what takes well below one on a quiet machine, and hours where it goes wrong."""

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.backends.local import id_ranges
-from tvsnap.backends.local.id_ranges import IdRanges
 from tvsnap.images import UID_BASE, UID_COUNT
+from tvsnap.sandboxes.local import id_ranges
+from tvsnap.sandboxes.local.id_ranges import IdRanges
 
 TAKE_ALL = """
 import sys
 from pathlib import Path
-from tvsnap.backends.local import id_ranges
+from tvsnap.sandboxes.local import id_ranges
 id_ranges.LOCKS, id_ranges.RANGES = Path(sys.argv[1]), int(sys.argv[2])
 ranges = id_ranges.IdRanges()
 while ranges.take():

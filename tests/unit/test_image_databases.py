@@ -24,14 +24,14 @@ from typer.testing import CliRunner
 from cli.image import register
 from cli.image_databases import read_given
 from tests.small_image import build_small_image
-from tvsnap.errors import UsageError
 from tvsnap.guest.sql_program import sql_program
 from tvsnap.images import Image, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore, load_spec, shipped_images
 from tvsnap.images import store as store_module
-from tvsnap.images.databases import ENGINES, Database, DataFile
-from tvsnap.images.image import ImageLimits
-from tvsnap.images.loading import STAGE
-from tvsnap.images.spec import ImageBase
+from tvsnap.images.build.databases import ENGINES, Database, DataFile
+from tvsnap.images.build.loading import STAGE
+from tvsnap.images.descriptions.spec import ImageBase
+from tvsnap.model.errors import UsageError
+from tvsnap.model.images import ImageLimits
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="building images needs root's rights")
 

@@ -20,10 +20,10 @@ import pytest
 from tests.fakes.backend import fake_image
 from tests.unit.cache_helpers import FakeImages
 from tests.unit.cli_helpers import CommandLine, make_command_line
-from tvsnap.errors import TvsnapError, UsageError
 from tvsnap.images.export import Description, Exported, Format, Tag, write_image
 from tvsnap.images.layout import _header, check_output, opened
 from tvsnap.images.oci import this_architecture, unpack_oci
+from tvsnap.model.errors import TvsnapError, UsageError
 
 ABOUT = Description(
     env={"PATH": "/bin", "A": "b c"},

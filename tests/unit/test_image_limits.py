@@ -10,10 +10,10 @@ import pytest
 
 from tests.fakes.backend import FakeSandbox
 from tests.unit.cache_helpers import IMAGE, backend_of, bash, open_cache
-from tvsnap.backends.base import MIB, Limits
-from tvsnap.errors import TvsnapError
 from tvsnap.images import Image
-from tvsnap.images.image import FORMAT, MANIFEST, ImageLimits, Manifest, Timeouts
+from tvsnap.model.errors import TvsnapError
+from tvsnap.model.images import FORMAT, MANIFEST, ImageLimits, Manifest, Timeouts
+from tvsnap.model.limits import MIB, Limits
 
 BIG = replace(IMAGE, digest="b" * 64, limits=ImageLimits(memory=4096 * MIB, cpus=1.5))
 

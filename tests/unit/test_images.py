@@ -28,8 +28,7 @@ import typer
 from typer.testing import CliRunner
 
 from cli.image import register
-from tvsnap.errors import MachineLacks, NotFound, TvsnapError, UsageError
-from tvsnap.home import resolve_home
+from tvsnap.host.home import resolve_home
 from tvsnap.images import (
     UID_BASE,
     Image,
@@ -41,20 +40,14 @@ from tvsnap.images import (
     load_spec,
     shipped_images,
 )
-from tvsnap.images.builder import recipe_of
+from tvsnap.images.build.builder import recipe_of
+from tvsnap.images.build.extract import extract_tar
+from tvsnap.images.descriptions.spec import DebianBase, FileCopy, OciBase
 from tvsnap.images.errors import BuildStepFailed
-from tvsnap.images.extract import extract_tar
 from tvsnap.images.oci import this_architecture
-from tvsnap.images.rootfs import (
-    CAPABILITY_XATTR,
-    finish_tree,
-    make_directories,
-    read_text,
-    resolve_inside,
-    shift_owners,
-    write_file,
-)
-from tvsnap.images.spec import DebianBase, FileCopy, OciBase
+from tvsnap.images.rootfs import finish_tree, make_directories, read_text, resolve_inside, shift_owners, write_file
+from tvsnap.model.errors import MachineLacks, NotFound, TvsnapError, UsageError
+from tvsnap.model.images import CAPABILITY_XATTR
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="building images needs root's rights")
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes.backend import FakeBackend, fake_image
-from tvsnap.backends.base import Limits, Observation
-from tvsnap.live import LiveSandbox
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Observation
+from tvsnap.recording.live import LiveSandbox
 
 BEFORE = Observation(files="f", processes="before", shell="s")
 AFTER = replace(BEFORE, processes="after")

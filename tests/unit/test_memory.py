@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = """
 import ctypes, re, sys, threading
-from tvsnap.memory import keep_few_arenas
+from tvsnap.host.memory import keep_few_arenas
 if sys.argv[1] == "few":
     assert keep_few_arenas()
 take = ctypes.CDLL(None).malloc

@@ -12,13 +12,13 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import backend_of, bash, eventually, open_cache, prove, run, settle, sources, threads
-from tvsnap.backends.base import Captures
-from tvsnap.budgets import Ledger
+from tvsnap import ParkLimits
 from tvsnap.cache import Cache
-from tvsnap.errors import SnapshotUnusable, StateLost
 from tvsnap.graph import Edge
-from tvsnap.holds import Holds
-from tvsnap.pool import ParkLimits
+from tvsnap.model.errors import SnapshotUnusable, StateLost
+from tvsnap.model.observations import Captures
+from tvsnap.recording.budgets import Ledger
+from tvsnap.recording.holds import Holds
 from tvsnap.rollout import Rollout
 
 NOT_PARKED = ParkLimits(count=0)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.backends import paths
-from tvsnap.backends.docker.layers import unmask
-from tvsnap.backends.local.storage import CopyStorage
-from tvsnap.backends.observing import ImageTree
+from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.docker.layers import unmask
+from tvsnap.sandboxes.local.storage.layers import CopyStorage
+from tvsnap.sandboxes.observing import ImageTree
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes device nodes")
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from tvsnap.errors import UsageError
-from tvsnap.policy import BreakEven, Costs, Eager, Never, Rebuild, policy
-from tvsnap.policy.costs import DEFAULTS, ENOUGH, WINDOW
-from tvsnap.policy.snapshotting import CALL_OVERHEAD, UNPROVEN_WORTH
+from tvsnap.model.errors import UsageError
+from tvsnap.recording.policy import BreakEven, Costs, Eager, Never, Rebuild, policy
+from tvsnap.recording.policy.costs import DEFAULTS, ENOUGH, WINDOW
+from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD, UNPROVEN_WORTH
 
 FREE = Rebuild(from_root=True, calls=1, replay_s=0.0)
 

@@ -10,9 +10,11 @@ import pytest
 
 from tests.fakes.backend import FakeBackend, Faults, fake_image
 from tests.unit.cache_helpers import eventually, threads
-from tvsnap.backends.base import MIB, Limits, Sandbox
-from tvsnap.errors import InfrastructureError, SandboxDied, UsageError
-from tvsnap.pool import LiveSandbox, Origin, ParkLimits, SandboxPool
+from tvsnap.acquisition.pool import SandboxPool
+from tvsnap.model.errors import InfrastructureError, SandboxDied, UsageError
+from tvsnap.model.limits import MIB, Limits
+from tvsnap.recording.live import LiveSandbox, Origin, ParkLimits
+from tvsnap.sandboxes.protocol import Sandbox
 
 
 class Lab:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.backends.local import loop_device, pool_file
-from tvsnap.errors import MachineLacks
+from tvsnap.model.errors import MachineLacks
+from tvsnap.sandboxes.local.storage import loop_device, pool_file
 
 
 def mode(path: Path) -> int:

@@ -23,12 +23,13 @@ from tests.unit.cache_helpers import (
     sources,
     threads,
 )
-from tvsnap import preforking
-from tvsnap.backends.base import MIB, NO_SERVICE, Observation, Service
+from tvsnap import ParkLimits
+from tvsnap.acquisition import prefork_policy as prefork
+from tvsnap.acquisition import preforking
 from tvsnap.cache import Cache
-from tvsnap.errors import InfrastructureError, SandboxDied, SnapshotUnusable, UsageError
-from tvsnap.policy import prefork
-from tvsnap.pool import ParkLimits
+from tvsnap.model.errors import InfrastructureError, SandboxDied, SnapshotUnusable, UsageError
+from tvsnap.model.limits import MIB
+from tvsnap.model.observations import NO_SERVICE, Observation, Service
 from tvsnap.rollout import Rollout
 
 NOTHING_PARKED = ParkLimits(count=0)

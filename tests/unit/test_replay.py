@@ -14,12 +14,12 @@ import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox
 from tests.unit.cache_helpers import BUSY, FakeImages, eventually
+from tvsnap import ParkLimits
 from tvsnap.cache import Cache
-from tvsnap.calls import ToolCall
-from tvsnap.errors import InfrastructureError
-from tvsnap.pool import ParkLimits
-from tvsnap.replay import CallRecord, Latency, Replay, ReplayOptions, ReplayReport, RolloutRun
-from tvsnap.rollout_files import PlannedCall, PlannedRollout
+from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.upkeep.replay import CallRecord, Latency, Replay, ReplayOptions, ReplayReport, RolloutRun
+from tvsnap.upkeep.rollout_files import PlannedCall, PlannedRollout
 
 REPORT_KEYS = {
     *("rollouts", "calls", "hits", "coalesced", "executed", "replayed", "forks", "checkpoints"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.backends.local.rewind import Note, OwnProcesses
+from tvsnap.sandboxes.processes.rewind import Note, OwnProcesses
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or os.geteuid() != 0, reason="processes are looked at by root, on x86-64"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.calls import ToolCall
-from tvsnap.errors import UsageError
-from tvsnap.rollout_files import (
+from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import UsageError
+from tvsnap.upkeep.rollout_files import (
     PlannedCall,
     PlannedRollout,
     format_rollout,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tvsnap.guest.shell_words import ANY, hidden_commands, may_change_unseen
+from tvsnap.sandboxes.shell.words import ANY, hidden_commands, may_change_unseen
 
 NONE: frozenset[str] = frozenset()
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tvsnap.backends.base import Limits
-from tvsnap.calls import ToolCall
 from tvsnap.environments import environment
-from tvsnap.errors import InfrastructureError, SandboxDied
 from tvsnap.guest.sql.engine import Facts
 from tvsnap.guest.sql.reach import Definitions
 from tvsnap.guest.sql.session import Session
+from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import InfrastructureError, SandboxDied
+from tvsnap.model.limits import Limits
 
 
 class Failing:

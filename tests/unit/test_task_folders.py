@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tvsnap.images import ImageNotFound, ImageSpecError, find_source
-from tvsnap.images.detect import load_source
-from tvsnap.images.image import ImageLimits, Timeouts
-from tvsnap.images.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
+from tvsnap.images.descriptions.detect import load_source
+from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
+from tvsnap.model.images import ImageLimits, Timeouts
 
 CHECKOUT = Path(__file__).parents[2]
 MIB = 1024 * 1024

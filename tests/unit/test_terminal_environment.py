@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox, Faults, fake_image
-from tvsnap.backends.base import MIB, Limits, Outcome, TerminalBytes
-from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.environments import environment
 from tvsnap.environments.screen import encode_keys, render
 from tvsnap.environments.terminal import CUT, TerminalEnvironment, clean
-from tvsnap.errors import UsageError
+from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.errors import UsageError
+from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.observations import Outcome, TerminalBytes
 
 LIMITS = Limits(output=100)
 TERMINAL = environment("terminal")

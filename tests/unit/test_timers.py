@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tvsnap.backends.local import activity, timers
-from tvsnap.backends.local.alarms import ALARMS, Alarms, AlarmsUntold
+from tvsnap.sandboxes.processes import activity, timers
+from tvsnap.sandboxes.processes.alarms import ALARMS, Alarms, AlarmsUntold
 
 
 @pytest.fixture

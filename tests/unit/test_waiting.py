@@ -26,13 +26,13 @@ from tests.unit.cache_helpers import (
     sources,
     threads,
 )
-from tvsnap.backends.base import Captures
+from tvsnap import ParkLimits
 from tvsnap.cache import Cache
-from tvsnap.errors import UsageError
-from tvsnap.live import LiveSandbox
-from tvsnap.pool import ParkLimits
+from tvsnap.host.waiting import LATE_S, SLACK, SLACK_S, alike
+from tvsnap.model.errors import UsageError
+from tvsnap.model.observations import Captures
+from tvsnap.recording.live import LiveSandbox
 from tvsnap.rollout import Rollout
-from tvsnap.waiting import LATE_S, SLACK, SLACK_S, alike
 
 NOT_PARKED = ParkLimits(count=0)
 JOB = "(sleep 20; echo done > f) &"
@@ -59,7 +59,7 @@ def virtual_time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.fixture(autouse=True)
 def no_companions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is forked in the background: it would wait in real time."""
-    monkeypatch.setattr("tvsnap.companions.PATIENCE", 3600.0)
+    monkeypatch.setattr("tvsnap.acquisition.companions.PATIENCE", 3600.0)
 
 
 @pytest.fixture(params=["eager", "break-even", "never"])

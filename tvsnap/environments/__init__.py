@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tvsnap.errors import UsageError
+from tvsnap.model.errors import UsageError
 
 if TYPE_CHECKING:
     from tvsnap.environments.base import Environment

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tvsnap.arguments import LARGEST, check_text
-from tvsnap.backends.base import Limits, Observation, Sandbox
-from tvsnap.calls import ToolCall, ToolResult
-from tvsnap.errors import UsageError
+from tvsnap.model.arguments import LARGEST, check_text
+from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.errors import UsageError
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Observation
+from tvsnap.sandboxes.protocol import Sandbox
 
 
 @dataclass(frozen=True, slots=True)

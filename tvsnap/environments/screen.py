@@ -9,7 +9,7 @@ from typing import Any
 
 import pyte
 
-from tvsnap.backends.base import TerminalBytes
+from tvsnap.model.observations import TerminalBytes
 
 # What xterm sends, with cursor keys in normal mode.
 _NAMED_KEYS = {

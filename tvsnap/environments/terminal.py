@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import ClassVar
 
-from tvsnap.backends.base import Limits, Observation, Outcome, Sandbox
-from tvsnap.calls import ToolCall, ToolResult, canonical_json
 from tvsnap.environments.base import Tool, validate_call
 from tvsnap.environments.screen import KEYS_HELP, encode_keys, render
-from tvsnap.guest.shell_words import may_change_unseen
+from tvsnap.model.calls import ToolCall, ToolResult, canonical_json
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Observation, Outcome
+from tvsnap.sandboxes.protocol import Sandbox
+from tvsnap.sandboxes.shell.words import may_change_unseen
 
 DEFAULT_WAIT = 1.0
 CUT = "\n[... output cut here ...]\n"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tvsnap.errors import NotFound
 from tvsnap.graph.database import Database
 from tvsnap.graph.pending import Pending
+from tvsnap.model.errors import NotFound
 
 
 class GraphPart:

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tvsnap.errors import InfrastructureError, MachineLacks, TvsnapError
 from tvsnap.graph.rows import checksum
-from tvsnap.home import keep_private, make_private
+from tvsnap.host.home import keep_private, make_private
+from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
 VERSION = 3
 APPLICATION_ID = 0x74767370  # "tvsp": tells a graph from any other SQLite file

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection
 
-from tvsnap.arguments import check_state, check_text
-from tvsnap.errors import NotFound
 from tvsnap.graph.base import GraphPart, unknown_state
 from tvsnap.graph.model import Forgotten
 from tvsnap.graph.rows import SNAPSHOT_COLUMNS, to_snapshot
+from tvsnap.model.arguments import check_state, check_text
+from tvsnap.model.errors import NotFound
 
 # What is to go is first collected in two temporary tables, then counted, then deleted.
 _TABLES = """

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from tvsnap.arguments import check_state, check_text
-from tvsnap.errors import NotFound, UsageError
 from tvsnap.graph.base import GraphPart, unknown_state
 from tvsnap.graph.model import Edge, RootInfo, Snapshot, State
 from tvsnap.graph.rows import (
@@ -18,6 +16,8 @@ from tvsnap.graph.rows import (
     to_snapshot,
     to_state,
 )
+from tvsnap.model.arguments import check_state, check_text
+from tvsnap.model.errors import NotFound, UsageError
 
 HASH_DIGITS = 64
 SHORTEST_PREFIX = 4

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvsnap.backends.base import Captures
-from tvsnap.calls import ToolCall, ToolResult
+from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.observations import Captures
 
 REFUSALS = "not_checkpointable"
 """Key in `Edge.extra`: by backend, why the state that the edge leads to could not be checkpointed."""
@@ -28,7 +28,7 @@ class RootInfo:
     """Where a root state comes from.
 
     Attributes:
-        hash: the root's name, see `tvsnap.calls.root_state`.
+        hash: the root's name, see `tvsnap.model.calls.root_state`.
         image_name: the image, as people call it.
         image_digest: the image's digest.
         environment: the environment's name.

@@ -6,9 +6,9 @@ import secrets
 import time
 from collections.abc import Mapping
 
-from tvsnap.arguments import check_text
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import RolloutRecord
+from tvsnap.model.arguments import check_text
 
 
 class Rollouts(GraphPart):

@@ -10,10 +10,10 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tvsnap.backends.base import Captures
-from tvsnap.calls import ToolCall, ToolResult
-from tvsnap.errors import InfrastructureError
 from tvsnap.graph.model import ACTIVE, REFUSALS, CallSummary, Edge, Snapshot, State
+from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.observations import Captures
 
 COMPRESS_ABOVE = 4096  # bytes; shorter text gains too little for what inflating it costs a hit
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from tvsnap.arguments import check_state
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import Snapshot, SnapshotWay
 from tvsnap.graph.rows import SNAPSHOT_COLUMNS, SNAPSHOT_WIDTH, to_snapshot
+from tvsnap.model.arguments import check_state
 
 _ONE = f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n WHERE n.state = ? AND n.backend = ?"
 _ALL = f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n WHERE ? IN ('', n.backend) ORDER BY n.created"

@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tvsnap.calls import ToolCall, ToolResult, canonical_json
-from tvsnap.errors import UsageError
 from tvsnap.graph.base import unknown_state
 from tvsnap.graph.database import FAILURES, Database, explain, is_undecodable
 from tvsnap.graph.forget import Forgetting
@@ -20,20 +18,12 @@ from tvsnap.graph.lineage import Lineage
 from tvsnap.graph.model import REFUSALS, Edge, RootInfo
 from tvsnap.graph.pending import Pending, task_number
 from tvsnap.graph.rollouts import Rollouts
-from tvsnap.graph.rows import (
-    EDGE_COLUMNS,
-    UNREADABLE,
-    DamagedRecord,
-    Row,
-    checksum,
-    pack,
-    to_edge,
-    to_extra,
-    unpack,
-)
+from tvsnap.graph.rows import EDGE_COLUMNS, UNREADABLE, DamagedRecord, Row, checksum, pack, to_edge, to_extra, unpack
 from tvsnap.graph.snapshots import Snapshots
 from tvsnap.graph.tree import Tree
-from tvsnap.waiting import alike
+from tvsnap.host.waiting import alike
+from tvsnap.model.calls import ToolCall, ToolResult, canonical_json
+from tvsnap.model.errors import UsageError
 
 PROOF_APART = 2.0
 """Seconds between two executions for their likeness to prove anything: what shows the clock changes in that time."""
@@ -165,7 +155,7 @@ class Graph(Lineage, Snapshots, Leases, Rollouts, Tree, Forgetting):
         - whoever is given it can go on from the very state that it led to: nothing was changed, that state has a
           snapshot, or making the call again was proven to lead there;
         - time makes no difference: nothing changes by itself until the call would have ended, then as now; or the state
-          had then been left to itself for about as long as now (`tvsnap.waiting`).
+          had then been left to itself for about as long as now (`tvsnap.host.waiting`).
 
         What is not what was recorded, because the file was damaged, is not given: the call is then made again, and
         recorded anew. Writes nothing; may be called from an event loop.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tvsnap.arguments import check_state, check_text
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import CallSummary, Snapshot, State, TreeNode
 from tvsnap.graph.rows import (
@@ -17,6 +16,7 @@ from tvsnap.graph.rows import (
     to_state,
     to_summary,
 )
+from tvsnap.model.arguments import check_state, check_text
 
 _ANY_DEPTH = 1 << 62
 

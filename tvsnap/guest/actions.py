@@ -7,10 +7,11 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from tvsnap.arguments import check_seconds
-from tvsnap.backends.base import MIB, Limits, Outcome, TerminalBytes
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy, file_error
-from tvsnap.images import Image
+from tvsnap.model.arguments import check_seconds
+from tvsnap.model.images import Image
+from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.observations import Outcome, TerminalBytes
 
 COLUMNS, ROWS = 80, 24
 """Of a fresh sandbox's terminal."""
@@ -35,7 +36,7 @@ class GuestActions(ABC):
     """The actions of a `Sandbox`, for its implementations to inherit.
 
     Attributes:
-        id, image: see `tvsnap.backends.base.Sandbox`.
+        id, image: see `tvsnap.sandboxes.protocol.Sandbox`.
         limits: what it may use.
         changes_settled: how many calls have changed its state, as far as `settle` was told.
     """

@@ -36,15 +36,18 @@ import struct
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from tvsnap.backends.base import MIB, Outcome
-from tvsnap.errors import InfrastructureError, SandboxDied, SandboxRefused
+from tvsnap.host import native
+from tvsnap.model.errors import InfrastructureError, SandboxDied, SandboxRefused
+from tvsnap.model.limits import MIB
+from tvsnap.model.observations import Outcome
 
 CONTROL = "run/tvsnap/control"
 INIT = "/run/tvsnap/init"
-GUEST_FILES = {"init": "tvsnap-init", "rc": "rc", "fixed.so": "tvsnap-fixed.so"}
-"""What each sandbox needs of ours in the directory of `INIT`, and how the files are called in this package."""
+GUEST_FILES = {"init": native.INIT, "rc": Path(__file__).with_name("rc"), "fixed.so": native.FIXED}
+"""What each sandbox needs of ours in the directory of `INIT`, and where those files are on this machine."""
 DISTINCTION = "run/tvsnap/layer"
 """In containers: what the host writes here before it commits one, so that no two layers of the engine are one."""
 FIXED = "run/tvsnap/fixed"

@@ -1,12 +1,11 @@
 """Environment images: building them from an image.yaml, and finding those that are built."""
 
+from tvsnap.images.descriptions.shipped import find_source, shipped_images
+from tvsnap.images.descriptions.spec import ImageSpec, load_spec
 from tvsnap.images.errors import ImageBuildError, ImageNotFound, ImageSpecError
-from tvsnap.images.image import Image
 from tvsnap.images.progress import BuildProgress
-from tvsnap.images.rootfs import UID_BASE, UID_COUNT
-from tvsnap.images.shipped import find_source, shipped_images
-from tvsnap.images.spec import ImageSpec, load_spec
 from tvsnap.images.store import ImageStore
+from tvsnap.model.images import UID_BASE, UID_COUNT, Image
 
 __all__ = [
     "UID_BASE",

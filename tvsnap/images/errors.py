@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvsnap.errors import NotFound, TvsnapError, UsageError
+from tvsnap.model.errors import NotFound, TvsnapError, UsageError
 
 
 class ImageNotFound(NotFound):

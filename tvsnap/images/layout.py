@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Protocol
 
-from tvsnap.errors import TvsnapError, UsageError
+from tvsnap.model.errors import TvsnapError, UsageError
 
 STANDARD_OUTPUT = "-"
 LAYOUT_FILE = "oci-layout"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvsnap.images.config import BaseConfig, read_config
+from tvsnap.images.build.extract import extract_tar
+from tvsnap.images.descriptions.config import BaseConfig, read_config
 from tvsnap.images.errors import BuildStepFailed
-from tvsnap.images.extract import extract_tar
 
 _BLOB = re.compile(r"(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})")
 _CHUNK = 1 << 20

@@ -12,7 +12,7 @@ from tvsnap.images.oci import this_architecture
 from tvsnap.images.rootfs import read_text, resolve_inside, write_file
 
 LIBRARY = "/run/tvsnap/fixed.so"
-"""Where backends put it (guest/preload)."""
+"""Where backends put it (native/preload)."""
 PRELOAD = "/etc/ld.so.preload"
 _LOADERS = {"amd64": "/lib64/ld-linux-x86-64.so.2", "arm64": "/lib/ld-linux-aarch64.so.1"}
 

@@ -20,16 +20,10 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from tvsnap.images.errors import BuildStepFailed
-
-UID_BASE = 0x70000000
-"""The user and group on the host that are root inside: far above the ids that systems hand out."""
-
-UID_COUNT = 65536
-"""How many users and groups there are inside, from 0 up."""
+from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE, UID_COUNT
 
 MOUNT_POINTS = ("proc", "sys", "dev", "run", "tmp")
 
-CAPABILITY_XATTR = "security.capability"
 _CAPABILITY_REVISION_MASK = 0xFF000000
 _CAPABILITY_REVISION_2 = 0x02000000
 _CAPABILITY_REVISION_3 = 0x03000000

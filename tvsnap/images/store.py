@@ -26,19 +26,14 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tvsnap.errors import MachineLacks, UsageError
-from tvsnap.images.base_image import full_reference, make_base
-from tvsnap.images.builder import Origin, build_tree, recipe_of
-from tvsnap.images.container_base import ContainerBase
-from tvsnap.images.containers import container_tool
-from tvsnap.images.derived import BuiltBase
-from tvsnap.images.detect import load_source
-from tvsnap.images.errors import ImageNotFound, ImageSpecError
-from tvsnap.images.image import BUILD_LOG, FORMAT, ROOTFS, Image, Manifest
-from tvsnap.images.progress import BuildProgress, Silent
-from tvsnap.images.rootfs import remove_entry, remove_tree
-from tvsnap.images.shipped import shipped_images
-from tvsnap.images.spec import (
+from tvsnap.images.build.base_image import full_reference, make_base
+from tvsnap.images.build.builder import Origin, build_tree, recipe_of
+from tvsnap.images.build.container_base import ContainerBase
+from tvsnap.images.build.containers import container_tool
+from tvsnap.images.build.derived import BuiltBase
+from tvsnap.images.descriptions.detect import load_source
+from tvsnap.images.descriptions.shipped import shipped_images
+from tvsnap.images.descriptions.spec import (
     DockerfileBase,
     DockerImageBase,
     ImageBase,
@@ -47,6 +42,11 @@ from tvsnap.images.spec import (
     check_limits,
     check_name,
 )
+from tvsnap.images.errors import ImageNotFound, ImageSpecError
+from tvsnap.images.progress import BuildProgress, Silent
+from tvsnap.images.rootfs import remove_entry, remove_tree
+from tvsnap.model.errors import MachineLacks, UsageError
+from tvsnap.model.images import BUILD_LOG, FORMAT, ROOTFS, Image, Manifest
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{4,64}")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvsnap.errors import TvsnapError
 from tvsnap.images import ImageStore
+from tvsnap.model.errors import TvsnapError
 from tvsnap.self_test.checks import CHECKS, Check, CheckFailed, leaves_nothing
 from tvsnap.self_test.laboratory import Laboratory
 

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tvsnap.backends import open_backend
-from tvsnap.backends.base import MIB, Limits, Sandbox
-from tvsnap.backends.local.cgroups import CgroupTree
 from tvsnap.cache import Cache
-from tvsnap.errors import InfrastructureError, NotCheckpointable
-from tvsnap.owners import Owner
+from tvsnap.host.owners import Owner
+from tvsnap.model.errors import InfrastructureError, NotCheckpointable
+from tvsnap.model.limits import MIB, Limits
+from tvsnap.sandboxes import open_backend
+from tvsnap.sandboxes.local.cgroups import CgroupTree
+from tvsnap.sandboxes.protocol import Sandbox
 from tvsnap.self_test.laboratory import Laboratory
 
 TIMEOUT = 20.0  # seconds, for a command that takes none
@@ -194,7 +195,7 @@ def _rollout(
 def _outlives_a_kill(laboratory: Laboratory) -> str:
     program = f"""
 import sys, time
-from tvsnap.backends.local.cgroups import CgroupTree
+from tvsnap.sandboxes.local.cgroups import CgroupTree
 from pathlib import Path
 from tvsnap.cache import Cache
 from tvsnap.images import ImageStore

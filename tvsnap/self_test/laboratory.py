@@ -9,11 +9,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tvsnap.backends import open_backend
-from tvsnap.backends.base import Backend, Limits, Sandbox
-from tvsnap.errors import InfrastructureError, NotFound
-from tvsnap.images import Image, ImageStore
-from tvsnap.owners import Owner
+from tvsnap.host.owners import Owner
+from tvsnap.images import ImageStore
+from tvsnap.model.errors import InfrastructureError, NotFound
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes import open_backend
+from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 PROGRAMS = ("bash", "cat", "ls", "rm", "sleep", "true")
 """What an image made of this machine's own programs has."""

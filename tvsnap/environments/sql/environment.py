@@ -14,15 +14,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from tvsnap.backends.base import Limits, Observation, Sandbox, Service
-from tvsnap.calls import ToolCall, ToolResult
 from tvsnap.environments.base import Tool, validate_call
 from tvsnap.environments.sql.naming import words
 from tvsnap.environments.sql.statements import effects
 from tvsnap.environments.terminal import TerminalEnvironment
-from tvsnap.errors import InfrastructureError, SandboxDied
 from tvsnap.guest.sql.reach import Words
 from tvsnap.guest.sql_program import sql_program
+from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.errors import InfrastructureError, SandboxDied
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Observation, Service
+from tvsnap.sandboxes.protocol import Sandbox
 
 Engine = Literal["sqlite", "postgres", "mariadb"]
 

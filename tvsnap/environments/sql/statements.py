@@ -15,14 +15,7 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable, lexemes
-from tvsnap.guest.sql.dialects import (
-    DIALECTS,
-    FILE_TIMES,
-    PRAGMA_LOOKUPS,
-    PRAGMA_QUESTIONS,
-    STABLE_SHOWS,
-    Dialect,
-)
+from tvsnap.guest.sql.dialects import DIALECTS, FILE_TIMES, PRAGMA_LOOKUPS, PRAGMA_QUESTIONS, STABLE_SHOWS, Dialect
 
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # what it cannot read is no news to anyone
 

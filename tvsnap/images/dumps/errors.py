@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvsnap.errors import UsageError
+from tvsnap.model.errors import UsageError
 
 
 class DumpError(UsageError):

@@ -1,0 +1,530 @@
+/* Host-side helper of the local backend: prepares namespaces, mounts and cgroups, then execs.
+ *
+ * One short-lived static program, because none of this can be done safely inside a threaded Python process.
+ * All mounts are made in a mount namespace of its own, so the host's mount table stays as it is.
+ *
+ *   tvsnap-launch start   OPTIONS... -- INIT ARG...   a new sandbox: prints its PID 1's process id, and ends
+ *   tvsnap-launch restore OPTIONS... -- CRIU ARG...   becomes CRIU, in a fresh network namespace, the root mounted
+ *   tvsnap-launch dump PID OPTIONS... -- CRIU ARG...  becomes CRIU, in that sandbox's network namespace
+ *                                                     (standard input is its RPC socket, and becomes descriptor 3)
+ *   tvsnap-launch owners DIR --ids BASE COUNT         tries to show other owners of what is in that directory
+ *   tvsnap-launch lacks                               prints resource limits that cannot be what a sandbox is to have
+ *   tvsnap-launch network PID                         makes that sandbox's network namespace as start makes its own
+ *
+ * Options:  --cgroup DIR     join it (repeatable)
+ *           --pool DEVICE    block device of the btrfs pool; or --pool-dir DIR, where it lies on a btrfs of the host
+ *           --live PATH      the sandbox's subvolume, relative to the pool; holds upper/ and work/
+ *           --lower DIR      lower layers, topmost first (repeatable)
+ *           --keep DIR       what CRIU sees of the host's directories (repeatable): its program, plugins, libraries
+ *           --cache DIR      where CRIU keeps what it knows of this kernel
+ *           --ids BASE COUNT the user namespace's range, and the owners on disk
+ *           --own BASE       as many users that nobody else has: the sandbox's, if files can be shown as theirs
+ *           --hostname NAME
+ *           --no-new-privileges
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "resource_limits.h"
+#include "owners.h"
+
+/* What CRIU needs of root's rights on this machine; what a restore needs in the sandbox, it has from its namespace. */
+static const int CRIU_CAPABILITIES[] = {
+    CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER,    CAP_FSETID,     CAP_KILL,      CAP_SETGID,
+    CAP_SETUID, CAP_SETPCAP,      CAP_NET_ADMIN,       CAP_IPC_OWNER, CAP_SYS_CHROOT, CAP_SYS_PTRACE, CAP_SYS_ADMIN,
+    CAP_SYS_NICE, CAP_SYS_RESOURCE, CAP_CHECKPOINT_RESTORE,
+};
+
+static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom", "tty"};
+
+#define ROOT "/run/root" /* also known to backend.py */
+#define POOL "/run/pool"
+#define NEW "/run/new"
+#define LAYERS "/run/layers"
+#define NODES "/run/dev" /* also known to snapshots.py */
+
+enum { RPC_FD = 3, UPPER_FD = 100, LOWER_FD = 101, KEPT_FD = 120, CACHE_FD = 140, USERS_FD = 141, MAX_LOWERS = 8, MAX_KEPT = 8 };
+
+static struct {
+    const char *cgroups[16], *pool, *pool_dir, *live, *lowers[MAX_LOWERS], *hostname, *kept[MAX_KEPT], *cache;
+    int cgroup_count, lower_count, kept_count;
+    unsigned long id_base, id_count, own_base;
+    bool no_new_privileges;
+    char **command;
+} O;
+
+static void fail(const char *what) {
+    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static void check(bool ok, const char *what) {
+    if (!ok) fail(what);
+}
+
+static void write_file(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    check(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text), path);
+    close(fd);
+}
+
+/* To move a whole process, the kernel waits until nobody forks anywhere, some milliseconds each time; to move the thread
+ * that asks, as v1 can by `tasks`, it need not, and we have no other. */
+static void join_cgroups(void) {
+    char path[4096];
+    for (int i = 0; i < O.cgroup_count; i++) {
+        snprintf(path, sizeof path, "%s/tasks", O.cgroups[i]);
+        if (access(path, W_OK)) snprintf(path, sizeof path, "%s/cgroup.procs", O.cgroups[i]);
+        write_file(path, "0");
+    }
+}
+
+static void move_fd(const char *path, int number) {
+    int fd = open(path, O_PATH | O_DIRECTORY);
+    check(fd >= 0, path);
+    check(dup3(fd, number, O_CLOEXEC) >= 0, "dup3");
+    close(fd);
+}
+
+/* Makes a fresh network namespace what a sandbox has: loopback only, every port its to bind, and pings its to send. */
+static void set_network_up(void) {
+    int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq up = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    check(s >= 0 && ioctl(s, SIOCSIFFLAGS, &up) == 0, "loopback");
+    close(s);
+    write_file("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+    write_file("/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
+    /* Servers that would rather speak Multipath TCP, which CRIU refuses (those in Go do), then speak TCP. */
+    const char *mptcp = "/proc/sys/net/mptcp/enabled";
+    if (access(mptcp, W_OK) == 0) write_file(mptcp, "0");
+}
+
+static void fresh_network(void) {
+    check(unshare(CLONE_NEWNET) == 0, "network namespace");
+    set_network_up();
+}
+
+/* xino: inode numbers are those of the layers, so that they are the same in each mount of a copy; without, those of
+ * directories are counted as they come, and an image's file has another once it is written. uuid: the file system keeps
+ * its id in the upper layer, and says so in each mount of a copy, not only in the first (a kernel before 5.14 does not
+ * know the word). The others are set whatever this machine's defaults: what lies in the upper layer is all that differs,
+ * whole, under its name. */
+#define OVERLAY_UUID "uuid=on,"
+#define OVERLAY_OPTIONS "xino=on,index=off,redirect_dir=off,metacopy=off"
+
+/* Makes device nodes at NODES that no other sandbox has: who may open a node may lock it, too, and touch it.
+ * Where none can be made, as in a container without that right, the host's stand in. */
+static void make_devices(void) {
+    char from[64], path[64];
+    struct stat st;
+    check(mkdir(NODES, 0755) == 0, NODES);
+    check(mount("tmpfs", NODES, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,nr_inodes=16,size=4k") == 0, "mount of " NODES);
+    for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++) {
+        snprintf(from, sizeof from, "/dev/%s", DEVICES[i]);
+        snprintf(path, sizeof path, NODES "/%s", DEVICES[i]);
+        check(stat(from, &st) == 0, from);
+        if (mknod(path, S_IFCHR | 0600, st.st_rdev) == 0) {
+            check(chmod(path, 0666) == 0, path);
+            continue;
+        }
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        check(fd >= 0 && close(fd) == 0 && mount(from, path, NULL, MS_BIND, NULL) == 0, from);
+    }
+}
+
+/* A mount namespace of our own, in which a tmpfs hides the host's /run: what lies there is named by descriptors now. */
+static void own_mounts(void) {
+    char path[4096];
+    check(unshare(CLONE_NEWNS) == 0, "mount namespace");
+    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "private mounts");
+    for (int i = 0; i < O.lower_count; i++) move_fd(O.lowers[i], LOWER_FD + i);
+    for (int i = 0; i < O.kept_count; i++) move_fd(O.kept[i], KEPT_FD + i);
+    if (O.cache) move_fd(O.cache, CACHE_FD);
+    if (O.pool_dir) {
+        snprintf(path, sizeof path, "%s/%s", O.pool_dir, O.live);
+        move_fd(path, UPPER_FD);
+    }
+    check(mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") == 0, "mount of /run");
+}
+
+static bool mount_overlay(void) {
+    char options[512];
+    int n = snprintf(options, sizeof options, OVERLAY_UUID OVERLAY_OPTIONS ",upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
+                     UPPER_FD, UPPER_FD);
+    for (int i = 0; i < O.lower_count; i++)
+        n += snprintf(options + n, sizeof options - (size_t)n, "%s/proc/self/fd/%d", i ? ":" : "", LOWER_FD + i);
+    const char *known = options;
+    if (mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0) return true;
+    if (errno == EINVAL) known += strlen(OVERLAY_UUID);
+    return mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0;
+}
+
+/* Mounts the overlay on layers that show_owners has mounted; before Linux 6.15 those must be attached somewhere. */
+static bool mount_overlay_on_detached(void) {
+    char at[64];
+    if (mount_overlay()) return true;
+    check(mkdir(LAYERS, 0700) == 0, LAYERS);
+    for (int i = 0; i <= O.lower_count; i++) {
+        snprintf(at, sizeof at, LAYERS "/%d", i);
+        check(mkdir(at, 0700) == 0, at);
+        if (!attach(UPPER_FD + i, at)) return false;
+    }
+    return mount_overlay();
+}
+
+/* Mounts the overlay such that all in it belongs to users of the sandbox's own. Returns a descriptor of the namespace in
+ * which those have the numbers on disk; -1 if nothing was mounted, because that cannot be had here. */
+static int mount_own_overlay(void) {
+    int on_disk[1 + MAX_LOWERS], users = open_users((uid_t)O.own_base, O.id_base, O.own_base, O.id_count);
+    bool shown = users >= 0;
+    for (int i = 0; i <= O.lower_count; i++) check((on_disk[i] = fcntl(UPPER_FD + i, F_DUPFD_CLOEXEC, USERS_FD)) >= 0, "dup");
+    for (int i = 0; shown && i <= O.lower_count; i++) shown = show_owners(UPPER_FD + i, users);
+    if (shown && mount_overlay_on_detached()) return users;
+    for (int i = 0; i <= O.lower_count; i++) check(dup3(on_disk[i], UPPER_FD + i, O_CLOEXEC) >= 0, "dup3");
+    if (users >= 0) close(users);
+    return -1;
+}
+
+/* Mounts the sandbox's root at ROOT, in a /run of our own: every user may pass through it, which the data directory need
+ * not allow. No path of the host shows inside.
+ *
+ * Returns a descriptor of the user namespace that the sandbox's is to be in; -1 for our own. */
+static int mount_root(void) {
+    char path[4096];
+    check(mkdir(ROOT, 0755) == 0, ROOT);
+    if (O.pool) {
+        check(mkdir(POOL, 0700) == 0, POOL);
+        check(mount(O.pool, POOL, "btrfs", MS_NOATIME, "user_subvol_rm_allowed") == 0, "mount of the pool");
+        snprintf(path, sizeof path, POOL "/%s", O.live);
+        move_fd(path, UPPER_FD);
+    }
+    int users = O.own_base ? mount_own_overlay() : -1;
+    if (users < 0) {
+        check(mount_overlay(), "mount of the root");
+        /* Some is counted for the owner of a namespace alone. */
+        if (O.own_base) users = open_users((uid_t)O.own_base, O.id_base, O.id_base, O.id_count);
+    }
+    if (O.pool) check(umount2(POOL, MNT_DETACH) == 0, "unmount of the pool");
+    make_devices();
+    return users;
+}
+
+/* Shows a directory at a path below NEW. */
+static void show(const char *from, const char *at, unsigned long flags) {
+    char path[4096];
+    snprintf(path, sizeof path, NEW "%s/", at);
+    for (char *slash = strchr(path + strlen(NEW) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        check(mkdir(path, 0755) == 0 || errno == EEXIST, path);
+        *slash = '/';
+    }
+    check(mount(from, path, NULL, flags, NULL) == 0, at);
+}
+
+static void keep(int fd, const char *at) {
+    char from[64];
+    snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
+    show(from, at, MS_BIND);
+}
+
+/* Leaves the host's files behind, but for what CRIU needs to run: it follows paths, and symbolic links in them, that a
+ * sandbox has made, as root of this machine. */
+static void leave_host(bool with_root) {
+    check(mkdir(NEW, 0755) == 0 && mount("tmpfs", NEW, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") == 0, "mount of " NEW);
+    for (int i = 0; i < O.kept_count; i++) keep(KEPT_FD + i, O.kept[i]);
+    if (O.cache) keep(CACHE_FD, "/dev/shm");
+    show("/proc", "/proc", MS_BIND);
+    check(mkdir(NEW "/tmp", 0755) == 0 || errno == EEXIST, "/tmp");
+    if (with_root) show(ROOT, ROOT, MS_MOVE);
+    show(NODES, NODES, MS_MOVE);
+    check(symlink(NODES "/null", NEW "/dev/null") == 0, "/dev/null");
+    /* CRIU asks whether a sandbox's is the host's. */
+    check(mkdir(NEW "/dev/pts", 0755) == 0 && mount("devpts", NEW "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance") == 0,
+          "/dev/pts");
+    check(chdir(NEW) == 0 && syscall(SYS_pivot_root, ".", ".") == 0, "pivot_root");
+    check(umount2(".", MNT_DETACH) == 0 && chdir("/") == 0, "unmount of the host's root");
+}
+
+static void bind_devices(void) {
+    char path[64];
+    for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++) {
+        snprintf(path, sizeof path, NODES "/%s", DEVICES[i]);
+        check(mount(path, path + strlen("/run/"), NULL, MS_BIND, NULL) == 0, path);
+    }
+}
+
+/* In the new namespaces: enters the root and becomes the sandbox's PID 1. */
+static void enter_sandbox(int go) {
+    char byte;
+    check(read(go, &byte, 1) == 1, "start signal");
+    close(go);
+    check(setgroups(0, NULL) == 0, "the caller's groups");
+    check(setresgid(0, 0, 0) == 0 && setresuid(0, 0, 0) == 0, "root of the user namespace");
+    /* A mount made outside this user namespace is locked; a bind of it is not, and can become the root. */
+    check(mount(ROOT, ROOT, NULL, MS_BIND, NULL) == 0 && chdir(ROOT) == 0, ROOT);
+    bind_devices();
+    /* In the order in which CRIU mounts them again. All sandboxes share the 3072 terminals that Linux lets containers have. */
+    check(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5,max=256") == 0,
+          "mount of /dev/pts");
+    check(mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0, "mount of /proc");
+    check(syscall(SYS_pivot_root, ".", ".") == 0, "pivot_root");
+    check(umount2(".", MNT_DETACH) == 0, "unmount of the host's root");
+    check(chdir("/") == 0, "/");
+    if (O.hostname) check(sethostname(O.hostname, strlen(O.hostname)) == 0, "host name");
+    if (O.no_new_privileges) check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no new privileges");
+    check(setsid() >= 0, "session");
+    int null = open("/dev/null", O_RDWR);
+    for (int i = 0; i < 3; i++) check(dup2(null, i) >= 0, "dup2");
+    check(close_range(3, ~0U, 0) == 0, "close_range");
+    execve(O.command[0], O.command, environ);
+    _exit(127);
+}
+
+/* What a process has of the one that made it is the same however tvsnap was started: with another niceness, as a
+ * service, in the background with signals ignored. */
+static void become_usual(void) {
+    static const struct sched_param none = {0};
+    sigset_t empty;
+    check(sched_setscheduler(0, SCHED_OTHER, &none) == 0, "scheduling");
+    check(setpriority(PRIO_PROCESS, 0, 0) == 0, "niceness");
+    check(syscall(SYS_ioprio_set, 1, 0, 0) == 0, "input and output priority"); /* 1: of a process, this one */
+    check(prctl(PR_SET_TIMERSLACK, 50000) == 0, "timer slack");
+    check(personality(PER_LINUX) >= 0, "personality");
+    write_file("/proc/self/oom_score_adj", "0");
+    write_file("/proc/self/coredump_filter", "0x33");
+    for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL); /* fails for two, and the C library's own */
+    sigemptyset(&empty);
+    check(sigprocmask(SIG_SETMASK, &empty, NULL) == 0, "signals");
+    umask(022);
+}
+
+/* Lets a sandbox's processes have the resource limits that PID 1 gives them, and those of a snapshot be restored, where this
+ * process may raise its own (CAP_SYS_RESOURCE). */
+static void lift_limits(void) {
+    for (int i = 0; i < RESOURCE_LIMIT_COUNT; i++) {
+        struct rlimit own;
+        check(getrlimit(RESOURCE_LIMITS[i].resource, &own) == 0, "resource limits");
+        if (own.rlim_max >= RESOURCE_LIMITS[i].limit.rlim_max) continue; /* RLIM_INFINITY is the highest */
+        own.rlim_max = RESOURCE_LIMITS[i].limit.rlim_max;
+        setrlimit(RESOURCE_LIMITS[i].resource, &own);
+    }
+}
+
+/* Prints the limits that a sandbox has otherwise than RESOURCE_LIMITS says, as this process may not raise its own: not
+ * those that nobody here may raise, as the machine's first process has them too. */
+static int lacks(void) {
+    lift_limits();
+    for (int i = 0; i < RESOURCE_LIMIT_COUNT; i++) {
+        int resource = (int)RESOURCE_LIMITS[i].resource;
+        struct rlimit own, usual;
+        check(getrlimit(resource, &own) == 0, "resource limits");
+        if (prlimit(1, resource, NULL, &usual)) usual = RESOURCE_LIMITS[i].limit; /* not for everybody to ask */
+        if (own.rlim_max < RESOURCE_LIMITS[i].limit.rlim_max && own.rlim_max < usual.rlim_max)
+            printf("limit %d is %llu\n", resource, (unsigned long long)own.rlim_max);
+    }
+    return 0;
+}
+
+static int start(void) {
+    char path[64], map[64];
+    int go[2], result = dup(1);
+    become_usual();
+    lift_limits();
+    signal(SIGPIPE, SIG_IGN);
+    join_cgroups();
+    fresh_network();
+    own_mounts();
+    int users = mount_root();
+    check(users < 0 || setns(users, CLONE_NEWUSER) == 0, "user namespace");
+    check(pipe2(go, O_CLOEXEC) == 0, "pipe");
+    /* A sibling of ours, so that the Python process is its parent and reaps it. */
+    unsigned long flags = CLONE_PARENT | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS |
+                          CLONE_NEWCGROUP;
+    pid_t pid = (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
+    check(pid >= 0, "namespaces");
+    if (pid == 0) {
+        close(go[1]);
+        enter_sandbox(go[0]);
+    }
+    snprintf(map, sizeof map, "0 %lu %lu\n", O.id_base, O.id_count);
+    snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
+    write_file(path, map);
+    snprintf(path, sizeof path, "/proc/%d/gid_map", (int)pid);
+    write_file(path, map);
+    check(write(go[1], "g", 1) == 1, "start signal");
+    dprintf(result, "%d\n", (int)pid);
+    return 0;
+}
+
+/* Gives up, for the program that is started next, all capabilities but those that CRIU needs. */
+static void drop_capabilities(void) {
+    unsigned long long kept = 0;
+    for (size_t i = 0; i < sizeof CRIU_CAPABILITIES / sizeof *CRIU_CAPABILITIES; i++) kept |= 1ULL << CRIU_CAPABILITIES[i];
+    for (int capability = 0; prctl(PR_CAPBSET_READ, capability) >= 0; capability++)
+        if (!(kept >> capability & 1)) check(prctl(PR_CAPBSET_DROP, capability) == 0, "capabilities");
+}
+
+/* A low descriptor for CRIU's socket: those of the layers are fixed, and the caller may have any number of its own.
+ * It ends with the thread that waits for it: what a killed tvsnap leaves must not be written to any longer. */
+_Noreturn static void become_criu(void) {
+    check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "death signal");
+    check(setpgid(0, 0) == 0, "process group"); /* to know what it leaves behind */
+    check(dup2(0, RPC_FD) >= 0, "RPC socket");
+    int null = open("/dev/null", O_RDONLY);
+    check(null >= 0 && dup2(null, 0) == 0, "/dev/null");
+    close(null);
+    drop_capabilities();
+    execv(O.command[0], O.command);
+    fail(O.command[0]);
+    _exit(1);
+}
+
+/* See native/criu/owners.c. */
+static void tell_criu(const char *name, unsigned long number) {
+    char text[32];
+    snprintf(text, sizeof text, "%lu", number);
+    check(setenv(name, text, 1) == 0, name);
+}
+
+_Noreturn static void restore(void) {
+    become_usual(); /* CRIU sets what is unusual, and its children inherit the rest */
+    lift_limits();
+    join_cgroups();
+    check(unshare(CLONE_NEWCGROUP) == 0, "cgroup namespace"); /* CRIU restores none: its children inherit this */
+    fresh_network();
+    own_mounts();
+    int users = mount_root();
+    if (users >= 0) {
+        check(dup2(users, USERS_FD) >= 0, "user namespace");
+        tell_criu("TVSNAP_USERS_FD", USERS_FD);
+    }
+    leave_host(true);
+    become_criu();
+}
+
+_Noreturn static void dump(const char *pid) {
+    char path[64];
+    become_usual(); /* its images are read by who has the sandbox's ids, whatever the mask of tvsnap's files */
+    join_cgroups();
+    snprintf(path, sizeof path, "/proc/%s/ns/net", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    check(fd >= 0 && setns(fd, CLONE_NEWNET) == 0, "the sandbox's network namespace");
+    own_mounts();
+    make_devices();
+    tell_criu("TVSNAP_FIRST_USER", O.id_base);
+    tell_criu("TVSNAP_OWNER", owner_of_users(pid));
+    leave_host(false);
+    become_criu();
+}
+
+/* Says what is in the way of users of their own for sandboxes whose layers are on the file system of a directory. */
+static int owners(char *directory) {
+    int users = open_users((uid_t)O.id_base, O.id_base, O.id_base, O.id_count);
+    check(users >= 0, "user namespace");
+    O.lowers[O.lower_count++] = directory;
+    own_mounts();
+    check(mkdir(LAYERS, 0700) == 0 && mkdir(LAYERS "/0", 0700) == 0 && mkdir(LAYERS "/1", 0700) == 0, LAYERS);
+    check(show_owners(LOWER_FD, users) && attach(LOWER_FD, LAYERS "/0"), "a mount with other owners");
+    check(mount("overlay", LAYERS "/1", "overlay", 0, "lowerdir=" LAYERS "/0:/run") == 0, "an overlay with other owners");
+    return 0;
+}
+
+/* For a container that its runtime restored into a network namespace in which nothing is up. */
+static int network(const char *pid) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%s/ns/net", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    check(fd >= 0 && setns(fd, CLONE_NEWNET) == 0, "the sandbox's network namespace");
+    set_network_up();
+    return 0;
+}
+
+/* Lets the next process of a container have the number after `last`: what is written there is about the namespace of
+ * who writes it, and only children are in the one that was entered. */
+static int number(const char *pid, const char *last) {
+    char path[64];
+    int status;
+    snprintf(path, sizeof path, "/proc/%s/ns/pid", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    check(fd >= 0 && setns(fd, CLONE_NEWPID) == 0, "the sandbox's process namespace");
+    pid_t child = fork();
+    check(child >= 0, "fork");
+    if (child == 0) {
+        write_file("/proc/sys/kernel/ns_last_pid", last);
+        _exit(0);
+    }
+    check(waitpid(child, &status, 0) == child, "waitpid");
+    return status != 0;
+}
+
+static void parse(int argc, char **argv, int first) {
+    for (int i = first; i < argc; i++) {
+        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(name, "--") == 0) {
+            O.command = argv + i + 1;
+            return;
+        }
+        if (strcmp(name, "--no-new-privileges") == 0) {
+            O.no_new_privileges = true;
+            continue;
+        }
+        if (strcmp(name, "--cgroup") == 0 && O.cgroup_count < 16) O.cgroups[O.cgroup_count++] = value;
+        else if (strcmp(name, "--pool") == 0) O.pool = value;
+        else if (strcmp(name, "--pool-dir") == 0) O.pool_dir = value;
+        else if (strcmp(name, "--live") == 0) O.live = value;
+        else if (strcmp(name, "--lower") == 0 && O.lower_count < MAX_LOWERS) O.lowers[O.lower_count++] = value;
+        else if (strcmp(name, "--keep") == 0 && O.kept_count < MAX_KEPT) O.kept[O.kept_count++] = value;
+        else if (strcmp(name, "--cache") == 0) O.cache = value;
+        else if (strcmp(name, "--hostname") == 0) O.hostname = value;
+        else if (strcmp(name, "--own") == 0) O.own_base = strtoul(value, NULL, 10);
+        else if (strcmp(name, "--ids") == 0 && i + 2 < argc) {
+            O.id_base = strtoul(value, NULL, 10);
+            O.id_count = strtoul(argv[++i + 1], NULL, 10);
+        } else {
+            fprintf(stderr, "unknown option %s\n", name);
+            exit(2);
+        }
+        i++;
+    }
+    fprintf(stderr, "no command given\n");
+    exit(2);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 4 && strcmp(argv[1], "dump") == 0) {
+        parse(argc, argv, 3);
+        dump(argv[2]);
+    }
+    if (argc == 2 && strcmp(argv[1], "lacks") == 0) return lacks();
+    if (argc == 6 && strcmp(argv[1], "owners") == 0 && strcmp(argv[3], "--ids") == 0) {
+        O.id_base = strtoul(argv[4], NULL, 10);
+        O.id_count = strtoul(argv[5], NULL, 10);
+        return owners(argv[2]);
+    }
+    if (argc == 3 && strcmp(argv[1], "network") == 0) return network(argv[2]);
+    if (argc == 4 && strcmp(argv[1], "number") == 0) return number(argv[2], argv[3]);
+    if (argc < 3) return 2;
+    parse(argc, argv, 2);
+    if (strcmp(argv[1], "start") == 0) return start();
+    if (strcmp(argv[1], "restore") == 0) restore();
+    return 2;
+}

@@ -1,0 +1,313 @@
+"""Keeps sandboxes ready for states that will soon be needed: made by threads of its own before anyone asks for them.
+
+A sandbox that is ready must be what a fork made on demand would be. So only those are kept that have nothing running
+but their idle shell (programs would go on, and age), they are known by the very snapshot or image that they were made
+from, and one is handed out only if it still looks as it did when it was new.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from tvsnap.acquisition.pool import QUIET, SandboxPool
+from tvsnap.acquisition.prefork_policy import Demand, Needs, plan
+from tvsnap.environments.base import Environment
+from tvsnap.graph import Graph, Snapshot
+from tvsnap.model.errors import NotRestorable, SnapshotUnusable, TvsnapError
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.stats import Meter
+from tvsnap.recording.live import LiveSandbox, Origin
+from tvsnap.recording.policy import Costs
+from tvsnap.sandboxes.protocol import Backend, Sandbox
+
+USUAL = 4  # sandboxes that are kept ready if nobody says how many, and only of what is ...
+SLOW = 0.1  # seconds or more in the making: less is hardly felt, and is not worth memory that nobody asked to give
+TRIAL = 8  # sandboxes, where nobody said how many to keep ready, after which their use is judged: of each so ...
+LEAST_USE = 0.25  # ... many, this share must be taken, or no more are made for some time
+WORKERS = min(4, os.cpu_count() or 1)  # threads: an engine makes several at once sooner than one after the other
+LOOK_AGAIN = 0.5  # seconds after which room, demand and snapshots are looked at even if nothing is heard of them
+SHORTEST_PAUSE = 1.0  # seconds without preforks after one failed, or was not kept for want of memory; twice as long ...
+LONGEST_PAUSE = 60.0  # ... each time that happens again
+MISTAKES = 3  # times in a row that one of an origin had changed when it was wanted; then no more are made of it ...
+FORGIVEN = 600.0  # ... for so many seconds: it may have been this machine's doing; so, too, after a trial that failed
+REMEMBERED = 10_000  # origins of which there were mistakes
+LAST_FORK = 30.0  # seconds that closing waits for the one that is being made
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What to make a sandbox from: a snapshot, or (None) just the image."""
+
+    image: Image
+    environment: Environment
+    limits: Limits
+    snapshot: Snapshot | None
+
+    @property
+    def origin(self) -> Origin:
+        """How sandboxes made from this are known."""
+        return Origin(self.image.digest, self.limits, "" if self.snapshot is None else self.snapshot.id)
+
+    def make(self, backend: Backend) -> Sandbox:
+        """Returns a new sandbox; raises what `Backend.start` and `Backend.fork` do."""
+        if self.snapshot is None:
+            sandbox = backend.start(self.image, self.limits)
+            try:
+                self.environment.prepare(sandbox)
+            except BaseException:
+                sandbox.close()
+                raise
+            return sandbox
+        return backend.fork(self.snapshot.id, self.image, self.limits)
+
+
+class Preforker:
+    """Makes sandboxes ahead of time and hands them out. Thread-safe."""
+
+    def __init__(
+        self, graph: Graph, backend: Backend, pool: SandboxPool, costs: Costs, meter: Meter, count: int | None
+    ) -> None:
+        """
+        Args:
+            graph: says which snapshots there are.
+            backend: makes sandboxes.
+            pool: keeps them.
+            costs: what making them costs.
+            meter: counts them.
+            count: how many to keep ready in all; None for `USUAL`, of what is slow in the making.
+        """
+        self._graph = graph
+        self._backend = backend
+        self._pool = pool
+        self._costs = costs
+        self._meter = meter
+        self._budget = USUAL if count is None else count
+        self._worth_s = SLOW if count is None else 0.0
+        self._asked_for = count is not None
+        self._trial = self._used = 0  # sandboxes made in the present trial, and taken meanwhile
+        self._needs: Needs[Origin] = Needs()
+        self._sources: dict[Origin, Source] = {}
+        self._mistakes: dict[Origin, tuple[int, float]] = {}  # how many in a row, and when the last was
+        self._pause = 0.0  # seconds, the latest
+        self._paused_until = 0.0
+        self._lock = threading.RLock()  # guards all of this; not taken by way of the Condition, see SandboxPool
+        self._changed = threading.Condition(self._lock)
+        self._news = 0  # how often there was something for the workers to look at
+        self._making: Counter[Origin] = Counter()
+        self._planning = threading.Lock()
+        self._closed = False
+        self._workers: list[threading.Thread] = []
+
+    @property
+    def enabled(self) -> bool:
+        """Whether any may be kept ready."""
+        return self._budget > 0
+
+    def wants(self, source: Source) -> bool:
+        """Whether sandboxes made from this may be kept ready at all."""
+        if not self._budget or self._cost(source) < self._worth_s or self._mistaken(source.origin) >= MISTAKES:
+            return False
+        return source.snapshot is None or not source.snapshot.processes
+
+    def take(self, source: Source) -> LiveSandbox | None:
+        """Takes one that is ready into use, and has it replaced; None if none is.
+
+        Its `state` is for the caller to set: a fresh sandbox stands at the root of whatever salt.
+
+        Args:
+            source: what it must have been made from.
+        """
+        if not self.wants(source):
+            return None
+        origin = source.origin
+        with self._lock:
+            if not self._hear(source):
+                return None
+            self._needs.needed(origin, time.monotonic())
+        while (live := self._pool.take_ready(origin)) is not None:
+            found = self._pool.check(live, source.environment.observe)
+            if found == "same":
+                self._mistakes.pop(origin, None)
+                self._meter.add(preforks_used=1)
+                with self._lock:
+                    self._used += 1
+                    self._wake()  # who looked before it was taken found none missing
+                return live
+            if found == "changed":  # though it was left alone
+                self._regret(origin)
+        return None
+
+    def foretell(self, source: Source) -> None:
+        """Says that someone will soon come for a sandbox made from this."""
+        if self.wants(source):
+            with self._lock:
+                if self._hear(source):
+                    self._needs.foretell(source.origin, time.monotonic())
+
+    def close(self) -> None:
+        """Makes no more; safe to repeat. Those that are ready are the pool's to close."""
+        with self._lock:
+            self._closed = True
+            self._changed.notify_all()
+        deadline = time.monotonic() + LAST_FORK
+        for worker in self._workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+
+    def _cost(self, source: Source) -> float:
+        return self._costs.start_s if source.snapshot is None else self._costs.fork_s
+
+    def _hear(self, source: Source) -> bool:
+        """Wakes the workers for a source that is in demand; returns whether there are any still."""
+        if self._closed:
+            return False
+        self._sources[source.origin] = source
+        while len(self._workers) < WORKERS:
+            name = f"tvsnap-prefork-{len(self._workers)}"
+            self._workers.append(threading.Thread(target=self._work, name=name, daemon=True))
+            self._workers[-1].start()
+        self._wake()
+        return True
+
+    def _wake(self) -> None:
+        self._news += 1
+        self._changed.notify_all()
+
+    def _regret(self, origin: Origin, mistakes: int = 1) -> None:
+        """Takes note that one of an origin was not to be used; after some in a row no more are made for a while."""
+        with self._lock:
+            mistakes += self._mistaken(origin)
+            self._mistakes.pop(origin, None)
+            self._mistakes[origin] = (mistakes, time.monotonic())
+            while len(self._mistakes) > REMEMBERED:
+                del self._mistakes[next(iter(self._mistakes))]
+            if mistakes >= MISTAKES:
+                self._needs.forget(origin)
+                self._wake()
+
+    def _mistaken(self, origin: Origin) -> int:
+        """Returns how many mistakes there were of late."""
+        mistakes, latest = self._mistakes.get(origin, (0, 0.0))
+        return mistakes if time.monotonic() - latest < FORGIVEN else 0
+
+    def _work(self) -> None:
+        seen = 0
+        while True:
+            with self._lock:
+                patience = LOOK_AGAIN if self._sources or self._pool.ready else None
+                while self._news == seen and not self._closed and self._changed.wait(patience):
+                    pass
+                seen = self._news
+            while (source := self._next()) is not None:
+                try:
+                    more = self._make(source)
+                finally:
+                    with self._lock:
+                        self._making -= Counter((source.origin,))
+                if not more:
+                    break
+            if self._closed:
+                return
+
+    def _next(self) -> Source | None:
+        """Closes those that are no longer wanted; returns what to make one more of, if anything."""
+        with self._planning:
+            with self._lock:
+                there = self._making + Counter(self._pool.ready_by_origin())
+                refill_s = self._budget * max(self._costs.start_s, self._costs.fork_s)
+                expected = self._needs.expected(time.monotonic(), refill_s)
+                self._sources = {origin: self._sources[origin] for origin in expected}
+                sources = dict(self._sources)
+            demands = [
+                Demand(origin, count, self._cost(sources[origin]))
+                for origin, count in expected.items()
+                if count >= 1 and self._has_snapshot(sources[origin])
+            ]
+            wanted = plan(demands, self._budget, there)
+            self._pool.keep_ready_at_most(wanted)
+            if self._closed or time.monotonic() < self._paused_until:
+                return None
+            missing = next((origin for origin, count in wanted.items() if there[origin] < count), None)
+            if missing is None or not self._is_of_use():
+                return None
+            with self._lock:
+                self._making[missing] += 1
+                self._trial += 1
+            return sources[missing]
+
+    def _is_of_use(self) -> bool:
+        """Whether enough of those that were made were taken; if not, there is a pause.
+
+        Where all processors are busy, for one, a sandbox made ahead takes them from a call that is being made, and
+        comes too late itself.
+        """
+        with self._lock:
+            if self._asked_for or self._trial < TRIAL:
+                return True
+            of_use = self._used >= LEAST_USE * self._trial
+            self._trial = self._used = 0
+            if not of_use:
+                self._paused_until = time.monotonic() + FORGIVEN
+            return of_use
+
+    def _has_snapshot(self, source: Source) -> bool:
+        """Whether the snapshot is still the one of its state: it may have been evicted, or the state forgotten."""
+        if source.snapshot is None:
+            return True
+        try:
+            found = self._graph.snapshot(source.snapshot.state, source.snapshot.backend)
+        except TvsnapError:
+            return False
+        return found is not None and found.id == source.snapshot.id
+
+    def _make(self, source: Source) -> bool:
+        """Makes one and keeps it ready; returns whether to go on at once."""
+
+        def make() -> Sandbox:
+            began = time.perf_counter()
+            sandbox = source.make(self._backend)
+            seconds = time.perf_counter() - began
+            self._costs.add("start" if source.snapshot is None else "fork", seconds)
+            self._meter.prefork(seconds)
+            return sandbox
+
+        try:
+            live = self._pool.open_ahead(make)
+            if live is None:
+                return False
+            kept = self._settle(live, source)
+        except (SnapshotUnusable, NotRestorable):  # whoever comes to its state will find out, and what to do about it
+            self._regret(source.origin, MISTAKES)
+            return True
+        except (TvsnapError, OSError):
+            kept = False
+        with self._lock:
+            if kept:
+                self._pause = 0.0
+            elif time.monotonic() >= self._paused_until:  # not while those fail that were begun before
+                self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), LONGEST_PAUSE)
+                self._paused_until = time.monotonic() + self._pause
+        return True
+
+    def _settle(self, live: LiveSandbox, source: Source) -> bool:
+        """Looks at a new sandbox and keeps it ready if it is fit for that; returns whether there may be more of them.
+
+        Raises:
+            InfrastructureError: it has ended.
+        """
+        try:
+            live.observation = source.environment.observe(live.sandbox)
+            live.memory = live.sandbox.memory()
+            quiet = len(live.sandbox.processes()) <= QUIET + live.observation.serving
+        except BaseException:
+            self._pool.discard(live)
+            raise
+        if quiet:
+            return self._pool.keep_ready(live, source.origin)
+        self._pool.discard(live)
+        self._regret(source.origin, MISTAKES)
+        return True

@@ -1,0 +1,420 @@
+"""Getting a live sandbox into a given state, by the cheapest way there is.
+
+What a rollout was shown must be the past of the state that it goes on from. So a state is reached only by a sandbox
+that stands there, by a snapshot, or by making calls again of which it is known that they lead to the same state each
+time; or if they just have, as the digests of what they left behind tell.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tvsnap.acquisition.pool import SandboxPool
+from tvsnap.acquisition.preforking import Preforker, Source
+from tvsnap.environments.base import Environment
+from tvsnap.graph import PROOF_APART, Edge, Graph, Snapshot
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import (
+    InfrastructureError,
+    NotCheckpointable,
+    NotRestorable,
+    SnapshotUnusable,
+    StateLost,
+    TvsnapError,
+    UsageError,
+)
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.stats import Meter, Way
+from tvsnap.recording.live import LiveSandbox
+from tvsnap.recording.policy import Costs
+from tvsnap.recording.snapshotter import Snapshotter
+from tvsnap.sandboxes.protocol import Backend, Sandbox
+
+REPLAY_TIMEOUT = 60.0  # seconds, at least, for a call that once ended by itself
+SLOWER = 10.0  # or so many times what it took then
+LONG_REPLAY = 1.0  # seconds
+ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be snapshotting what it led to
+POLL = 0.02  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What sandboxes of one root have in common: their image, what calls mean in them, and their limits."""
+
+    image: Image
+    environment: Environment
+    limits: Limits
+
+    def source(self, snapshot: Snapshot | None) -> Source:
+        """Returns what a sandbox is made from: a snapshot, or just the image."""
+        return Source(self.image, self.environment, self.limits, snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A sandbox that was brought into a state.
+
+    Attributes:
+        live: the sandbox.
+        way: how: it was parked there, or made ready ahead of time, or forked there, started (at a root), or calls were
+            replayed.
+    """
+
+    live: LiveSandbox
+    way: Way
+
+
+@dataclass(frozen=True, slots=True)
+class Remade:
+    """What a recorded call came to when it was made once more.
+
+    Attributes:
+        result: what it returned.
+        digest: of what it left behind; empty if that is not compared.
+    """
+
+    result: ToolResult
+    digest: str = ""
+
+    def difference(self, edge: Edge) -> str:
+        """Returns in words how it differs from what was recorded; empty if it does not."""
+        if not self.result.same_value(edge.result):
+            return difference(edge.result, self.result)
+        return difference(edge.result, self.result) if edge.changed and edge.digest != self.digest else ""
+
+
+_WAY_OUT = "a rollout that is begun anew makes its calls afresh"
+"""What people can do about a lost state, whether a rollout stands there or they only want to look at it."""
+
+
+class ReplayDiffered(StateLost):
+    """A call that was made again did not lead to the state that it led to when it was recorded.
+
+    Attributes:
+        edge: the call.
+        seen: what it returned now.
+    """
+
+    def __init__(self, state: str, edge: Edge, seen: ToolResult, what: str) -> None:
+        super().__init__(
+            f"state {state[:12]} can no longer be reached: it has no snapshot, and a replay of "
+            f"{edge.call.brief} {what}; {_WAY_OUT}"
+        )
+        self.edge = edge
+        self.seen = seen
+
+
+class _ForkFailed(Exception):
+    """A backend could not fork a snapshot, after trying several times, and not because the snapshot is damaged."""
+
+    def __init__(self, error: InfrastructureError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Rebuilder:
+    """Brings sandboxes into states. Thread-safe."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        backend: Backend,
+        pool: SandboxPool,
+        snapshotter: Snapshotter,
+        preforker: Preforker,
+        costs: Costs,
+        meter: Meter,
+    ) -> None:
+        self._graph = graph
+        self._backend = backend
+        self._pool = pool
+        self._snapshotter = snapshotter
+        self._preforker = preforker
+        self._costs = costs
+        self._meter = meter
+
+    def arrive(self, state: str, place: Place) -> Arrival:
+        """Returns a sandbox in a state: a parked one, a fork of the state's snapshot, or one brought there by replay.
+
+        Where one that was made ahead of time will do, none is forked or started.
+
+        A replay begins in the nearest state above for which there is a parked sandbox or a snapshot, or else in a fresh
+        sandbox. It waits where the recording did.
+
+        Args:
+            state: the state.
+            place: what its root says.
+
+        Raises:
+            NotFound: if the state is not in the graph.
+            StateLost: if there is no way to it.
+            InfrastructureError: if no sandbox could be had, or it failed on the way.
+        """
+        live = self._take_parked(state, place)
+        if live is not None:
+            return Arrival(live, "parked")
+        began = time.perf_counter()
+        snapshot, edges = self._way(state)
+        try:
+            live, way, left = self._begin(state, snapshot, edges, place)
+        except SnapshotUnusable as unusable:
+            assert snapshot is not None
+            self.drop(snapshot)
+            try:
+                return self.arrive(state, place)
+            except StateLost as lost:
+                raise StateLost(f"{lost} ({unusable})") from None
+        except _ForkFailed as failure:
+            assert snapshot is not None
+            if self._is_gone(snapshot):  # evicted while it was being forked
+                return self.arrive(state, place)
+            # It is kept, for it may be the only way to its state and another time the fork succeeds; but what can never
+            # be brought back here must not keep on answering.
+            if isinstance(failure.error, NotRestorable) and not snapshot.pinned:
+                self.drop(snapshot)
+                self._snapshotter.refuse(snapshot.state, str(failure.error))
+            try:
+                live, way, left = self._begin(state, None, self._graph.lineage(state), place)
+            except InfrastructureError:
+                raise failure.error from None
+        if not left:
+            return Arrival(live, way)
+        try:
+            self._replay(live, left, place, state)
+            self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
+        except BaseException:
+            self._pool.discard(live)
+            raise
+        return Arrival(live, "replayed")
+
+    def is_sure(self, state: str) -> bool:
+        """Whether a state can be reached for certain: by its snapshot, or by calls that lead there each time.
+
+        Raises:
+            NotFound: if the state is not in the graph.
+        """
+        return all(edge.proven for edge in self._graph.nearest_snapshot(state, self._backend.name)[1])
+
+    def foretell(self, state: str, place: Place) -> None:
+        """Says that a rollout begins at a state: where nothing was ever called, it will need a sandbox there."""
+        if not self._preforker.enabled:
+            return
+        try:
+            if self._graph.has_calls(state):
+                return
+            snapshot, _ = self._graph.nearest_snapshot(state, self._backend.name)
+        except TvsnapError:  # nothing rests on it
+            return
+        self._preforker.foretell(place.source(snapshot))
+
+    def start(self, state: str, place: Place) -> LiveSandbox:
+        """Returns a fresh sandbox, which stands at the root `state`.
+
+        Raises:
+            InfrastructureError: if it could not be had.
+        """
+
+        def make() -> Sandbox:
+            began = time.perf_counter()
+            sandbox = place.source(None).make(self._backend)
+            seconds = time.perf_counter() - began
+            if not place.environment.serves:  # a server's start says nothing of other sandboxes'
+                self._costs.add("start", seconds)
+            self._meter.start(seconds)
+            return sandbox
+
+        live = self._pool.open(make, state)
+        live.begins_alone = True
+        return live
+
+    def fork_beside(self, live: LiveSandbox, place: Place) -> LiveSandbox:
+        """Returns a fork of a live sandbox, by a snapshot that does not stay.
+
+        Raises:
+            StateLost: no snapshot can be taken of it, with the reason in words.
+            InfrastructureError: the snapshot, or the fork, failed.
+        """
+        age_s = live.age()
+        try:
+            snapshot = live.checkpoint().id
+        except NotCheckpointable as refusal:
+            raise StateLost(
+                f"state {live.state[:12]} can be reached by nobody but the rollout that stands there: {refusal}"
+            ) from refusal
+        try:
+            fork = self._pool.open(lambda: self._backend.fork(snapshot, place.image, place.limits), live.state)
+        finally:
+            self._backend.delete_snapshot(snapshot)
+        fork.since -= age_s
+        return fork
+
+    def drop(self, snapshot: Snapshot) -> None:
+        """Deletes a snapshot that cannot be used: its row, then its files."""
+        self._graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
+        self._backend.delete_snapshot(snapshot.id)
+
+    def _is_gone(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot is no longer the one of its state."""
+        found = self._graph.snapshot(snapshot.state, snapshot.backend)
+        return found is None or found.id != snapshot.id
+
+    def _way(self, state: str) -> tuple[Snapshot | None, list[Edge]]:
+        """Returns the nearest snapshot above a state and the calls from there, once no nearer one is on its way."""
+        snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
+        if edges:
+            self._snapshotter.wait(edge.next_state for edge in edges)
+            snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
+        # Another process may be taking one of what it has just executed: worth a moment where the replay is long.
+        deadline = time.monotonic() + ON_ITS_WAY  # the clock may have been set back since
+        while (
+            sum(edge.result.duration for edge in edges) > LONG_REPLAY
+            and time.time() - edges[-1].created < ON_ITS_WAY
+            and time.monotonic() < deadline
+        ):
+            time.sleep(POLL)
+            snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
+        return snapshot, edges
+
+    def _fork(self, snapshot: Snapshot, place: Place) -> LiveSandbox:
+        def make() -> Sandbox:
+            began = time.perf_counter()
+            try:
+                sandbox = place.source(snapshot).make(self._backend)
+            except SnapshotUnusable:
+                raise
+            except InfrastructureError as error:
+                raise _ForkFailed(error) from error
+            seconds = time.perf_counter() - began
+            self._costs.add("fork", seconds)
+            self._meter.fork(seconds)
+            self._graph.touch_snapshot(snapshot.state, snapshot.backend, seconds)
+            return sandbox
+
+        live = self._pool.open(make, snapshot.state)
+        live.since -= snapshot.age_s
+        live.begins_alone = not snapshot.processes
+        return live
+
+    def _take_parked(self, state: str, place: Place) -> LiveSandbox | None:
+        """Returns a parked sandbox that still is as it was when it was parked: its processes went on running."""
+        while True:
+            live = self._pool.take(state)
+            if live is None:
+                return None
+            if self._pool.check(live, place.environment.observe) == "same":
+                return live
+
+    def _begin(
+        self, state: str, snapshot: Snapshot | None, edges: list[Edge], place: Place
+    ) -> tuple[LiveSandbox, Way, list[Edge]]:
+        """Returns the sandbox to replay in, how it was had, and which of `edges` are left to be replayed in it."""
+        for index in range(len(edges) - 1, -1, -1):
+            _refuse_the_incomparable(state, edges[index])
+            live = self._take_parked(edges[index].state, place)
+            if live is not None:
+                return live, "parked", edges[index:]
+        beginning = edges[0].state if edges else state
+        live = self._preforker.take(place.source(snapshot))
+        if live is not None:
+            live.state = beginning
+            live.since = time.monotonic() - (0.0 if snapshot is None else snapshot.age_s)
+            if snapshot is not None:
+                self._graph.touch_snapshot(snapshot.state, snapshot.backend)
+            return live, "ready", edges
+        if snapshot is not None:
+            return self._fork(snapshot, place), "forked", edges
+        began = time.perf_counter()
+        live = self.start(beginning, place)
+        if place.environment.serves:
+            try:
+                self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
+            except BaseException:
+                self._pool.discard(live)
+                raise
+        return live, "started", edges
+
+    def _replay(self, live: LiveSandbox, edges: list[Edge], place: Place, state: str) -> None:
+        """Makes calls again in a sandbox, one after the other, each after the wait that it was recorded with.
+
+        Raises:
+            ReplayDiffered: one did not lead to the state that it led to then.
+        """
+        live.observation, live.begins_alone = None, False
+        for edge in edges:
+            live.let_run(edge.waited)
+            began = time.perf_counter()
+            result = make_again(live.sandbox, edge, place)
+            live.sandbox.settle(changed=True)
+            live.state, live.since = edge.next_state, time.monotonic()
+            self._meter.add(replayed=1, replay_time_s=time.perf_counter() - began)
+            same = result.same_value(edge.result)
+            if edge.digest and not (same and edge.proven and edge is not edges[-1]):
+                # What it printed does not count then: a time of day, say, is part of no state.
+                same = live.sandbox.digest() == edge.digest
+            if not same:
+                words = difference(edge.result, result)
+                if edge.proven and edge.shared:  # it was relied on
+                    self._graph.mark_nondeterministic(edge, f"a replay {words}")
+                raise ReplayDiffered(state, edge, result, words)
+            if not edge.proven and edge.shared and time.time() - edge.created >= PROOF_APART:
+                self._graph.prove(edge)
+
+
+def _refuse_the_incomparable(state: str, edge: Edge) -> None:
+    """
+    Raises:
+        StateLost: a call is not known to lead to the same state each time, and it would not show whether it did.
+    """
+    if not (edge.proven or edge.digest):
+        raise StateLost(
+            f"state {state[:12]} can no longer be reached: it has no snapshot, and whether "
+            f"{edge.call.brief} would leave the same behind again cannot be told; {_WAY_OUT}"
+        )
+
+
+def make_again(sandbox: Sandbox, edge: Edge, place: Place) -> ToolResult:
+    """Makes a recorded call in a sandbox that stands where it was made; returns what it returns now.
+
+    Raises:
+        InfrastructureError: what was recorded is no call of a tool, or the sandbox failed.
+    """
+    try:
+        place.environment.tool(edge.call)
+    except UsageError as error:
+        raise InfrastructureError(
+            f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"
+        ) from None
+    timeout = edge.timeout or max(REPLAY_TIMEOUT, SLOWER * edge.result.duration)
+    result = place.environment.execute(sandbox, edge.call, timeout, place.limits)
+    if result.timed_out and not edge.result.timed_out:
+        raise InfrastructureError(f"a call that took {edge.result.duration:.1f} s did not end within {timeout:.0f} s")
+    trouble = sandbox.trouble(result.output)
+    if trouble and not result.same_value(edge.result):
+        raise InfrastructureError(f"a call could not be made again as it was recorded: {trouble}")
+    return result
+
+
+def difference(recorded: ToolResult, seen: ToolResult) -> str:
+    """Returns in words how two executions of a call differ: `printed "b" where "a" was recorded (line 3)`.
+
+    Where their results do not, what they left behind does.
+    """
+    if recorded.same_value(seen):
+        return "left something else behind"
+    if recorded.timed_out != seen.timed_out:
+        return "timed out" if seen.timed_out else "did not time out"
+    if recorded.exit_code != seen.exit_code:
+        return f"ended with status {seen.exit_code} instead of {recorded.exit_code}"
+    before, after = recorded.output.splitlines(), seen.output.splitlines()
+    for number, (old, new) in enumerate(zip(before, after, strict=False), 1):
+        if old != new:
+            return f"printed {_short(new)} where {_short(old)} was recorded (line {number})"
+    if len(before) != len(after):
+        return f"printed {len(after)} lines where {len(before)} were recorded"
+    return "printed something else"
+
+
+def _short(text: str) -> str:
+    return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'

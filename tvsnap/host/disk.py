@@ -1,0 +1,65 @@
+"""How much room a disk has left, and the part of it that is never used up."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvsnap.model.errors import InfrastructureError
+
+_MOST_RESERVED = 1 << 30
+_SHARE_RESERVED = 20
+_NEARLY_FULL = 8
+"""Where less than this part of the reserve is left, anything that is written may fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is left on one file system.
+
+    Attributes:
+        where: a directory on it, for messages.
+        free: bytes.
+        reserve: bytes of these that are to stay free: a twentieth of it all, 1 GiB at most.
+        read_only: nothing can be written, be there room or not.
+    """
+
+    where: Path
+    free: int
+    reserve: int
+    read_only: bool = False
+
+    @classmethod
+    def on(cls, directory: Path | int, where: Path) -> Room:
+        """Returns what is left on the file system of a directory (or of a descriptor), which messages call `where`."""
+        found = os.statvfs(directory)
+        total = found.f_blocks * found.f_frsize
+        reserve = min(total // _SHARE_RESERVED, _MOST_RESERVED)
+        return cls(where, found.f_bavail * found.f_frsize, reserve, bool(found.f_flag & os.ST_RDONLY))
+
+    @property
+    def short(self) -> bool:
+        """Whether the reserve is being used: nothing that can be done without is to be written any more."""
+        return self.free < self.reserve
+
+    def lack(self, wanted: int) -> str:
+        """Returns why writing `wanted` bytes here, or a few, may fail, in words; empty if it does not."""
+        if self.read_only:
+            return f"the files in {self.where} have become read-only (dmesg tells why)"
+        if self.free < max(wanted, self.reserve // _NEARLY_FULL):
+            return f"sandboxes and snapshots had only {max(self.free, 0) >> 20} MiB left in {self.where}"
+        return ""
+
+    def require(self, least: int, what: str) -> None:
+        """Makes sure that `least` bytes are free.
+
+        Raises:
+            InfrastructureError: they are not, so there is no room for `what`.
+        """
+        if self.free < least:
+            left = max(self.free, 0) >> 20
+            raise InfrastructureError(
+                f"no room for {what}: sandboxes and snapshots have {left} MiB left in {self.where}, where "
+                f"{least >> 20} MiB are needed; free some (tvsnap gc), or use a bigger disk (TVSNAP_HOME)"
+            )

@@ -1,0 +1,97 @@
+"""Where tvsnap keeps its data."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from pathlib import Path
+
+from tvsnap.model.arguments import check_text
+from tvsnap.model.errors import MachineLacks, UsageError
+
+SYSTEM_HOME = Path("/var/lib/tvsnap")
+LONGEST = 400
+"""Bytes of the path; SQLite takes 512 for a file's, and mounts take 4096 for several."""
+
+_NO_PLACE = (errno.ENOENT, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
+"""What making a directory fails with where none can ever be: in /proc, say. EACCES is a lack of rights instead."""
+
+
+def resolve_home(home: Path | str | None = None) -> Path:
+    """Finds the data directory, and makes it (for its owner only) if it is not there.
+
+    Args:
+        home: the directory to use; without one `$TVSNAP_HOME`, else /var/lib/tvsnap for root, else `tvsnap` in the
+            user's XDG data directory.
+
+    Returns:
+        Its absolute path.
+
+    Raises:
+        UsageError: it is no path; or the path is there and is no directory, or it is too long, or lies where no
+            directories can be made.
+        MachineLacks: no rights to make it or to write there, or no room for it.
+    """
+    if home is not None and (not isinstance(home, (str, Path)) or home == ""):
+        raise UsageError(f"home must be a path, not {home!r}")
+    check_text(str(home), "home")
+    path = Path(home or os.environ.get("TVSNAP_HOME") or _default_home()).expanduser().absolute()
+    way_out = "choose another with --home or $TVSNAP_HOME"
+    if len(os.fsencode(path)) > LONGEST:
+        raise UsageError(f"the data directory {str(path)[:60]}... is too long: at most {LONGEST} bytes; {way_out}")
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"the data directory {path} is no directory; {way_out}") from None
+    except OSError as error:
+        kind = UsageError if error.errno in _NO_PLACE else MachineLacks
+        raise kind(f"cannot make the data directory {path}: {error.strerror}; {way_out}") from None
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        raise MachineLacks(f"the data directory {path} is on a read-only file system; remount it, or {way_out}")
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise MachineLacks(f"no rights to read and write the data directory {path}; {way_out}")
+    return path
+
+
+def make_private(path: Path) -> int:
+    """Makes an empty file that only its owner may read and write, whatever the umask.
+
+    Args:
+        path: the file, which is not there yet.
+
+    Returns:
+        A descriptor of it, open for reading and writing.
+
+    Raises:
+        OSError: it cannot be made, or is there.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)  # a umask may have taken rights of the owner's
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def keep_private(*paths: Path) -> None:
+    """Takes away the rights that others than their owner have to files; versions before this one left such.
+
+    Files that are not there, or that are another user's, are let be.
+
+    Args:
+        *paths: the files. They are not opened: that would drop SQLite's locks on them when they are closed.
+    """
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            if found.st_uid == os.geteuid() and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                path.chmod(found.st_mode & stat.S_IRWXU)
+
+
+def _default_home() -> Path:
+    if os.geteuid() == 0:
+        return SYSTEM_HOME
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "tvsnap"

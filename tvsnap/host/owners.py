@@ -1,0 +1,158 @@
+"""Which processes use a data directory, and which of them are dead.
+
+Each holds a lock (flock) on a file of its own for as long as it lives. The kernel releases it however the process
+ends, so that nothing has to be believed: a process is alive if its lock cannot be had. Child processes do not inherit
+the lock (the descriptor is closed on exec and after a fork made by Python); a bare fork(2) would keep it held.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import weakref
+from pathlib import Path
+
+from tvsnap.model.errors import MachineLacks
+
+UNFINISHED = ".new"
+_ID = re.compile(r"[A-Za-z0-9-]+")
+
+
+class Owner:
+    """This process's claim on a data directory; alive until `close`, or until the process ends in any way.
+
+    Attributes:
+        id: unique in the data directory; letters, digits and dashes, so that it fits into names of files and cgroups.
+    """
+
+    def __init__(self, home: Path) -> None:
+        """Registers a new owner.
+
+        Args:
+            home: the data directory; made if missing.
+
+        Raises:
+            MachineLacks: if it cannot be written.
+        """
+        directory = _directory(home)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sweep_unfinished(directory)
+            while not self._claim(home):
+                pass
+        except OSError as error:
+            raise MachineLacks(
+                f"{directory}: cannot be written ({error.strerror}); mend its rights or set TVSNAP_HOME elsewhere"
+            ) from error
+        _owners.add(self)
+
+    def _claim(self, home: Path) -> bool:
+        """Makes a locked file; it bears its proper name only once it is locked, so nobody sees this owner as dead."""
+        self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._path = _path(home, self.id)
+        unfinished = self._path.with_suffix(UNFINISHED)
+        self._descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            unfinished.rename(self._path)
+        except FileNotFoundError:  # swept by a process that took it for a dead one's
+            self._forget()
+            return False
+        return True
+
+    def close(self) -> None:
+        """Ends the claim; safe to repeat. Clean up first what carries the owner's name."""
+        if self._descriptor >= 0:
+            self._path.unlink(missing_ok=True)
+            self._forget()
+
+    def _forget(self) -> None:
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+
+def is_alive(home: Path, id: str) -> bool:
+    """Returns whether the owner with this id is alive."""
+    try:
+        descriptor = os.open(_path(home, id), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        # Shared, so that two that ask at once do not take each other for the owner.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def has_live_owner(home: Path, name: str) -> bool:
+    """Returns whether who made a sandbox or a snapshot is alive: their names begin with their owners', `OWNER.REST`."""
+    id = name.partition(".")[0]
+    return bool(_ID.fullmatch(id)) and is_alive(home, id)
+
+
+def dead_owners(home: Path) -> list[str]:
+    """Returns the ids of the owners that have died and have not been removed yet, sorted."""
+    try:
+        names = os.listdir(_directory(home))
+    except FileNotFoundError:
+        return []
+    ids = (name.removesuffix(".lock") for name in names if name.endswith(".lock"))
+    return sorted(id for id in ids if not is_alive(home, id))
+
+
+def remove(home: Path, id: str) -> bool:
+    """Removes a dead owner, after what it left behind was cleaned up.
+
+    Returns:
+        Whether it is gone; False if it is alive.
+    """
+    return _unlink_unlocked(_path(home, id))
+
+
+def _directory(home: Path) -> Path:
+    return home / "run" / "owners"
+
+
+def _path(home: Path, id: str) -> Path:
+    if not _ID.fullmatch(id):
+        raise ValueError(f"{id!r} is no owner's id")
+    return _directory(home) / f"{id}.lock"
+
+
+def _sweep_unfinished(directory: Path) -> None:
+    """Removes the files of processes that were killed while they made theirs."""
+    for path in directory.glob(f"*{UNFINISHED}"):
+        _unlink_unlocked(path)
+
+
+def _unlink_unlocked(path: Path) -> bool:
+    """Removes a file unless someone holds a lock on it; returns whether it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+_owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for owner in list(_owners):
+        if owner._descriptor >= 0:
+            owner._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,418 @@
+"""Builds the tree of an image, step by step: base, packages, files, commands, databases, finish."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import TextIO
+
+from tvsnap.images.build.bootstrap import PATH, bootstrap, bootstrap_installs_packages, install_script
+from tvsnap.images.build.container_base import ContainerBase
+from tvsnap.images.build.databases import engine_of
+from tvsnap.images.build.derived import COPY, BuiltBase
+from tvsnap.images.build.extract import extract_tar
+from tvsnap.images.build.loading import Loaded, load_databases, load_signature
+from tvsnap.images.build.runner import proxy_variables, run_beside, run_inside
+from tvsnap.images.descriptions.config import BaseConfig
+from tvsnap.images.descriptions.spec import (
+    DebianBase,
+    DirectoryBase,
+    DockerfileBase,
+    DockerImageBase,
+    FileCopy,
+    ImageBase,
+    ImageSpec,
+    OciBase,
+    TarBase,
+)
+from tvsnap.images.errors import BuildStepFailed, ImageBuildError, ImageSpecError
+from tvsnap.images.oci import this_architecture, unpack_oci
+from tvsnap.images.preload import preload, without_preload
+from tvsnap.images.progress import BuildProgress
+from tvsnap.images.rootfs import (
+    TreeSummary,
+    account_ids,
+    file_digest,
+    finish_tree,
+    make_directories,
+    resolve_inside,
+    shift_owners,
+    walk,
+    write_file,
+)
+from tvsnap.model.images import UID_BASE, ImageLimits, Timeouts, has_nothing_to_gain
+
+BUILDER_VERSION = 1
+"""Goes up when the same spec is built into something else."""
+
+Origin = ContainerBase | BuiltBase
+"""A base that others made, where that is what a spec starts from."""
+
+_TAIL = 40
+"""Lines of a failed step's output that are shown."""
+
+_NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts")
+"""Of this machine, lent to the build so that its steps reach the network; the finish replaces them."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltTree:
+    """A finished tree and how to run it; see `Image` and `Manifest` for the fields."""
+
+    digest: str
+    size: int
+    env: dict[str, str]
+    workdir: str
+    user: str
+    no_new_privileges: bool
+    notes: tuple[str, ...]
+    databases: tuple[str, ...]
+
+
+def recipe_of(spec: ImageSpec, origin: Origin | None = None) -> str:
+    """Hash of all that a build depends on: what the spec says, what the files hold that it names, this machine's kind.
+
+    Files of `files` count by content and mode; the bases and the contexts of Dockerfiles, which may be large, by name,
+    size and times (as `make` does it, and with the time of change, which no program can set back). So a touched base
+    is built anew, and comes out with the same digest. Container images count by their ids, other images of tvsnap's by
+    their digests, databases by the contents of their files and by what loads them.
+
+    Args:
+        spec: what is to be built.
+        origin: its base, if others made that.
+
+    Raises:
+        ImageSpecError: one of the files cannot be read.
+    """
+    try:
+        return _recipe_of(spec, origin)
+    except OSError as error:
+        raise ImageSpecError(f"{spec.folder}: cannot read what the image is made of: {error}") from error
+
+
+def _recipe_of(spec: ImageSpec, origin: Origin | None) -> str:
+    engine = engine_of(spec.environment)
+    said = {
+        "builder": BUILDER_VERSION,
+        "architecture": this_architecture(),
+        "base": [type(spec.base).__name__, {key: str(value) for key, value in asdict(spec.base).items()}],
+        "inputs": origin.signature() if origin else _base_signature(spec),
+        "packages": sorted(spec.packages),
+        "files": [[_file_signature(entry), entry.dest, entry.mode, entry.owner] for entry in spec.files],
+        "run": spec.run,
+        "environment": spec.environment,
+        "env": spec.env,
+        "workdir": spec.workdir,
+        "user": spec.user,
+        "hostname": spec.hostname,
+        "no_new_privileges": spec.no_new_privileges,
+        **({"directories": spec.directories} if spec.directories else {}),
+        **({"databases": load_signature(engine, spec.databases, spec.database)} if engine else {}),
+        **_fixed(spec),
+        **_asked_for(spec.limits, spec.timeouts),
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _fixed(spec: ImageSpec) -> dict[str, object]:
+    """The clock and the seed of an image, in a form to be hashed: nothing for one that sets neither."""
+    said = {"clock": spec.clock, "random_seed": spec.random_seed}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _asked_for(limits: ImageLimits, timeouts: Timeouts) -> dict[str, object]:
+    """What an image asks for, in a form to be hashed: nothing for one that asks for nothing."""
+    return {name: said for name, said in (("limits", limits.said()), ("timeouts", timeouts.said())) if said}
+
+
+def _base_signature(spec: ImageSpec) -> str | None:
+    if not isinstance(spec.base, (DirectoryBase, TarBase, OciBase)):
+        return None
+    top = spec.base.path
+    signature = hashlib.sha256()
+    for path, info in walk(top.resolve()):
+        fields = (path, info.st_mode, info.st_uid, info.st_gid, info.st_size, info.st_ino, info.st_mtime_ns)
+        # A directory's own times change when something is added to it, which its entries tell; and being
+        # in use must not count.
+        times = () if stat.S_ISDIR(info.st_mode) else (info.st_ctime_ns,)
+        signature.update(os.fsencode(repr(fields + times)))
+    return signature.hexdigest()
+
+
+def _file_signature(entry: FileCopy) -> object:
+    if entry.source is None:
+        return entry.content
+    signature = hashlib.sha256()
+    top = entry.source.resolve()
+    for path, info in walk(top):
+        fields: list[object] = [os.path.relpath(path, top), info.st_mode]
+        if stat.S_ISREG(info.st_mode):
+            fields.append(file_digest(path))
+        elif stat.S_ISLNK(info.st_mode):
+            fields.append(os.readlink(path))
+        signature.update(os.fsencode(repr(fields)))
+    return signature.hexdigest()
+
+
+def build_tree(
+    spec: ImageSpec,
+    origin: Origin | None,
+    work: Path,
+    root: Path,
+    log: Path,
+    cache: Path,
+    progress: BuildProgress,
+) -> BuiltTree:
+    """Builds.
+
+    Args:
+        spec: what.
+        origin: its base, if others made that.
+        work: an empty directory for what is needed meanwhile.
+        root: where the tree is to be; does not exist yet.
+        log: a file that gets all output.
+        cache: a directory for what makes later builds quicker.
+        progress: told what happens.
+
+    Raises:
+        ImageBuildError: a step failed. The directories are left to the caller to remove.
+        MachineLacks: this machine lacks what a step needs.
+    """
+    with log.open("w", encoding="utf-8", errors="backslashreplace") as stream:
+        return _Build(spec, origin, work, root, stream, cache, progress).run()
+
+
+class _Build:
+    """One build under way."""
+
+    def __init__(
+        self,
+        spec: ImageSpec,
+        origin: Origin | None,
+        work: Path,
+        root: Path,
+        log: TextIO,
+        cache: Path,
+        progress: BuildProgress,
+    ) -> None:
+        self._spec = spec
+        self._origin = origin
+        self._work = work
+        self._root = root
+        self._log = log
+        self._cache = cache
+        self._progress = progress
+        self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL)
+        self._notes: list[str] = []
+        self._step = 0
+        installs = bool(spec.packages) and not (isinstance(spec.base, DebianBase) and bootstrap_installs_packages())
+        self._engine = None if _is_loaded(spec, origin) else engine_of(spec.environment)
+        self._steps = 2 + installs + bool(spec.files) + len(spec.run) + (self._engine is not None)
+
+    def run(self) -> BuiltTree:
+        spec = self._spec
+        with self._doing(_base_title(spec)):
+            config, remaining = self._make_base()
+            if not isinstance(self._origin, BuiltBase):
+                shift_owners(self._root)
+            without_preload(self._root)
+            env = {"PATH": PATH, **config.env, **spec.env}
+            workdir = spec.workdir or config.workdir or "/"
+            for directory in (workdir, *config.volumes, *spec.directories):
+                make_directories(self._root, directory, UID_BASE)
+        for note in (*spec.notes, *config.notes):
+            self._note(note)
+        self._lend_network()
+        if remaining:
+            with self._doing(f"packages: {', '.join(remaining)}"):
+                self._shell(install_script(remaining), {**env, "DEBIAN_FRONTEND": "noninteractive"}, "/")
+        if spec.files:
+            with self._doing(f"files: {', '.join(entry.dest for entry in spec.files)}"):
+                for entry in spec.files:
+                    self._put(entry)
+        for command in spec.run:
+            with self._doing(f'run "{_one_line(command)}"'):
+                self._shell(command, env, workdir)
+        loaded = self._load(env)
+        env = {**env, **loaded.env, **spec.env}
+        with self._doing("finish"):
+            user = spec.user or config.user or "root"
+            account_ids(self._root, user)
+            if _fixed(spec):
+                preload(self._root)
+            tree = finish_tree(self._root, spec.hostname, self._progress.fraction)
+        confined = has_nothing_to_gain(user) if spec.no_new_privileges is None else spec.no_new_privileges
+        digest = _image_digest(tree, spec, env, workdir, user, confined)
+        return BuiltTree(digest, tree.size, env, workdir, user, confined, tuple(self._notes), loaded.databases)
+
+    @contextlib.contextmanager
+    def _doing(self, title: str) -> Iterator[None]:
+        self._step += 1
+        self._tail.clear()
+        self._log.write(f"== step {self._step} of {self._steps}: {title}\n")
+        self._progress.step(self._step, self._steps, title)
+        try:
+            yield
+        except (BuildStepFailed, OSError, shutil.Error) as error:
+            reason = str(error) if isinstance(error, BuildStepFailed) else f"failed: {error}"
+            raise ImageBuildError(
+                f"image {self._spec.name}: step {self._step} of {self._steps}: {title}", reason, "\n".join(self._tail)
+            ) from error
+
+    def _output(self, line: str) -> None:
+        self._tail.append(line)
+        self._log.write(line + "\n")
+        self._progress.output(line)
+
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
+        self._log.write(f"note: {text}\n")
+        self._progress.note(text)
+
+    def _load(self, env: Mapping[str, str]) -> Loaded:
+        """Loads the databases."""
+        spec = self._spec
+        if self._engine is None:
+            return Loaded(self._origin.databases if isinstance(self._origin, BuiltBase) else ())
+        with self._doing(f"databases: {', '.join(entry.title for entry in spec.databases) or 'none'}"):
+            return load_databases(
+                self._root,
+                self._engine,
+                spec.databases,
+                spec.database,
+                self._work,
+                lambda script: self._shell(script, env, "/"),
+                self._note,
+            )
+
+    def _make_base(self) -> tuple[BaseConfig, tuple[str, ...]]:
+        """Makes the tree; returns what it brings along, and the packages that are not in it yet."""
+        spec = self._spec
+        config = BaseConfig()
+        match spec.base:
+            case DebianBase(suite=suite):
+                cache = self._cache / "apt" / suite
+                return config, bootstrap(spec.base, spec.packages, self._root, self._work, cache, self._output)
+            case DirectoryBase(path=path):
+                run_beside([*COPY, str(path.resolve()), str(self._root)], os.environ, self._output)
+            case TarBase(path=path):
+                self._new_root()
+                extract_tar(path, self._root, self._progress.fraction)
+            case OciBase(path=path, tag=tag):
+                self._new_root()
+                scratch = self._work / "layout"
+                scratch.mkdir()
+                config = unpack_oci(path, tag, self._root, scratch, self._progress.fraction)
+            case DockerfileBase() | DockerImageBase() | ImageBase():
+                assert self._origin is not None
+                self._new_root()
+                config = self._origin.unpack(self._root, self._output, self._progress.fraction)
+        return config, spec.packages
+
+    def _new_root(self) -> None:
+        self._root.mkdir()
+        self._root.chmod(0o755)
+
+    def _shell(self, script: str, env: Mapping[str, str], cwd: str) -> None:
+        run_inside(
+            self._root,
+            ["/bin/sh", "-e", "-c", script],
+            {**proxy_variables(), "HOME": "/root", **env},
+            self._output,
+            cwd=cwd,
+            hostname=self._spec.hostname,
+        )
+
+    def _lend_network(self) -> None:
+        for name in _NETWORK_FILES:
+            with contextlib.suppress(FileNotFoundError):
+                write_file(self._root, name, Path(name).read_bytes())
+
+    def _put(self, entry: FileCopy) -> None:
+        uid, gid = account_ids(self._root, entry.owner)
+        if entry.source is None:
+            assert entry.content is not None
+            mode = 0o644 if entry.mode is None else entry.mode
+            write_file(self._root, entry.dest, entry.content.encode(), mode=mode, uid=uid, gid=gid)
+            return
+        source = entry.source.resolve()
+        for path, info in walk(source):
+            inside = PurePosixPath(entry.dest, os.path.relpath(path, source)) if path != str(source) else entry.dest
+            self._put_one(Path(path), info, str(inside), entry.mode, uid, gid)
+
+    def _put_one(self, path: Path, info: os.stat_result, inside: str, mode: int | None, uid: int, gid: int) -> None:
+        permissions = stat.S_IMODE(info.st_mode) if mode is None else mode
+        if stat.S_ISDIR(info.st_mode):
+            # One that the image has already, as /etc, stays as it is.
+            if not resolve_inside(self._root, inside, follow=True).is_dir():
+                directory = make_directories(self._root, inside, UID_BASE)
+                os.chown(directory, UID_BASE + uid, UID_BASE + gid)
+                directory.chmod(permissions)
+        elif stat.S_ISLNK(info.st_mode):
+            make_directories(self._root, str(PurePosixPath(inside).parent), UID_BASE)
+            target = resolve_inside(self._root, inside)
+            target.unlink(missing_ok=True)
+            target.symlink_to(os.readlink(path))
+            os.chown(target, UID_BASE + uid, UID_BASE + gid, follow_symlinks=False)
+        elif stat.S_ISREG(info.st_mode):
+            with path.open("rb") as stream:
+                write_file(self._root, inside, stream, mode=permissions, uid=uid, gid=gid)
+        else:
+            raise BuildStepFailed(f"failed: {path} is no file, directory or symbolic link")
+
+
+def _base_title(spec: ImageSpec) -> str:
+    match spec.base:
+        case DebianBase(suite=suite):
+            count = len(spec.packages)
+            more = f" with {count} package{'s' * (count != 1)}" if count else ""
+            return f"bootstrap of {suite}{more}"
+        case DirectoryBase(path=path):
+            return f"copy of {path}"
+        case TarBase(path=path) | OciBase(path=path):
+            return f"unpacking of {path}"
+        case DockerfileBase(path=path):
+            return f"build of {os.path.relpath(path, spec.folder)}"
+        case DockerImageBase(image=image):
+            return f"files of {image}"
+        case ImageBase(name=name):
+            return f"copy of the image {name}"
+
+
+def _is_loaded(spec: ImageSpec, origin: Origin | None) -> bool:
+    """Whether the base has the databases already that the image is to have."""
+    same = isinstance(origin, BuiltBase) and origin.image.environment == spec.environment
+    return same and not spec.databases and spec.database is None
+
+
+def _one_line(command: str) -> str:
+    lines = command.strip().splitlines()
+    text = lines[0] if len(lines) == 1 else f"{lines[0]} ..."
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _image_digest(
+    tree: TreeSummary, spec: ImageSpec, env: dict[str, str], workdir: str, user: str, no_new_privileges: bool
+) -> str:
+    """What a sandbox sees of an image, in one hash: its files, how shells start in it, and what it asks for."""
+    seen = {
+        "format": BUILDER_VERSION,
+        "tree": tree.digest,
+        "environment": spec.environment,
+        "env": env,
+        "workdir": workdir,
+        "user": user,
+        "hostname": spec.hostname,
+        **({"no_new_privileges": True} if no_new_privileges else {}),
+        **_fixed(spec),
+        **_asked_for(spec.limits, spec.timeouts),
+    }
+    return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()

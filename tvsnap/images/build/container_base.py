@@ -1,0 +1,93 @@
+"""A base that is a container image: what it stands on, and how its files come into a tree."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+
+from tvsnap.images.build.containers import ContainerTool, Fraction, Output
+from tvsnap.images.build.context import context_signature
+from tvsnap.images.descriptions.config import BaseConfig
+from tvsnap.images.descriptions.dockerfile import Dockerfile, read_dockerfile
+from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase
+from tvsnap.images.errors import BuildStepFailed, ImageBuildError
+from tvsnap.images.progress import BuildProgress
+
+
+class ContainerBase:
+    """A `DockerfileBase` or `DockerImageBase`, and the tool that builds and keeps such."""
+
+    def __init__(self, base: DockerfileBase | DockerImageBase, tool: ContainerTool, keep_layers: bool = False) -> None:
+        """
+        Args:
+            base: which.
+            tool: what it is had from.
+            keep_layers: leave in the tool what makes the next build quicker.
+        """
+        self._base = base
+        self._tool = tool
+        self._keep_layers = keep_layers
+
+    def fetch(self, name: str, progress: BuildProgress) -> None:
+        """Fetches the images that the base stands on and that are not there.
+
+        Args:
+            name: of the tvsnap image, for complaints.
+            progress: told what is fetched.
+
+        Raises:
+            ImageBuildError: one cannot be had.
+        """
+        pull = self._base.pull if isinstance(self._base, DockerImageBase) else "missing"
+        for reference in self._images:
+            there = self._tool.image_id(reference) is not None
+            if there and pull != "always":
+                continue
+            try:
+                if pull == "never":
+                    raise BuildStepFailed("pull: never")
+                progress.step(1, 1, f"fetching {reference}")
+                self._tool.pull(reference, progress.output)
+            except BuildStepFailed as error:
+                reason = str(error).removeprefix("failed: ")
+                raise ImageBuildError(
+                    f"image {name}: {reference}, which it starts from,",
+                    f"is not in {self._tool.place} and could not be fetched ({reason}); bring it there (docker pull, "
+                    f"docker load), or make a Debian under that name: tvsnap image base {reference}",
+                ) from error
+
+    def signature(self) -> str:
+        """Hash of all that the base's files depend on.
+
+        Raises:
+            OSError: something of a build's context cannot be read.
+        """
+        signature = hashlib.sha256()
+        for reference in self._images:
+            signature.update(f"{reference} {self._tool.image_id(reference)}\n".encode())
+        if isinstance(self._base, DockerfileBase):
+            signature.update(context_signature(self._base).encode())
+        return signature.hexdigest()
+
+    def unpack(self, root: Path, output: Output, fraction: Fraction) -> BaseConfig:
+        """Builds what is to be built, and puts the files into the empty directory `root`, owners not shifted.
+
+        Raises:
+            BuildStepFailed: a step failed.
+            MachineLacks: see `ContainerTool.built`.
+        """
+        if isinstance(self._base, DockerImageBase):
+            return self._tool.unpack(self._base.image, root, fraction)
+        with self._tool.built(self._base, self._dockerfile, self._keep_layers, output, fraction) as image:
+            return self._tool.unpack(image, root, fraction)
+
+    @cached_property
+    def _dockerfile(self) -> Dockerfile:
+        assert isinstance(self._base, DockerfileBase)
+        return read_dockerfile(self._base.path, self._base.args, self._base.target)
+
+    @property
+    def _images(self) -> tuple[str, ...]:
+        """References of the images that it stands on."""
+        return (self._base.image,) if isinstance(self._base, DockerImageBase) else self._dockerfile.images

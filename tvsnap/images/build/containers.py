@@ -1,0 +1,107 @@
+"""What can build from a Dockerfile and hand out the files of container images: a Docker Engine, or buildah."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from tvsnap.images.descriptions.config import BaseConfig
+from tvsnap.images.descriptions.dockerfile import Dockerfile
+from tvsnap.images.descriptions.spec import DockerfileBase
+from tvsnap.model.errors import MachineLacks
+
+Output = Callable[[str], None]
+Fraction = Callable[[float | None], None]
+
+
+class ContainerTool(Protocol):
+    """A store of container images that can build.
+
+    What it makes on the way is gone when the block or call that made it ends, however that happens.
+
+    Attributes:
+        place: where it keeps images, in words, for messages.
+    """
+
+    place: str
+
+    def image_id(self, reference: str) -> str | None:
+        """The id of an image; None if it is not there."""
+
+    def pull(self, reference: str, output: Output) -> None:
+        """Fetches an image from its registry.
+
+        Raises:
+            BuildStepFailed: that did not work.
+        """
+
+    def built(
+        self, base: DockerfileBase, dockerfile: Dockerfile, keep_layers: bool, output: Output, fraction: Fraction
+    ) -> AbstractContextManager[str]:
+        """Builds; a block in which the image is there, by the id that it yields.
+
+        Args:
+            base: what.
+            dockerfile: what is in its Dockerfile.
+            keep_layers: leave there what makes the next build quicker.
+            output: gets what is printed.
+            fraction: told how far it is.
+
+        Raises:
+            BuildStepFailed: a step failed.
+            MachineLacks: the Dockerfile needs what this tool cannot do.
+        """
+
+    def unpack(self, image: str, root: Path, fraction: Fraction) -> BaseConfig:
+        """Puts an image's files into the empty directory `root`, with owners as they are in the image.
+
+        Raises:
+            BuildStepFailed: they cannot be had.
+        """
+
+    def load(self, tree: Path, reference: str, output: Output) -> None:
+        """Makes an image under a name from a root filesystem with unshifted owners, in place of one that has it."""
+
+    def close(self) -> None:
+        """Ends the connection."""
+
+
+@contextlib.contextmanager
+def container_tool(home: Path, choice: str = "auto") -> Iterator[ContainerTool]:
+    """A block with a Docker Engine, if one answers, or else buildah.
+
+    Args:
+        home: the data directory that builds.
+        choice: `engine` or `buildah` for that and no other.
+
+    Raises:
+        MachineLacks: there is none.
+    """
+    tool = _open(home, choice)
+    try:
+        yield tool
+    finally:
+        tool.close()
+
+
+def _open(home: Path, choice: str) -> ContainerTool:
+    from tvsnap.images.build.buildah_tool import BuildahTool
+    from tvsnap.images.build.engine_tool import EngineTool
+
+    if choice == "buildah":
+        return BuildahTool()
+    try:
+        return EngineTool(home)
+    except MachineLacks as lack:
+        if choice == "engine":
+            raise
+        if shutil.which("buildah"):
+            return BuildahTool()
+        raise MachineLacks(
+            f"Dockerfiles and Docker images need a Docker Engine or buildah: {lack}; or: apt-get install buildah; "
+            "or start the image from debian, tar, directory or oci instead (tvsnap image build --help)"
+        ) from None

@@ -1,0 +1,62 @@
+"""The build context of a Dockerfile: the files that are sent to the builder, those of .dockerignore left out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import IO, cast
+
+from docker.utils.build import exclude_paths, tar
+
+from tvsnap.images.descriptions.spec import DockerfileBase
+
+_IGNORE = ".dockerignore"
+
+
+def context_signature(base: DockerfileBase) -> str:
+    """Hash of what a build may read: the Dockerfile's content; the context's files by name, size and times.
+
+    Raises:
+        OSError: something cannot be read.
+    """
+    signature = hashlib.sha256(base.path.read_bytes())
+    for name in sorted(exclude_paths(str(base.context), _ignored(base.context), dockerfile=_inside(base))):
+        info = (base.context / name).lstat()
+        fields: tuple[object, ...] = (name, info.st_mode)
+        if not stat.S_ISDIR(info.st_mode):
+            fields += (info.st_size, info.st_ino, info.st_mtime_ns, info.st_ctime_ns)
+        signature.update(os.fsencode(repr(fields)))
+    return signature.hexdigest()
+
+
+def pack_context(base: DockerfileBase) -> tuple[IO[bytes], str]:
+    """Packs the context into a temporary file.
+
+    Returns:
+        The tar, and what the Dockerfile is called in it: one that lies elsewhere is put in.
+
+    Raises:
+        OSError: something cannot be read.
+    """
+    name = _inside(base)
+    content = None if name else base.path.read_text(encoding="utf-8")
+    name = name or f".dockerfile-{secrets.token_hex(8)}"
+    packed = tar(base.context, exclude=_ignored(base.context), dockerfile=(name, content))
+    return cast("IO[bytes]", packed), name
+
+
+def _inside(base: DockerfileBase) -> str | None:
+    """The Dockerfile's path in its context; None if it lies elsewhere."""
+    path, context = base.path.resolve(), base.context.resolve()
+    return str(path.relative_to(context)) if path.is_relative_to(context) else None
+
+
+def _ignored(context: Path) -> list[str]:
+    try:
+        lines = (context / _IGNORE).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]

@@ -1,0 +1,185 @@
+"""`databases` of an image.yaml: what is loaded into an image's database engine when it is built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tvsnap.images.descriptions.document import Node, kind, listed
+from tvsnap.model.errors import UsageError
+
+Engine = Literal["mariadb", "postgres", "sqlite"]
+Format = Literal["sql", "csv", "sqlite"]
+
+ENGINES: tuple[Engine, ...] = ("mariadb", "postgres", "sqlite")
+"""The environments that have databases."""
+
+MYSQL = "mysql"
+DIALECTS = (MYSQL, *ENGINES)
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_$-]{0,62}")
+_NAME_RULE = "at most 63 letters, digits and _ $ -, not $ or - first"
+_TABLE = re.compile(r"[^\0]{1,63}")
+_FORMATS: dict[str, Format] = {
+    ".sql": "sql",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".sqlite": "sqlite",
+    ".sqlite3": "sqlite",
+    ".db": "sqlite",
+}
+_ENDINGS = f"{', '.join(_FORMATS)}, each also with .gz"
+_EXPECTED = "a file's path, or a mapping with from (that path), dialect, table"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file to be loaded.
+
+    Attributes:
+        path: on this machine; gzip'ed if its name ends in .gz.
+        format: a script of SQL, a table as CSV, or a SQLite database.
+        dialect: of a script: "mysql", or the engine's own; None to tell by its looks.
+        table: that a CSV becomes; "" otherwise.
+    """
+
+    path: Path
+    format: Format
+    dialect: str | None = None
+    table: str = ""
+
+    @property
+    def stem(self) -> str:
+        """The file's name without what tells its format."""
+        return Path(self.path.name.removesuffix(".gz")).stem
+
+    @property
+    def database(self) -> str:
+        """The name that a database has for the file's name."""
+        return re.sub(r"[^A-Za-z0-9_$-]+", "_", self.stem).lstrip("$-")[:63] or "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Files that are loaded one after the other.
+
+    Attributes:
+        name: of the database; "" for the ones that a script names itself, or else for the file's own name.
+        files: at least one.
+    """
+
+    name: str
+    files: tuple[DataFile, ...]
+
+    @property
+    def title(self) -> str:
+        """What people call it before it is loaded."""
+        return self.name or ", ".join(file.path.name for file in self.files)
+
+
+def data_file(path: Path, dialect: str | None = None, table: str | None = None) -> DataFile:
+    """A file to be loaded, its format told by its name.
+
+    Raises:
+        UsageError: with the reason; the file itself is not looked at.
+    """
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    format = _FORMATS.get(suffix)
+    if format is None:
+        raise UsageError(f"{path}: what it holds is told by how its name ends: {_ENDINGS}")
+    if dialect is not None and format != "sql":
+        raise UsageError(f"{path}: a dialect is for scripts of SQL")
+    if table is not None and format != "csv":
+        raise UsageError(f"{path}: a table is for CSV files; what else there is names its own")
+    file = DataFile(path, format, dialect)
+    return replace(file, table=table or file.stem) if format == "csv" else file
+
+
+def check_database_name(name: str) -> str:
+    """Returns the name if a database can have it.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f'"{name}" cannot be the name of a database: {_NAME_RULE}')
+    return name
+
+
+def engine_of(environment: str) -> Engine | None:
+    """The engine of an environment that has databases; None for one without."""
+    return next((engine for engine in ENGINES if engine == environment), None)
+
+
+def read_databases(node: Node, folder: Path) -> tuple[Database, ...]:
+    """Reads `databases`: a mapping of names to files, or a list of files.
+
+    Raises:
+        ImageSpecError: it is wrong, or a file is not in the image's folder.
+    """
+    if isinstance(node.value, dict):
+        return tuple(_read_named(child, name, folder) for name, child in node.entries().items())
+    if not isinstance(node.value, list):
+        node.fail(f"must be a mapping of names to files, or a list of files, not {kind(node.value)}")
+    return tuple(Database("", (_read_file(child, folder),)) for child in node.sequence())
+
+
+def read_database_name(node: Node, folder: Path) -> str:
+    """Reads `database`: the one in use from the start."""
+    return node.text(_NAME, f"a database's name: {_NAME_RULE}")
+
+
+def _read_named(node: Node, name: str, folder: Path) -> Database:
+    if not _NAME.fullmatch(name):
+        node.fail(f"cannot be the name of a database: {_NAME_RULE}")
+    entries = node.sequence() if isinstance(node.value, list) else [node]
+    if not entries:
+        node.fail(f"needs a file to load: {_EXPECTED}; or a list of such")
+    return Database(name, tuple(_read_file(child, folder) for child in entries))
+
+
+def _read_file(node: Node, folder: Path) -> DataFile:
+    keys = {"from": node}
+    if isinstance(node.value, dict):
+        keys = node.mapping(("from", "dialect", "table"))
+        if "from" not in keys:
+            node.fail("needs from, the path of the file")
+    elif not isinstance(node.value, str):
+        node.fail(f"must be {_EXPECTED}, not {kind(node.value)}")
+    path = keys["from"].existing(folder, "a file in the image's folder", Path.is_file)
+    # An image.yaml that came from elsewhere must not carry the user's other files into an agent's reach.
+    if not path.resolve().is_relative_to(folder.resolve()):
+        keys["from"].fail(f"{path} lies outside the image's folder; copy it there")
+    dialect = keys["dialect"].text(re.compile("|".join(DIALECTS)), listed(DIALECTS)) if "dialect" in keys else None
+    table = keys["table"].text(_TABLE, "a table's name of at most 63 characters") if "table" in keys else None
+    try:
+        return data_file(path, dialect, table)
+    except UsageError as error:
+        node.fail(str(error))
+
+
+def check_databases(environment: str, databases: Iterable[Database], database: str | None) -> None:
+    """Checks that an image of this environment can have these databases.
+
+    Args:
+        environment: the image's.
+        databases: to be loaded.
+        database: in use from the start; None where nothing is said.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if environment not in ENGINES:
+        if databases or database is not None:
+            key = "databases" if databases else "database"
+            raise UsageError(f'{key}: the environment "{environment}" has none; it must be {listed(ENGINES)}')
+        return
+    for file in (file for entry in databases for file in entry.files):
+        if file.dialect not in (None, MYSQL, environment):
+            raise UsageError(
+                f"databases: {file.path.name} is in the dialect {file.dialect}; {environment} takes its own, and "
+                f"{MYSQL}, which is converted"
+            )

@@ -1,0 +1,57 @@
+"""An image that starts from another: what it takes over, and how the other's files come into its tree."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from tvsnap.images.build.containers import Fraction, Output
+from tvsnap.images.build.runner import run_beside
+from tvsnap.images.descriptions.config import BaseConfig
+from tvsnap.images.descriptions.spec import ImageSpec
+from tvsnap.model.images import Image, ImageLimits, Timeouts, has_nothing_to_gain
+
+COPY = ("cp", "--archive", "--reflink=auto", "--one-file-system", "--no-target-directory")
+
+
+class BuiltBase:
+    """An `ImageBase` that is built."""
+
+    def __init__(self, image: Image, databases: tuple[str, ...]) -> None:
+        """
+        Args:
+            image: what the other image starts from.
+            databases: that it has.
+        """
+        self.image = image
+        self.databases = databases
+
+    def signature(self) -> str:
+        """Hash of all that the base's files depend on."""
+        return self.image.digest
+
+    def unpack(self, root: Path, output: Output, fraction: Fraction) -> BaseConfig:
+        """Copies the files into the empty directory `root`; their owners are shifted already.
+
+        Raises:
+            BuildStepFailed: the copy failed.
+        """
+        run_beside([*COPY, str(self.image.rootfs), str(root)], os.environ, output)
+        return BaseConfig(dict(self.image.env), self.image.workdir, self.image.user)
+
+    def completed(self, spec: ImageSpec) -> ImageSpec:
+        """A spec with what it leaves to its base."""
+        # What the base has for the sake of its user is no matter of another's.
+        own = self.image.no_new_privileges
+        inherited = None if own == has_nothing_to_gain(self.image.user) else own
+        return replace(
+            spec,
+            environment=spec.environment or self.image.environment,
+            hostname=spec.hostname or self.image.hostname,
+            limits=ImageLimits(**{**self.image.limits.said(), **spec.limits.said()}),
+            timeouts=Timeouts(**{**self.image.timeouts.said(), **spec.timeouts.said()}),
+            no_new_privileges=inherited if spec.no_new_privileges is None else spec.no_new_privileges,
+            clock=self.image.clock if spec.clock is None else spec.clock,
+            random_seed=self.image.random_seed if spec.random_seed is None else spec.random_seed,
+        )

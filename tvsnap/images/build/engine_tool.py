@@ -1,0 +1,337 @@
+"""Builds from Dockerfiles, and hands out images' files, through a Docker Engine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker.errors
+
+from tvsnap.host.docker_engine import LABEL_HOME, LABEL_OWNER, LABEL_PURPOSE, Engine, home_tag
+from tvsnap.host.owners import Owner, is_alive
+from tvsnap.images.build.bootstrap import PATH
+from tvsnap.images.build.containers import Fraction, Output
+from tvsnap.images.build.context import pack_context
+from tvsnap.images.build.extract import extract_chunks
+from tvsnap.images.build.runner import proxy_variables, run_client
+from tvsnap.images.descriptions.config import BaseConfig, read_config
+from tvsnap.images.descriptions.dockerfile import Dockerfile
+from tvsnap.images.descriptions.spec import DockerfileBase
+from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.rootfs import remove_entry
+from tvsnap.model.errors import InfrastructureError, MachineLacks
+
+BUILD = "build"
+"""The purpose of what is made on the way; see `LABEL_PURPOSE`."""
+
+_NO_COMMAND = ["/bin/true"]
+"""Containers need one to be made; they are never started."""
+_MARKER = ".dockerenv"
+"""Which the engine puts into every container, and which no image has."""
+_STEP = re.compile(r"Step (\d+)/(\d+) : (\w+)")
+_LAYER = re.compile(r" ---> ([0-9a-f]{12,64})")
+_RUNNING = re.compile(r" ---> Running in ([0-9a-f]{12,64})")
+_CACHED = " ---> Using cache"
+_BUILDKIT_IN_CLIENT = range(18, 23)
+"""Versions of the `docker` command that drive BuildKit without the plug-in buildx."""
+_GONE = 10.0
+"""Seconds to wait for an engine to end a build whose client has gone."""
+
+
+class EngineTool:
+    """A `ContainerTool` on a Docker Engine."""
+
+    def __init__(self, home: Path) -> None:
+        """Connects, and removes what builds of dead processes on the same data directory left in the engine.
+
+        Args:
+            home: the data directory that builds.
+
+        Raises:
+            MachineLacks: no engine answers.
+        """
+        self.engine = Engine()
+        self._api: Any = self.engine.api
+        self.place = f"the Docker Engine at {self.engine.address}"
+        self._home = home
+        self._owner: Owner | None = None
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._owner is not None:
+            self._owner.close()
+        self.engine.close()
+
+    def labels(self, purpose: str) -> dict[str, str]:
+        """The labels of what is made for a purpose."""
+        if self._owner is None:
+            self._owner = Owner(self._home)
+            self._sweep()
+        return {LABEL_PURPOSE: purpose, LABEL_HOME: home_tag(self._home), LABEL_OWNER: self._owner.id}
+
+    def image_id(self, reference: str) -> str | None:
+        """See `ContainerTool`."""
+        try:
+            return str(self.engine.do(f"looking for {reference}", self._api.inspect_image, reference)["Id"])
+        except docker.errors.NotFound:
+            return None
+
+    def pull(self, reference: str, output: Output) -> None:
+        """See `ContainerTool`."""
+        try:
+            # A digest is part of the name for the SDK, and a name without a tag means the newest.
+            tagged = "@" in reference or ":" in reference.rsplit("/", 1)[-1]
+            name = reference if tagged else f"{reference}:latest"
+            with self.engine.turn(f"fetching {reference}"):
+                for message in self._api.pull(name, stream=True, decode=True):
+                    if "error" in message:
+                        raise BuildStepFailed(f"failed: {str(message['error']).strip()}")
+                    if message.get("status") and "progressDetail" not in message:
+                        output(str(message["status"]))
+        except (docker.errors.APIError, InfrastructureError) as error:
+            reason = error.explanation if isinstance(error, docker.errors.APIError) else error
+            raise BuildStepFailed(f"failed: {str(reason).strip()}") from None
+
+    @contextlib.contextmanager
+    def built(
+        self, base: DockerfileBase, dockerfile: Dockerfile, keep_layers: bool, output: Output, fraction: Fraction
+    ) -> Iterator[str]:
+        """See `ContainerTool`."""
+        if dockerfile.buildkit:
+            with self._built_by_buildkit(base, dockerfile, output) as image:
+                yield image
+            return
+        build = _ClassicBuild(output, fraction)
+        try:
+            try:
+                self._build(base, build)
+            except BaseException:
+                self._end_container(build.running)
+                raise
+            yield build.image
+        finally:
+            self._remove_images(build.made[-1:] if keep_layers else build.made)
+
+    def _build(self, base: DockerfileBase, build: _ClassicBuild) -> None:
+        """Builds with the engine's own builder, which any engine has."""
+        context, name = pack_context(base)
+        parameters = {
+            "dockerfile": name,
+            "rm": True,
+            "forcerm": True,
+            "buildargs": json.dumps({**proxy_variables(), **base.args}),
+            "labels": json.dumps(self.labels(BUILD)),
+            "target": base.target,
+            "networkmode": self._network(),
+        }
+        with context, self.engine.turn("the build"), contextlib.ExitStack() as stack:
+            # Not by the SDK's method: only a response in our hands can be closed, and that is what ends a build.
+            try:
+                response = self._api._post(
+                    self._api._url("/build"),
+                    data=context,
+                    params=parameters,
+                    headers={"Content-Type": "application/tar"},
+                    stream=True,
+                    timeout=None,
+                )
+                stack.callback(response.close)
+                self._api._raise_for_status(response)
+            except docker.errors.APIError as error:
+                raise BuildStepFailed(f"failed: {error.explanation}") from None
+            for line in response.iter_lines():
+                if line.strip():
+                    build.hear(json.loads(line))
+        if not build.image:
+            raise BuildStepFailed("failed: the engine did not say what it built")
+
+    def _network(self) -> str | None:
+        """The network of RUN steps: the engine's default, or the host's where the engine was told to have none."""
+        networks = self.engine.do("asking for networks", self._api.networks, names=["bridge"])
+        return None if any(network["Name"] == "bridge" for network in networks) else "host"
+
+    @contextlib.contextmanager
+    def _built_by_buildkit(self, base: DockerfileBase, dockerfile: Dockerfile, output: Output) -> Iterator[str]:
+        """Builds through the `docker` command: the SDK cannot talk to BuildKit."""
+        command, env = _buildkit_command(dockerfile)
+        with tempfile.TemporaryDirectory(prefix="tvsnap-build-") as scratch:
+            result = Path(scratch) / "id"
+            command += ["--progress=plain", f"--iidfile={result}", f"--file={base.path}"]
+            command += [f"--label={name}={value}" for name, value in self.labels(BUILD).items()]
+            for name, value in {**proxy_variables(), **base.args}.items():
+                command.append(f"--build-arg={name}={value}")
+            command += [f"--target={base.target}"] if base.target else []
+            command += [f"--network={network}"] if (network := self._network()) else []
+            run_client([*command, str(base.context)], output, env=env)
+            image = result.read_text(encoding="ascii").strip()
+        try:
+            yield image
+        finally:
+            self._remove_images([image])
+
+    def unpack(self, image: str, root: Path, fraction: Fraction) -> BaseConfig:
+        """See `ContainerTool`."""
+        about = self.engine.do("looking at an image", self._api.inspect_image, image)
+        size = max(int(about.get("Size") or 0), 1)
+        with (
+            self.container(image) as container,
+            self.exported(container) as chunks,
+        ):
+            extract_chunks(chunks, f"the export of {image}", root, lambda done: fraction(min(done / size, 1.0)))
+        remove_entry(root / _MARKER)
+        return read_config(about.get("Config") or {})
+
+    @contextlib.contextmanager
+    def container(self, image: str) -> Iterator[str]:
+        """A block with a container of an image that is not started; yields its id."""
+        made = self.engine.do(
+            "making a container",
+            self._api.create_container,
+            image,
+            command=_NO_COMMAND,
+            labels=self.labels(BUILD),
+            network_disabled=True,
+        )
+        try:
+            yield str(made["Id"])
+        finally:
+            self._end_container(str(made["Id"]))
+
+    @contextlib.contextmanager
+    def exported(self, container: str) -> Iterator[Iterator[bytes]]:
+        """A block that reads a container's files as a tar, in chunks."""
+        with self.engine.turn("an export"), contextlib.ExitStack() as stack:
+            response = self._api._get(self._api._url("/containers/{0}/export", container), stream=True)
+            stack.callback(response.close)
+            self._api._raise_for_status(response)
+            yield response.iter_content(1 << 20)
+
+    def load(self, tree: Path, reference: str, output: Output) -> None:
+        """See `ContainerTool`."""
+        # Not --sparse: an engine takes such members in, and can then never save the image.
+        tar = ["tar", "--create", "--format=posix", "--numeric-owner", f"--directory={tree}"]
+        tar += ["--xattrs", "--xattrs-include=user.*", "--xattrs-include=security.capability", "."]
+        changes = ['CMD ["bash"]', f"ENV PATH={PATH}", f"LABEL {LABEL_PURPOSE}=image"]
+        name, _, tag = reference.rpartition(":")
+        with subprocess.Popen(tar, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+            try:
+                with self.engine.turn(f"the import of {reference}"):
+                    self._api.import_image_from_stream(process.stdout, repository=name, tag=tag, changes=changes)
+            except BaseException:
+                process.kill()
+                raise
+            complaint = process.communicate()[1].decode(errors="replace").strip()
+        if process.returncode:
+            raise BuildStepFailed(f"failed: {complaint}")
+
+    def _end_container(self, container: str) -> None:
+        """Removes a container that may be ending just now; it may be gone already."""
+        deadline = time.monotonic() + _GONE
+        while container and time.monotonic() < deadline and not self._is_gone(container):
+            time.sleep(0.1)  # the engine is removing it itself
+
+    def _is_gone(self, container: str) -> bool:
+        try:
+            self.engine.do("removing a container", self._api.remove_container, container, v=True, force=True)
+        except docker.errors.APIError as error:
+            return isinstance(error, docker.errors.NotFound)
+        return True
+
+    def _remove_images(self, images: list[str]) -> None:
+        """Removes images, newest first; one that others have come to stand on stays."""
+        for image in reversed(images):
+            with contextlib.suppress(docker.errors.APIError, InfrastructureError):
+                self.engine.do("removing an image", self._api.remove_image, image, noprune=True)
+
+    def _sweep(self) -> None:
+        """Removes what builds left whose process is dead."""
+        filters = {"label": [f"{LABEL_PURPOSE}={BUILD}", f"{LABEL_HOME}={home_tag(self._home)}"]}
+        for container in self.engine.do("looking for leftovers", self._api.containers, all=True, filters=filters):
+            if not is_alive(self._home, container["Labels"].get(LABEL_OWNER, "")):
+                self._end_container(container["Id"])
+        for image in self.engine.do("looking for leftovers", self._api.images, filters=filters):
+            if not is_alive(self._home, (image["Labels"] or {}).get(LABEL_OWNER, "")):
+                self._remove_images([image["Id"]])
+
+
+class _ClassicBuild:
+    """What an engine tells of its build.
+
+    Attributes:
+        image: the id of the result; empty until it is there.
+        made: images that this build made, in their order: layers, and at the end the result.
+        running: the container of the step under way; empty if there is none.
+    """
+
+    def __init__(self, output: Output, fraction: Fraction) -> None:
+        self._output = output
+        self._fraction = fraction
+        self.image = ""
+        self.made: list[str] = []
+        self.running = ""
+        self._new = False
+        self._begun = ""
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Takes one message.
+
+        Raises:
+            BuildStepFailed: it says that the build failed.
+        """
+        if "error" in message:
+            step = f" at {self._begun}" if self._begun else ""
+            raise BuildStepFailed(f"failed{step}: {str(message['error']).strip()}")
+        for line in str(message.get("stream", "")).splitlines():
+            if line.strip():
+                self._hear_line(line)
+
+    def _hear_line(self, line: str) -> None:
+        self._output(line)
+        if step := _STEP.match(line):
+            self._begun = line
+            self._fraction((int(step[1]) - 1) / int(step[2]))
+            # What a stage starts from was there before.
+            self._new = step[3].upper() != "FROM"
+        elif line.startswith(_CACHED):
+            self._new = False
+        elif running := _RUNNING.match(line):
+            self.running = running[1]
+        elif layer := _LAYER.match(line):
+            self.running = ""
+            self.image = layer[1]
+            if self._new:
+                self.made.append(layer[1])
+
+
+def _buildkit_command(dockerfile: Dockerfile) -> tuple[list[str], dict[str, str] | None]:
+    """The command that builds with BuildKit, without its arguments, and its environment.
+
+    Raises:
+        MachineLacks: this machine has none.
+    """
+    uses = "; ".join(dockerfile.buildkit)
+    if shutil.which("docker") is None:
+        raise MachineLacks(
+            f"the Dockerfile needs BuildKit ({uses}), and so the docker command: install Docker's client"
+        )
+    if subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0:
+        return ["docker", "buildx", "build", "--load"], None
+    version = subprocess.run(
+        ["docker", "version", "--format", "{{.Client.Version}}"], capture_output=True, text=True, check=False
+    ).stdout
+    major = version.partition(".")[0]
+    if major.isdigit() and int(major) in _BUILDKIT_IN_CLIENT:
+        return ["docker", "build"], {**os.environ, "DOCKER_BUILDKIT": "1"}
+    raise MachineLacks(
+        f"the Dockerfile needs BuildKit ({uses}), and the docker command here has no buildx; install the plug-in "
+        "docker-buildx, or write these lines without it"
+    )

@@ -1,0 +1,216 @@
+"""Loads an image's databases, by its own engine in its own tree, when it is built."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, cast
+
+from tvsnap.guest.sql.engine import CONFIGURATION
+from tvsnap.guest.sql_program import sql_program
+from tvsnap.images import dumps
+from tvsnap.images.build.databases import MYSQL, Database, DataFile, Engine, Format
+from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.rootfs import file_digest, read_text, remove_entry, write_file
+from tvsnap.model.errors import UsageError
+
+STAGE = "/.tvsnap-load"
+"""Inside, for the time of loading."""
+
+_PROGRAM = f"{STAGE}/sql.pyz"
+_PLAN = f"{STAGE}/plan.json"
+_LOADED = f"{STAGE}/loaded.json"
+_HEAD = 1 << 16
+"""Bytes of a script by whose looks its dialect is told."""
+
+_CHOICES = {
+    "mariadb": re.compile(rb"\s*(/\*!\d*\s*)?(use[\s`]|create\s+(or\s+replace\s+)?(database|schema)\b)", re.IGNORECASE),
+    "postgres": re.compile(rb"\s*\\c(onnect)?\s"),
+}
+"""How a line begins by which a script in the engine's own dialect chooses its database itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """One file of the plan that the engine's loader reads.
+
+    Attributes:
+        database: to load it into; "" where it names its own.
+        path: on this machine.
+        format, table: see `DataFile`.
+        first: the first database that it fills, as far as that is known.
+        title: what its file is called; "" for its own name.
+    """
+
+    database: str
+    path: Path
+    format: Format
+    table: str = ""
+    first: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What an image's engine has after loading.
+
+    Attributes:
+        databases: sorted by name, without the engine's own.
+        env: variables by which the engine's client in the terminal begins where the session does.
+    """
+
+    databases: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def load_signature(engine: Engine, databases: Sequence[Database], first: str | None) -> object:
+    """All that loading depends on, as JSON: what the files hold, and how they are loaded.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    files = [
+        [entry.name, file.path.name, file_digest(file.path.resolve()), file.format, file.dialect, file.table]
+        for entry in databases
+        for file in entry.files
+    ]
+    signature: dict[str, object] = {
+        "files": files,
+        "first": first,
+        "program": hashlib.sha256(sql_program()).hexdigest(),
+    }
+    if any(file.format == "sql" and file.dialect != engine for entry in databases for file in entry.files):
+        sources = sorted(Path(dumps.__file__).parent.glob("*.py"))
+        signature["converter"] = [file_digest(path) for path in sources]
+    return signature
+
+
+def load_databases(
+    root: Path,
+    engine: Engine,
+    databases: Sequence[Database],
+    first: str | None,
+    work: Path,
+    shell: Callable[[str], None],
+    note: Callable[[str], None],
+) -> Loaded:
+    """Makes the engine's data directory, and fills it.
+
+    Args:
+        root: the image's tree, its owners shifted.
+        engine: which.
+        databases: to be loaded, in this order; there may be none.
+        first: the database in use from the start; None for the first that is loaded.
+        work: a directory for temporary files; it is there.
+        shell: runs a script of the shell inside.
+        note: told what was changed or left out, a line each.
+
+    Raises:
+        BuildStepFailed: it did not work.
+    """
+    with _swept(root):
+        loads = [
+            load for entry in databases for file in entry.files for load in _loads(engine, entry, file, work, note)
+        ]
+        plan = []
+        for index, load in enumerate(loads):
+            inside = f"{STAGE}/{index}/{load.title or load.path.name}"
+            with load.path.open("rb") as stream:
+                write_file(root, inside, stream)
+            said = {"path": inside, "format": load.format, **({"table": load.table} if load.table else {})}
+            plan.append({"name": load.database, "files": [said]})
+        chosen = first or next((load.database or load.first for load in loads), "") or None
+        write_file(root, _PLAN, json.dumps({"database": chosen, "databases": plan, "report": _LOADED}).encode())
+        write_file(root, _PROGRAM, sql_program())
+        # The shell stays, as the first process, for those that nobody else waits for.
+        shell(
+            'command -v python3 > /dev/null || { echo "databases need python3: add it to packages"; exit 1; }\n'
+            f"python3 -I {_PROGRAM} load {engine} {_PLAN} || exit $?"
+        )
+        names = tuple(map(str, json.loads(read_text(root, _LOADED))))
+    in_use = json.loads(read_text(root, CONFIGURATION) or "{}").get("database")
+    return Loaded(names, {"PGDATABASE": in_use} if engine == "postgres" and in_use else {})
+
+
+@contextlib.contextmanager
+def _swept(root: Path) -> Iterator[None]:
+    """A block with the stage in the tree; at its end that is gone, and what else has come to /tmp and /run."""
+    remove_entry(root / STAGE.lstrip("/"))
+    before = set(_passing(root))
+    try:
+        yield
+    finally:
+        remove_entry(root / STAGE.lstrip("/"))
+        for path in set(_passing(root)) - before:
+            remove_entry(path)
+
+
+def _passing(root: Path) -> Iterator[Path]:
+    """What is in the directories for what does not last. Links are not followed: they may lead out of the tree."""
+    for place in (root / "tmp", root / "run"):
+        if place.is_dir() and not place.is_symlink():
+            yield from place.iterdir()
+
+
+def _loads(engine: Engine, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]) -> list[_Load]:
+    """What a file comes to: several scripts where one names several databases that the engine keeps apart."""
+    if file.format != "sql":
+        return [_Load(entry.name or file.database, file.path, file.format, file.table)]
+    try:
+        return _scripts(engine, entry, file, work, note)
+    except (EOFError, zlib.error) as error:
+        raise BuildStepFailed(f"failed: {file.path.name} is no gzip file, or damaged: {error}") from error
+
+
+def _scripts(engine: Engine, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]) -> list[_Load]:
+    if file.dialect != engine and (file.dialect == MYSQL or dumps.looks_like_mysql(_head(file.path))):
+        return _converted(engine, entry, file, work, note)
+    own = not entry.name and _names_databases(engine, file.path)
+    return [_Load("" if own else entry.name or file.database, file.path, "sql")]
+
+
+def _converted(engine: Engine, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]) -> list[_Load]:
+    target = work / f"converted-{len(list(work.iterdir()))}"
+    target.mkdir()
+    try:
+        converted = dumps.convert_mysql(file.path, target, engine)
+    except UsageError as error:
+        raise BuildStepFailed(f"failed: {error}") from error
+    for text in converted.notes:
+        note(f"{file.path.name}: {text}")
+    if entry.name and converted.databases and entry.name.lower() not in map(str.lower, converted.databases):
+        raise BuildStepFailed(
+            f"failed: {file.path.name} names its databases itself ({', '.join(converted.databases)}); give it without "
+            f"a name instead of as {entry.name}"
+        )
+    # Not the file's own name: the lines that an engine complains of are not those of the file.
+    title = f"{file.stem}.converted.sql"
+    if converted.databases and engine == "mariadb":
+        first = converted.databases[0]
+        return [_Load("", path, "sql", first=first, title=title) for _, path in converted.scripts]
+    unnamed = entry.name or file.database
+    return [_Load(name or unnamed, path, "sql", title=title) for name, path in converted.scripts]
+
+
+def _names_databases(engine: Engine, path: Path) -> bool:
+    form = _CHOICES.get(engine)
+    if form is None:
+        return False
+    with _opened(path) as stream:
+        return any(map(form.match, stream))
+
+
+def _head(path: Path) -> bytes:
+    with _opened(path) as stream:
+        return stream.read(_HEAD)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path, "rb")) if path.name.endswith(".gz") else path.open("rb")

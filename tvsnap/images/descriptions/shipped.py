@@ -1,0 +1,57 @@
+"""The images that tvsnap brings along: a folder with an image.yaml each."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from tvsnap.images.descriptions.detect import DESCRIPTIONS, describes_image
+from tvsnap.images.descriptions.spec import SPEC_FILE
+from tvsnap.images.errors import ImageNotFound
+
+
+def shipped_images() -> dict[str, Path]:
+    """Name -> folder of every image that comes with tvsnap."""
+    found: dict[str, Path] = {}
+    for place in _places():
+        for folder in sorted(place.iterdir()):
+            if (folder / SPEC_FILE).is_file():
+                found.setdefault(folder.name, folder)
+    return found
+
+
+def find_source(source: str | Path) -> Path:
+    """The folder that a user means.
+
+    Args:
+        source: the name of an image that comes with tvsnap, or a folder that says how an image is made. A bare name
+            that is both means the former; "./name" the latter.
+
+    Raises:
+        ImageNotFound: it is neither.
+    """
+    shipped = shipped_images()
+    folder = Path(source).expanduser()
+    if str(source) in shipped:
+        return shipped[str(source)]
+    if folder.name in DESCRIPTIONS or describes_image(folder):
+        return folder
+    wanted = ", ".join(DESCRIPTIONS)
+    if folder.is_dir():
+        raise ImageNotFound(f"the folder {source} has none of {wanted}")
+    if folder.name != str(source):
+        raise ImageNotFound(f"there is no folder {source}")
+    names = ", ".join(shipped) or "none"
+    raise ImageNotFound(
+        f'"{source}" is neither an image that comes with tvsnap ({names}) nor a folder with one of {wanted}'
+    )
+
+
+def _places() -> list[Path]:
+    # The checkout that this file is in, or else the package that the images are installed as.
+    checkout = Path(__file__).resolve().parents[3]
+    if (checkout / "pyproject.toml").is_file() and (checkout / "images").is_dir():
+        return [checkout / "images"]
+    package = importlib.util.find_spec("tvsnap_images")
+    locations = package.submodule_search_locations if package else None
+    return [Path(location) for location in locations or [] if Path(location).is_dir()]

@@ -1,0 +1,116 @@
+"""Checks of what callers give: each error names the argument, says what it must be, and what it was instead."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TypeVar
+
+from tvsnap.model.errors import UsageError
+
+LONGEST = 366 * 86400
+"""Seconds, at most, that anything may be asked to take: a year. What the system can count to is not that far above."""
+LARGEST = 2**63 - 1
+"""The largest whole number that the graph and the system can hold."""
+
+_STATE = re.compile("[0-9a-f]{64}")
+T = TypeVar("T")
+
+
+def check_seconds(value: object, what: str = "a timeout", *, least: float | None = None) -> float:
+    """Returns a number of seconds as a plain one; `least` is the smallest that is allowed, None for any above 0.
+
+    Raises:
+        UsageError: if it is none, or more than `LONGEST`.
+    """
+    number = _number(value)
+    if not (number > 0 if least is None else number >= least):
+        bound = "above 0" if least is None else f"of at least {least:g}"
+        raise UsageError(f"{what} must be a number of seconds {bound}, not {value!r}")
+    if number > LONGEST:
+        raise UsageError(f"{what} must be at most {LONGEST} seconds, which is a year, not {value!r}")
+    return number
+
+
+def check_number(value: object, what: str, least: float, most: float = math.inf) -> None:
+    """Raises UsageError unless `value` is a finite number from `least` to `most`."""
+    number = _number(value)
+    if not least <= number <= most or number == math.inf:
+        bound = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+        raise UsageError(f"{what} must be a number {bound}, not {value!r}")
+
+
+def check_whole(value: object, what: str, least: int, most: int = LARGEST) -> None:
+    """Raises UsageError unless `value` is a whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"{what} must be a whole number of at least {least}, not {value!r}")
+    if value > most:
+        raise UsageError(f"{what} must be at most {most}, not {value!r}")
+
+
+def check_text(value: object, what: str) -> str:
+    """Returns a text that can be stored and shown as it is.
+
+    Raises:
+        UsageError: it is no string, or holds what is no text.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"{what} must be a string, not {value!r}")
+    if "\0" in value:
+        raise UsageError(f"{what} must not hold a NUL character")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} is no text: it has bytes that are no UTF-8, or half of a surrogate pair") from None
+    return value
+
+
+def check_type(value: object, kind: type[T], what: str) -> T:
+    """Returns `value` if it is a `kind`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not isinstance(value, kind):
+        raise UsageError(f"{what} must be a tvsnap.{kind.__name__}, not {value!r}")
+    return value
+
+
+def check_provides(value: T, method: str, what: str) -> T:
+    """Returns `value` if it has a method, by which an implementation of a protocol is known.
+
+    Args:
+        value: what the caller gave.
+        method: one that the protocol asks for.
+        what: the argument's name, and what it must be.
+
+    Raises:
+        UsageError: it has none.
+    """
+    if not callable(getattr(value, method, None)):
+        raise UsageError(f"{what}, with a method {method}(); not {value!r}")
+    return value
+
+
+def check_state(value: object) -> bytes:
+    """Returns the bytes of a state's full name.
+
+    Raises:
+        UsageError: it cannot be one.
+    """
+    if not isinstance(value, str) or not _STATE.fullmatch(value):
+        raise UsageError(
+            f"{value!r} is no state: give its full hash, 64 digits from 0 to 9 and a to f, as Rollout.state has it "
+            "(Graph.resolve finds it by a prefix)"
+        )
+    return bytes.fromhex(value)
+
+
+def _number(value: object) -> float:
+    """Returns a number as a plain one, infinite if it is too large for that; NaN for what is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

@@ -1,0 +1,162 @@
+"""Tool calls and their results: the canonical form, and the keys and state names made from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from tvsnap.model.errors import UsageError
+
+Source = Literal["hit", "coalesced", "executed"]
+MAIN_ARGUMENTS = ("command", "query", "what", "path", "keys", "sql")
+"""The argument that says what a call does, for the tools that have one."""
+
+
+def canonical_json(value: object) -> str:
+    """Returns `value` as JSON with sorted keys and no insignificant space.
+
+    Raises:
+        UsageError: if it holds what JSON cannot express (NaN, sets, bytes, ...).
+    """
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        key = _odd_key(value)
+        reason = error if key is None else f"the key {key!r} is no string"
+        raise UsageError(f"tool arguments must be plain JSON: {reason}") from None
+
+
+def _odd_key(value: object, levels: int = 50) -> object | None:
+    """Returns a key that is no string, if there is one in the outer levels of what JSON could not express."""
+    within: Iterable[object] = ()
+    if levels and isinstance(value, Mapping):
+        found: object = next((key for key in value if not isinstance(key, str)), None)
+        if found is not None:
+            return found
+        within = value.values()
+    elif levels and isinstance(value, (list, tuple)):
+        within = value
+    return next((key for one in within if (key := _odd_key(one, levels - 1)) is not None), None)
+
+
+def digest(*parts: str) -> str:
+    """Returns the SHA-256 of `parts` as 64 hex digits; each part is length-prefixed, so none can imitate two."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        hasher.update(b"%d:" % len(data))
+        hasher.update(data)
+    return hasher.hexdigest()
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A tool's name and its arguments.
+
+    Attributes:
+        name: the tool's name, for example `bash`.
+        arguments: what the tool is called with; plain JSON.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+
+    @cached_property
+    def canonical(self) -> str:
+        """The call in canonical JSON; two calls are the same if these are equal."""
+        return canonical_json({"arguments": self.arguments, "name": self.name})
+
+    @property
+    def brief(self) -> str:
+        """The call in a few words, for messages: `bash "make test"`."""
+        if not self.arguments:
+            return self.name
+        texts = (self.arguments.get(name) for name in MAIN_ARGUMENTS)
+        text = next((text for text in texts if isinstance(text, str)), canonical_json(self.arguments))
+        text = " ".join(text.split())
+        # Quoted by JSON, for what it holds comes from an agent: a message must not write to somebody's terminal.
+        return f"{self.name} {json.dumps(text if len(text) <= 60 else text[:57] + '...', ensure_ascii=False)}"
+
+    @cached_property
+    def key(self) -> str:
+        """The call's hash, 64 hex digits."""
+        return digest("call", self.canonical)
+
+    @classmethod
+    def from_canonical(cls, text: str) -> ToolCall:
+        """Returns the call that `text` is the canonical form of."""
+        data = json.loads(text)
+        return cls(data["name"], data["arguments"])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool call returned.
+
+    Attributes:
+        output: the text that the agent sees.
+        exit_code: the command's exit status; None if it has none (a file tool, a command that timed out).
+        duration: seconds that the call took when it was executed; the same in every later hit.
+        timed_out: the call was ended by its timeout.
+        blocked: it timed out while merely waiting (no processor time used), so it always would.
+        truncated: the output was longer than the limit and was cut in the middle.
+        source: `hit` (from the graph), `coalesced` (another rollout was executing it; waited for), `executed`.
+    """
+
+    output: str
+    exit_code: int | None
+    duration: float
+    timed_out: bool = False
+    blocked: bool = False
+    truncated: bool = False
+    source: Source = "executed"
+
+    def from_source(self, source: Source) -> ToolResult:
+        """Returns the same result with another `source`."""
+        return self if source == self.source else replace(self, source=source)
+
+    def same_value(self, other: ToolResult) -> bool:
+        """Whether an agent would see the same in both: all but duration and source."""
+        return (
+            self.output == other.output
+            and self.exit_code == other.exit_code
+            and self.timed_out == other.timed_out
+            and self.truncated == other.truncated
+        )
+
+
+def root_state(
+    *, image: str, environment: str, version: str, limits: str, network: str, platform: str, salt: str
+) -> str:
+    """Returns the hash that names the state of a freshly started image.
+
+    Args:
+        image: the image's digest.
+        environment: the environment's name.
+        version: the environment's version; raised when its tools behave differently.
+        limits: canonical text of those limits that change behaviour.
+        network: the network policy.
+        platform: machine architecture, such as `x86_64`.
+        salt: separates groups that must not share states; empty for none.
+    """
+    return digest("root", image, environment, version, limits, network, platform, salt)
+
+
+def next_state(parent: str, call: ToolCall, *, timeout: float | None = None, identity: str = "") -> str:
+    """Returns the hash that names the state which `call` leads to from `parent`.
+
+    Two executions of a call that leave different things behind lead to different states, so one name never stands for
+    two contents.
+
+    Args:
+        parent: the state the call was made in.
+        call: the call.
+        timeout: seconds; given only where the call ended by it, as a blocked call does.
+        identity: tells executions apart: the digest of what this one left behind (`Sandbox.digest`), or, where that
+            cannot be had, a random text; empty where every execution leaves the same behind.
+    """
+    return digest("state", parent, call.key, "" if timeout is None else repr(float(timeout)), identity)

@@ -1,0 +1,201 @@
+"""A built image, as others use it, and its manifest on disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from tvsnap.model.errors import TvsnapError
+
+UID_BASE = 0x70000000
+"""The user and group on the host that are root inside: far above the ids that systems hand out."""
+
+UID_COUNT = 65536
+"""How many users and groups there are inside, from 0 up."""
+
+CAPABILITY_XATTR = "security.capability"
+MANIFEST = "image.json"
+ROOTFS = "rootfs"
+BUILD_LOG = "build.log"
+FORMAT = 1
+"""Version of the manifest and of the tree beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLimits:
+    """What an image asks for its sandboxes, where the caller says nothing; None where it does not say either.
+
+    Attributes:
+        memory: bytes.
+        processes: how many processes and threads at once.
+        cpus: processors' worth of time.
+        disk: bytes that files may take beyond the image.
+    """
+
+    memory: int | None = None
+    processes: int | None = None
+    cpus: float | None = None
+    disk: int | None = None
+
+    def said(self) -> dict[str, Any]:
+        """Those that are said, by name: fields of `tvsnap.model.limits.Limits`."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a task's harness should let things run, in seconds; None where the task does not say.
+
+    Attributes:
+        agent: one rollout.
+        verifier: the task's tests, after it.
+    """
+
+    agent: float | None = None
+    verifier: float | None = None
+
+    def said(self) -> dict[str, float]:
+        """Those that are said, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def has_nothing_to_gain(user: str) -> bool:
+    """Whether an image that does not say sets `no_new_privileges`: where shells run as root.
+
+    Another user may be one whose task is to work with `sudo` and `su`.
+    """
+    return user.partition(":")[0] in ("root", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A root filesystem to start sandboxes from, and how to start them.
+
+    Attributes:
+        name: by which it was found, or "" for one that has none (a newer build took it over).
+        digest: 64 hexadecimal digits; equal for two images only if what a sandbox sees of them is equal, but for
+            the modification times of files.
+        environment: what kind of tools it is for, as "terminal".
+        rootfs: the tree; read-only by convention, its owners shifted by `UID_BASE`.
+        env: environment variables of every process.
+        workdir: where shells start; absolute, inside.
+        user: who shells run as, name or number, inside; may have ":group" after it.
+        size: bytes on disk.
+        created: seconds since the epoch.
+        hostname: of its sandboxes.
+        limits: of its sandboxes, where the caller of the cache gives none.
+        timeouts: for who runs its task; tvsnap itself passes them on.
+        no_new_privileges: no program gives more rights than its caller has, whatever its set-user-id bit says.
+        clock: where the clock of its sandboxes begins, seconds since 1970; None for that of the machine.
+        random_seed: of its sandboxes' randomness; None for that of the machine.
+    """
+
+    name: str
+    digest: str
+    environment: str
+    rootfs: Path
+    env: dict[str, str]
+    workdir: str
+    user: str
+    size: int
+    created: float
+    hostname: str = "sandbox"
+    limits: ImageLimits = field(default_factory=ImageLimits)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    no_new_privileges: bool = True
+    clock: int | None = None
+    random_seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What image.json holds.
+
+    Attributes:
+        format: see `FORMAT`.
+        name: what it was built as.
+        digest, environment, env, workdir, user, hostname, size, created, limits, timeouts, no_new_privileges, clock,
+            random_seed: see `Image`.
+        recipe: hash of what the build was told to do, by which an unchanged image is found without building it.
+        source: the folder that it was described in.
+        build_seconds: how long the build took.
+        notes: what of its description a sandbox does not do, a line each.
+        databases: that it has, if it has an engine for them.
+    """
+
+    format: int
+    name: str
+    digest: str
+    recipe: str
+    environment: str
+    env: dict[str, str]
+    workdir: str
+    user: str
+    hostname: str
+    size: int
+    created: float
+    source: str
+    build_seconds: float
+    limits: ImageLimits = field(default_factory=ImageLimits)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    no_new_privileges: bool = True
+    clock: int | None = None
+    random_seed: int | None = None
+    notes: tuple[str, ...] = ()
+    databases: tuple[str, ...] = ()
+
+    def write(self, directory: Path) -> None:
+        """Writes it into the image's directory."""
+        (directory / MANIFEST).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, directory: Path) -> Manifest:
+        """Reads that of the image in `directory`.
+
+        Raises:
+            TvsnapError: it is missing, damaged, or of another version of tvsnap.
+        """
+        try:
+            values = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+            if values["format"] != FORMAT:
+                raise TvsnapError(
+                    f"image {directory.name[:12]} has format {values['format']} and this tvsnap reads {FORMAT}; "
+                    f"remove it (tvsnap image rm {directory.name[:12]}) and build it again"
+                )
+            # Manifests of earlier versions lack what has come since.
+            missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": (), "databases": ()}
+            missing |= {"clock": None, "random_seed": None}
+            missing["no_new_privileges"] = False  # as their sandboxes were recorded
+            known = {field.name: (missing | values)[field.name] for field in fields(cls)}
+            known["limits"] = ImageLimits(**known["limits"])
+            known["timeouts"] = Timeouts(**known["timeouts"])
+            known["notes"] = tuple(known["notes"])
+            known["databases"] = tuple(known["databases"])
+            return cls(**known)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise TvsnapError(
+                f"image {directory.name[:12]} is damaged ({MANIFEST}: {error!r}); remove the directory {directory} "
+                "and build it again"
+            ) from error
+
+    def image(self, directory: Path, name: str) -> Image:
+        """The image in `directory` under this name."""
+        return Image(
+            name=name,
+            digest=self.digest,
+            environment=self.environment,
+            rootfs=directory / ROOTFS,
+            env=self.env,
+            workdir=self.workdir,
+            user=self.user,
+            size=self.size,
+            created=self.created,
+            hostname=self.hostname,
+            limits=self.limits,
+            timeouts=self.timeouts,
+            no_new_privileges=self.no_new_privileges,
+            clock=self.clock,
+            random_seed=self.random_seed,
+        )

@@ -1,0 +1,171 @@
+"""What is seen of a sandbox: outcomes of commands, fingerprints, processes, changed files, snapshots."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """What a snapshot holds: `files` always; live `processes`; the idle `shell`."""
+
+    files: bool = True
+    processes: bool = False
+    shell: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one action in a sandbox came to.
+
+    Attributes:
+        output: raw bytes, stdout and stderr as they interleaved.
+        exit_code: 128 and the signal's number where a signal ended the command; None if it timed out or was not run.
+        duration: seconds, as measured inside.
+        timed_out: ended by its timeout; its processes are gone, the sandbox lives on.
+        blocked: it used no processor time for the latter half of its time: it merely waited.
+        truncated: cut in the middle at `Limits.output`.
+        shell_lost: the persistent shell ended with this action; a fresh one has taken its place.
+    """
+
+    output: bytes
+    exit_code: int | None
+    duration: float
+    timed_out: bool = False
+    blocked: bool = False
+    truncated: bool = False
+    shell_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What belongs to a service that an environment runs in a sandbox, such as a database, and knows better itself.
+
+    Attributes:
+        processes: ids, inside; what descends from them belongs to it too.
+        directories: that only the service writes; absolute, inside.
+    """
+
+    processes: frozenset[int] = frozenset()
+    directories: tuple[str, ...] = ()
+
+
+NO_SERVICE = Service()
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Fingerprints of a sandbox at one moment; two that are equal say that nothing changed in between.
+
+    A part that could not be told is a fresh random value: in doubt, it changed.
+
+    Attributes:
+        files: of all files that differ from the image, but for `data`.
+        processes: of live processes and whether they ran; of those of a service, only that they live.
+        shell: of the persistent shell's variables, functions, options, cwd, ...
+        data: of the files that only a service writes.
+        service: what the service says of its own state.
+        serving: how many processes belong to the service; no part of what is compared.
+        alone: nothing else lives but the idle shell, and the service; False where that is not known. No part of what is
+            compared.
+        active: why something may change by itself, without any call: `process 18 (make) is running`; empty if nothing
+            can. No part of what is compared.
+        quiet_s: seconds from the observation on in which nothing changes by itself: infinite if `active` is empty, 0
+            if something runs, in between if all that is active waits for a known time. No part of what is compared.
+        hidden: commands of the shell that may change what it does not tell, see `shell_words`. No part of what is
+            compared.
+        chance: what the service did since it was last observed was, or may have been, left to chance, the clock or the
+            like by what the calls' words do not show (a column's default, a trigger, a view): a value is not to be
+            shared if the call changed nothing, and what it left behind is not to be had by a replay if it did. No part
+            of what is compared.
+        reproducible: what the service did since it was last observed was one call that changed something, and it is
+            known that nothing but the state it was made in entered: made again there, it leaves the same behind. False
+            where that is not known. No part of what is compared.
+    """
+
+    files: str
+    processes: str
+    shell: str
+    data: str = ""
+    service: str = ""
+    serving: int = field(default=0, compare=False)
+    alone: bool = field(default=False, compare=False)
+    active: str = field(default="", compare=False)
+    quiet_s: float = field(default=math.inf, compare=False)
+    hidden: frozenset[str] = field(default=frozenset(), compare=False)
+    chance: bool = field(default=False, compare=False)
+    reproducible: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One live process of a sandbox, with its id inside and its command line."""
+
+    pid: int
+    parent: int
+    state: str
+    command: str
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """How one path differs from the image.
+
+    Attributes:
+        kind: `file`, `directory`, `symlink`, `fifo`, `socket`, or `deleted`.
+        size: bytes.
+        mode: permission bits.
+        uid, gid: owner, as seen inside.
+        mtime_ns: modification time, nanoseconds.
+        identity: equal for two files only if their contents are (a digest for a small file, else inode and times).
+    """
+
+    kind: Literal["file", "directory", "symlink", "fifo", "socket", "deleted"]
+    size: int = 0
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    mtime_ns: int = 0
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A checkpoint on disk.
+
+    Attributes:
+        id: the backend's name for it.
+        captures: what it holds.
+        size: bytes on disk.
+        duration: seconds that taking it took.
+        frozen: seconds of it in which the sandbox stood still.
+        processes: what ran in the sandbox, beyond its PID 1 and its idle shell.
+    """
+
+    id: str
+    captures: Captures
+    size: int
+    duration: float
+    frozen: float
+    processes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalBytes:
+    """All that was written to a sandbox's terminal (the last part, where it was much), and its size in cells."""
+
+    data: bytes
+    columns: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReapReport:
+    """What dead owners had left behind and is now gone."""
+
+    sandboxes: int = 0
+    snapshots: int = 0
+    temporary: int = 0

@@ -1,0 +1,1 @@
+"""What a call came to: observed, recorded in the graph, and snapshotted where that pays."""

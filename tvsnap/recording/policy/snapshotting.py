@@ -1,0 +1,111 @@
+"""When to snapshot a state: rules that a `Cache` asks once a new state is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tvsnap.model.errors import UsageError
+from tvsnap.recording.policy.costs import Costs
+
+UNPROVEN_WORTH = 10.0  # seconds that the checkpoint of a state may take that only a snapshot can keep
+CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """What it takes to rebuild a state that has no snapshot.
+
+    Attributes:
+        from_root: the replay begins in a fresh sandbox, not in a fork of a snapshot.
+        calls: how many calls to replay.
+        replay_s: seconds that they took when they were executed.
+        spent_s: seconds that this process has already spent on rebuilding this very state.
+        proven: the calls are known to lead to the same state each time. If not, only a snapshot keeps the state:
+            without one, nothing that follows from it is answered, and whoever comes next executes the call anew.
+        checkpoint_s, fork_s: what a checkpoint and a fork took just above, in seconds; 0 if there was none. A sandbox
+            with much in memory stays dear.
+    """
+
+    from_root: bool
+    calls: int
+    replay_s: float
+    spent_s: float = 0.0
+    proven: bool = True
+    checkpoint_s: float = 0.0
+    fork_s: float = 0.0
+
+
+class Policy(Protocol):
+    """Decides which states get a snapshot. Thread-safe."""
+
+    @property
+    def name(self) -> str: ...
+
+    def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
+        """Whether to snapshot a state that has none.
+
+        Args:
+            rebuild: what it takes to rebuild the state as things stand.
+            costs: what things cost on this machine.
+        """
+        ...
+
+
+class Eager:
+    """Snapshots every state: for debugging, and as a yardstick."""
+
+    name = "eager"
+
+    def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
+        """See `Policy.should_checkpoint`."""
+        return True
+
+
+class Never:
+    """Snapshots nothing: every state is rebuilt by replay."""
+
+    name = "never"
+
+    def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
+        """See `Policy.should_checkpoint`."""
+        return False
+
+
+class BreakEven:
+    """Snapshots a state once rebuilding it costs more time than a checkpoint and a fork of it.
+
+    What rebuilding it has cost so far counts too, as in the ski-rental problem: so a state that is cheap to rebuild
+    but rebuilt often costs at most twice what the best choice in hindsight would have. A state that is not known to be
+    reproducible cannot be rebuilt at any price: it gets a snapshot at once.
+    """
+
+    name = "break-even"
+
+    def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
+        """See `Policy.should_checkpoint`."""
+        checkpoint_s = max(costs.checkpoint_s, rebuild.checkpoint_s)
+        fork_s = max(costs.fork_s, rebuild.fork_s)
+        if not rebuild.proven and checkpoint_s < UNPROVEN_WORTH:
+            return True
+        begin_s = costs.start_s if rebuild.from_root else fork_s
+        once_s = begin_s + rebuild.replay_s + rebuild.calls * CALL_OVERHEAD
+        return max(once_s, rebuild.spent_s) > checkpoint_s + fork_s
+
+
+_POLICIES: Mapping[str, type[Eager] | type[Never] | type[BreakEven]] = {
+    policy.name: policy for policy in (BreakEven, Eager, Never)
+}
+
+
+def policy(name: str) -> Policy:
+    """Returns a policy by name.
+
+    Raises:
+        UsageError: if there is no such policy.
+    """
+    found = _POLICIES.get(name)
+    if found is None:
+        raise UsageError(f'policy "{name}" not found; have: {", ".join(_POLICIES)}')
+    return found()

@@ -1,0 +1,265 @@
+"""Recording what a call came to, which tells where its rollout goes on: on the shared graph, or in a private branch."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from dataclasses import dataclass, replace
+
+from tvsnap.environments.base import Tool
+from tvsnap.graph import Graph
+from tvsnap.graph.model import ACTIVE, DIGEST
+from tvsnap.model.calls import ToolCall, ToolResult, next_state
+from tvsnap.model.errors import TvsnapError
+from tvsnap.model.observations import Observation
+from tvsnap.recording.flights import Flight
+
+SHORTEST_WAIT = 1e-6  # seconds: 0 stands for a wait that does not count
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a rollout stands.
+
+    Attributes:
+        state: the state.
+        depth: how many calls that changed the state it is away from its root.
+        private: why nothing is shared from here on; empty if it is.
+        recorded: whether the graph knows the state.
+        unshared: why the result of the last call is not shared; empty if it is.
+        quiet_s: seconds, from when it came there, in which the state does not change by itself; see `host.waiting`.
+        since: when it came there, by time.monotonic(); earlier if waiting was made unnecessary by answers.
+        course: names the calls that led there, whatever they left behind; the same for all rollouts that make the same
+            calls. Empty where it began.
+    """
+
+    state: str
+    depth: int = 0
+    private: str = ""
+    recorded: bool = True
+    unshared: str = ""
+    quiet_s: float = math.inf
+    since: float = 0.0
+    course: str = ""
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the state has been left to itself, as the rollout has it; 0 where that never counts."""
+        return 0.0 if self.quiet_s == math.inf else max(0.0, time.monotonic() - self.since)
+
+    def course_after(self, call: ToolCall) -> str:
+        """Returns the course of what a call that changes something leads to."""
+        return next_state(self.course or self.state, call)
+
+    def pass_time(self, seconds: float) -> Position:
+        """Returns the same position so many seconds later."""
+        return self if self.quiet_s == math.inf else replace(self, since=self.since - seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """A call that has just been executed.
+
+    Attributes:
+        tool, call: what was called.
+        timeout: seconds that it was given.
+        result: what it returned.
+        at: where it was called.
+        before: how the sandbox looked before; None if nobody needed to know.
+        flight: others wait for the result; None if nobody does.
+        trouble: why the result may be this machine's doing and not the call's; empty if it is not.
+        age: seconds that the sandbox had been left to itself when the call began.
+        ended: when the call ended, by time.monotonic().
+    """
+
+    tool: Tool
+    call: ToolCall
+    timeout: float
+    result: ToolResult
+    at: Position
+    before: Observation | None
+    flight: Flight | None
+    trouble: str = ""
+    age: float = 0.0
+    ended: float = 0.0
+
+    @property
+    def waited(self) -> float:
+        """The wait that the result may rest on; 0 if nothing changed by itself before the call ended."""
+        over = self.age + self.result.duration > self.at.quiet_s
+        return max(self.age, SHORTEST_WAIT) if over else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What a call left behind.
+
+    Attributes:
+        unchanged: the state is as it was.
+        digest: of the sandbox; empty if it cannot be told, or is not needed.
+        quiet_s: seconds, from the call's end on, in which nothing changes by itself.
+        active: why something may; empty if it may not.
+        chance, reproducible: what a service tells of it, see `Observation`.
+    """
+
+    unchanged: bool
+    digest: str = ""
+    quiet_s: float = math.inf
+    active: str = ""
+    chance: bool = False
+    reproducible: bool = False
+
+    @property
+    def extra(self) -> dict[str, str]:
+        """What is kept of it with an edge."""
+        known = {DIGEST: self.digest, ACTIVE: self.active}
+        return {name: value for name, value in known.items() if value}
+
+
+class Recorder:
+    """Writes calls of one task into the graph. Thread-safe."""
+
+    def __init__(self, graph: Graph, backend: str, task: str) -> None:
+        """
+        Args:
+            graph: the graph.
+            backend: whose snapshots keep states.
+            task: the task.
+        """
+        self._graph = graph
+        self._backend = backend
+        self._task = task
+
+    def record(self, executed: Executed, left: Aftermath) -> Position:
+        """Records a call that was executed.
+
+        Args:
+            executed: the call.
+            left: what it left behind.
+
+        Returns:
+            Where it led. If the graph cannot take it (it was forgotten, the disk is full), that is a private branch.
+        """
+        tool, result, at = executed.tool, executed.result, executed.at
+        if left.unchanged and not (tool.cacheable or tool.read_only):
+            left = replace(left, unchanged=False)
+        try:
+            reason = at.private or _unshareable(executed, left)
+            if not reason:
+                position, reason = self._share(executed, left)
+                if position is not None:
+                    return position
+            timeout = executed.timeout if result.timed_out else None
+            return self._keep(at, executed.call, result, reason, timeout, left, executed.ended)
+        except TvsnapError as error:
+            return _unrecorded(at, executed.call, str(error), left, executed.ended)
+
+    def branch_off(self, at: Position, call: ToolCall, result: ToolResult, reason: str, left: Aftermath) -> Position:
+        """Records a call that led into a private branch, or on in it.
+
+        Args:
+            at: where it was made.
+            call, result: the call.
+            reason: why what comes of it is not shared.
+            left: what it left behind.
+
+        Returns:
+            Where it led.
+        """
+        now = time.monotonic()
+        try:
+            return self._keep(at, call, result, reason, None, left, now)
+        except TvsnapError as error:
+            return _unrecorded(at, call, str(error), left, now)
+
+    def _share(self, executed: Executed, left: Aftermath) -> tuple[Position | None, str]:
+        """Records a call for all; returns where it led, or None and the reason why it cannot be shared after all."""
+        at, call, result = executed.at, executed.call, executed.result
+        timeout = executed.timeout if result.timed_out else None
+        by_nature = executed.tool.reproducible or left.reproducible
+        identity = left.digest or ("" if by_nature else secrets.token_hex(16))
+        if executed.waited:
+            identity = f"{identity} after {executed.waited!r} s"
+        after = at.state if left.unchanged else next_state(at.state, call, timeout=timeout, identity=identity)
+        edge = self._graph.record(
+            at.state,
+            call,
+            result,
+            next_state=after,
+            task=self._task,
+            timeout=timeout,
+            extra={} if left.unchanged else left.extra,
+            proven=by_nature,
+            comparable=bool(left.digest),
+            waited=executed.waited,
+            quiet_s=math.inf if left.unchanged else left.quiet_s,
+            backend=self._backend,
+        )
+        if left.unchanged:
+            if edge.deterministic and (edge.changed or edge.result.same_value(result)):
+                return replace(at, unshared=""), ""
+            return None, edge.reason or "another rollout that made this call at the same time got another result"
+        if edge.next_state != after or not edge.deterministic:
+            return None, edge.reason or "another rollout that made this call at the same time came to another state"
+        course = at.course_after(call)
+        return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=executed.ended, course=course), ""
+
+    def _keep(
+        self,
+        at: Position,
+        call: ToolCall,
+        result: ToolResult,
+        reason: str,
+        timeout: float | None,
+        left: Aftermath,
+        ended: float,
+    ) -> Position:
+        """Records a call for people only; returns where it led."""
+        if not at.recorded:
+            return _unrecorded(at, call, reason, left, ended)
+        after = _private_state(at, call, left)
+        self._graph.record(
+            at.state,
+            call,
+            result,
+            next_state=after,
+            task=self._task,
+            timeout=timeout,
+            shared=False,
+            reason=reason,
+            private="" if left.unchanged else reason,
+            extra={} if left.unchanged else left.extra,
+            quiet_s=math.inf if left.unchanged else left.quiet_s,
+        )
+        if left.unchanged:
+            return replace(at, unshared=reason)
+        return Position(after, at.depth + 1, at.private or reason, unshared=reason, quiet_s=left.quiet_s, since=ended)
+
+
+def _unshareable(executed: Executed, left: Aftermath) -> str:
+    """Returns why a call's result is not to be shared; empty if it is."""
+    tool, result = executed.tool, executed.result
+    if not tool.cacheable:
+        return f"the tool {tool.name} acts on what is not in the sandbox"
+    if tool.stochastic or (left.chance and left.unchanged):
+        return f"the value of the tool {tool.name} is left to chance"
+    if executed.trouble:
+        return f"may have failed by no fault of its own: {executed.trouble}"
+    if result.timed_out and not result.blocked:
+        return f"timed out after {executed.timeout:g} s while it was working"
+    return ""
+
+
+def _unrecorded(at: Position, call: ToolCall, reason: str, left: Aftermath, ended: float) -> Position:
+    """Returns where a call led that the graph does not know of."""
+    reason = at.private or f"could not be recorded: {reason}"
+    if left.unchanged:
+        return replace(at, unshared=reason)
+    after = _private_state(at, call, left)
+    return Position(after, at.depth + 1, reason, False, reason, left.quiet_s, ended)
+
+
+def _private_state(at: Position, call: ToolCall, left: Aftermath) -> str:
+    """Returns the name of a state that no other execution shares."""
+    return at.state if left.unchanged else next_state(at.state, call, identity=secrets.token_hex(16))

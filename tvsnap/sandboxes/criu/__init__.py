@@ -1,0 +1,1 @@
+"""CRIU, and what must be true of processes for it to bring them back as they were."""

@@ -1,0 +1,430 @@
+"""CRIU, driven by its RPC protocol over `criu swrk` and a socket pair: the one place that speaks to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from tvsnap.host import native
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.model.errors import InfrastructureError, NotCheckpointable
+from tvsnap.sandboxes.criu import binary as criu_binary
+from tvsnap.sandboxes.criu import refusals
+
+_LIBRARIES = [Path(path) for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")]
+_CACHE = Path("/dev/shm/tvsnap-criu")
+"""Where it keeps what it knows of this kernel, in the directory that it was built for."""
+_LOG = "-"  # its standard output: in a file beside the images, forks of one snapshot would write over each other's
+_DYING = 1.0  # seconds that a process may take to end that was killed while CRIU had it in its hands
+_TIMEOUT = 120.0
+_STUCK = 15.0  # seconds in which a dump has hardly run nor waited for a disk: it waits for a process of the sandbox
+_HARDLY = 0.01  # of the time, in which it looks whether the wait is over
+_LOOK = 2.0  # seconds between looks at that
+_LAST_WORDS = 5.0  # seconds to end in, after its answer or in place of one
+_CGROUPS_IGNORE = 0
+_NETWORK_LOCK_SKIP = 3
+_DUMP, _RESTORE, _NOTIFY = 1, 2, 6
+_GHOST_LIMIT = 1 << 30
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_BOOL, _INT, _UINT, _TEXT, _ENUM = (
+    _Field.TYPE_BOOL,
+    _Field.TYPE_INT32,
+    _Field.TYPE_UINT32,
+    _Field.TYPE_STRING,
+    _Field.TYPE_INT32,
+)
+# The part of CRIU's rpc.proto that is used here: message -> field -> (number, type).
+_MESSAGES: dict[str, dict[str, tuple[int, int | str]]] = {
+    "Opts": {
+        "images_dir_fd": (1, _INT),
+        "pid": (2, _INT),
+        "leave_running": (3, _BOOL),
+        "file_locks": (8, _BOOL),
+        "log_level": (9, _INT),
+        "log_file": (10, _TEXT),
+        "notify_scripts": (12, _BOOL),
+        "root": (13, _TEXT),
+        "link_remap": (18, _BOOL),
+        "rst_sibling": (26, _BOOL),
+        "manage_cgroups_mode": (34, _ENUM),
+        "ghost_limit": (35, _UINT),
+        "external": (37, _TEXT),
+        "freeze_cgroup": (44, _TEXT),
+        "timeout": (45, _UINT),
+        "network_lock": (64, _ENUM),
+    },
+    "Restored": {"pid": (1, _INT)},
+    "Notify": {"script": (1, _TEXT), "pid": (2, _INT)},
+    "Request": {"type": (1, _ENUM), "opts": (2, "Opts"), "notify_success": (3, _BOOL)},
+    "Response": {
+        "type": (1, _ENUM),
+        "success": (2, _BOOL),
+        "restore": (4, "Restored"),
+        "notify": (5, "Notify"),
+        "cr_errno": (7, _INT),
+        "cr_errmsg": (9, _TEXT),
+    },
+}
+_REPEATED = {"external"}
+
+
+def _message_classes() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="tvsnap_criu.proto", package="tvsnap.criu", syntax="proto2")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field_name, (number, kind) in fields.items():
+            field = message.field.add(name=field_name, number=number)
+            field.label = _Field.LABEL_REPEATED if field_name in _REPEATED else _Field.LABEL_OPTIONAL
+            if isinstance(kind, str):
+                field.type, field.type_name = _Field.TYPE_MESSAGE, f".tvsnap.criu.{kind}"
+            else:
+                field.type = kind  # type: ignore[assignment]
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tvsnap.criu.{name}")) for name in _MESSAGES
+    }
+
+
+_TYPES = _message_classes()
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What a request came to.
+
+    Attributes:
+        response: CRIU's answer; None if it gave none.
+        status: its exit status; negative if a signal ended it.
+        log: what it logged.
+        errors: what it, or what was to become it, printed.
+        init: PID 1 of the sandbox that was dumped, as the host sees it; 0 for a restore.
+    """
+
+    response: Any
+    status: int
+    log: str
+    errors: str
+    init: int
+
+    @property
+    def success(self) -> bool:
+        return self.response is not None and bool(self.response.success)
+
+    @property
+    def killed(self) -> bool:
+        """Whether a signal ended it before it gave an answer."""
+        return self.response is None and self.status < 0
+
+    @property
+    def cause(self) -> refusals.Cause:
+        """What made it fail; if it did not come to say a reason, that is the machine's doing."""
+        return "machine" if self.response is None else refusals.cause(self.log)
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, in words: from its log, else from what it answered or printed."""
+        if self.killed:
+            return f"CRIU: it was ended by signal {-self.status}"
+        if told := refusals.reason(self.log, self.init):
+            return told
+        if self.response is not None and self.response.cr_errmsg:
+            return f"CRIU: {self.response.cr_errmsg.strip()}"
+        return f"CRIU: {self.errors or 'it ended without an answer'}"
+
+
+class ProcessesDisturbed(InfrastructureError):
+    """A dump went wrong such that the processes may not be what they were: they must not go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Criu:
+    """A CRIU binary. Each request runs a process of its own, which ends with the request."""
+
+    binary: Path
+
+    @property
+    def directories(self) -> list[str]:
+        """What it needs of this machine's directories, as options of the program that lets it see nothing else."""
+        needed = [self.binary.resolve().parent, native.CRIU_PLUGIN.parent, *_LIBRARIES]
+        found = dict.fromkeys(str(path) for path in needed if path.is_dir())
+        options = [item for path in found for item in ("--keep", path)]
+        with contextlib.suppress(OSError):  # there is no such place, and each start takes longer
+            _CACHE.mkdir(mode=0o700, exist_ok=True)
+            about = _CACHE.lstat()
+            if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():  # what lies there is trusted
+                options += ["--cache", str(_CACHE)]
+        return options
+
+    @property
+    def additions(self) -> frozenset[str]:
+        """See `criu_binary.additions`."""
+        return criu_binary.additions(self.binary)
+
+    def dump(
+        self,
+        pid: int,
+        images: int,
+        external: Sequence[str],
+        enter: Sequence[str],
+        on_start: Callable[[], None],
+        on_frozen: Callable[[], None],
+    ) -> None:
+        """Writes the process tree below `pid` to a directory; the tree goes on afterwards.
+
+        Args:
+            pid: the tree's root, as the host sees it.
+            images: descriptor of the directory.
+            external: mounts that the host provides, as `mnt[PATH]:NAME`.
+            enter: a command line that runs CRIU where it must be (the sandbox's network namespace), its standard input
+                as descriptor 3.
+            on_start: called just before the tree is stopped; nothing is done to it if this raises anything.
+            on_frozen: called while the tree stands still and its memory has been written; the dump fails with what it
+                raises.
+
+        Raises:
+            NotCheckpointable: with CRIU's reason, which is known to be a property of the processes.
+            AttemptFailed: with any other reason; the processes go on undisturbed.
+            ProcessesDisturbed: CRIU was killed over it, or could not let go of a process as it had found it.
+        """
+        options = self._options(images, external)
+        options.pid = pid
+        options.leave_running = True
+        options.notify_scripts = True
+        options.link_remap = True
+        options.network_lock = _NETWORK_LOCK_SKIP
+
+        failures: list[Exception] = []
+        stopped = False
+
+        def notified(script: str, _: int) -> bool:
+            nonlocal stopped
+            try:
+                if script == "pre-dump":
+                    on_start()
+                    stopped = True
+                elif script == "post-dump":
+                    on_frozen()
+            except Exception as error:
+                failures.append(error)
+            return not failures
+
+        end = self._request(_DUMP, options, enter, notified, plugins=native.CRIU_PLUGIN.parent)
+        if failures and not stopped:
+            raise failures[0]
+        if not end.success:
+            if str(native.CRIU_PLUGIN) in end.log:  # nothing was touched yet
+                raise InfrastructureError(f"{end.reason}: this CRIU ({self.binary}) takes no plugins (tvsnap doctor)")
+            reason = end.reason  # processes that it names may end
+            if end.killed or left_its_code(end.log, pid):
+                raise ProcessesDisturbed(reason)
+            if failures:
+                raise failures[0]
+            if end.cause == "state":
+                raise NotCheckpointable(reason)
+            raise AttemptFailed(reason, machine=end.cause == "machine")
+
+    def restore(
+        self,
+        images: int,
+        root: Path,
+        external: Sequence[str],
+        enter: Sequence[str],
+        before_it_runs: Callable[[int], None] | None = None,
+    ) -> int:
+        """Brings a dumped tree back to life as a child of this process.
+
+        Args:
+            images: descriptor of the directory that `dump` wrote.
+            root: where the tree's root file system is mounted, in CRIU's mount namespace.
+            external: what provides the mounts named at the dump, as `mnt[NAME]:PATH`.
+            enter: a command line that prepares namespaces and mounts and becomes CRIU, as for `dump`.
+            before_it_runs: called with the process id of the tree's root when all is there and nothing has run yet;
+                what it raises is raised, and the tree, which runs then, is left to the caller to end.
+
+        Returns:
+            The process id of the tree's root.
+
+        Raises:
+            AttemptFailed: with CRIU's reason.
+        """
+        options = self._options(images, external)
+        options.root = str(root)
+        options.rst_sibling = True
+        options.notify_scripts = before_it_runs is not None
+        failures: list[Exception] = []
+        tree: list[int] = []
+
+        def notified(script: str, pid: int) -> bool:
+            try:
+                if script == "post-restore":  # later ones name no process
+                    tree.append(pid)
+                if script == "pre-resume" and before_it_runs is not None:  # the last names have been taken away by now
+                    before_it_runs(*tree)
+            except Exception as error:
+                failures.append(error)
+            return not failures
+
+        end = self._request(_RESTORE, options, enter, notified)
+        if failures:
+            raise failures[0]
+        if not end.success:
+            raise AttemptFailed(end.reason, machine=end.cause == "machine")
+        return int(end.response.restore.pid)
+
+    def _options(self, images: int, external: Sequence[str]) -> Any:
+        options = _TYPES["Opts"]()
+        options.images_dir_fd = images
+        options.log_file = _LOG
+        options.log_level = 2
+        options.file_locks = True
+        options.manage_cgroups_mode = _CGROUPS_IGNORE
+        options.ghost_limit = _GHOST_LIMIT
+        options.external.extend(external)
+        return options
+
+    def _request(
+        self,
+        kind: int,
+        options: Any,
+        enter: Sequence[str],
+        notified: Callable[[str, int], bool],
+        *,
+        plugins: Path | None = None,
+    ) -> _End:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # No pipes: processes that a killed CRIU leaves half restored would hold them open.
+        with ours, open(os.memfd_create("log"), "rb") as log, open(os.memfd_create("errors"), "rb") as errors:
+            with theirs:
+                process = subprocess.Popen(
+                    [*enter, str(self.binary.resolve()), "swrk", "3"],
+                    stdin=theirs.fileno(),
+                    stdout=log,
+                    stderr=errors,
+                    env={**os.environ, "CRIU_LIBS_DIR": str(plugins)} if plugins else None,
+                )
+            try:
+                ended = os.pidfd_open(process.pid)
+            except OSError:  # it was asked for nothing yet
+                process.kill()
+                process.wait()
+                raise
+            response = None
+            try:
+                with contextlib.suppress(ConnectionError):
+                    response = self._converse(ours, ended, process.pid, kind, options, notified)
+            finally:
+                ours.close()  # a CRIU that is still at work notices, and lets go of all processes in order
+                if not _readable(ended, timeout=_LAST_WORDS):
+                    process.kill()
+                os.close(ended)
+                process.wait()
+                _bury_group(process.pid)
+            return _End(response, process.returncode, read_log(log), read_log(errors).strip(), options.pid)
+
+    @staticmethod
+    def _converse(
+        channel: socket.socket, ended: int, pid: int, kind: int, options: Any, notified: Callable[[str, int], bool]
+    ) -> Any:
+        # A restore is the work of other processes, for which this one waits.
+        stuck = _STUCK if kind == _DUMP else _TIMEOUT
+        channel.send(_TYPES["Request"](type=kind, opts=options).SerializeToString())
+        # The end of CRIU need not be that of the channel, for the same reason.
+        while _at_work(pid, stuck, channel.fileno(), ended):
+            try:
+                data = channel.recv(65536, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            if not data:
+                break
+            response = _TYPES["Response"].FromString(data)
+            if response.type != _NOTIFY:
+                return response
+            success = notified(response.notify.script, response.notify.pid)
+            channel.send(_TYPES["Request"](type=_NOTIFY, notify_success=success).SerializeToString())
+        return None
+
+
+def _bury_group(group: int) -> None:
+    """Takes leave of children that have ended, of a process group: CRIU starts processes beside itself, too."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
+
+
+def left_its_code(log: str, init: int) -> bool:
+    """Whether a dump has left its code in a process that lives on, or did not let go of it in order.
+
+    A process that was killed meanwhile takes all that with it.
+
+    Args:
+        log: what CRIU logged.
+        init: PID 1 of the sandbox, as the host sees it.
+    """
+    held = refusals.held(log, init)
+    deadline = time.monotonic() + _DYING
+    while any(map(_lives, held)):
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def _readable(*descriptors: int, timeout: float) -> bool:
+    """Waits until one of them can be read; returns whether one can. Seconds."""
+    waiting = select.poll()
+    for descriptor in descriptors:
+        waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(timeout * 1000))
+
+
+def _at_work(pid: int, stuck: float, *descriptors: int) -> bool:
+    """Waits until one of some descriptors can be read; returns whether one can.
+
+    Args:
+        pid: the process that is waited for.
+        stuck: seconds in which it does nothing after which no more is expected of it.
+        descriptors: of which one can be read when it has said something, or ended.
+    """
+    began = since = time.monotonic()
+    seen = 0.0
+    while not _readable(*descriptors, timeout=_LOOK):
+        now = time.monotonic()
+        state, used = _activity(pid)
+        if state in "DR" or used - seen > (now - since) * _HARDLY:
+            seen, since = used, now
+        if now - since > stuck or now - began > _TIMEOUT:
+            return False
+    return True
+
+
+def _activity(pid: int) -> tuple[str, float]:
+    """Returns the state of a process and the processor time that it has used, s, as /proc tells them."""
+    with contextlib.suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        fields = stat[stat.rindex(")") + 2 :].split()
+        return fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return "X", 0.0
+
+
+def read_log(file: IO[bytes]) -> str:
+    """Returns the last megabyte of what CRIU has written to a file: it names as many things as a sandbox makes."""
+    file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 20)))
+    return file.read(1 << 20).decode(errors="replace")
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process has not ended."""
+    return _activity(pid)[0] not in "ZX"

@@ -1,0 +1,59 @@
+"""System calls that end where they are when their thread is stopped, with a part of what they were to do.
+
+A write that waits for room has written what there was room for. When CRIU stops the thread, or a control group is
+frozen, it returns how much that was (signal(7)). A program that does not write the rest, since without signals that is
+never needed, loses it: in the rollout that goes on, too. No restart of the call would return the whole. So no snapshot
+is taken while a thread waits in such a call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+
+from tvsnap.sandboxes.processes.procfs import describe, head
+from tvsnap.sandboxes.processes.waits import call_of
+
+_WHOLE = 4096
+"""Bytes that are written whole or not at all (PIPE_BUF)."""
+_WAIT_FOR_ALL = 0x100  # MSG_WAITALL
+_Arguments = tuple[int, ...]
+
+
+def _long(index: int) -> Callable[[_Arguments], bool]:
+    return lambda arguments: arguments[index] > _WHOLE
+
+
+def _waits_for_all(index: int) -> Callable[[_Arguments], bool]:
+    return lambda arguments: bool(arguments[index] & _WAIT_FOR_ALL)
+
+
+_WRITES = "writes what there is no room for"
+_CUT_SHORT: dict[str, tuple[Callable[[_Arguments], bool], str]] = {
+    **dict.fromkeys(("write", "pwrite64", "sendto"), (_long(2), _WRITES)),
+    **dict.fromkeys(
+        ("writev", "pwritev", "pwritev2", "sendmsg", "sendmmsg", "sendfile", "splice", "tee", "vmsplice"),
+        (lambda _: True, _WRITES),
+    ),
+    "recvfrom": (_waits_for_all(3), "reads what has only come in part"),
+    "recvmsg": (_waits_for_all(2), "reads what has only come in part"),
+    "recvmmsg": (lambda _: True, "reads what has only come in part"),
+    **dict.fromkeys(("io_getevents", "io_pgetevents"), (lambda _: True, "waits for asynchronous input and output")),
+}
+
+
+def find(pids: Iterable[int]) -> str:
+    """Returns which thread waits in a call that a stop would cut short, in words; empty if none does.
+
+    Args:
+        pids: a sandbox's processes, which go on, as the host sees them.
+    """
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                name, arguments = call_of(head(f"/proc/{pid}/task/{thread}/syscall"))
+                would, does = _CUT_SHORT.get(name, (None, ""))
+                if would and would(arguments):
+                    return f"{describe(pid)} {does} ({name}), which a snapshot would cut short"
+    return ""

@@ -1,0 +1,461 @@
+"""What CRIU 4.2 brings back otherwise than it was, without a word: found before a snapshot could pretend.
+
+Each of these was found by trying; `tests/conformance/test_refusals.py` tries them again.
+
+Three changes are known and let be, for what is common would have no snapshots else: an edge-triggered epoll tells once
+more what is ready (nginx, all Go programs; who uses one must bear with that at any time); a connected Unix socket tells
+the credentials of who made the pair anew, not of its peer (tmux, clients of databases; they are asked for when a
+connection is new); and a file made by O_TMPFILE can no longer be given a name (temporary files of MariaDB and Python,
+which cannot be told from those that are to get one).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import itertools
+import os
+import platform
+import re
+import select
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.model.errors import NotCheckpointable
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.criu.copied_up import MappedFiles
+from tvsnap.sandboxes.criu.directory_times import DELETED
+from tvsnap.sandboxes.processes import procfs
+from tvsnap.sandboxes.processes.borrowing import borrowed, events, file_of, takes_output
+from tvsnap.sandboxes.processes.procfs import describe, head, lines, stat_fields, status
+from tvsnap.sandboxes.processes.unseen import pending_signals
+
+_SIGCHLD = 17
+_EXIT_SIGNAL, _PERSONALITY = 35, 0  # a place in /proc/PID/stat after the name; the usual value
+_IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
+_CLONE_NEWIPC = 0x08000000
+_LAST_OPERATION = 8
+"""The column of /proc/sysvipc/sem that tells when semop() was last used, s since the epoch."""
+_POSIX_LOCK = re.compile(r"lock:\t\d+: POSIX .* \w+:\w+:(\d+) ")
+_GROUP = re.compile(r"\t+([0-9A-F]{8}) ")
+_SESSION, _TERMINAL = 3, 4
+"""Of /proc/PID/stat, from the process' state on."""
+_MOST_DELETED = 1 << 30
+"""Bytes of deleted files that processes hold: CRIU copies each, also those that share their place on the disk."""
+_SHARED = 2.0
+"""Times the sandbox's limit of memory: CRIU saves what forked processes share once for each of them."""
+_DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+_USUAL_GROUPS = re.compile("010000E0|ff0[12]0{27}1|ff020{19}1ff.{6}")
+"""The multicast groups that an interface is in by itself."""
+
+# Options that CRIU does not bring back, by protocol level: name -> number and the usual value. Those that only trade
+# speed for memory are left out, and those whose usual value is a setting of the machine.
+_Options = dict[str, tuple[int, int]]
+_ANY_SOCKET: _Options = {
+    "SO_TIMESTAMPING": (37, 0),
+    "SO_RXQ_OVFL": (40, 0),
+    "SO_PEEK_OFF": (42, -1),
+    "SO_LOCK_FILTER": (44, 0),
+    "SO_SELECT_ERR_QUEUE": (45, 0),
+    "SO_ZEROCOPY": (60, 0),
+}
+_IP: _Options = {
+    "IP_RECVOPTS": (6, 0),
+    "IP_RETOPTS": (7, 0),
+    "IP_RECVERR": (11, 0),
+    "IP_RECVTTL": (12, 0),
+    "IP_RECVTOS": (13, 0),
+    "IP_PASSSEC": (18, 0),
+    "IP_RECVORIGDSTADDR": (20, 0),
+    "IP_CHECKSUM": (23, 0),
+    "IP_BIND_ADDRESS_NO_PORT": (24, 0),
+    "IP_MULTICAST_IF": (32, 0),
+    "IP_MULTICAST_TTL": (33, 1),
+    "IP_MULTICAST_LOOP": (34, 1),
+    "IP_MULTICAST_ALL": (49, 1),
+    "IP_LOCAL_PORT_RANGE": (51, 0),
+}
+_IPV6: _Options = {
+    "IPV6_2292HOPLIMIT": (8, 0),
+    "IPV6_MULTICAST_IF": (17, 0),
+    "IPV6_MULTICAST_HOPS": (18, 1),
+    "IPV6_MULTICAST_LOOP": (19, 1),
+    "IPV6_RECVERR": (25, 0),
+    "IPV6_RECVHOPLIMIT": (51, 0),
+    "IPV6_RECVRTHDR": (56, 0),
+    "IPV6_RECVPATHMTU": (60, 0),
+    "IPV6_RECVTCLASS": (66, 0),
+    "IPV6_TCLASS": (67, 0),
+    "IPV6_RECVORIGDSTADDR": (74, 0),
+}
+_TCP: _Options = {
+    "TCP_DEFER_ACCEPT": (9, 0),
+    "TCP_WINDOW_CLAMP": (10, 0),
+    "TCP_USER_TIMEOUT": (18, 0),
+    "TCP_FASTOPEN": (23, 0),
+    "TCP_NOTSENT_LOWAT": (25, 0),
+    "TCP_INQ": (36, 0),
+}
+_UDP: _Options = {"UDP_SEGMENT": (103, 0), "UDP_GRO": (104, 0)}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def refuse(loss: str) -> None:
+    """Raises NotCheckpointable if there is a loss, as the functions below tell it."""
+    if loss:
+        raise NotCheckpointable(f"{loss}, which CRIU does not bring back")
+
+
+def find_loss_of_running(pids: Iterable[int]) -> str:
+    """Returns what of processes that are not frozen a fork would lack, in words; empty if nothing.
+
+    Args:
+        pids: a sandbox's processes, as the host sees them.
+    """
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            if stat_fields(pid)[0] == "T" and pending_signals(pid)[1]:
+                return f"{describe(pid)} is stopped, with signals that wait for it"
+    return ""
+
+
+def refuse_excess(pids: Collection[int], limits: Limits) -> None:
+    """Refuses what would take too long, or too much room, to be saved.
+
+    Args:
+        pids: a sandbox's processes, as the host sees them.
+        limits: what the sandbox may use.
+
+    Raises:
+        NotCheckpointable: there is too much of something.
+    """
+    if procfs.has_too_many_descriptors(pids):
+        most = procfs.MOST_DESCRIPTORS
+        raise NotCheckpointable(
+            f"a process has, with others, more than {most:,} descriptors open, the most for a snapshot"
+        )
+    if procfs.has_too_many_mappings(pids):
+        most = procfs.MOST_MAPPINGS
+        raise NotCheckpointable(f"a process has, with others, more than {most:,} mappings, the most for a snapshot")
+    memory, most = procfs.private_memory(pids), int(limits.memory * _SHARED)
+    if memory > most:
+        raise NotCheckpointable(
+            f"a process has, with others, {memory >> 20} MiB of memory, counted for each that shares it, more than the "
+            f"{most >> 20} MiB that are the most for a snapshot"
+        )
+    deleted: dict[tuple[int, int], int] = {}  # bytes on disk, by device and inode
+    for pid, number, about in _regular_files(pids):
+        if _is_leased(pid, number):
+            raise NotCheckpointable(f"{describe(pid)} has a lease on a file, for which whoever opens it waits")
+        if about.st_nlink == 0:
+            deleted[about.st_dev, about.st_ino] = about.st_blocks * 512
+    total = sum(deleted.values())
+    if total > _MOST_DELETED:
+        raise NotCheckpointable(
+            f"a process holds, with others, {total >> 20} MiB of deleted files, more than the {_MOST_DELETED >> 20} "
+            "MiB that are the most for a snapshot"
+        )
+
+
+def _regular_files(pids: Iterable[int]) -> Iterator[tuple[int, int, os.stat_result]]:
+    """Yields the regular files that processes have open: who, as what, and what kind it is."""
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    about = os.stat(f"/proc/{pid}/fd/{number}")
+                    if stat.S_ISREG(about.st_mode):
+                        yield pid, int(number), about
+
+
+def _is_leased(pid: int, number: int) -> bool:
+    """Whether a process would be asked, and waited for, before its file is opened by another."""
+    with contextlib.suppress(OSError), borrowed(pid, number) as file:  # closed meanwhile
+        return fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_WRLCK
+    return False
+
+
+def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, terminals: bool = True) -> str:
+    """Returns what of processes that stand still a fork would lack or find changed, in words; empty if nothing.
+
+    Args:
+        pids: a sandbox's processes, as the host sees them.
+        init: its PID 1.
+        upper: the writable layer of its overlay; None where that is out of reach.
+        terminals: whether CRIU brings back the terminal of a process that leads no session.
+
+    Raises:
+        AttemptFailed, OSError: they cannot be looked at; one has ended, or all.
+    """
+    if _semaphores_were_used(init):
+        # What SEM_UNDO would undo is nowhere to be seen.
+        return "a process has used semaphores of System V, maybe with SEM_UNDO"
+    if changed := _changed_in_devpts(init):
+        return f"a process has changed the mode of {changed}"
+    seen: set[str] = set()
+    usual = _Usual.of(init)
+    with contextlib.ExitStack() as stack:
+        root = stack.enter_context(paths.directory(f"/proc/{init}/root"))
+        mapped = MappedFiles(stack.enter_context(paths.directory(upper))) if upper else None
+        for pid in pids:
+            if not terminals and _shares_terminal(pid):
+                return f"{describe(pid)} has its terminal from another process (the CRIU of make setup could keep it)"
+            for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen)):
+                for loss in look:
+                    return f"{describe(pid)} {loss}"
+            changed = "" if mapped is None else mapped.changed_under(pid)
+            if changed:
+                return f"{describe(pid)} has mapped {changed}, a file of the image, as it was before it was written"
+    return ""
+
+
+def _changed_in_devpts(init: int) -> str:
+    """Returns which file of ours below /dev/pts has another mode than at first; empty if none has."""
+    for path, mode in (("/dev/pts", 0o755), ("/dev/pts/ptmx", 0o666)):
+        with contextlib.suppress(FileNotFoundError):  # something lies over it
+            if stat.S_IMODE(os.stat(f"/proc/{init}/root{path}").st_mode) != mode:
+                return path
+    return ""
+
+
+def _semaphores_were_used(init: int) -> bool:
+    """Whether a process of a sandbox has ever called semop()."""
+    used: list[bool] = []
+
+    def look() -> None:
+        with contextlib.suppress(OSError), open(f"/proc/{init}/ns/ipc", "rb") as namespace:
+            if _libc.setns(namespace.fileno(), _CLONE_NEWIPC) == 0:
+                table = itertools.islice(lines("/proc/sysvipc/sem"), 1, None)
+                used.append(any(line.split()[_LAST_OPERATION] != "0" for line in table))
+
+    thread = threading.Thread(target=look)  # one of its own, for it stays in the sandbox's namespace to its end
+    thread.start()
+    thread.join()
+    if not used:
+        raise AttemptFailed("the semaphores of a sandbox could not be looked at", machine=True)
+    return used[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What the processes of a sandbox have from its PID 1, and in a fork have again.
+
+    Attributes:
+        processors: that they may run on.
+        slack: of their timers, ns, as /proc shows it.
+        core: what of their memory a core dump has, likewise.
+    """
+
+    processors: set[int]
+    slack: str
+    core: str
+
+    @classmethod
+    def of(cls, init: int) -> _Usual:
+        return cls(
+            os.sched_getaffinity(init), head(f"/proc/{init}/timerslack_ns"), head(f"/proc/{init}/coredump_filter")
+        )
+
+
+def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
+    fields = stat_fields(pid)
+    if fields[0] == "Z":
+        return
+    if int(fields[_EXIT_SIGNAL]) != _SIGCHLD:
+        yield "was made by clone() with another signal than SIGCHLD for its end"
+    executable = os.readlink(f"/proc/{pid}/exe")
+    if executable.startswith("/memfd:"):
+        yield f"runs a program that is in memory only ({executable.removesuffix(DELETED)})"
+    if int(head(f"/proc/{pid}/personality"), 16) != _PERSONALITY:
+        yield "has another personality (setarch)"
+    if status(pid, "VmLck")[0].partition(" ")[0] not in ("", "0") and _has_locked_heap(pid):
+        yield "has locked its heap or stack in memory, as mlockall() does"
+    if head(f"/proc/{pid}/coredump_filter") != usual.core:
+        yield "has a filter of core dumps of its own"
+    if _group_priority(pid) != 0:
+        yield "belongs to a session with a priority of its own (autogroup)"
+    directory = os.readlink(f"/proc/{pid}/cwd")
+    if _misplaced(directory, root):
+        yield f"is in a directory that was deleted, and whose place is not as it was ({_path(directory)})"
+    for line in lines(f"/proc/{pid}/maps"):
+        if line.endswith(DELETED) and "/" in line and _leads_away(line[line.index("/") :], root):
+            yield "has mapped a deleted file, and a symbolic link is where its directory was"
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        if os.sched_getaffinity(int(thread)) != usual.processors:
+            yield "is bound to some processors (taskset)"
+        if head(f"/proc/{thread}/timerslack_ns") != usual.slack:
+            yield "has a timer slack of its own"
+        if _has_io_priority(int(thread)):
+            yield "has an input and output priority (ionice)"
+        if int(thread) != pid and os.readlink(f"/proc/{pid}/task/{thread}/cwd") != directory:
+            yield "has threads with directories of their own"
+
+
+def _shares_terminal(pid: int) -> bool:
+    """Whether a process has a controlling terminal, and leads no session."""
+    fields = stat_fields(pid)
+    return fields[_TERMINAL] != "0" and int(fields[_SESSION]) != pid
+
+
+def _group_priority(pid: int) -> int:
+    """Returns the niceness of a process' session; 0 where the kernel does not schedule by session."""
+    with contextlib.suppress(OSError):
+        found = re.search(r" nice (-?\d+)", head(f"/proc/{pid}/autogroup"))
+        return int(found[1]) if found else 0
+    return 0
+
+
+def _has_io_priority(thread: int) -> bool:
+    kind, level = divmod(_libc.syscall(_IOPRIO_GET, _IOPRIO_WHO_PROCESS, thread), 1 << 13)
+    # Where none was set, some kernels tell what follows from the niceness.
+    return kind > 0 and (kind, level) != (_BEST_EFFORT, (os.getpriority(os.PRIO_PROCESS, thread) + 20) // 5)
+
+
+def _losses_of_descriptors(pid: int, root: int, seen: set[str]) -> Iterator[str]:
+    mapped: set[str] | None = None
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+        except FileNotFoundError:  # CRIU's own, just gone
+            continue
+        if target.startswith("socket:"):
+            if target not in seen:
+                seen.add(target)
+                loss = _loss_of_socket(pid, int(name), root)
+                if loss:
+                    yield f"has a socket {loss} (descriptor {name})"
+        elif target == "anon_inode:[eventfd]":
+            if "eventfd-semaphore: 1" in head(f"/proc/{pid}/fdinfo/{name}"):
+                yield f"has an eventfd that counts as a semaphore (descriptor {name})"
+        elif target.endswith(DELETED) and os.path.isdir(f"/proc/{pid}/fd/{name}") and _misplaced(target, root):
+            yield f"holds a deleted directory whose place is not as it was ({_path(target)}, descriptor {name})"
+        elif target.endswith(DELETED) and _leads_away(target, root):
+            where = f"{_path(target)}, descriptor {name}"
+            yield f"holds a deleted file, and a symbolic link is where its directory was ({where})"
+        elif target.startswith("/dev/pts/") and target != "/dev/pts/ptmx":
+            with borrowed(pid, int(name)) as terminal:
+                if not takes_output(terminal):
+                    yield f"has a terminal whose output was stopped, as by Ctrl-S (descriptor {name})"
+        elif target.startswith("/"):
+            locked = next(filter(None, map(_POSIX_LOCK.match, lines(f"/proc/{pid}/fdinfo/{name}"))), None)
+            if locked is not None:
+                mapped = _mapped_files(pid) if mapped is None else mapped
+                if locked[1] in mapped:  # all locks of a descriptor are of one file
+                    yield f"has locked {_path(target)}, which it has mapped too (fcntl, descriptor {name})"
+
+
+def _mapped_files(pid: int) -> set[str]:
+    """Returns the inode numbers of what a process has mapped: CRIU closes these files, which drops a POSIX lock."""
+    return {line.split(maxsplit=5)[4] for line in lines(f"/proc/{pid}/maps")}
+
+
+def _has_locked_heap(pid: int) -> bool:
+    """Whether a process' heap or stack is locked in memory, as smaps tells."""
+    wanted = False
+    for line in lines(f"/proc/{pid}/smaps"):
+        first, _, rest = line.partition(" ")
+        if not first.endswith(":"):  # a mapping begins
+            wanted = rest.endswith((" [heap]", " [stack]"))
+        elif wanted and first == "VmFlags:" and "lo" in rest.split():
+            return True
+    return False
+
+
+def _path(target: str) -> str:
+    return target.removesuffix(DELETED)
+
+
+def _misplaced(target: str, root: int) -> bool:
+    """Whether CRIU would find something else where a deleted directory was, or have to make what it was in."""
+    if not target.endswith(DELETED):
+        return False
+    path = _path(target)
+    return _identity(path, root) is not None or _identity(os.path.dirname(path), root) is None
+
+
+def _leads_away(target: str, root: int) -> bool:
+    """Whether a link has taken the place of a directory that a deleted file was in: CRIU would follow it."""
+    try:
+        os.close(paths.open_beneath(root, f"{os.path.dirname(_path(target))}/."))
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
+
+
+def _identity(path: str, root: int) -> tuple[int, int] | None:
+    """Returns the device and inode that a path leads to inside; None if it leads nowhere."""
+    try:
+        descriptor = paths.open_in_root(root, path)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(descriptor)
+        return found.st_dev, found.st_ino
+    finally:
+        os.close(descriptor)
+
+
+# -- sockets --------------------------------------------------------------------------------------------------------
+
+
+def _loss_of_socket(pid: int, number: int, root: int) -> str:
+    with borrowed(pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as its:
+        waiting = events(descriptor)
+        if waiting & select.POLLERR:
+            return "with an error that waits to be read"
+        if its.type in _DATAGRAM and waiting & select.POLLIN and not waiting & select.POLLRDHUP:
+            return "with datagrams that wait to be read"
+        if its.family == socket.AF_UNIX and _was_renamed(its, root):
+            return f"whose file was renamed ({its.getsockname()})"
+        option = _lost_option(its)
+        if option:
+            return f"with {option} set"
+        if its.family in _INTERNET and its.type in _DATAGRAM and not all(map(_USUAL_GROUPS.fullmatch, _groups(pid))):
+            return "that is a member of a multicast group"
+    return ""
+
+
+def _was_renamed(its: socket.socket, root: int) -> bool:
+    """Whether the file that a Unix socket listens at is there, but not by the name that the socket knows."""
+    name = its.getsockname()
+    if not isinstance(name, str) or not name.startswith("/"):
+        return False
+    with file_of(its.fileno()) as bound:
+        if bound is None:
+            return False
+        file = os.fstat(bound)
+    return file.st_nlink > 0 and _identity(name, root) != (file.st_dev, file.st_ino)
+
+
+def _lost_option(its: socket.socket) -> str:
+    """Returns a socket option that has not its usual value, and would have that in a fork; empty if there is none."""
+    levels = [(socket.SOL_SOCKET, _ANY_SOCKET)]
+    if its.family in _INTERNET:
+        datagrams = its.type in _DATAGRAM
+        levels.append((socket.IPPROTO_UDP, _UDP) if datagrams else (socket.IPPROTO_TCP, _TCP))
+        inet6 = its.family == socket.AF_INET6
+        levels.append((socket.IPPROTO_IPV6, _IPV6) if inet6 else (socket.IPPROTO_IP, _IP))
+    for level, options in levels:
+        for name, (number, usual) in options.items():
+            with contextlib.suppress(OSError):  # not an option of this socket
+                value = its.getsockopt(level, number, 4)
+                if value and int.from_bytes(value, sys.byteorder, signed=True) != usual:
+                    return name
+    return ""
+
+
+def _groups(pid: int) -> set[str]:
+    """Returns the multicast groups that a sandbox is in."""
+    found = {match[1] for match in map(_GROUP.match, lines(f"/proc/{pid}/net/igmp")) if match}
+    return found | {line.split()[2] for line in lines(f"/proc/{pid}/net/igmp6")}

@@ -1,0 +1,220 @@
+"""Why CRIU refuses, in words: from the lines of its log to a sentence that names the process and the thing.
+
+What no rule knows comes through in CRIU's own words. Each reason has a cause: what the processes are or have, as the
+rules know it; the machine, as words of the system's and of CRIU's tell; or it is not known.
+
+The log names files, and who made them may have put anything into their names, ends of lines too. So what a line says is
+taken from its beginning, and a process is looked at only if it is one of the sandbox. What a name can still do is to
+have its own sandbox's state refused, or tried again, for a wrong reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+from collections.abc import Callable
+from typing import Literal
+
+from tvsnap.sandboxes.processes.procfs import describe, lines, status
+
+_LISTENING = "0A"
+_TERMINAL_STOPS = {"21": "read from", "22": "write to or change"}
+
+_Sentence = Callable[[re.Match[str], int], str]
+Cause = Literal["state", "machine", "unknown"]
+
+
+def reason(log: str, init: int) -> str:
+    """Returns in words why CRIU gave up, as its log tells it; empty if it tells nothing.
+
+    The processes that it names should still live: their command lines are looked up.
+
+    Args:
+        log: what CRIU logged.
+        init: a process of the sandbox, as the host sees it; of others nothing is told. 0 if none is there.
+    """
+    lines = _complaints(log)
+    pid = next((pid for pid in _culprits(lines) if not is_stranger(pid, init)), 0)
+    for line in lines:
+        for pattern, sentence in _RULES:
+            match = _begins(pattern, line)
+            if match:
+                what = sentence if isinstance(sentence, str) else sentence(match, pid)
+                return f"{describe(pid) if pid else 'a process'} {match.expand(what)}"
+    said = [line for line in lines if not _FOLLOWS.search(line)] or lines
+    told = "; ".join(said[:3])
+    return f"CRIU: {told} ({describe(pid)})" if told and pid else told and f"CRIU: {told}"
+
+
+def cause(log: str) -> Cause:
+    """Returns what made CRIU give up, as its log tells it.
+
+    The machine comes first: where processes are killed while they are looked at, CRIU says what is not so of others.
+    """
+    lines = _complaints(log)
+    if is_trouble("\n".join(lines)):
+        return "machine"
+    stuck = any("Timeout reached" in line for line in lines)
+    for line in lines:
+        if _begins(_MOMENTARY, line) and not stuck:
+            return "unknown"
+        if any(_begins(pattern, line) for pattern, _ in _RULES):
+            return "state"
+    return "unknown" if lines else "machine"
+
+
+def is_trouble(said: str) -> bool:
+    """Whether what CRIU, the kernel or an engine said tells of trouble of the machine."""
+    return bool(_TROUBLE.search(said))
+
+
+_TROUBLE = re.compile(
+    r"Too many references|Too many open files|Cannot allocate memory|Resource temporarily unavailable"
+    r"|service_fd_base|No space left|Disk quota exceeded|Read-only file system|Interrupted system call"
+    # A process was killed while CRIU had it in its hands, be it by others or for want of memory.
+    r"|No such process|on procfs: No such file|[Kk]illed by (signal )?\d|Task signaled with"
+    r"|task not stopped after seize|Task pid reused"
+    # What CRIU's code in a process says of such errors, by their numbers: EAGAIN, ENOMEM, ENFILE, EMFILE, ENOSPC, ...
+    r"|(?:fail\w* |with |for daemon )\(?-(?:11|12|23|24|28|109)\b|with 0xfffffffffffffff[45]"
+    # ... or does not come to say.
+    r"|from daemon is trimmed|Can't retrieve FDs? from socket|Failed to (read ack|send command)"
+)
+_MOMENTARY = r"Unseizable non-zombie \d+ found, state [^tT]"
+"""What processes are for a moment now and then, such as waiting for a disk."""
+
+
+def is_stranger(pid: int, init: int) -> bool:
+    """Whether a process lives, and not where another does.
+
+    Args:
+        pid: its id, as the host sees it.
+        init: that of the other; 0 for one that lives nowhere.
+    """
+    try:
+        return not init or os.readlink(f"/proc/{pid}/ns/pid") != os.readlink(f"/proc/{init}/ns/pid")
+    except OSError:  # one has ended, or may do more than root of this machine
+        return os.path.exists(f"/proc/{pid}")
+
+
+def held(log: str, init: int) -> list[int]:
+    """Returns the processes of a sandbox that CRIU may have left its code in, or did not let go of.
+
+    Args:
+        log: what it logged.
+        init: PID 1 of the sandbox; also in the place of one that is not told. All ids are as the host sees them.
+    """
+    found = [match for line in _complaints(log) if (match := _begins(_HELD, line))]
+    pids = [int(match[1] or match[2] or init) for match in found]
+    return [pid for pid in pids if not is_stranger(pid, init)]
+
+
+def _complaints(log: str) -> list[str]:
+    """Returns what a log complains of, each once, without what CRIU always says where it may not raise its limits."""
+    told = [match[1].strip() for match in map(_ERROR.match, log.splitlines()) if match]
+    return [line for line in dict.fromkeys(told) if "RLIMIT_NOFILE" not in line]
+
+
+_ERROR = re.compile(r"(?:\([\d.]+\))?\s*(?:pie:\s*)?(?:\d+:\s*)?Error \([\w./-]+:\d+\): (.*)")
+_FOLLOWS = re.compile(r"\(pid: \d+\) failed with|^(Dumping|Restoring) FAILED|cgroupd: recv|Rollback|Can't freeze")
+"""Lines that only say what another led to."""
+_CULPRIT = (
+    r"[A-Z][a-z ]+ \(pid: (\d{1,9})\) failed with|SEIZE (\d{1,9}):|Unseizable non-zombie (\d{1,9}) found"
+    r"|Can't make \w+ id for (\d{1,9})$|ctty inheritance detected sid/pgrp -?\d+ \(ctty pid_real (\d{1,9})"
+)
+_HELD = r"Can't (?:cure|infect) \(pid: (\d{1,9})\)|Unable to detach from (\d{1,9})|Can't cure"
+
+
+def _begins(pattern: str, line: str) -> re.Match[str] | None:
+    """Looks for a pattern where a line begins, after the name of the part of CRIU that says it, if there is one."""
+    return re.match(rf"(?:[\w-]+:\s+)??(?:{pattern})", line)
+
+
+def _culprits(lines: list[str]) -> list[int]:
+    """Returns the processes that a dump failed for, as the host sees them."""
+    found = [_begins(_CULPRIT, line) for line in lines]
+    return [int(group) for match in found if match for group in match.groups() if group]
+
+
+# -- sentences that take a look at the process -------------------------------------------------------------------------
+
+
+def _tcp(match: re.Match[str], pid: int) -> str:
+    return "has a connected TCP socket" + _descriptor(pid, _connected(pid))
+
+
+def _listening(match: re.Match[str], pid: int) -> str:
+    return "has TCP connections that wait to be accepted" + _descriptor(pid, {int(match[1], 16)})
+
+
+def _unseizable(match: re.Match[str], pid: int) -> str:
+    tracer = ""
+    with contextlib.suppress(OSError):
+        (tracer,) = status(pid, "TracerPid")
+    if tracer not in ("", "0"):
+        return f"is traced by {describe(int(tracer))}"
+    if match[1] == "D":
+        return "waits in the kernel for what does not come, such as the end of a child made by vfork()"
+    return f"cannot be stopped (its state is {match[1]})"
+
+
+def _stopped(match: re.Match[str], pid: int) -> str:
+    wish = _TERMINAL_STOPS.get(match[1])
+    return f"was stopped when it wanted to {wish} the terminal" if wish else f"was stopped by signal {match[1]}"
+
+
+_RULES: tuple[tuple[str, str | _Sentence], ...] = (
+    (r"Connected TCP socket", _tcp),
+    (r"In-flight connection \(l\) for ([0-9a-f]+)", _listening),
+    (r"Can't dump corked dgram socket", "has a UDP socket with a message that is not finished (UDP_CORK)"),
+    (r"Unsupported proto 262 for socket", "has a socket of Multipath TCP"),
+    (r"Unsupported proto (\d+) for socket", r"has a socket of protocol \1"),
+    (r"(?:BUG! )?Unknown socket collected \(family (\d+)\)", r"has a socket of address family \1"),
+    (r"netlink: The socket has data to read", "has a netlink socket with messages that wait to be read"),
+    (r"skqueue: Control messages in queue", "has a Unix socket with control messages that wait to be read"),
+    (
+        r"(?:Non-empty )?write queue on an in-flight socket|Found a closed in-flight socket",
+        "has connections to a Unix socket that wait to be accepted",
+    ),
+    (r"fsnotify:\s+Can't dump that handle", "watches files with inotify or fanotify"),
+    (r"Dump eventpoll \(pid: \d+\) failed", "has an epoll that watches a descriptor which the process has closed"),
+    (r"Unseizable non-zombie \d+ found, state (\w)", _unseizable),
+    (r"SEIZE \d+: unsupported stop signal (\d+)", _stopped),
+    (r"Zombies with threads are not supported", "has ended while threads of it go on"),
+    (r"Can't make (VM|FS|FILES|SIGHAND) id for", r"shares with another process what threads share (\1; made by clone)"),
+    (r"The packetized mode for pipes", "has a pipe of packets (O_DIRECT)"),
+    (r"ctty inheritance detected", "has the terminal of its session open as /dev/tty"),
+    (r"Can't get \d+:\d+ opt: Bad file descriptor", "holds a socket's file that was opened with O_PATH"),
+    (r"Can't link remap to (.+?)(?:: [A-Z][^/]*)?$", r"uses \1, which was deleted or moved away"),
+    (
+        r"Can't create link remap for (.+?)\. Use link-remap option",
+        r"uses \1, which was deleted or replaced and has another name still",
+    ),
+    (r"Can't lookup mount=\d+ for fd=(\d+) path=(.+)", r"has \2 open, which is no file of the sandbox (descriptor \1)"),
+    (r"Can't dump file (\d+) of that type \[\w+\] \((?:\w+ )?(.+)\)", r"has \2 open (descriptor \1)"),
+    (r"Unknown shit \d+ \((.+)\)", r"has mapped \1"),
+)
+"""What CRIU's lines mean: a pattern, and what the process has or is, as the rest of a sentence."""
+
+
+def _connected(pid: int) -> set[int]:
+    """Returns the inodes of the TCP sockets in a process' network that do not just listen."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in itertools.islice(lines(f"/proc/{pid}/net/{table}"), 1, None):
+                fields = line.split()
+                if fields[3] != _LISTENING:
+                    found.add(int(fields[9]))
+    return found
+
+
+def _descriptor(pid: int, inodes: set[int]) -> str:
+    """Returns which descriptor of a process is one of some sockets: ` (descriptor 5)`; empty if none is."""
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
+            target = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{name}"))
+            if target and int(target[1]) in inodes:
+                return f" (descriptor {name})"
+    return ""

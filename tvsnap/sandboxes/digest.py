@@ -1,0 +1,435 @@
+"""The digest of all that a sandbox holds, for every backend alike: see `Sandbox.digest`.
+
+What a digest is made of: files by path, type, mode, owner, flags, extended attributes, access control lists, hard
+links and content where they differ from the image's, and those of the image that are gone; the idle shell by its
+report, its descriptors and what the kernel keeps of it; the bytes that the terminal was sent.
+
+What makes it empty: any process beyond PID 1 and the idle shell, a shell at its prompt, a pipe, socket or deleted file
+among the shell's descriptors, a file that the shell has locked, what a call did to our own directory, a seeded
+`RANDOM`, a background job that the shell remembers, changed modes of the terminal, objects of System V, sockets of no
+process (TIME_WAIT), and more than `MOST_BYTES` or `MOST_FILES`.
+
+What is left out: times; inode numbers; where holes lie in files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import os
+import re
+import stat
+import struct
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from tvsnap.guest.declarations import declarations
+from tvsnap.guest.protocol import Guest
+from tvsnap.images.rootfs import unshifted_capability
+from tvsnap.model.errors import InfrastructureError, SandboxDied
+from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE
+from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.observing import VOLATILE, Entry, ImageTree, OpenFile, ShellHold, without_clock
+
+MOST_BYTES = 1 << 30
+"""That are read for one digest."""
+MOST_FILES = 200_000
+"""That differ from the image."""
+_SNAPSHOTS = 256
+_BLOCK = 64 * 1024
+_CHUNK = 16 * _BLOCK
+_NOTHING = bytes(_BLOCK)
+_RECENT_NS = 20_000_000
+"""What was changed so shortly ago may be changed again without another time of change."""
+_GET_FLAGS = 0x80086601
+_SETTABLE = 0x228384FF
+"""Flags of a file that its owner can change; see walk.c."""
+_ACL = "system.posix_acl_"
+_ACL_ENTRY = struct.Struct("<HHI")
+_NAMED = (2, 8)
+"""Tags of entries of an access control list that have an owner."""
+_CAPABILITY_SHIFTED = 24
+"""Bytes of a file capability that names the user namespace in which it counts."""
+_FLAGGED = {
+    "BASHPID", "BASH_COMMAND", "BASH_SUBSHELL", "EPOCHREALTIME", "EPOCHSECONDS", "HISTCMD", "LINENO", "RANDOM",
+    "SECONDS", "SRANDOM",
+}  # fmt: skip
+"""Variables whose value is bash's own, but not whether they are that."""
+_OPENED = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+_SOCKETS = re.compile(r"\b(?:inuse|tw) (\d+)")
+
+
+class Incomparable(Exception):
+    """The sandbox holds something that no digest can hold; the message says what."""
+
+
+@dataclasses.dataclass(slots=True)
+class Contents:
+    """Digests of the contents of a sandbox's files, by what changes whenever the contents do.
+
+    Those of a snapshot's files hold for its forks where a copy of a file keeps its inode number and its times.
+    """
+
+    known: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+
+    def copy(self) -> Contents:
+        return Contents(dict(self.known))
+
+
+class SnapshotContents:
+    """What is known of the contents of snapshots' files, for a process' youngest snapshots. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Contents] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def note(self, snapshot: str, contents: Contents) -> None:
+        """Notes what is known of a sandbox' files when its snapshot was taken."""
+        with self._lock:
+            self._known[snapshot] = contents.copy()
+            while len(self._known) > _SNAPSHOTS or sum(len(each.known) for each in self._known.values()) > MOST_FILES:
+                self._known.popitem(last=False)
+
+    def of(self, snapshot: str) -> Contents:
+        """Returns what is known of a snapshot's files, for a fork to go on with."""
+        with self._lock:
+            known = self._known.get(snapshot)
+            return known.copy() if known else Contents()
+
+    def drop(self, snapshot: str) -> None:
+        """Forgets a snapshot."""
+        with self._lock:
+            self._known.pop(snapshot, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Files:
+    """The files of a sandbox that may differ from its image's.
+
+    Attributes:
+        entries: those that are there, and directories that are only on the way to them.
+        gone: paths of the image that are not there any more.
+        root: descriptor (O_PATH) of a directory below which the entries are.
+        id_base: what owner the entries have where inside it is root.
+        image: what the image has; its owners are shifted by `UID_BASE`.
+        contents: known digests; those of files that are no more are dropped.
+    """
+
+    entries: list[Entry]
+    gone: Iterable[str]
+    root: int
+    id_base: int
+    image: ImageTree
+    contents: Contents
+
+
+def digest(
+    guest: Guest,
+    processes: Callable[[], tuple[bool, ShellHold | None]],
+    files: Callable[[], contextlib.AbstractContextManager[Files]],
+    outside: Path,
+    changes: int,
+) -> str:
+    """Returns the digest of a sandbox; see `Sandbox.digest`.
+
+    Args:
+        guest: its PID 1.
+        processes: returns whether any lives beyond PID 1 and the shell, and what the shell holds.
+        files: returns a block with its files.
+        outside: the directory of its PID 1 in this machine's /proc.
+        changes: how many calls have changed its state; the ids of processes to come depend on it.
+
+    Raises:
+        SandboxDied, InfrastructureError: it cannot be asked.
+    """
+    hasher = hashlib.sha256()
+
+    def take(text: str) -> None:
+        data = text.encode("utf-8", "surrogateescape")
+        hasher.update(b"%d:%b" % (len(data), data))
+
+    try:
+        dump = guest.shell_state()
+        info = guest.info()
+        if dump is None or not info.idle or not info.plain:
+            raise Incomparable("the shell is not idle, or its terminal is not as at the start")
+        alone, hold = processes()
+        if not alone or hold is None:
+            raise Incomparable("processes live beyond PID 1 and the shell")
+        _check_network(outside)
+        hasher.update(b"%b%d %d " % (_shell(dump), info.shell, changes))
+        for text in _hold(hold, outside / "root"):
+            take(text)
+        shown, columns, rows = guest.terminal()
+        take(f"{hashlib.sha256(shown).hexdigest()} {info.shown} {columns} {rows}")
+        with files() as found:
+            for text in _files(found):
+                take(text)
+        if guest.info() != info:
+            raise Incomparable("it changed while it was looked at")
+    except SandboxDied:
+        raise
+    except (Incomparable, OSError, InfrastructureError):  # such as a directory that is too deep to be listed
+        return ""
+    return hasher.hexdigest()
+
+
+# -- the shell ------------------------------------------------------------------------------------------------------
+
+
+def _shell(dump: bytes) -> bytes:
+    """Returns what a shell said of its state, without what changes by itself."""
+    variables, _, rest = dump.partition(b"\1")
+    kept = []
+    end = 0
+    for each in declarations(variables):
+        kept.append(variables[end : each.start])  # not understood: all of it counts
+        text = variables[each.start : each.end]
+        end = each.end
+        if each.name in _FLAGGED:
+            if each.name == "RANDOM" and b"=" in text:
+                raise Incomparable("RANDOM was used, and may have been seeded")
+            kept.append(text.partition(b"=")[0].rstrip())
+        elif each.name not in VOLATILE and not each.name.startswith("__tvsnap_"):
+            kept.append(text)
+    kept.append(variables[end:])
+    last = re.search(rb"\x01last\n-?\d+ (\d*)\n", rest)
+    if last is None or last[1]:
+        raise Incomparable("the shell remembers a background job, and how it ended")
+    return hashlib.sha256(b"\0".join((*kept, without_clock(rest)))).digest()
+
+
+def _hold(hold: ShellHold, root: Path) -> Iterator[str]:
+    """Yields what the shell holds that it does not say of itself.
+
+    Args:
+        hold: as it was seen.
+        root: of the sandbox.
+    """
+    if hold.cwd_deleted:
+        raise Incomparable("the shell's directory is deleted")
+    if hold.locked:
+        raise Incomparable("the shell has locked a file")
+    yield str([getattr(hold, each.name) for each in dataclasses.fields(hold) if each.name not in _NOT_HELD])
+    for file in hold.files:
+        if file.of_the_shell:
+            yield f"{file.number} {file.flags}"
+        else:
+            _check_opened(file, root)
+            yield str(file)
+
+
+_NOT_HELD = ("pid", "start", "files", "holds", "locked")
+
+
+def _check_opened(file: OpenFile, root: Path) -> None:
+    """Refuses what a descriptor of the shell may hold beyond its file and its position."""
+    if file.target in _OPENED:
+        return
+    if file.target.startswith("/") and not file.target.endswith(" (deleted)"):
+        with paths.directory(root) as top:
+            found = paths.open_beneath(top, file.target)
+            try:
+                mode = os.fstat(found).st_mode
+            finally:
+                os.close(found)
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            return
+    raise Incomparable(f"the shell holds {file.target} open")
+
+
+def _check_network(outside: Path) -> None:
+    """Refuses sockets of no process, such as those that wait for their time to pass."""
+    for name in ("sockstat", "sockstat6"):
+        with contextlib.suppress(FileNotFoundError):  # no IPv6
+            if any(map(int, _SOCKETS.findall((outside / "net" / name).read_text()))):
+                raise Incomparable("there are sockets")
+
+
+# -- files ----------------------------------------------------------------------------------------------------------
+
+
+def _files(files: Files) -> Iterator[str]:
+    if len(files.entries) > MOST_FILES:
+        raise Incomparable("too many files")
+    reader = _Reader(files)
+    first: dict[int, str] = {}
+    links: dict[int, list[str]] = {}
+    for entry in files.entries:
+        if not stat.S_ISDIR(entry.mode) and not entry.deleted:
+            links.setdefault(entry.inode, []).append(entry.path)
+    for inode, names in links.items():
+        if len(names) > 1:
+            first[inode] = min(names)
+    for entry in sorted(files.entries, key=lambda entry: entry.path):
+        if entry.deleted:
+            continue
+        if entry.inode in first and first[entry.inode] != entry.path and not stat.S_ISDIR(entry.mode):
+            yield f"{entry.path}\0link {first[entry.inode]}"
+            continue
+        about = reader.about(entry)
+        if entry.inode in first or about != reader.image(entry):
+            yield f"{entry.path}\0{about}"
+    for path in sorted(files.gone):
+        yield f"{path}\0gone"
+    reader.keep()
+
+
+class _Reader:
+    """Says what files are, of a sandbox and of its image, in words that are equal only if the files are."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._known = files.contents.known
+        self._kept: dict[tuple[str, str], str] = {}
+        self._left = MOST_BYTES
+
+    def about(self, entry: Entry) -> str:
+        """Returns what an entry is."""
+        base = self._files.id_base
+        about = f"{entry.mode:o} {entry.uid - base} {entry.gid - base}"
+        if stat.S_ISREG(entry.mode):
+            return f"{about} {self._content(entry)}"
+        if stat.S_ISDIR(entry.mode):
+            attributes = self._directory(entry) if entry.has_attributes else ""
+            return f"{about} {entry.flags:x} {attributes}"
+        if stat.S_ISLNK(entry.mode):
+            descriptor = paths.open_beneath(self._files.root, entry.path)
+            try:
+                return f"{about} {entry.attributes} {os.readlink('', dir_fd=descriptor)}"
+            finally:
+                os.close(descriptor)
+        return f"{about} {entry.attributes} {entry.device}"
+
+    def image(self, entry: Entry) -> str:
+        """Returns what the image has in an entry's place; empty if that is something else at first sight."""
+        there = self._files.image.entry(entry.path)
+        if there is None:
+            return ""
+        place, found = there
+        base = self._files.id_base - UID_BASE
+        if (found.st_mode, found.st_uid + base, found.st_gid + base) != (entry.mode, entry.uid, entry.gid):
+            return ""
+        about = f"{found.st_mode:o} {found.st_uid - UID_BASE} {found.st_gid - UID_BASE}"
+        if stat.S_ISDIR(entry.mode):
+            return f"{about} 0 {_attributes(place, UID_BASE)}"
+        if stat.S_ISLNK(entry.mode):
+            return f"{about} 0 {os.readlink(place)}"
+        if not stat.S_ISREG(entry.mode) or found.st_nlink > 1 or found.st_size != entry.size:
+            return ""  # of several names of one file, the others still have what was there
+        return f"{about} {self._image_content(place, found)}"
+
+    def keep(self) -> None:
+        """Remembers for the next time what was read of the files that there are."""
+        self._files.contents.known = self._kept
+
+    def _content(self, entry: Entry) -> str:
+        key = entry.path, entry.stamp
+        found = self._known.get(key)
+        if found is None:
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOATIME
+            descriptor = paths.open_beneath(self._files.root, entry.path, flags)
+            try:
+                found = self._read(descriptor, self._files.id_base, attributes=entry.has_attributes)
+                now = os.fstat(descriptor)
+                if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (entry.size, entry.mtime_ns, entry.ctime_ns):
+                    raise Incomparable(f"{entry.path} was changed while it was read")
+            finally:
+                os.close(descriptor)
+            if time.time_ns() - entry.ctime_ns < _RECENT_NS:
+                return found
+        self._kept[key] = found
+        return found
+
+    def _image_content(self, place: Path, found: os.stat_result) -> str:
+        remembered = self._files.image.contents
+        if str(place) not in remembered:
+            descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOATIME)
+            try:
+                remembered[str(place)] = self._read(descriptor, UID_BASE, attributes=True)
+            finally:
+                os.close(descriptor)
+        return remembered[str(place)]
+
+    def _directory(self, entry: Entry) -> str:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME
+        descriptor = paths.open_beneath(self._files.root, entry.path, flags)
+        try:
+            return _attributes(descriptor, self._files.id_base)
+        finally:
+            os.close(descriptor)
+
+    def _read(self, descriptor: int, id_base: int, *, attributes: bool) -> str:
+        size = os.fstat(descriptor).st_size
+        content = hashlib.sha256(b"%d" % size)
+        at = 0
+        while at < size:
+            if size > _BLOCK:
+                try:
+                    at = max(at, os.lseek(descriptor, at, os.SEEK_DATA) // _BLOCK * _BLOCK)
+                except OSError:  # the rest is a hole
+                    break
+            chunk = _read_at(descriptor, min(_CHUNK, size - at), at)
+            self._left -= len(chunk)
+            if self._left < 0:
+                raise Incomparable("too much to read")
+            if not chunk:
+                raise Incomparable("a file was cut short while it was read")
+            for start in range(0, len(chunk), _BLOCK):
+                block = chunk[start : start + _BLOCK]
+                if block != _NOTHING[: len(block)]:
+                    content.update(b"%d " % (at + start))
+                    content.update(block)
+            at += len(chunk)
+        flags = 0
+        with contextlib.suppress(OSError):  # a file system without
+            flags = struct.unpack("=I", fcntl.ioctl(descriptor, _GET_FLAGS, bytes(4)))[0] & _SETTABLE
+        return f"{content.hexdigest()} {flags:x} {_attributes(descriptor, id_base) if attributes else ''}"
+
+
+def _read_at(descriptor: int, size: int, at: int) -> bytes:
+    found = os.pread(descriptor, size, at)
+    while len(found) < size and (more := os.pread(descriptor, size - len(found), at + len(found))):
+        found += more
+    return found
+
+
+def _attributes(of: int | Path, id_base: int) -> str:
+    """Returns the extended attributes and access control lists of a file, with owners as they are inside."""
+    found = []
+    for name in sorted(os.listxattr(of)):
+        if name.startswith("trusted."):
+            continue
+        value = os.getxattr(of, name)
+        if name.startswith(_ACL):
+            value = _unshifted_acl(value, id_base)
+        elif name == CAPABILITY_XATTR and len(value) == _CAPABILITY_SHIFTED:
+            value = unshifted_capability(value)
+        found.append(f"{name}={hashlib.sha256(value).hexdigest()}")
+    return " ".join(found)
+
+
+def _unshifted_acl(value: bytes, id_base: int) -> bytes:
+    """Returns an access control list as it would be read inside."""
+    entries = bytearray(value[:4])
+    for tag, permissions, owner in _ACL_ENTRY.iter_unpack(value[4:]):
+        entries += _ACL_ENTRY.pack(tag, permissions, owner - id_base if tag in _NAMED else owner)
+    return bytes(entries)
+
+
+def gone_from(there: Mapping[str, Entry], missing: Iterable[str]) -> Iterator[str]:
+    """Yields those paths that are missing from a directory that is there: what was below them says nothing more.
+
+    Args:
+        there: what is there, by path.
+        missing: paths that are not.
+    """
+    for path in missing:
+        parent = there.get(os.path.dirname(path))
+        if parent is not None and stat.S_ISDIR(parent.mode) and not parent.deleted:
+            yield path

@@ -1,0 +1,258 @@
+"""The Docker backend: sandboxes are containers of an engine, snapshots its images and checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import docker.errors
+
+from tvsnap.host import attempts
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.docker_engine import Engine, EngineTimeout, EngineUnavailable, home_tag
+from tvsnap.host.owners import is_alive
+from tvsnap.model.errors import ForkFailed, InfrastructureError, NotRestorable, SandboxDied, SnapshotUnusable
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Captures, ReapReport
+from tvsnap.sandboxes import observing
+from tvsnap.sandboxes.criu import directory_times, refusals
+from tvsnap.sandboxes.docker.containers import Containers, Whose
+from tvsnap.sandboxes.docker.files import Files, InnerFiles, OuterFiles
+from tvsnap.sandboxes.docker.images import EngineImages
+from tvsnap.sandboxes.docker.inside import list_inside
+from tvsnap.sandboxes.docker.sandbox import DockerSandbox
+from tvsnap.sandboxes.docker.snapshot_store import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
+from tvsnap.sandboxes.docker.taking import Taker
+from tvsnap.sandboxes.fixed import Clock, is_fixed, page
+from tvsnap.sandboxes.processes import inheritance
+from tvsnap.sandboxes.shell.image import ShellImage, restore
+
+_USUAL_RUNTIMES = ("runc", "crun")
+"""Those whose containers are namespaces of the engine's kernel, as the local backend's sandboxes are."""
+FORK_PAUSES = (0.1, 0.4, 1.6)
+"""Seconds between the attempts at a fork."""
+CHECKPOINT = "tvsnap"
+"""Name of a fork's checkpoint in its container's directory."""
+
+
+class DockerBackend:
+    """Sandboxes of one owner (process) on one data directory and one engine; see `sandboxes.protocol.Backend`."""
+
+    name = "docker"
+
+    def __init__(self, home: Path, owner: str, engine: Engine | None = None) -> None:
+        """Opens the backend.
+
+        Args:
+            home: the data directory.
+            owner: this process's claim on it; what it leaves behind is known by that name.
+            engine: the engine; by default the one that Docker's own client would use. Closed with the backend.
+
+        Raises:
+            MachineLacks: no engine answers.
+        """
+        self._home = home
+        self._owner = owner
+        self._engine = engine or Engine()
+        about = self._engine.do("asking the engine about itself", self._engine.api.info)
+        whose = Whose(home_tag(home), owner)
+        directory = home / "docker" / hashlib.sha256(str(about["ID"]).encode()).hexdigest()[:12]
+        self._containers = Containers(self._engine, whose, about)
+        self._snapshots = SnapshotStore(self._engine, whose, directory)
+        self._images = EngineImages(self._engine, whose, directory)
+        self._taker = Taker(self._engine, self._containers, self._snapshots, self._images.guest_version)
+        # Whoever started this process may have started the engine, too; if not, less is shared than could be.
+        self.platform = "; ".join([_platform(about), *inheritance.unusual()])
+        self._numbers = itertools.count(1)
+        self._sandboxes: dict[str, DockerSandbox] = {}
+        self._baselines: dict[str, Mapping[str, observing.Entry]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def captures(self) -> Captures:
+        return Captures(processes=not self._containers.no_checkpoints, shell=True)
+
+    # -- sandboxes ----------------------------------------------------------------------------------------------------
+
+    def start(self, image: Image, limits: Limits) -> DockerSandbox:
+        reference = self._images.startable(image)
+        try:
+            with self._new(image, limits, reference, EngineImages.DEPTH) as sandbox:
+                self._fix(sandbox, Clock.begun(image))
+                self._containers.start(sandbox.container)
+                sandbox.begin(fresh=True)
+                return sandbox
+        except docker.errors.NotFound as error:
+            self._images.forget(reference)
+            raise InfrastructureError(f"a sandbox of {image.name} did not start: {error.explanation}") from None
+
+    def fork(self, snapshot: str, image: Image, limits: Limits) -> DockerSandbox:
+        return attempts.repeat(
+            lambda: self._fork(snapshot, image, limits), FORK_PAUSES, lasting=NotRestorable, passing=ForkFailed
+        )
+
+    def _fork(self, snapshot: str, image: Image, limits: Limits) -> DockerSandbox:
+        manifest = self._snapshots.check(snapshot)
+        directory = self._snapshots.directory(snapshot)
+        if manifest.guest != self._images.guest_version:
+            raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")
+        if manifest.info.captures.processes and self._containers.no_checkpoints:
+            raise NotRestorable(f"snapshot {snapshot} holds live processes; {self._containers.no_checkpoints}")
+        try:
+            with self._new(image, limits, reference_of(snapshot), manifest.depth, directory) as sandbox:
+                self._fix(sandbox, manifest.clock.go_on() if manifest.clock else None)
+                if manifest.info.captures.processes:
+                    self._containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
+                    self._containers.start(sandbox.container, CHECKPOINT)
+                    if manifest.directories:
+                        directory_times.set_again(self._containers.root(sandbox.container), manifest.directories)
+                    self._containers.complete(sandbox.container)
+                    sandbox.begin(fresh=False, empty_memory=manifest.empty_memory, closed=manifest.closed)
+                    sandbox.files.bring_back(directory)
+                else:
+                    self._containers.start(sandbox.container)
+                    sandbox.begin(fresh=True, closed=manifest.closed)
+                    sandbox.files.bring_back(directory)
+                    shell = ShellImage.from_bytes((directory / SHELL).read_bytes())
+                    if manifest.clock:
+                        shell = replace(shell, origin=shell.origin + manifest.clock.gap_s)
+                    restore(sandbox.guest(), shell, sandbox.number_after)
+                sandbox.changes_settled = manifest.changes
+                if not (directory / MANIFEST).exists():  # what was read of the rest may have been incomplete
+                    raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
+                return sandbox
+        except (SnapshotUnusable, AttemptFailed, SandboxDied, EngineUnavailable, EngineTimeout):
+            raise
+        except docker.errors.NotFound as error:
+            if not self._snapshots.has_image(snapshot):
+                raise SnapshotUnusable(f"snapshot {snapshot}: the engine has its image no more") from None
+            raise AttemptFailed(f"a fork of snapshot {snapshot} is gone: {error.explanation}", machine=True) from None
+        except (InfrastructureError, OSError) as error:
+            raise AttemptFailed(str(error), machine=refusals.is_trouble(str(error))) from None
+        except (ValueError, KeyError, TypeError) as error:  # though its files are those that were written
+            raise AttemptFailed(f"snapshot {snapshot} is not understood: {error}") from None
+
+    def _fix(self, sandbox: DockerSandbox, clock: Clock | None) -> None:
+        """Gives a sandbox that is about to run its clock and its seed, if its image sets them."""
+        sandbox.clock = clock
+        if is_fixed(sandbox.image):
+            self._containers.put_fixed(sandbox.container, page(sandbox.image, clock))
+
+    @contextlib.contextmanager
+    def _new(
+        self, image: Image, limits: Limits, reference: str, depth: int, snapshot: Path | None = None
+    ) -> Iterator[DockerSandbox]:
+        """A block in which a container is to be started; it is removed if that fails."""
+        id = f"{self._owner}.{next(self._numbers)}"
+        container = self._containers.create(id, image, reference, limits, bare=snapshot is not None)
+        try:
+            sandbox = self._adopt(id, image, limits, container, reference, depth)
+        except BaseException:
+            self._containers.remove(container)
+            raise
+        try:
+            sandbox.files.prepare(snapshot)
+            yield sandbox
+        except BaseException:
+            sandbox.close()
+            raise
+
+    def _adopt(
+        self, id: str, image: Image, limits: Limits, container: str, reference: str, depth: int
+    ) -> DockerSandbox:
+        sandbox = DockerSandbox(
+            id,
+            image,
+            limits,
+            container=container,
+            containers=self._containers,
+            reference=reference,
+            depth=depth,
+            baseline=self._baseline,
+            files=self._files,
+            checkpoint=self._taker.take,
+            discard=self._forget,
+        )
+        with self._lock:
+            self._sandboxes[id] = sandbox
+        return sandbox
+
+    def _files(self, sandbox: DockerSandbox) -> Files:
+        layers = self._containers.layers(sandbox.container)
+        if layers:
+            return OuterFiles(self._engine, layers, partial(self._containers.root, sandbox.container), sandbox.guest)
+        created = self._containers.created(sandbox.container)
+        return InnerFiles(sandbox.guest, created, sandbox.image.hostname)
+
+    def _baseline(self, image: Image) -> Mapping[str, observing.Entry]:
+        """Returns what an image has, by path, as seen in a fresh sandbox."""
+        if image.digest not in self._baselines:
+            sandbox = self.start(image, Limits())
+            try:
+                self._baselines[image.digest] = {entry.path: entry for entry in list_inside(sandbox.guest(), "/")}
+            finally:
+                sandbox.close()
+        return self._baselines[image.digest]
+
+    def _forget(self, sandbox: DockerSandbox) -> None:
+        with self._lock:
+            self._sandboxes.pop(sandbox.id, None)
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def snapshots(self) -> Iterator[str]:
+        return self._snapshots.all()
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        self._snapshots.delete(snapshot)
+
+    # -- housekeeping -------------------------------------------------------------------------------------------------
+
+    def reap(self) -> ReapReport:
+        sandboxes = 0
+        for container, owner in self._containers.of_home():
+            if not self._is_alive(owner):
+                # Who died amid a checkpoint left it paused, and so it cannot be killed.
+                self._containers.resume(container)
+                self._containers.remove(container)
+                sandboxes += 1
+        snapshots, temporary = self._snapshots.sweep(self._is_alive)
+        self._images.reap(self._home / "images")
+        return ReapReport(sandboxes, snapshots, temporary)
+
+    def _is_alive(self, owner: str) -> bool:
+        return owner == self._owner or is_alive(self._home, owner)
+
+    def reclaim(self) -> None:
+        pass  # an engine deletes at once
+
+    def disk_usage(self) -> Mapping[str, int]:
+        usage = {"snapshots": 0, "sandboxes": self._containers.disk_usage()}
+        for snapshot in self.snapshots():
+            with contextlib.suppress(InfrastructureError):
+                usage["snapshots"] += self._snapshots.read(snapshot).info.size
+        return usage
+
+    def close(self) -> None:
+        with self._lock:
+            sandboxes = list(self._sandboxes.values())
+        for sandbox in sandboxes:
+            sandbox.close()
+        with contextlib.suppress(InfrastructureError):
+            self._snapshots.bury()
+        self._engine.close()
+
+
+def _platform(about: Mapping[str, Any]) -> str:
+    """Returns what commands can see of the engine's machine; the same as on this one, if nothing is unusual."""
+    runtime = about.get("DefaultRuntime", "runc")
+    architecture = str(about["Architecture"])
+    return architecture if runtime in _USUAL_RUNTIMES else f"{architecture} {runtime}"

@@ -1,0 +1,209 @@
+"""The engine's images that sandboxes start from: a tvsnap image as one layer, and on it a layer with our PID 1."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import os
+import stat
+import subprocess
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO
+
+import docker.errors
+
+from tvsnap.guest.protocol import DISTINCTION, GUEST_FILES
+from tvsnap.host.docker_engine import Engine
+from tvsnap.images.rootfs import unshifted_capability, walk
+from tvsnap.model.errors import InfrastructureError, NotFound
+from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE, Image
+from tvsnap.sandboxes.docker.containers import Whose
+from tvsnap.sandboxes.docker.layers import rewritten
+
+IMAGES = "tvsnap/image"
+"""The repository of tvsnap images as they are."""
+STARTABLE = "tvsnap/guest"
+DISTINCTION_LENGTH = 16
+"""Bytes, of which each is two digits."""
+"""That of the same with PID 1 in them."""
+_LOCK = "lock"
+
+
+class EngineImages:
+    """Brings images into the engine when they are first needed. Thread-safe."""
+
+    DEPTH = 2
+    """Layers of what `startable` returns."""
+
+    def __init__(self, engine: Engine, whose: Whose, directory: Path) -> None:
+        """
+        Args:
+            engine: where they are to be.
+            whose: who asks.
+            directory: of this backend in the data directory.
+        """
+        self._engine = engine
+        self._api = engine.api
+        self._whose = whose
+        self._lock_file = directory / _LOCK
+        self._known = directory / "images"
+        self._known.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._guest = _guest_files()
+        self.guest_version = hashlib.sha256(self._guest).hexdigest()[:16]
+        self._there: set[str] = set()
+        self._lock = threading.Lock()
+
+    def startable(self, image: Image) -> str:
+        """Returns the reference of the engine's image to start sandboxes of `image` from; makes it if need be.
+
+        Raises:
+            NotFound: the engine does not have the image, and its files are not in the data directory either.
+            InfrastructureError: the engine failed.
+        """
+        reference = f"{STARTABLE}:{image.digest[:40]}-{self.guest_version}"
+        if reference in self._there:
+            return reference
+        base = f"{IMAGES}:{image.digest[:40]}"
+        with self._lock, self._alone():
+            for each in (base, reference):  # first, so that nothing is in the engine that nobody knows of
+                (self._known / _tag(each)).touch()
+            if not self._has(reference):
+                if not self._has(base):
+                    self._import(image, base)
+                self._add_guest(image, base, reference)
+            self._there.add(reference)
+        return reference
+
+    def reap(self, images: Path) -> None:
+        """Removes what was brought into the engine for images that are no more, or with another version's PID 1.
+
+        Args:
+            images: the data directory's; where there is no such directory, images come from elsewhere and stay.
+        """
+        have = {path.name[:40] for path in images.iterdir()} if images.is_dir() else None
+        for record in sorted(self._known.iterdir(), reverse=True):  # what stands on another before that
+            digest, _, version = record.name.partition("-")
+            gone = have is not None and digest not in have
+            if gone or version not in ("", self.guest_version):
+                self._remove(f"{STARTABLE if version else IMAGES}:{record.name}", record)
+
+    def _remove(self, reference: str, record: Path) -> None:
+        try:
+            self._engine.do("removing an image", self._api.remove_image, reference)
+        except docker.errors.NotFound:
+            pass
+        except (docker.errors.APIError, InfrastructureError):
+            return  # something stands on it still
+        record.unlink(missing_ok=True)
+
+    def forget(self, reference: str) -> None:
+        """Looks again the next time whether the engine has an image: it may have been removed there."""
+        self._there.discard(reference)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A block that one process on the data directory is in: the same image is not made twice."""
+        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _has(self, reference: str) -> bool:
+        try:
+            self._engine.image(reference)
+        except docker.errors.NotFound:
+            return False
+        return True
+
+    def _import(self, image: Image, reference: str) -> None:
+        """Imports an image's files as one layer: owners as seen inside, times to the nanosecond, attributes."""
+        if not image.rootfs.is_dir():
+            raise NotFound(
+                f'the files of image "{image.name}" are neither in the data directory nor in the Docker Engine at '
+                f"{self._engine.address}; build it again (tvsnap image build)"
+            )
+        owners = {number for _, info in walk(image.rootfs) for number in (info.st_uid, info.st_gid)}
+        with (
+            tempfile.NamedTemporaryFile("w", prefix="tvsnap-owners-") as numbers,
+            tempfile.TemporaryFile() as complaints,
+        ):
+            numbers.writelines(f"+{number} :{number - UID_BASE}\n" for number in sorted(owners))
+            numbers.flush()
+            command = ["tar", "--create", "--format=posix", "--numeric-owner"]
+            command += ["--xattrs", "--xattrs-include=user.*", "--xattrs-include=security.capability"]
+            command += [f"--owner-map={numbers.name}", f"--group-map={numbers.name}"]
+            command += ["--directory", str(image.rootfs), "."]
+            with (
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints) as tar,
+                _counting_here(tar.stdout, image.rootfs) as archive,
+                self._engine.turn(f"the import of image {image.name}"),
+            ):
+                changes = self._changes(image)
+                self._api.import_image_from_stream(archive, IMAGES, _tag(reference), changes)
+            complaints.seek(0)
+            if tar.returncode:
+                reason = complaints.read().decode(errors="replace").strip()
+                raise InfrastructureError(f"the files of image {image.name} could not be read: {reason}")
+
+    def _add_guest(self, image: Image, base: str, reference: str) -> None:
+        doing = "adding PID 1 to an image"
+        labels = self._whose.labels("image", image.digest)
+        made = self._engine.do(
+            doing, self._api.create_container, base, command=["/bin/true"], labels=labels, network_disabled=True
+        )
+        try:
+            self._engine.do(doing, self._api.put_archive, made["Id"], "/", self._guest)
+            tag, changes = _tag(reference), self._changes(image)
+            self._engine.do(doing, self._api.commit, made["Id"], STARTABLE, tag, changes=changes)
+        finally:
+            self._engine.do("removing a container", self._api.remove_container, made["Id"], v=True, force=True)
+
+    def _changes(self, image: Image) -> list[str]:
+        """Returns what to write into the engine's image: our labels."""
+        return [f"LABEL {name}={value}" for name, value in self._whose.labels("image", image.digest).items()]
+
+
+def _counting_here(archive: IO[bytes] | None, rootfs: Path) -> AbstractContextManager[IO[bytes]]:
+    """A block with an image's archive in which file capabilities, if it has any, count without a user namespace."""
+    assert archive is not None
+    files = (path for path, info in walk(rootfs) if stat.S_ISREG(info.st_mode))
+    if not any(CAPABILITY_XATTR in os.listxattr(path, follow_symlinks=False) for path in files):
+        return contextlib.nullcontext(archive)
+    header = f"SCHILY.xattr.{CAPABILITY_XATTR}"
+
+    def change(member: tarfile.TarInfo) -> bool:
+        if header in member.pax_headers:
+            value = unshifted_capability(member.pax_headers[header].encode("utf-8", "surrogateescape"))
+            member.pax_headers = {**member.pax_headers, header: value.decode("utf-8", "surrogateescape")}
+        return True
+
+    return rewritten(archive, change)
+
+
+def _tag(reference: str) -> str:
+    return reference.partition(":")[2]
+
+
+def _guest_files() -> bytes:
+    """Returns what each sandbox needs of ours as a tar; the same bytes for the same files."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name in ("run", "run/tvsnap"):
+            folder = tarfile.TarInfo(name)
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(folder)
+        ours = {f"run/tvsnap/{name}": source.read_bytes() for name, source in GUEST_FILES.items()}
+        for name, data in {**ours, DISTINCTION: bytes(DISTINCTION_LENGTH).hex().encode()}.items():
+            file = tarfile.TarInfo(name)
+            file.size, file.mode = len(data), 0o755
+            tar.addfile(file, io.BytesIO(data))
+    return stream.getvalue()

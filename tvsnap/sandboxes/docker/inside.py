@@ -1,0 +1,33 @@
+"""Programs of ours, run inside a sandbox by its PID 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tvsnap.guest.protocol import INIT, Guest
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.sandboxes import observing
+
+TIMEOUT = 60.0
+"""Seconds."""
+MOST = 1 << 30
+"""Bytes of output at most; what PID 1 keeps of one."""
+
+
+def list_inside(guest: Guest, *arguments: str) -> Iterator[observing.Entry]:
+    """Yields files as seen inside; arguments as for `tvsnap-init walk list`."""
+    return observing.parse_entries(run_tool(guest, "walk", "list", *arguments))
+
+
+def run_tool(guest: Guest, *arguments: str, user: str = "root") -> bytes:
+    """Runs one of PID 1's own programs inside; returns what it printed.
+
+    Raises:
+        SandboxDied, InfrastructureError: it did not end well.
+    """
+    outcome = guest.execute([INIT, *arguments], timeout=TIMEOUT, limit=MOST, user=user)
+    if outcome.exit_code != 0 or outcome.truncated:
+        raise InfrastructureError(
+            f"looking into a sandbox failed ({' '.join(arguments)}): {outcome.output[-500:].decode(errors='replace')}"
+        )
+    return outcome.output

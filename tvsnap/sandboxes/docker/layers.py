@@ -1,0 +1,259 @@
+"""What `docker commit` loses of files, and puts back: nanoseconds, attributes, sockets; and layers, when they are many.
+
+A layer of the engine is a tar archive whose times are whole seconds, in which sockets and all extended attributes but
+file capabilities are left out (seen with 20.10). A build that compares times would see the difference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+import shutil
+import stat
+import struct
+import subprocess
+import tarfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING
+
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.sandboxes import observing, paths
+from tvsnap.sandboxes.observing import Entry
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_KEPT_BY_COMMIT = ("trusted.", "security.")
+_CHUNK = 1 << 20
+_GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
+
+
+def repair(entries: Iterable[Entry], upper: Path, layer: Path) -> None:
+    """Makes the files of a committed layer what they are in the container's writable layer.
+
+    Args:
+        entries: what the writable layer holds.
+        upper: the writable layer; nothing may write to it meanwhile.
+        layer: what the engine made of it.
+    """
+    root = os.open(layer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Putting something into a directory changes its times: those from the bottom up.
+        for entry in sorted(entries, key=lambda entry: entry.path.count("/"), reverse=True):
+            if not entry.deleted:
+                _repair_one(entry, upper, root)
+    finally:
+        os.close(root)
+
+
+def _repair_one(entry: Entry, upper: Path, root: int) -> None:
+    parent, name = os.path.split(entry.path)
+    directory = paths.open_in_root(root, parent)
+    try:
+        here = f"/proc/self/fd/{directory}/{name}"
+        if stat.S_ISSOCK(entry.mode):
+            with contextlib.suppress(FileExistsError):
+                os.mknod(here, entry.mode)
+            os.chown(here, entry.uid, entry.gid, follow_symlinks=False)
+            os.chmod(here, stat.S_IMODE(entry.mode))
+        there = f"{upper}{entry.path}"
+        if stat.S_ISREG(entry.mode) and os.lstat(there).st_blocks * 512 < entry.size:
+            subprocess.run(
+                ["cp", "--sparse=auto", there, here], pass_fds=[directory], check=True
+            )  # archives fill holes
+        if entry.path == "/":  # is in no archive
+            os.chown(here, entry.uid, entry.gid)
+            os.chmod(here, stat.S_IMODE(entry.mode))
+        if entry.has_attributes:
+            _copy_attributes(there, here, leave=_KEPT_BY_COMMIT)
+        if entry.flags:
+            _set_flags(here, entry.flags)
+        os.utime(here, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False)
+    finally:
+        os.close(directory)
+
+
+def _copy_attributes(there: str | Path, here: str | Path, leave: tuple[str, ...]) -> None:
+    for attribute in os.listxattr(there, follow_symlinks=False):
+        if not attribute.startswith(leave):
+            value = os.getxattr(there, attribute, follow_symlinks=False)
+            os.setxattr(here, attribute, value, follow_symlinks=False)
+
+
+def _set_flags(directory: str, flags: int) -> None:
+    """Sets flags of a directory (chattr) beside those that it has; a file system without them has none."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            there = struct.unpack("i", fcntl.ioctl(descriptor, _GET_FLAGS, bytes(4)))[0]
+            fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("i", there | flags))
+    finally:
+        os.close(descriptor)
+
+
+def unmask(init: Path, upper: Path, lower: Sequence[Path]) -> None:
+    """Brings back the files that the engine hides from a new container behind empty ones of its own.
+
+    It puts a layer in between, with /etc/hosts, /etc/resolv.conf, /etc/mtab and /.dockerenv: it may mount on those.
+
+    Args:
+        init: that layer.
+        upper: the container's writable layer; not mounted yet.
+        lower: those below `init`, topmost first.
+    """
+    folders = {upper: _topmost("", lower)}
+    for entry in observing.walk(init):
+        if stat.S_ISDIR(entry.mode) or entry.path.startswith("/dev/"):
+            continue
+        here = Path(f"{upper}{entry.path}")
+        folder = os.path.dirname(entry.path)
+        if folder != "/":
+            here.parent.mkdir(exist_ok=True)
+            folders[here.parent] = _topmost(folder, lower)
+        hidden = _topmost(entry.path, lower)
+        if hidden is None:
+            os.mknod(here, stat.S_IFCHR, os.makedev(0, 0))  # how an overlay says that there is nothing
+        else:
+            shutil.copyfile(hidden, here, follow_symlinks=False)
+            _look_like(hidden, here)
+    for here, there in folders.items():
+        if there is not None:
+            _look_like(there, here)
+
+
+def relink(groups: Iterable[Sequence[str]], upper: Path, lower: Sequence[Path]) -> None:
+    """Makes names of one file that in a container: written to, a file of a lower layer is copied for that name only.
+
+    Args:
+        groups: the names, each group of one file.
+        upper: the container's writable layer; not mounted yet.
+        lower: those below it, topmost first.
+    """
+    folders: dict[Path, Path] = {}
+    for first, *others in groups:
+        hidden = _topmost(first, lower)
+        for path in (first, *others):
+            for folder in (*reversed(PurePosixPath(path).parents[:-1]),):
+                here, there = Path(f"{upper}{folder}"), _topmost(str(folder), lower)
+                if there is not None:
+                    here.mkdir(exist_ok=True)
+                    folders[here] = there
+        if hidden is None:
+            continue
+        here = Path(f"{upper}{first}")
+        shutil.copyfile(hidden, here, follow_symlinks=False)
+        _look_like(hidden, here)
+        for path in others:
+            os.link(here, f"{upper}{path}", follow_symlinks=False)
+    for here, there in folders.items():
+        _look_like(there, here)
+
+
+def _topmost(path: str, layers: Sequence[Path]) -> Path | None:
+    found = paths.topmost(layers, path)
+    return found[0] if found else None
+
+
+def _look_like(there: Path, here: Path) -> None:
+    info = there.lstat()
+    os.chown(here, info.st_uid, info.st_gid, follow_symlinks=False)
+    if not stat.S_ISLNK(info.st_mode):
+        os.chmod(here, stat.S_IMODE(info.st_mode))
+    _copy_attributes(there, here, leave=("trusted.",))
+    os.utime(here, ns=(info.st_atime_ns, info.st_mtime_ns), follow_symlinks=False)
+
+
+def flattened(
+    export: Iterator[bytes], entries: Iterable[Entry], leave_out: Callable[[str], bool] = lambda name: False
+) -> AbstractContextManager[IO[bytes]]:
+    """A block with all files of a container as one archive with exact times.
+
+    Args:
+        export: the engine's export of the container.
+        entries: all its files, as seen inside.
+        leave_out: says of a file's name in the archive whether it is passed over.
+
+    Raises:
+        InfrastructureError: the export broke off; raised at the end of the block.
+    """
+    times = {entry.path: entry.mtime_ns for entry in entries}
+
+    def change(member: tarfile.TarInfo) -> bool:
+        seconds, nanoseconds = divmod(times.get("/" + member.name.strip("/"), 0), 10**9)
+        if seconds != int(member.mtime):  # it has changed since it was looked at
+            seconds, nanoseconds = int(member.mtime), 0
+        # The number itself would be rounded: it is a float.
+        member.pax_headers = {**member.pax_headers, "mtime": f"{seconds}.{nanoseconds:09}"}
+        return not leave_out(member.name)
+
+    return rewritten(io.BufferedReader(_Chunks(export), _CHUNK), change)
+
+
+@contextlib.contextmanager
+def rewritten(source: IO[bytes], change: Callable[[tarfile.TarInfo], bool]) -> Iterator[IO[bytes]]:
+    """A block with a changed copy of a tar archive, made as it is read.
+
+    Args:
+        source: the archive.
+        change: may change a member; returns whether it is kept.
+
+    Raises:
+        InfrastructureError: it could not be read to its end; raised at the end of the block.
+    """
+    reader, writer = os.pipe()
+    failure: list[InfrastructureError] = []
+
+    def rewrite() -> None:
+        try:
+            with open(writer, "wb") as output:
+                _rewrite(source, output, change)
+        except BrokenPipeError:  # the reader has given up, and says why
+            pass
+        except Exception as error:
+            failure.append(InfrastructureError(f"files could not be read to their end: {error}"))
+
+    worker = threading.Thread(target=rewrite, name="tvsnap-rewrite")
+    worker.start()
+    try:
+        with open(reader, "rb") as stream:
+            yield stream
+    finally:
+        worker.join()
+    if failure:
+        raise failure[0]
+
+
+def _rewrite(source: IO[bytes], output: IO[bytes], change: Callable[[tarfile.TarInfo], bool]) -> None:
+    with (
+        tarfile.open(fileobj=source, mode="r|", errors="surrogateescape") as old,
+        tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT, errors="surrogateescape") as new,
+    ):
+        while (member := old.next()) is not None:
+            old.members = []  # type: ignore[attr-defined]  # it remembers all of them otherwise
+            if change(member):
+                new.addfile(member, old.extractfile(member) if member.isreg() else None)
+            new.members = []  # type: ignore[attr-defined]
+
+
+class _Chunks(io.RawIOBase):
+    """A file over an iterator of bytes."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        if not self._rest:
+            self._rest = memoryview(next(self._chunks, b""))
+        into = memoryview(buffer)
+        size = min(len(into), len(self._rest))
+        into[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size

@@ -1,0 +1,351 @@
+"""One live sandbox of the Docker backend: a container whose PID 1 we talk to over its standard streams."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO
+
+from tvsnap.guest.protocol import Guest, GuestInfo
+from tvsnap.images.preload import PRELOAD
+from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, SandboxRefused, SnapshotUnusable
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
+from tvsnap.sandboxes import digest as digests
+from tvsnap.sandboxes import observing
+from tvsnap.sandboxes.criu.client import ProcessesDisturbed
+from tvsnap.sandboxes.docker.containers import Containers
+from tvsnap.sandboxes.docker.files import Files
+from tvsnap.sandboxes.docker.inside import list_inside, run_tool
+from tvsnap.sandboxes.docker.layers import flattened
+from tvsnap.sandboxes.fixed import Clock, is_fixed
+from tvsnap.sandboxes.processes import activity, connections
+from tvsnap.sandboxes.processes.activity import Unrest
+from tvsnap.sandboxes.processes.rewind import Rewindable
+from tvsnap.sandboxes.processes.time_wait import Closed, TimeWaits
+
+_IN_MEMORY = ("/dev", "/dev/shm", "/dev/mqueue")
+"""What the runtime mounts and commands may write to; a checkpoint holds it and a commit does not."""
+_STARTUP_FILE = "/etc/bash.bashrc"
+_START_TIMEOUT = 20.0
+_LONGEST_COMMAND = 60
+_NETWORK_OUT_OF_REACH = "and the network of the engine's containers is out of reach"
+_PRELOAD = PRELOAD.lstrip("/")
+_NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?|(.*/)?\.wh\..*", re.DOTALL)
+
+
+class DockerSandbox(Rewindable):
+    """A container of the engine."""
+
+    def __init__(
+        self,
+        id: str,
+        image: Image,
+        limits: Limits,
+        *,
+        container: str,
+        containers: Containers,
+        reference: str,
+        depth: int,
+        baseline: Callable[[Image], Mapping[str, observing.Entry]],
+        files: Callable[[DockerSandbox], Files],
+        checkpoint: Callable[[DockerSandbox], SnapshotInfo],
+        discard: Callable[[DockerSandbox], None],
+    ) -> None:
+        """Takes charge of a running container.
+
+        Args:
+            id: its name.
+            image: what it was started from.
+            limits: what it may use.
+            container: the engine's name for it.
+            containers: what it was made with.
+            reference: of the engine's image that it stands on.
+            depth: how many layers that has.
+            baseline: returns what an image has, by path.
+            files: returns how its files are seen.
+            checkpoint: takes a snapshot of a sandbox.
+            discard: forgets one that has ended.
+        """
+        self.id = id
+        self.image = image
+        self.limits = limits
+        self.container = container
+        self.reference = reference
+        self.depth = depth
+        self._containers = containers
+        self._baseline = baseline
+        self._checkpoint = checkpoint
+        self._discard = discard
+        self._guest: Guest | None = None
+        self._closing = threading.Lock()
+        self._closed = False
+        super().__init__()
+        self._init = 0  # its PID 1 as this machine sees it; 0 if out of reach
+        self._image_tree = observing.ImageTree(image.rootfs)
+        self._contents = digests.Contents()
+        self._time_waits: TimeWaits | None = None  # if it is within reach
+        self._watch: activity.Watch | None = None  # likewise
+        self._lent: Mapping[str, str] = {}
+        self.clock: Clock | None = None  # its own, if its image sets one
+        self._in_memory = self._startup = ""
+        self.files = files(self)
+
+    def begin(self, *, fresh: bool, empty_memory: bool = True, closed: tuple[Closed, ...] = ()) -> None:
+        """Notes how it looks where no commit reaches; called when it runs, before any command.
+
+        Args:
+            fresh: it was started, not restored from a checkpoint.
+            empty_memory: no checkpoint has brought files in memory.
+            closed: the connections that it is to have in TIME_WAIT.
+        """
+        self._init = self._containers.init(self.container)
+        if self._init:
+            self._time_waits = TimeWaits(self._init)
+            self._time_waits.bring_back(closed)
+            self._watch = activity.Watch(lambda: activity.family(self._init), self._init, self._time_waits.passing)
+        elif closed:
+            raise SnapshotUnusable(f"TCP port {closed[0].local[1]} was in TIME_WAIT, {_NETWORK_OUT_OF_REACH}")
+        if fresh:
+            self.files.begin()
+        self._lent = self.files.lent_states()
+        if empty_memory:
+            self._in_memory = self._digest(_IN_MEMORY)
+        if fresh:
+            self._startup = self._startup_file()
+
+    def note_closed(self) -> tuple[Closed, ...]:
+        """Returns the connections in TIME_WAIT; nothing runs meanwhile.
+
+        Raises:
+            NotCheckpointable: a fork could not have them.
+        """
+        if self._time_waits is not None:
+            return tuple(self._time_waits.note(activity.family(self._init)))
+        if connections.may_pass(self.read_file("/proc/net/sockstat")):
+            raise NotCheckpointable(f"a TCP connection has not ended yet, {_NETWORK_OUT_OF_REACH}")
+        return ()
+
+    def changed_lent_files(self) -> list[str]:
+        """Returns the paths of those lent files (see `Files`) that are not as the engine made them."""
+        now = self.files.lent_states()
+        return [path for path in self.files.lent if now.get(path) != self._lent.get(path)]
+
+    @property
+    def starts_shells_as_before(self) -> bool:
+        """Whether the file is known to be untouched that bash reads whenever it starts."""
+        return self._startup == self._startup_file()
+
+    @property
+    def holds_nothing_in_memory(self) -> bool:
+        """Whether no files are known to have been written to file systems in memory."""
+        return self._in_memory == self._digest(_IN_MEMORY)
+
+    def number_after(self, last: int) -> None:
+        """Does from outside what PID 1 of a container may not; an engine on another machine cannot be helped."""
+        outside = self.files.outside()
+        if outside is not None:
+            self._containers.number_processes(int(outside.name), last)
+
+    # -- what it is like ------------------------------------------------------------------------------------------
+
+    def attach(self, columns: int, rows: int) -> socket.socket:
+        self.guest()
+        connection = self._containers.connect(self.container).bridge()
+        connection.settimeout(_START_TIMEOUT)
+        return Guest(connection).detach(columns, rows)
+
+    def shell_state(self) -> Mapping[str, str]:
+        return observing.shell_items(self.guest().shell_state() or b"")
+
+    def processes(self) -> list[Process]:
+        return list(self.process_table().processes)
+
+    def process_table(self, service: Service = NO_SERVICE) -> observing.ProcessTable:
+        """Returns the live processes, and what the shell holds.
+
+        Args:
+            service: of whose processes the locks alone are looked at.
+        """
+        guest = self.guest()
+        serving = [str(pid) for pid in sorted(service.processes)]
+        tables: list[observing.ProcessTable] = []
+
+        def look() -> tuple[observing.OpenFile, ...]:
+            shell_pid = str(guest.info().shell)
+            tables.append(observing.parse_processes(run_tool(guest, "processes", shell_pid, *serving)))
+            shell = tables[-1].shell
+            return shell.files if shell else ()
+
+        observing.settled(look)
+        return tables[-1]
+
+    def shell_hold(self) -> observing.ShellHold:
+        """Returns what the idle shell holds.
+
+        Raises:
+            NotCheckpointable: that cannot be told.
+        """
+        hold = self.process_table().shell
+        if hold is None:
+            raise NotCheckpointable("what the shell holds open cannot be seen")
+        return hold
+
+    def changes(self) -> Mapping[str, FileChange]:
+        self.guest()
+        before = dict(self._baseline(self.image))
+        untouched = set(self.files.lent).difference(self.changed_lent_files())
+        found: dict[str, FileChange] = {}
+        for entry in list_inside(self.guest(), "/"):
+            was = before.pop(entry.path, None)
+            if was is None or (_differ(was, entry) and entry.path not in untouched):
+                change = observing.change_of(entry, self.files.identity(entry))
+                if change is not None:
+                    found[entry.path] = change
+        found.update(dict.fromkeys(before, FileChange("deleted")))
+        return found
+
+    def observe(self, service: Service = NO_SERVICE) -> Observation:
+        try:
+            return self._observe(service)
+        except SandboxRefused as refusal:  # no process of ours can be started in it
+            unknown = secrets.token_hex()
+            return Observation(unknown, unknown, unknown, active=f"it cannot be looked at ({refusal})", quiet_s=0.0)
+
+    def _observe(self, service: Service) -> Observation:
+        guest = self.guest()
+        dump = guest.shell_state()
+        info = guest.info()
+        files, data = self.files.fingerprints(service)
+        table = self.process_table(service)
+        look = self._look(table, service, info)
+        processes = secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service)
+        return Observation(
+            files=f"{files} {self._digest(_IN_MEMORY)}",
+            processes=f"{processes} {look.passing}",
+            shell=secrets.token_hex()
+            if dump is None
+            else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel} {info.home}",
+            data=data,
+            hidden=frozenset() if dump is None else observing.shell_hidden(dump),
+            serving=len(table.serving(service)),
+            alone=info.idle and len(table.others) == len(table.serving(service)),
+            active=look.active,
+            quiet_s=look.quiet_s,
+        )
+
+    def _look(self, table: observing.ProcessTable, service: Service, info: GuestInfo) -> activity.Look:
+        """Returns what may happen by itself; whatever lives may do something, if it is out of reach."""
+        serving = table.serving(service)
+        if self._watch is not None:
+            inside = {activity.inner_pid(pid): pid for pid in activity.family(self._init)}
+            served = {pid for inner, pid in inside.items() if inner in serving}
+            return self._watch.look(inside.get(info.shell, 0) if info.idle else 0, served)
+        lives = [one for one in table.others if one.pid not in serving]
+        found = [Unrest(0, f"process {one.pid} ({one.command[:_LONGEST_COMMAND]}) may run", 0.0) for one in lives]
+        if not lives and not info.idle:
+            found.append(Unrest(0, "the shell may run", 0.0))
+        if connections.may_pass(self.read_file("/proc/net/sockstat")):
+            found.append(Unrest(0, "a TCP connection has not ended yet", 0.0))
+        return activity.Look(*activity.told(found, time.monotonic()))
+
+    def digest(self) -> str:
+        outside = self.files.outside()
+        if outside is None or not self.holds_nothing_in_memory:
+            return ""
+        baseline = self._baseline(self.image)
+        return digests.digest(
+            self.guest(),
+            self._alone,
+            lambda: self.files.differing(baseline, self._image_tree, self._contents),
+            outside,
+            self.changes_settled,
+        )
+
+    def _alone(self) -> tuple[bool, observing.ShellHold | None]:
+        table = self.process_table()
+        return not table.others, table.shell
+
+    def _in_doubt(self, table: observing.ProcessTable, service: Service) -> bool:
+        """Whether calls could change something that does not show: what waits for someone to come and take it."""
+        files = [file.number for file in table.shell.further_files] if table.shell else []
+        serving = table.serving(service)
+        others = [one.pid for one in table.others if one.pid not in serving]
+        return bool(files or others) and self.guest().data_waits(files, others)
+
+    def memory(self) -> int:
+        return self._containers.memory(self.container)
+
+    @contextlib.contextmanager
+    def archive(self) -> Iterator[IO[bytes]]:
+        entries = list(list_inside(self.guest(), "/"))
+        with self._containers.paused(self.container):
+            export = self._containers.export(self.container)
+            with flattened(export, entries, self._is_not_archived) as stream:
+                yield stream
+
+    def _is_not_archived(self, name: str) -> bool:
+        # What an image with a clock or a seed has its programs load is not in the archive.
+        return bool(_NOT_ARCHIVED.fullmatch(name)) or (name == _PRELOAD and is_fixed(self.image))
+
+    def _own_pids(self) -> list[int]:
+        if not self._init:
+            return []
+        inside = {activity.inner_pid(pid): pid for pid in activity.family(self._init)}
+        shell = inside.get(self.guest().info().shell, 0)
+        return [self._init, shell] if shell else []
+
+    def checkpoint(self) -> SnapshotInfo:
+        try:
+            return self._checkpoint(self)
+        except SandboxRefused as refusal:
+            raise NotCheckpointable(str(refusal)) from refusal
+        except ProcessesDisturbed as error:
+            self.close()
+            raise SandboxDied(f"sandbox {self.id} was ended over a checkpoint ({error})") from error
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def guest(self) -> Guest:
+        if self._closed:
+            raise SandboxDied(f"sandbox {self.id} is closed")
+        if self._guest is None:
+            stream = self._containers.attach(self.container)
+            stream.settimeout(_START_TIMEOUT)
+            self._guest = Guest(stream)
+        return self._guest
+
+    def close(self) -> None:
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        if self._time_waits is not None:
+            self._time_waits.close()
+        if self._guest is not None:
+            self._guest.abandon()
+        with contextlib.suppress(InfrastructureError):  # an engine that is gone: the reaper comes back to it
+            self._containers.remove(self.container)
+        self._discard(self)
+
+    def _startup_file(self) -> str:
+        return str([entry for entry in list_inside(self.guest(), "/etc") if entry.path == _STARTUP_FILE])
+
+    def _digest(self, paths: tuple[str, ...]) -> str:
+        return run_tool(self.guest(), "walk", "digest", *paths).decode()
+
+
+def _differ(was: observing.Entry, now: observing.Entry) -> bool:
+    """Whether a path is not what it is in the image, as far as that shows: their times of change are their own."""
+    if (was.mode, was.uid, was.gid) != (now.mode, now.uid, now.gid):
+        return True
+    if stat.S_ISDIR(now.mode):
+        return False  # its times are the layer's, or say that its entries have changed
+    return (was.size, was.mtime_ns, was.device) != (now.size, now.mtime_ns, now.device)

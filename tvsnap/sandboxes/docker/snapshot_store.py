@@ -1,0 +1,307 @@
+"""Snapshots on disk: an image of the engine each, and a directory with what an image cannot hold.
+
+Layout, below `home/docker/<engine>`:
+
+    snapshots/<id>/      manifest.json, with a checksum of its own and of each other file; shell.json (an idle shell)
+                         or criu/ (live processes); times, links.json and lent.json (what commits lose)
+    unfinished/<id>/     one that is being taken: names the image before that is made; ids begin with their takers
+    images/<digest>-<version>  an image that was brought into the engine, with that version of PID 1 (images.py)
+    doomed/<id>          one whose image the engine would not give up yet: forks of it are alive, or later snapshots
+
+Everything is known by name from here: no list of the engine's images is ever asked for, which takes seconds where there
+are many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+import docker.errors
+
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.docker_engine import Engine, EngineTimeout
+from tvsnap.model.errors import CheckpointFailed, InfrastructureError, SnapshotUnusable
+from tvsnap.model.observations import Captures, SnapshotInfo
+from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
+from tvsnap.sandboxes.docker.containers import Whose
+from tvsnap.sandboxes.fixed import StoppedClock
+from tvsnap.sandboxes.processes.time_wait import Closed
+from tvsnap.sandboxes.sealing import DISK_ERRORS, checksum, from_sealed_json, open_regular, reading, to_sealed_json
+
+REPOSITORY = "tvsnap/snapshot"
+FORMAT = 3
+"""Version of the layout; others are unusable."""
+MANIFEST, SHELL, CRIU = "manifest.json", "shell.json", "criu"
+TIMES, LINKS, LENT = "times", "links.json", "lent.json"
+_LATE_COMMIT = 300.0
+"""Seconds to wait for a commit that the engine did not answer about in time: it goes on with it all the same."""
+_POLL = 0.5
+_COMMITTING = "committing"
+"""A file that is there from before the commit begins: the engine may finish it even after we are dead."""
+_GRACE = 3600.0
+"""Seconds for which an image that is not there yet is still looked out for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is known of a snapshot.
+
+    Attributes:
+        info: for the graph.
+        guest: version of the PID 1 in it.
+        depth: layers of its image.
+        empty_memory: no files are in memory but those that a fresh sandbox has there.
+        changes: how many calls had changed the state of its sandbox.
+        closed: the connections that were in TIME_WAIT.
+        clock: its sandbox's clock, if it had one of its own.
+        directories: in which CRIU makes something when it restores the processes, as they were.
+    """
+
+    info: SnapshotInfo
+    guest: str
+    depth: int
+    empty_memory: bool
+    changes: int
+    closed: tuple[Closed, ...] = ()
+    clock: StoppedClock | None = None
+    directories: tuple[DirectoryTimes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A snapshot that is being taken: `id` is its future name, `directory` becomes its own."""
+
+    id: str
+    directory: Path
+
+    @property
+    def reference(self) -> str:
+        """Of the engine's image."""
+        return reference_of(self.id)
+
+
+def reference_of(snapshot: str) -> str:
+    """Returns the reference of a snapshot's image in the engine."""
+    return f"{REPOSITORY}:{snapshot}"
+
+
+class SnapshotStore:
+    """The snapshots of a data directory in one engine. Thread-safe; several processes may use one at once."""
+
+    def __init__(self, engine: Engine, whose: Whose, directory: Path, *, late_commit: float = _LATE_COMMIT) -> None:
+        """
+        Args:
+            engine: holds the images.
+            whose: who asks.
+            directory: see the module.
+            late_commit: seconds to wait for a commit after the engine's answer failed to come.
+        """
+        self._engine = engine
+        self._api = engine.api
+        self._whose = whose
+        self._late_commit = late_commit
+        self._complete, self._unfinished, self._doomed = (
+            directory / name for name in ("snapshots", "unfinished", "doomed")
+        )
+        for path in (self._complete, self._unfinished, self._doomed):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def directory(self, snapshot: str) -> Path:
+        """Returns where a snapshot's files are."""
+        return self._complete / snapshot
+
+    def read(self, snapshot: str) -> Manifest:
+        """Returns what is known of a snapshot; see `check` for whether the rest is as it was written.
+
+        Raises:
+            SnapshotUnusable: it is gone or damaged.
+            AttemptFailed: it cannot be read at present.
+        """
+        return self._read(snapshot)[0]
+
+    def check(self, snapshot: str) -> Manifest:
+        """Returns what is known of a snapshot, once all its files here are seen to be those that were written.
+
+        Raises:
+            SnapshotUnusable: they are not.
+            AttemptFailed: they cannot be read at present.
+        """
+        manifest, checksums = self._read(snapshot)
+        directory = self._complete / snapshot
+        with reading(snapshot):
+            if _checksums(directory) != checksums:
+                raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its files are not those that were written")
+        return manifest
+
+    def _read(self, snapshot: str) -> tuple[Manifest, dict[str, list[int]]]:
+        with reading(snapshot):
+            with open_regular(self._complete / snapshot / MANIFEST) as file:
+                values = from_sealed_json(file.read())
+            if values["format"] != FORMAT:
+                raise SnapshotUnusable(f"snapshot {snapshot} has another format than {FORMAT}")
+            captures = Captures(**values["info"].pop("captures"))
+            info = SnapshotInfo(**{**values["info"], "captures": captures})
+            if info.id != snapshot:
+                raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {info.id}")
+            closed = tuple(map(Closed.from_json, values["closed"]))
+            about = {name: values[name] for name in ("guest", "depth", "empty_memory", "changes")}
+            clock = StoppedClock.from_json(values.get("clock"))
+            directories = tuple(DirectoryTimes(**one) for one in values.get("directories", ()))
+            return Manifest(info, **about, closed=closed, clock=clock, directories=directories), values["checksums"]
+
+    @contextlib.contextmanager
+    def taking(self) -> Iterator[Unfinished]:
+        """A block in which a snapshot is taken; what is not completed in it is gone after it."""
+        id = f"{self._whose.owner}.{secrets.token_hex(8)}"
+        unfinished = Unfinished(id, self._unfinished / id)
+        try:
+            unfinished.directory.mkdir(mode=0o700)
+            yield unfinished
+        except OSError as error:
+            reason = f"no snapshot could be written: {error.strerror or error}"
+            if error.errno in DISK_ERRORS:
+                raise CheckpointFailed(reason) from error
+            raise AttemptFailed(reason, machine=True) from error
+        finally:
+            if unfinished.directory.exists():
+                self._discard(unfinished.directory, id)
+
+    def commit(self, unfinished: Unfinished, container: str, image: str) -> None:
+        """Makes an image of a container's files; found again where the engine answers too late, but does it.
+
+        Args:
+            unfinished: the snapshot that it is for.
+            container: nothing may change in it meanwhile.
+            image: digest of the tvsnap image below it.
+
+        Raises:
+            InfrastructureError: there is no such image in the end.
+        """
+        labels = self._whose.labels("snapshot", image)
+        changes = [f"LABEL {name}={value}" for name, value in labels.items()]
+        (unfinished.directory / _COMMITTING).touch()
+        try:
+            with self._engine.turn("a commit"):
+                self._api.commit(container, REPOSITORY, unfinished.id, pause=False, changes=changes)
+        except EngineTimeout:
+            if not self._appears(unfinished.reference):
+                raise
+        except docker.errors.APIError as error:
+            raise InfrastructureError(f"the engine would not commit: {error.explanation}") from None
+
+    def put(self, unfinished: Unfinished, archive: IO[bytes], image: str) -> None:
+        """Makes an image of one layer.
+
+        Args:
+            unfinished: the snapshot that it is for.
+            archive: all its files.
+            image: digest of the tvsnap image that they began as.
+        """
+        labels = self._whose.labels("snapshot", image)
+        changes = [f"LABEL {name}={value}" for name, value in labels.items()]
+        (unfinished.directory / _COMMITTING).touch()
+        with self._engine.turn("the import of a flattened container"):
+            self._api.import_image_from_stream(archive, REPOSITORY, unfinished.id, changes)
+
+    def complete(self, unfinished: Unfinished, manifest: Manifest) -> None:
+        """Makes a snapshot that is whole known."""
+        (unfinished.directory / _COMMITTING).unlink(missing_ok=True)
+        values = {"format": FORMAT, "checksums": _checksums(unfinished.directory), **asdict(manifest)}
+        (unfinished.directory / MANIFEST).write_text(to_sealed_json(values))
+        unfinished.directory.rename(self._complete / unfinished.id)
+
+    def all(self) -> Iterator[str]:
+        """Yields the ids of all complete snapshots."""
+        for entry in os.scandir(self._complete):
+            if os.path.exists(f"{entry.path}/{MANIFEST}"):
+                yield entry.name
+
+    def delete(self, snapshot: str) -> None:
+        """Deletes a snapshot: its manifest first, so that a half deleted one is none; the image when it can be."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._complete / snapshot / MANIFEST)
+        self._discard(self._complete / snapshot, snapshot)
+        self.bury()
+
+    def has_image(self, snapshot: str) -> bool:
+        """Whether the engine has the image of a snapshot."""
+        try:
+            self._engine.image(reference_of(snapshot))
+        except docker.errors.NotFound:
+            return False
+        return True
+
+    def bury(self) -> None:
+        """Tries again to remove the images of deleted snapshots that were still needed."""
+        for since, grave in self._graves():
+            removed = self._remove_image(reference_of(grave.name))
+            if removed or (removed is None and time.time() - since > _GRACE):
+                grave.unlink(missing_ok=True)
+
+    def _graves(self) -> list[tuple[float, Path]]:
+        """Returns what stands for images that are still to be removed, and since when (s), the youngest first."""
+        found = []
+        for grave in self._doomed.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another thread or process has just buried it
+                found.append((grave.stat().st_mtime, grave))
+        return sorted(found, reverse=True)
+
+    def sweep(self, is_alive: Callable[[str], bool]) -> tuple[int, int]:
+        """Removes what dead owners did not finish.
+
+        Args:
+            is_alive: whether an owner lives.
+
+        Returns:
+            How many half-deleted snapshots and how many unfinished ones.
+        """
+        deleted = unfinished = 0
+        for entry in os.scandir(self._unfinished):
+            if not is_alive(entry.name.partition(".")[0]):
+                self._discard(Path(entry.path), entry.name)
+                unfinished += 1
+        for entry in os.scandir(self._complete):
+            if not os.path.exists(f"{entry.path}/{MANIFEST}"):
+                self._discard(Path(entry.path), entry.name)
+                deleted += 1
+        self.bury()
+        return deleted, unfinished
+
+    def _discard(self, directory: Path, id: str) -> None:
+        removed = self._remove_image(reference_of(id))
+        if removed is False or (removed is None and (directory / _COMMITTING).exists()):
+            (self._doomed / id).touch()
+        shutil.rmtree(directory, ignore_errors=True)
+
+    def _remove_image(self, reference: str) -> bool | None:
+        """Returns whether an image was removed; None if there is none."""
+        try:
+            self._engine.do("removing an image", self._api.remove_image, reference)
+        except docker.errors.NotFound:
+            return None
+        except (docker.errors.APIError, InfrastructureError):
+            return False
+        return True
+
+    def _appears(self, reference: str) -> bool:
+        deadline = time.monotonic() + self._late_commit
+        while time.monotonic() < deadline:
+            with contextlib.suppress(docker.errors.NotFound, EngineTimeout):
+                self._engine.image(reference)
+                return True
+            time.sleep(_POLL)
+        return False
+
+
+def _checksums(directory: Path) -> dict[str, list[int]]:
+    """Returns the size and the checksum of each file of a snapshot but its manifest."""
+    paths = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {str(path.relative_to(directory)): [*checksum(path)] for path in paths if path != directory / MANIFEST}

@@ -1,0 +1,519 @@
+"""The local backend: sandboxes in namespaces on this machine, forked from snapshots. No daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import math
+import os
+import platform
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tvsnap.guest.protocol import BARE, GUEST_FILES, INIT
+from tvsnap.host import attempts, native
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.disk import Room
+from tvsnap.host.owners import has_live_owner, is_alive
+from tvsnap.model.errors import (
+    CheckpointFailed,
+    ForkFailed,
+    InfrastructureError,
+    MachineLacks,
+    NotCheckpointable,
+    NotRestorable,
+    SandboxDied,
+    SnapshotUnusable,
+)
+from tvsnap.model.images import UID_BASE, UID_COUNT, Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Captures, ReapReport, SnapshotInfo
+from tvsnap.sandboxes import fixed, observing
+from tvsnap.sandboxes.criu import directory_times, refusals
+from tvsnap.sandboxes.criu.binary import OLDEST_CRIU, criu_version, find_criu
+from tvsnap.sandboxes.criu.client import Criu
+from tvsnap.sandboxes.digest import SnapshotContents
+from tvsnap.sandboxes.fixed import StoppedClock
+from tvsnap.sandboxes.local.cgroups import Cgroup, CgroupTree
+from tvsnap.sandboxes.local.id_ranges import IdRanges
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.local.snapshot_store import DEVICES, NODES, Noted, Snapshots, size_of
+from tvsnap.sandboxes.local.storage.layers import open_storage
+from tvsnap.sandboxes.processes import inheritance
+from tvsnap.sandboxes.processes.time_wait import TimeWaits
+from tvsnap.sandboxes.sealing import DISK_ERRORS
+from tvsnap.sandboxes.shell.image import restore
+
+COLUMNS, ROWS = 80, 24
+_ROOT = Path("/run/root")
+"""Where launch.c mounts a sandbox's root, in a mount namespace of its own."""
+_FILE_SYSTEM_ID = b"tvsnap's sandbox"
+"""Of every sandbox's root: 16 bytes, of which `stat -f` shows the half."""
+_ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "TERM": "xterm",
+    "PAGER": "cat",
+    "LANG": "C.UTF-8",
+}
+
+
+START_PAUSES = (0.05, 0.2)
+CHECKPOINT_PAUSES = (0.05, 0.2)
+"""Seconds between the attempts at a checkpoint: few, for the next call in the sandbox waits for the last of them."""
+FORK_PAUSES = (0.05, 0.2, 0.8, 2.0)
+"""The same for a fork: more, for there may be no other way to its state."""
+_CLEARED_WITHIN, _CLEARED_AFTER = 10.0, 60.0
+"""Seconds to wait for what was deleted to be cleared away: where a sandbox has no room, and where that is asked for."""
+_NO_ROOM = ("No space left on device", "ENOSPC")
+_UNLIMITED = 1 << 62
+_Prepared = tuple[list[str], Callable[..., LocalSandbox], Path]
+"""Options for launch.c, what makes a sandbox of the PID 1 that it started (and of its `TimeWaits` and clock, if any),
+and where its writable layer is."""
+
+
+class LocalBackend:
+    """Sandboxes of one owner (process) on one data directory. See `tvsnap.sandboxes.protocol.Backend`."""
+
+    name = "local"
+
+    def __init__(self, home: Path, owner: str) -> None:
+        """Opens the backend.
+
+        Args:
+            home: the data directory.
+            owner: this process's claim on it; what it leaves behind is known by that name.
+
+        Raises:
+            MachineLacks: something is missing that it cannot do without; the message says what goes on without it.
+        """
+        self._home = home
+        self._owner = owner
+        if os.geteuid() != 0:
+            raise MachineLacks("the local backend needs root for namespaces, mounts and CRIU (tvsnap doctor)")
+        if platform.system() != "Linux":
+            raise MachineLacks(f"the local backend needs Linux, this is {platform.system()}")
+        for program in (native.LAUNCH, native.INIT, native.FIXED, native.CRIU_PLUGIN):
+            if not program.exists():
+                raise MachineLacks(f"{program.name} was not built with the package; make native")
+        self._criu = _usable_criu()
+        self.captures = Captures(processes=self._criu is not None, shell=True)
+        self.platform = "; ".join([platform.machine(), *inheritance.unusual()])
+        self._ranges = _id_ranges(self._criu)
+        self._cgroups = CgroupTree.find(home)
+        self._storage = open_storage(home)
+        self._live = self._storage.path / "live"
+        self._live.mkdir(exist_ok=True, mode=0o700)
+        self._guest_layer = _install_guest(home / "guest", owner)
+        self._snapshots = Snapshots(self._storage, owner, self._guest_layer.name)
+        self._numbers = itertools.count(1)
+        self._sandboxes: dict[str, LocalSandbox] = {}
+        self._trees: dict[str, observing.ImageTree] = {}
+        self._contents = SnapshotContents()
+        self._full = -math.inf  # when the pool was last seen too full, by time.monotonic()
+        self._lock = threading.Lock()
+        self._template()
+
+    @property
+    def limits_disk(self) -> bool:
+        """Whether `Limits.disk` holds: the pool has simple quotas."""
+        return self._storage.limiting
+
+    def room(self) -> Room:
+        """Returns what is left of the disk for sandboxes and snapshots."""
+        return self._storage.room()
+
+    # -- sandboxes ----------------------------------------------------------------------------------------------------
+
+    def start(self, image: Image, limits: Limits) -> LocalSandbox:
+        return attempts.repeat(
+            lambda: self._start(image, limits, self._template()),
+            START_PAUSES,
+            lasting=InfrastructureError,
+            passing=InfrastructureError,
+        )
+
+    def fork(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+        sandbox = attempts.repeat(
+            lambda: self._fork(snapshot, image, limits), FORK_PAUSES, lasting=NotRestorable, passing=ForkFailed
+        )
+        try:
+            sandbox.changes_settled = self._snapshots.changes(snapshot)
+        except BaseException:
+            sandbox.close()
+            raise
+        # Its files may have gone one by one while they were read, and CRIU takes an image that is missing for empty.
+        if not self._snapshots.is_there(snapshot):
+            sandbox.close()
+            raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
+        return sandbox
+
+    def _fork(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+        files = self._snapshots.files(snapshot)
+        shell = self._snapshots.shell(snapshot)
+        if shell is None:
+            return self._restore(snapshot, image, limits)
+        noted = self._snapshots.noted(snapshot)
+        sandbox = self._start(image, limits, files, noted.clock, bare=True)
+        try:
+            sandbox.time_waits.bring_back(noted.closed)
+            if noted.clock:
+                shell = replace(shell, origin=shell.origin + noted.clock.gap_s)
+            restore(sandbox.guest(), shell, sandbox.number_after)
+        except BaseException:
+            sandbox.close()
+            raise
+        return sandbox
+
+    def _start(
+        self, image: Image, limits: Limits, layer: Path, stopped: StoppedClock | None = None, *, bare: bool = False
+    ) -> LocalSandbox:
+        """Starts a sandbox on a copy of a layer.
+
+        Args:
+            image: what it is a sandbox of.
+            limits: what it may use.
+            layer: an empty one, or that of a snapshot.
+            stopped: the clock of the snapshot, if it has one.
+            bare: its shell is to be made like another.
+        """
+        with self._new(image, limits, layer) as (options, build, live):
+            environment = {**_ENVIRONMENT, **image.env, **(BARE if bare else {})}
+            command = [INIT, "serve", str(COLUMNS), str(ROWS), image.user, image.workdir]
+            options += ["--hostname", image.hostname, *(["--no-new-privileges"] if image.no_new_privileges else [])]
+            clock = stopped.go_on() if stopped else fixed.Clock.begun(image)
+            fixed.write_page(live / "upper", self._guest_layer, image, clock)
+            run = subprocess.run(
+                [native.LAUNCH, "start", *options, "--", *command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+            )
+            if run.returncode:
+                reason = f"a sandbox of {image.name} did not start: {run.stderr.strip()}"
+                raise AttemptFailed(reason, machine=refusals.is_trouble(run.stderr))
+            return build(int(run.stdout), clock=clock)
+
+    def _restore(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+        """Restores the processes of a snapshot on a copy of its files."""
+        if self._criu is None:
+            raise NotRestorable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
+        noted = self._snapshots.noted(snapshot)
+        time_waits: list[TimeWaits] = []
+        clocks: list[fixed.Clock] = []
+
+        with (
+            self._new(image, limits, self._snapshots.files(snapshot)) as (options, build, live),
+            self._snapshots.processes(snapshot) as images,
+        ):
+
+            def bring_back(init: int) -> None:
+                directory_times.set_again(f"/proc/{init}/root", noted.directories)
+                if noted.closed:
+                    time_waits.append(TimeWaits(init))
+                    time_waits[0].bring_back(noted.closed)
+                if noted.clock:  # as late as can be: nothing runs yet
+                    clocks.append(noted.clock.go_on())
+                    fixed.write_page(live / "upper", self._guest_layer, image, clocks[0])
+
+            init = self._criu.restore(
+                images,
+                _ROOT,
+                [f"mnt[{name}]:{NODES}/{name}" for name in DEVICES],
+                [str(native.LAUNCH), "restore", *self._criu.directories, *options, "--"],
+                bring_back if noted != Noted() else None,
+            )
+            return build(init, *time_waits, clock=clocks[0] if clocks else None)
+
+    @contextlib.contextmanager
+    def _new(self, image: Image, limits: Limits, layer: Path) -> Iterator[_Prepared]:
+        """Prepares what a new sandbox stands on, and takes it away again if the sandbox fails to start."""
+        room = self._storage.room()
+        if room.free < room.reserve // 2:  # what was deleted a moment ago may not be free yet
+            self._storage.reclaim(_CLEARED_WITHIN)
+            room = self._storage.room()
+        room.require(room.reserve // 2, "a sandbox")
+        errors = self._storage.errors()
+        origin = "" if layer.parent == self._live else layer.parent.name
+        id = f"{self._owner}.{next(self._numbers)}"
+        live = self._live / id
+        cgroup = self._cgroups.create(self._owner, id, limits)
+        own = self._ranges.take() if self._ranges else None
+        try:
+            try:
+                self._storage.copy(layer, live, limit=limits.disk)
+            except FileNotFoundError:
+                raise SnapshotUnusable(f"the files of {layer.parent.name} are gone") from None
+            except OSError as error:
+                reason = f"no files for a sandbox in {self._home}: {error.strerror}"
+                if error.errno not in DISK_ERRORS:
+                    raise AttemptFailed(reason, machine=True) from None
+                raise InfrastructureError(
+                    f"{reason}; see to room on its disk (dmesg tells what the kernel made of it), then start anew"
+                ) from None
+            if not origin:  # the root directory is as old as the image's
+                about = image.rootfs.stat()
+                os.utime(live / "upper", ns=(about.st_atime_ns, about.st_mtime_ns))
+            options = [item for path in cgroup.paths for item in ("--cgroup", str(path))]
+            if self._storage.device:
+                options += ["--pool", self._storage.device]
+            else:
+                options += ["--pool-dir", str(self._storage.path)]
+            options += ["--live", f"live/{id}", "--lower", str(self._guest_layer), "--lower", str(image.rootfs)]
+            options += ["--ids", str(UID_BASE), str(UID_COUNT), *(["--own", str(own)] if own else [])]
+            yield (
+                options,
+                lambda init, time_waits=None, clock=None: self._adopt(
+                    id, image, limits, init, live, cgroup, own, origin, errors, time_waits or TimeWaits(init), clock
+                ),
+                live,
+            )
+        except BaseException:
+            cgroup.destroy()
+            _bury_the_dead()
+            self._storage.delete(live)
+            self._let_others_have(own)
+            raise
+
+    def _adopt(
+        self,
+        id: str,
+        image: Image,
+        limits: Limits,
+        init: int,
+        live: Path,
+        cgroup: Cgroup,
+        own: int | None,
+        origin: str,
+        errors: int,
+        time_waits: TimeWaits,
+        clock: fixed.Clock | None,
+    ) -> LocalSandbox:
+        sandbox = LocalSandbox(
+            id,
+            image,
+            limits,
+            init=init,
+            layer=live,
+            cgroup=cgroup,
+            own_users=own,
+            tree=self._tree(image),
+            contents=self._contents.of(origin),
+            origin=origin,
+            errors=errors,
+            time_waits=time_waits,
+            clock=clock,
+            trouble=self._trouble,
+            keep_limit=self._keep_limit,
+            checkpoint=self._checkpoint,
+            discard=self._discard,
+        )
+        with self._lock:
+            self._sandboxes[id] = sandbox
+        try:
+            sandbox.guest()
+            self._keep_limit(sandbox)
+        except BaseException:
+            sandbox.close()
+            raise
+        return sandbox
+
+    def _tree(self, image: Image) -> observing.ImageTree:
+        with self._lock:
+            if image.digest not in self._trees:
+                self._trees[image.digest] = observing.ImageTree(self._guest_layer, image.rootfs, root=image.rootfs)
+            return self._trees[image.digest]
+
+    def _keep_limit(self, sandbox: LocalSandbox) -> None:
+        with contextlib.suppress(OSError):  # the pool is full: the next observation tries again
+            self._storage.keep_limit(sandbox.layer, sandbox.limits.disk)
+
+    def _trouble(self, sandbox: LocalSandbox, said: str) -> str:
+        """See `Sandbox.trouble`: an error of the disk, or too little room, shows as a failure of the command's own."""
+        if self._storage.errors() != sandbox.errors:
+            self._snapshots.distrust(sandbox.origin)
+            raise SandboxDied(f"the disk below the pool of {self._home} returned errors")
+        looked, sandbox.looked = sandbox.looked, time.monotonic()
+        lack = self._storage.lack(0)
+        told = any(word in said for word in _NO_ROOM)
+        if lack:
+            self._full = time.monotonic()
+            if told:
+                raise InfrastructureError(f"a call failed for want of room: {lack}; free some (tvsnap gc)")
+            return lack
+        if self._full > looked:  # seen by who looked for another sandbox
+            return f"sandboxes and snapshots had too little room in {self._home} meanwhile"
+        # At its own limit a sandbox is told of its quota; where the pool has less room than that, it may be the pool.
+        return self._storage.lack(sandbox.limits.disk or _UNLIMITED) if told else ""
+
+    def _discard(self, sandbox: LocalSandbox) -> None:
+        with self._lock:
+            self._sandboxes.pop(sandbox.id, None)
+        self._storage.delete(sandbox.layer)
+        self._let_others_have(sandbox.own_users)
+
+    def _let_others_have(self, range: int | None) -> None:
+        if self._ranges and range:
+            self._ranges.give_back(range)
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def _checkpoint(self, sandbox: LocalSandbox) -> SnapshotInfo:
+        room = self._storage.room()
+        room.require(room.reserve, "a snapshot")
+        criu = self._criu
+
+        def take() -> SnapshotInfo:
+            return self._snapshots.take_processes(sandbox, criu) if criu else self._snapshots.take_shell(sandbox)
+
+        info = attempts.repeat(take, CHECKPOINT_PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)
+        self._contents.note(info.id, sandbox.contents)
+        return info
+
+    def snapshots(self) -> Iterator[str]:
+        return self._snapshots.ids()
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        self._snapshots.delete(snapshot)
+        self._contents.drop(snapshot)
+
+    # -- housekeeping -------------------------------------------------------------------------------------------------
+
+    def reap(self) -> ReapReport:
+        sandboxes = temporary = 0
+        for owner in self._cgroups.owners():
+            if owner == self._owner or is_alive(self._home, owner):
+                continue
+            for cgroup in self._cgroups.sandboxes(owner):
+                sandboxes += cgroup.destroy()
+            self._cgroups.remove_owner(owner)
+        for entry in os.scandir(self._live):
+            if entry.name != "template" and not self._in_use(entry.name):
+                self._storage.delete(Path(entry.path))
+                temporary += 1
+        for entry in os.scandir(self._guest_layer.parent):
+            if "." in entry.name and not self._in_use(entry.name):
+                shutil.rmtree(entry.path, ignore_errors=True)
+                temporary += 1
+        snapshots, unfinished = self._snapshots.sweep(self._in_use)
+        return ReapReport(sandboxes, snapshots, temporary + unfinished)
+
+    def _in_use(self, name: str) -> bool:
+        return name.startswith(f"{self._owner}.") or has_live_owner(self._home, name)
+
+    def reclaim(self) -> None:
+        self._storage.reclaim(_CLEARED_AFTER)
+
+    def disk_usage(self) -> Mapping[str, int]:
+        usage = {"snapshots": 0, "sandboxes": 0}
+        for snapshot in self.snapshots():
+            with contextlib.suppress(InfrastructureError):
+                usage["snapshots"] += self._snapshots.manifest(snapshot)["size"]
+        for entry in os.scandir(self._live):
+            usage["sandboxes"] += size_of(Path(entry.path) / "upper")
+        return usage
+
+    def close(self) -> None:
+        with self._lock:
+            sandboxes = list(self._sandboxes.values())
+        for sandbox in sandboxes:
+            sandbox.close()
+        self._cgroups.remove_owner(self._owner)
+        if self._ranges:
+            self._ranges.close()
+        self._storage.close()
+
+    def _template(self) -> Path:
+        """Returns an empty writable layer, from which each fresh sandbox's is copied."""
+        template = self._live / "template"
+        if not (template / "ready").exists():
+            unfinished = self._snapshots.temporary / f"{self._owner}.template"
+            self._storage.create(unfinished)
+            for name in ("upper", "work"):
+                (unfinished / name).mkdir()
+                os.chown(unfinished / name, UID_BASE, UID_BASE)
+                os.chmod(unfinished / name, 0o755)
+            os.setxattr(unfinished / "upper", "trusted.overlay.uuid", _FILE_SYSTEM_ID)  # else drawn by chance
+            (unfinished / "ready").touch()
+            try:
+                unfinished.rename(template)
+            except OSError:  # another process was quicker
+                self._storage.delete(unfinished)
+        return template
+
+
+def _bury_the_dead() -> None:
+    """Takes leave of children that were the PID 1 of a sandbox, where their process id may never have been told."""
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            for pid in map(int, path.read_text().split()):
+                with contextlib.suppress(OSError):
+                    status = Path(f"/proc/{pid}/status").read_text()
+                    # First in a process id namespace of its own, and ended: no other child of this process is.
+                    if re.search(r"^State:\s+Z.*^NSpid:\s+\d+\s+1$", status, re.MULTILINE | re.DOTALL):
+                        os.waitpid(pid, os.WNOHANG)
+
+
+def _usable_criu() -> Criu | None:
+    """Returns CRIU, or None where its lack was accepted by `TVSNAP_WITHOUT_CRIU=1`."""
+    binary = find_criu()
+    if binary is not None and criu_version(binary) >= OLDEST_CRIU:
+        return Criu(binary)
+    if os.environ.get("TVSNAP_WITHOUT_CRIU"):
+        return None
+    wanted = ".".join(map(str, OLDEST_CRIU))
+    have = f"{binary} is too old" if binary else "none was found"
+    raise MachineLacks(
+        f"CRIU {wanted} or newer is needed to snapshot live processes, {have}; make setup builds it, "
+        f"TVSNAP_WITHOUT_CRIU=1 goes on with snapshots of idle shells only (tvsnap doctor)"
+    )
+
+
+def _id_ranges(criu: Criu | None) -> IdRanges | None:
+    """Returns where each sandbox gets users of its own; None if all have the same, for forks could not have others."""
+    if criu is None or "owners" in criu.additions:
+        with contextlib.suppress(OSError):  # /run cannot be written
+            return IdRanges()
+    return None
+
+
+def _install_guest(directory: Path, owner: str) -> Path:
+    """Puts what each sandbox needs of ours into a layer of its own, above any image; one for each version of it."""
+    files = {name: source.read_bytes() for name, source in GUEST_FILES.items()}
+    version = hashlib.sha256(b"3" + b"".join(files.values())).hexdigest()[:16]
+    layer = directory / version
+    if layer.exists():
+        return layer
+    directory.mkdir(exist_ok=True, mode=0o711)
+    unfinished = directory / f"{owner}.{version}"
+    for name in ("proc", "sys", "dev/pts", "dev/shm", "run/tvsnap"):
+        (unfinished / name).mkdir(parents=True)
+    for device in DEVICES:
+        (unfinished / "dev" / device).touch()
+    for name, target in (
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ):
+        (unfinished / "dev" / name).symlink_to(target)
+    for name, data in files.items():
+        (unfinished / "run" / "tvsnap" / name).write_bytes(data)
+    for path in (unfinished, *unfinished.rglob("*")):
+        os.lchown(path, UID_BASE, UID_BASE)
+        if not path.is_symlink():  # all sandboxes see the same, whatever the mask of new files here
+            path.chmod(0o644 if path.parent.name == "dev" and path.is_file() else 0o755)
+    (unfinished / "dev" / "shm").chmod(0o1777)
+    try:
+        unfinished.rename(layer)
+    except OSError:  # another process was quicker
+        shutil.rmtree(unfinished)
+    return layer

@@ -1,0 +1,261 @@
+"""Control groups of sandboxes: limits, and the list of their processes. Version 2, or version 1 (also hybrid)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tvsnap.model.errors import InfrastructureError, MachineLacks
+from tvsnap.model.limits import Limits
+
+_V1_CONTROLLERS = ("memory", "pids", "cpu", "freezer")
+_PERIOD_US = 100_000
+_AT_ONCE = 64
+"""Processes that are killed with one look at the list."""
+_FREEZE_TIMEOUT = 10.0
+_V1_QUOTA = "cpu.cfs_quota_us"
+_BESIDE, _FEW = 1 << 30, 64
+"""Bytes of memory, and processes, that a program beside a sandbox may use, more than that: what CRIU itself needs, and
+what of its images waits to be written to the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupTree:
+    """The groups of one data directory: `tvsnap/TAG/OWNER/SANDBOX` in each hierarchy.
+
+    Attributes:
+        roots: the group `tvsnap/TAG` in each hierarchy in use.
+        unified: whether that is the one of version 2.
+    """
+
+    roots: tuple[Path, ...]
+    unified: bool
+
+    @classmethod
+    def find(cls, home: Path) -> CgroupTree:
+        """Returns the tree for a data directory; that it is there is not said.
+
+        Args:
+            home: the data directory.
+
+        Raises:
+            MachineLacks: no hierarchy offers memory and process limits, or there are no rights.
+        """
+        tag = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
+        mounts: dict[str, Path] = {}
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _, where, kind, options, *_ = line.split()
+            if kind == "cgroup2":
+                mounts.setdefault("unified", Path(where))
+            elif kind == "cgroup":
+                for controller in options.split(","):
+                    if controller in _V1_CONTROLLERS:
+                        mounts.setdefault(controller, Path(where))  # CRIU mounts them elsewhere for a moment
+        unified = mounts.get("unified")
+        if unified and {"memory", "pids"} <= set((unified / "cgroup.controllers").read_text().split()):
+            return cls((unified / "tvsnap" / tag,), True)
+        if {"memory", "pids"} <= mounts.keys():
+            hierarchies = dict.fromkeys(mounts[name] for name in _V1_CONTROLLERS if name in mounts)
+            return cls(tuple(mount / "tvsnap" / tag for mount in hierarchies), False)
+        raise MachineLacks("no cgroup hierarchy offers the controllers memory and pids (tvsnap doctor)")
+
+    def create(self, owner: str, sandbox: str, limits: Limits) -> Cgroup:
+        """Makes the groups of a sandbox and sets its limits."""
+        paths = []
+        try:
+            for root in self.roots:
+                path = root / owner / sandbox
+                if self.unified:
+                    self._delegate(path)
+                path.mkdir(parents=True)
+                paths.append(path)
+                _limit(path, limits)
+        except PermissionError as error:
+            raise MachineLacks(f"no rights to make control groups: {error.filename} (run as root)") from None
+        return Cgroup(tuple(paths))
+
+    def owners(self) -> Iterator[str]:
+        """Yields the owners that have groups here."""
+        names: set[str] = set()
+        for root in self.roots:  # who died over making or removing them may have left some in one hierarchy only
+            with contextlib.suppress(FileNotFoundError):
+                names.update(entry.name for entry in os.scandir(root) if entry.is_dir())
+        yield from names
+
+    def sandboxes(self, owner: str) -> Iterator[Cgroup]:
+        """Yields the groups of an owner's sandboxes."""
+        names: dict[str, None] = {}
+        for root in self.roots:
+            with contextlib.suppress(FileNotFoundError):
+                names.update((entry.name, None) for entry in os.scandir(root / owner) if entry.is_dir())
+        for name in names:
+            yield Cgroup(tuple(root / owner / name for root in self.roots))
+
+    def remove_owner(self, owner: str) -> None:
+        """Removes an owner's groups once its sandboxes are gone, and those above if nobody else uses them."""
+        for root in self.roots:
+            with contextlib.suppress(OSError):  # somebody else's are below the next
+                for path in (root / owner, root, root.parent):
+                    path.rmdir()
+
+    @staticmethod
+    def _delegate(path: Path) -> None:
+        """Switches the controllers on along the way down, as version 2 wants it."""
+        for ancestor in list(path.parents)[2::-1]:
+            ancestor.mkdir(exist_ok=True)
+        for ancestor in list(path.parents)[3::-1]:
+            have = set((ancestor / "cgroup.controllers").read_text().split())
+            wanted = [f"+{name}" for name in ("memory", "pids", "cpu") if name in have]
+            with contextlib.suppress(OSError):
+                (ancestor / "cgroup.subtree_control").write_text(" ".join(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """The groups of one sandbox, one in each hierarchy."""
+
+    paths: tuple[Path, ...]
+
+    @property
+    def name(self) -> str:
+        return self.paths[0].name
+
+    def pids(self) -> list[int]:
+        """Returns the processes in it, as the host sees them; none if it is gone."""
+        found: set[int] = set()
+        for path in self.paths[:1]:
+            with contextlib.suppress(FileNotFoundError, OSError):
+                found.update(int(line) for line in (path / "cgroup.procs").read_text().split())
+        return sorted(found)
+
+    @contextlib.contextmanager
+    def beside(self, limits: Limits) -> Iterator[Cgroup]:
+        """A block with a group beside this one, for a program that works on what is in this one.
+
+        It may use as much as that, and what any such program needs. What it leaves behind when it is killed dies at the
+        end of the block; or as a dead owner's sandboxes do.
+
+        Args:
+            limits: of this group.
+        """
+        paths = [path for path in self.paths if path == self.paths[0] or (limits.cpus and (path / _V1_QUOTA).exists())]
+        group = Cgroup(tuple(path.with_name(f"{self.name}.beside") for path in paths))
+        try:
+            for path in group.paths:
+                path.mkdir(exist_ok=True)
+                _limit(path, _with_room(limits))
+            yield group
+        finally:
+            group.destroy()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """A block in which all in it stands still.
+
+        Raises:
+            InfrastructureError: it does not come to a stop.
+        """
+        deadline = time.monotonic() + _FREEZE_TIMEOUT
+        try:
+            self._set_frozen(True)
+            while not self._is_frozen():
+                if time.monotonic() > deadline:
+                    raise InfrastructureError(f"the processes of sandbox {self.name} cannot be frozen (tvsnap doctor)")
+                time.sleep(0.0005)
+            yield
+        finally:
+            self.thaw()
+
+    def thaw(self) -> None:
+        """Lets go on what stands still; nothing happens if nothing does, or if it is gone."""
+        self._set_frozen(False)
+
+    def _set_frozen(self, frozen: bool) -> None:
+        for path in self.paths:
+            for name, word in (("freezer.state", "FROZEN" if frozen else "THAWED"), ("cgroup.freeze", f"{frozen:d}")):
+                with contextlib.suppress(OSError):  # each version has but one of them, in one hierarchy
+                    (path / name).write_text(word)
+
+    def _is_frozen(self) -> bool:
+        for path in self.paths:
+            for name, word in (("freezer.state", "FROZEN"), ("cgroup.events", "frozen 1")):
+                with contextlib.suppress(OSError):
+                    if word in (path / name).read_text().splitlines():
+                        return True
+        return False
+
+    def destroy(self) -> bool:
+        """Kills all in it and removes it; returns whether it is gone. Waits 5 s at most."""
+        self.thaw()  # what stands still does not die
+        deadline = time.monotonic() + 5
+        while True:
+            for path in self.paths:
+                with contextlib.suppress(OSError):
+                    _kill_all(path)
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+            if not any(path.exists() for path in self.paths):
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)
+
+
+def _with_room(limits: Limits) -> Limits:
+    """Returns limits for a program that needs some more itself, and is not to take forever."""
+    return replace(
+        limits,
+        memory=limits.memory + _BESIDE,
+        processes=limits.processes + _FEW,
+        cpus=limits.cpus and max(limits.cpus, 1),
+    )
+
+
+def _limit(group: Path, limits: Limits) -> None:
+    """Sets what is in a group may use, of what its hierarchy counts."""
+    quota = int(limits.cpus * _PERIOD_US)
+    for name, value in (
+        ("memory.max", limits.memory),
+        ("memory.swap.max", 0),
+        ("memory.limit_in_bytes", limits.memory),
+        ("memory.memsw.limit_in_bytes", limits.memory),
+        ("cpu.max", f"{quota} {_PERIOD_US}" if quota else ""),
+        (_V1_QUOTA, quota or ""),
+        ("pids.max", limits.processes),
+    ):
+        if value != "" and (group / name).exists():
+            (group / name).write_text(str(value))
+
+
+def _kill_all(group: Path) -> None:
+    """Kills the processes of a group, and none that has the id of one that has just ended.
+
+    Raises:
+        OSError: the group is gone.
+    """
+    kill = group / "cgroup.kill"
+    if kill.exists():  # cgroups of version 2, since Linux 5.14
+        kill.write_text("1")
+        return
+    pids = sorted(_listed(group))
+    for first in range(0, len(pids), _AT_ONCE):
+        with contextlib.ExitStack() as stack:
+            held = {}
+            for pid in pids[first : first + _AT_ONCE]:
+                with contextlib.suppress(ProcessLookupError):
+                    held[pid] = os.pidfd_open(pid)
+                    stack.callback(os.close, held[pid])
+            # Whoever is listed still is who the descriptor names, or that has ended, and nobody gets the signal.
+            for pid in held.keys() & _listed(group):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(held[pid], signal.SIGKILL)
+
+
+def _listed(group: Path) -> set[int]:
+    return set(map(int, (group / "cgroup.procs").read_text().split()))

@@ -1,0 +1,87 @@
+"""Ranges of users and groups of this machine, one for each sandbox.
+
+The kernel counts much for each user: buffers of pipes, descriptors in flight, inotify instances, pending signals,
+processes. Sandboxes that share no user take none of that from each other. Files on disk always belong to users from
+`UID_BASE` on; `owners.c` shows them as those of the sandbox's range.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import threading
+from pathlib import Path
+
+from tvsnap.model.images import UID_BASE, UID_COUNT
+
+LOCKS = Path("/run/tvsnap-users")
+"""File n in here is locked while somebody on this machine uses the range with number n."""
+RANGES = (2**31 - UID_BASE) // UID_COUNT - 1
+"""How many there are, 4095: beyond, programs of the host's take users for negative numbers."""
+
+
+class IdRanges:
+    """Takes ranges that nobody else on this machine uses, in whichever process. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Prepares for taking some.
+
+        Raises:
+            OSError: there is no place to note which are taken.
+        """
+        LOCKS.mkdir(mode=0o700, exist_ok=True)
+        self._taken: dict[int, int] = {}  # number of a range -> descriptor of its file
+        self._next = random.randrange(RANGES)
+        self._lock = threading.Lock()
+
+    def take(self) -> int | None:
+        """Returns the first user of a range; None if all are in use, or no more files can be opened."""
+        with self._lock:
+            for _ in range(RANGES):
+                number, self._next = self._next, (self._next + 1) % RANGES
+                if number in self._taken:
+                    continue
+                try:
+                    self._taken[number] = _lock_file(LOCKS / str(number))
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    break
+                return UID_BASE + (number + 1) * UID_COUNT
+        return None
+
+    def give_back(self, first: int) -> None:
+        """Lets others have a range.
+
+        Args:
+            first: what `take` returned.
+        """
+        with self._lock:
+            descriptor = self._taken.pop((first - UID_BASE) // UID_COUNT - 1, None)
+            if descriptor is not None:  # not closed before
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Lets others have all ranges that were taken here."""
+        with self._lock:
+            while self._taken:
+                os.close(self._taken.popitem()[1])
+
+
+def _lock_file(path: Path) -> int:
+    """Returns the descriptor of a file that nobody else has locked.
+
+    By flock: locks of open files by fcntl show in /proc/locks of every container.
+
+    Raises:
+        BlockingIOError: somebody has.
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

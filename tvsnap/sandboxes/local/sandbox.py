@@ -1,0 +1,348 @@
+"""One live sandbox of the local backend."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from tvsnap.guest.protocol import CONTROL, Guest
+from tvsnap.images.preload import PRELOAD
+from tvsnap.model.errors import InfrastructureError, SandboxDied
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
+from tvsnap.sandboxes import digest as digests
+from tvsnap.sandboxes import observing, paths
+from tvsnap.sandboxes.criu.client import ProcessesDisturbed
+from tvsnap.sandboxes.fixed import Clock, is_fixed
+from tvsnap.sandboxes.local import syscalls
+from tvsnap.sandboxes.local.cgroups import Cgroup
+from tvsnap.sandboxes.observing import ShellHold
+from tvsnap.sandboxes.processes import activity, observe, procfs
+from tvsnap.sandboxes.processes.rewind import Rewindable
+from tvsnap.sandboxes.processes.time_wait import TimeWaits
+
+_START_TIMEOUT = 20.0
+# Equal files come to equal bytes. No holes are left out: engines that read such tars cannot write them again.
+_TAR = ["tar", "--create", "--format=posix", "--numeric-owner", "--sort=name", "--blocking-factor=512"]
+_TAR += ["--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime", "--warning=no-file-ignored"]
+_TAR += ["--acls", "--xattrs", "--xattrs-include=user.*", "--xattrs-include=security.capability"]
+_TAR += ["--exclude=./proc", "--exclude=./sys/*", "--exclude=./dev/*", "--exclude=./run/tvsnap", "--exclude=.wh.*"]
+_PIPE_SIZE = 1 << 20
+_LONGEST_COMPLAINT = 1000
+_OURS = 2  # processes of every sandbox: PID 1 and the shell
+
+
+class LocalSandbox(Rewindable):
+    """A process tree in namespaces of its own, on an overlay of the image and a writable layer in the pool."""
+
+    def __init__(
+        self,
+        id: str,
+        image: Image,
+        limits: Limits,
+        *,
+        init: int,
+        layer: Path,
+        cgroup: Cgroup,
+        own_users: int | None,
+        tree: observing.ImageTree,
+        contents: digests.Contents,
+        origin: str,
+        errors: int,
+        time_waits: TimeWaits,
+        clock: Clock | None,
+        trouble: Callable[[LocalSandbox, str], str],
+        keep_limit: Callable[[LocalSandbox], None],
+        checkpoint: Callable[[LocalSandbox], SnapshotInfo],
+        discard: Callable[[LocalSandbox], None],
+    ) -> None:
+        """Takes charge of a running PID 1.
+
+        Args:
+            id: its name.
+            image: what it was started from.
+            limits: what it may use.
+            init: process id of its PID 1, a child of this process.
+            layer: directory with the writable layer (`upper`, `work`).
+            cgroup: its control groups.
+            own_users: the first of the users of this machine that no other sandbox has, if there are such.
+            tree: what the image has below the writable layer.
+            contents: what is known of its files' contents.
+            origin: the snapshot that it was forked from; empty if it was not.
+            errors: of the pool, counted before it was made.
+            time_waits: its connections that end by themselves.
+            clock: its own, if its image sets one.
+            trouble: see `Sandbox.trouble`.
+            keep_limit: gives a sandbox back what it has freed of the disk.
+            checkpoint: takes a snapshot of a sandbox.
+            discard: removes the layer of one that has ended.
+        """
+        self.id = id
+        self.image = image
+        self.limits = limits
+        self.init = init
+        self.layer = layer
+        self.cgroup = cgroup
+        self.own_users = own_users
+        self._tree = tree
+        self.contents = contents
+        self.origin = origin
+        self.errors = errors
+        self.time_waits = time_waits
+        self.clock = clock
+        self._watch = activity.Watch(cgroup.pids, init, time_waits.passing)
+        self.looked = time.monotonic()  # when it was last asked for trouble
+        self._trouble = trouble
+        self._keep_limit = keep_limit
+        self._checkpoint = checkpoint
+        self._discard = discard
+        self._guest: Guest | None = None
+        super().__init__()
+        self._shell = (0, 0)  # inside, on the host
+        self._closing = threading.Lock()
+        self._closed = False
+
+    # -- what it is like ------------------------------------------------------------------------------------------
+
+    def attach(self, columns: int, rows: int) -> socket.socket:
+        return self._connect().detach(columns, rows)
+
+    def shell_state(self) -> Mapping[str, str]:
+        return observing.shell_items(self.guest().shell_state() or b"")
+
+    def processes(self) -> list[Process]:
+        self.guest().info()  # answered once the shell has been started
+        return observe.list_processes(self.cgroup.pids(), self.init)
+
+    def other_processes(self) -> list[str]:
+        """Returns the command lines of all processes but PID 1 and the persistent shell."""
+        shell = self.guest().info().shell
+        listed = observe.list_processes(self.cgroup.pids(), self.init)
+        return [process.command for process in listed if process.pid != shell]
+
+    def shell_hold(self) -> ShellHold:
+        """Returns what the persistent shell holds.
+
+        Raises:
+            SandboxDied: there is no shell to look at.
+        """
+        try:
+            return observe.shell_hold(self._host_pid(self.guest().info().shell))
+        except OSError as error:
+            raise SandboxDied(f"the shell of sandbox {self.id} is gone ({error.strerror})") from None
+
+    def changes(self) -> Mapping[str, FileChange]:
+        self.guest()
+        return observe.file_changes(self.layer / "upper", self._tree)
+
+    def observe(self, service: Service = NO_SERVICE) -> Observation:
+        guest = self.guest()
+        dump = guest.shell_state()
+        info = guest.info()
+        shell = self._host_pid(info.shell)
+        files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service, accessed=True)
+        pids = self.cgroup.pids()
+        processes, serving = observe.processes_fingerprint(pids, self.init, shell, service)
+        served = observe.serving(self.cgroup.pids(), service) if service.processes else ()
+        look = self._watch.look(shell if info.idle else 0, served)
+        self._keep_limit(self)
+        return Observation(
+            files=files,
+            processes=f"{processes} {look.passing}",
+            shell=secrets.token_hex()
+            if dump is None
+            else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel} {info.home}",
+            data=data,
+            hidden=frozenset() if dump is None else observing.shell_hidden(dump),
+            serving=serving,
+            alone=info.idle and len(pids) == _OURS + serving,
+            active=look.active,
+            quiet_s=look.quiet_s,
+        )
+
+    def digest(self) -> str:
+        return digests.digest(
+            self.guest(),
+            self._alone,
+            lambda: observe.differing(self.layer / "upper", self._tree, self.contents),
+            Path(f"/proc/{self.init}"),
+            self.changes_settled,
+        )
+
+    def _alone(self) -> tuple[bool, ShellHold | None]:
+        shell = self._host_pid(self.guest().info().shell)
+        if {*self.cgroup.pids()} != {self.init, shell}:
+            return False, None
+        return True, observe.shell_hold(shell)
+
+    def memory(self) -> int:
+        total = 0
+        for pid in self.cgroup.pids():
+            with contextlib.suppress(OSError):
+                match = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+                total += int(match[1]) * 1024 if match else 0
+        return total
+
+    @contextlib.contextmanager
+    def archive(self) -> Iterator[IO[bytes]]:
+        self.guest()
+        if self._ended():
+            raise SandboxDied(f"sandbox {self.id} has ended: its PID 1 is gone")
+        with tempfile.TemporaryFile() as complaints, self.cgroup.frozen():
+            tar = self._start_tar(complaints)
+            assert tar.stdout is not None
+            with tar:
+                yield tar.stdout
+            if tar.returncode not in (0, -signal.SIGPIPE):  # whoever stops reading wants no more
+                complaints.seek(0)
+                said = complaints.read(_LONGEST_COMPLAINT).decode(errors="replace").strip().replace("\n", "; ")
+                raise InfrastructureError(
+                    f"the files of sandbox {self.id} could not be read: {said or f'tar ended with {tar.returncode}'}"
+                )
+
+    def _start_tar(self, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
+        # By descriptor, for the data directory is closed to others than root.
+        image = self._open_image()
+        # In the sandbox's user namespace owners have their inner numbers; tar follows no link that it archives.
+        command = ["nsenter", "--user", "--setuid", "0", "--setgid", "0", "--target", str(self.init), *_TAR]
+        command += [f"--exclude=.{PRELOAD}"] if is_fixed(self.image) else []  # what it names is not in the archive
+        command += ["--directory", f"/proc/{self.init}/root", "."]
+        # The mounted /proc belongs to nobody inside: the image's own, below it, is taken.
+        command += ["--directory", f"/proc/self/fd/{image}", "--no-recursion", "proc"]
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                env={**os.environ, "LC_ALL": "C"},  # names are bytes, whatever they are
+                pass_fds=(image,),
+                pipesize=_PIPE_SIZE,
+            )
+        finally:
+            os.close(image)
+
+    def _open_image(self) -> int:
+        """Returns a descriptor of the image's tree, in which owners are what they are in the sandbox."""
+        image = os.open(self.image.rootfs, os.O_PATH | os.O_DIRECTORY)
+        with contextlib.suppress(OSError):  # they are that anyway
+            shown = syscalls.show_owners(image, self.init)
+            os.close(image)
+            return shown
+        return image
+
+    def trouble(self, said: str) -> str:
+        return self._trouble(self, said)
+
+    def checkpoint(self) -> SnapshotInfo:
+        try:
+            return self._checkpoint(self)
+        except ProcessesDisturbed as error:
+            self.close()
+            raise SandboxDied(f"sandbox {self.id} was ended over a checkpoint ({error})") from error
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def guest(self) -> Guest:
+        """Returns the connection to PID 1, made anew if there is none.
+
+        Raises:
+            SandboxDied: it has ended.
+        """
+        if self._closed:
+            raise SandboxDied(f"sandbox {self.id} is closed")
+        if self._guest is None:
+            self._guest = self._connect()
+        return self._guest
+
+    def _own_pids(self) -> list[int]:
+        shell = self._host_pid(self.guest().info().shell)
+        return [self.init, shell] if shell else []
+
+    def disconnect(self) -> None:
+        """Closes the connection, as a checkpoint needs it."""
+        self._own.forget()
+        if self._guest is not None:
+            guest, self._guest = self._guest, None
+            guest.close()
+
+    def close(self) -> None:
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        self.time_waits.close()
+        if self._guest is not None:
+            self._guest.abandon()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.init, 9)
+        self.cgroup.thaw()  # another thread may be archiving it
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.init, 0)
+        self.cgroup.destroy()
+        self._discard(self)
+
+    def _connect(self) -> Guest:
+        """Connects to the socket that PID 1 itself listens on, not to one put in its place."""
+        deadline = time.monotonic() + _START_TIMEOUT
+        while True:
+            if self._closed:
+                raise SandboxDied(f"sandbox {self.id} is closed")
+            if self._ended():
+                raise SandboxDied(f"sandbox {self.id} has ended: its PID 1 is gone")
+            try:
+                connection = self._try_connect()
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise SandboxDied(f"sandbox {self.id} cannot be reached: {error.strerror}") from None
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.init, signal.SIGCHLD)  # commands may have removed the socket: it makes another
+                time.sleep(0.0003)
+                continue
+            return Guest(connection)
+
+    def _try_connect(self) -> socket.socket:
+        with paths.directory(f"/proc/{self.init}/root") as root:
+            control = paths.open_in_root(root, CONTROL)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(_START_TIMEOUT)
+            connection.connect(f"/proc/self/fd/{control}")
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            listener = struct.unpack("3i", credentials)[0]
+            if listener != self.init:
+                raise ConnectionRefusedError(errno.ECONNREFUSED, f"process {listener} put a socket in place of its own")
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            os.close(control)
+        return connection
+
+    def _ended(self) -> bool:
+        with contextlib.suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.init, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return True
+
+    def _host_pid(self, inner: int) -> int:
+        if self._shell[0] != inner or not os.path.exists(f"/proc/{self._shell[1]}"):
+            self._shell = (inner, 0)
+            for pid in self.cgroup.pids():
+                if procfs.inner_pid(pid) == inner:
+                    self._shell = (inner, pid)
+                    break
+        return self._shell[1]

@@ -1,0 +1,434 @@
+"""Snapshots on disk: how one is taken of a sandbox, with processes or of an idle shell, and how it is read again.
+
+A snapshot is a directory: `files`, a copy of the sandbox's writable layer; `criu`, what CRIU dumped, or `shell.json`,
+an idle shell; and `manifest.json`, which is there only if all else is. It is written under another name, then renamed.
+
+The manifest holds a checksum of each file but those of `files`, a seal over the latter, and a checksum of its own. They
+are compared before the first fork in each process, and again where a file has another inode, size or time than then.
+What `files` holds is read-only on btrfs, which has checksums of its own for what the disk gives back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tvsnap.host import native
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.model.errors import CheckpointFailed, InfrastructureError, NotCheckpointable, SnapshotUnusable
+from tvsnap.model.images import UID_BASE, UID_COUNT
+from tvsnap.model.observations import Captures, SnapshotInfo
+from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.criu import cut_short, directory_times, fidelity
+from tvsnap.sandboxes.criu.client import Criu
+from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
+from tvsnap.sandboxes.fixed import StoppedClock
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.local.storage.layers import Storage
+from tvsnap.sandboxes.processes import observe
+from tvsnap.sandboxes.processes.time_wait import Closed
+from tvsnap.sandboxes.sealing import (
+    DISK_ERRORS,
+    Stamp,
+    checksum,
+    from_sealed_json,
+    open_regular,
+    reading,
+    seal,
+    stamp,
+    to_sealed_json,
+)
+from tvsnap.sandboxes.shell.image import ShellImage, capture
+
+FORMAT = 4
+"""Version of the snapshots' layout on disk; others are unusable."""
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+"""Device nodes that a sandbox has, each its own."""
+NODES = "/run/dev"
+"""Where launch.c makes them, out of the sandbox's sight."""
+REMEMBERED = 1000
+"""Snapshots of which a process keeps in mind that they are as they should be."""
+_MANIFEST = "manifest.json"
+_SHELL = "shell.json"
+_ALWAYS = (_MANIFEST, "files", "files/upper")
+"""What every snapshot has."""
+_STARTUP_FILE = ("etc", "bash.bashrc")
+"""Read by every interactive bash, a bare one too, where the distribution has it so."""
+
+
+@dataclass(slots=True)
+class Noted:
+    """What a snapshot holds of a sandbox beside its files and its processes, or its idle shell.
+
+    Attributes:
+        closed: the connections that were in TIME_WAIT.
+        clock: its clock, if its image sets one.
+        directories: in which CRIU makes something when it restores the processes, as they were.
+    """
+
+    closed: tuple[Closed, ...] = ()
+    clock: StoppedClock | None = None
+    directories: tuple[DirectoryTimes, ...] = ()
+
+    @classmethod
+    def from_json(cls, manifest: Mapping[str, Any]) -> Noted:
+        """Raises KeyError, TypeError or ValueError if a manifest holds none."""
+        return cls(
+            tuple(map(Closed.from_json, manifest["time_wait"])),
+            StoppedClock.from_json(manifest.get("clock")),
+            tuple(DirectoryTimes(**one) for one in manifest.get("directories", ())),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "time_wait": [one.to_json() for one in self.closed],
+            "clock": asdict(self.clock) if self.clock else None,
+            "directories": [asdict(one) for one in self.directories],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    """A snapshot that was seen to be as it should be.
+
+    Attributes:
+        processes: it holds live processes.
+        stamps: of its files, by their paths in it.
+        seal: of its writable layer.
+        changes: how many calls had changed the state of its sandbox.
+        noted: what of the sandbox is neither files nor processes.
+    """
+
+    processes: bool
+    stamps: dict[str, Stamp]
+    seal: int
+    changes: int
+    noted: Noted
+
+
+class Snapshots:
+    """The snapshots of one data directory. Thread-safe."""
+
+    def __init__(self, storage: Storage, owner: str, guest: str) -> None:
+        """Opens their directory.
+
+        Args:
+            storage: where it is.
+            owner: whose unfinished ones are to be known.
+            guest: version of PID 1 in the snapshots to take.
+        """
+        self._storage = storage
+        self._owner = owner
+        self._guest = guest
+        self.path = storage.path / "snapshots"
+        self.temporary = storage.path / "tmp"
+        self._sound: OrderedDict[str, _Sound] = OrderedDict()
+        self._distrusted: set[str] = set()
+        for directory in (self.path, self.temporary):
+            directory.mkdir(exist_ok=True, mode=0o700)
+
+    def files(self, snapshot: str) -> Path:
+        """Returns where the writable layer of a snapshot is."""
+        return self.path / snapshot / "files"
+
+    # -- taking -----------------------------------------------------------------------------------------------------
+
+    def take_processes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo:
+        """Dumps the processes, and copies the files while they stand still.
+
+        Raises:
+            NotCheckpointable, CheckpointFailed, ProcessesDisturbed, SandboxDied: as `Sandbox.checkpoint` says.
+            AttemptFailed: it may succeed when it is tried again.
+        """
+        sandbox.guest()  # raises SandboxDied
+        with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
+            (unfinished / "criu").mkdir()
+            (unfinished / "criu").chmod(0o755)
+            processes = tuple(sandbox.other_processes())
+            images = os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+            noted = Noted()
+
+            def cut_nothing_short() -> None:
+                if waits := cut_short.find(sandbox.cgroup.pids()):
+                    raise AttemptFailed(waits)
+
+            def copy_files() -> None:
+                noted.clock = sandbox.clock.stop() if sandbox.clock else None
+                pids = sandbox.cgroup.pids()
+                noted.closed = tuple(sandbox.time_waits.note(pids))
+                noted.directories = tuple(directory_times.note(pids, sandbox.init))
+                upper = sandbox.layer / "upper"
+                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals="terminals" in criu.additions))
+                self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
+
+            try:
+                fidelity.refuse_excess(sandbox.cgroup.pids(), sandbox.limits)
+                fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
+                sandbox.disconnect()
+                resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
+                begin = time.perf_counter()
+                with sandbox.cgroup.beside(sandbox.limits) as group:
+                    enter = [str(native.LAUNCH), "dump", str(sandbox.init), *criu.directories]
+                    enter += ["--ids", str(UID_BASE), str(UID_COUNT)]
+                    criu.dump(
+                        sandbox.init,
+                        images,
+                        [f"mnt[/dev/{name}]:{name}" for name in DEVICES],
+                        [*enter, *(item for path in group.paths for item in ("--cgroup", str(path))), "--"],
+                        cut_nothing_short,
+                        copy_files,
+                    )
+                frozen = time.perf_counter() - begin
+                observe.wait_for_rest(resting)
+                for name in os.listdir(images):
+                    os.chmod(name, 0o644, dir_fd=images)  # the restored root, an unprivileged user, reads them too
+            finally:
+                os.close(images)
+            return finish(Captures(processes=True, shell=True), frozen, processes, noted)
+
+    def take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
+        """Copies the files and the idle shell.
+
+        Nothing else lives in the sandbox, before or after; so the files are those of one moment without freezing it.
+        Errors are those of `take_processes`.
+        """
+        with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
+            image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
+            self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
+            info = sandbox.guest().info()
+            if sandbox.other_processes() or (info.inner, info.idle) != (image.inner, True):
+                raise AttemptFailed("the sandbox changes while its files are copied")
+            if _holds(unfinished / "files" / "upper", _STARTUP_FILE):
+                raise NotCheckpointable(f"/{'/'.join(_STARTUP_FILE)} was changed, and would act when a shell is made")
+            (unfinished / _SHELL).write_bytes(image.to_bytes())
+            noted = Noted(closed=tuple(sandbox.time_waits.note(sandbox.cgroup.pids())))
+            noted.clock = sandbox.clock.stop() if sandbox.clock else None
+            return finish(Captures(shell=True), 0.0, (), noted)
+
+    @contextlib.contextmanager
+    def _unfinished(self, above: str, changes: int) -> Iterator[tuple[Path, Callable[..., SnapshotInfo]]]:
+        """A block with a directory to fill and what makes a snapshot of it; what is left unfinished is removed.
+
+        Args:
+            above: the snapshot that the sandbox was forked from; empty if it was not.
+            changes: how many calls have changed the sandbox's state.
+        """
+        started = time.perf_counter()
+        id = f"{self._owner}.{secrets.token_hex(8)}"
+        unfinished = self.temporary / id
+
+        def finish(captures: Captures, frozen: float, processes: tuple[str, ...], noted: Noted) -> SnapshotInfo:
+            # By a descriptor and plain names: paths of pathlib's would take longer than all that is done with them.
+            names = [f"criu/{name}" for name in os.listdir(unfinished / "criu")] if captures.processes else [_SHELL]
+            with paths.directory(unfinished) as directory:
+                checksums = {name: checksum(name, directory) for name in names}
+            layer, sealed = seal(unfinished / "files" / "upper")
+            info = SnapshotInfo(
+                id=id,
+                captures=captures,
+                size=sum(size for size, _ in checksums.values()) + layer,
+                duration=time.perf_counter() - started,
+                frozen=frozen,
+                processes=processes,
+            )
+            manifest = {
+                "format": FORMAT,
+                "guest": self._guest,
+                "above": above,
+                "changes": changes,
+                "checksums": checksums,
+                "seal": sealed,
+                **noted.to_json(),
+                **asdict(info),
+            }
+            (unfinished / _MANIFEST).write_text(to_sealed_json(manifest))
+            with paths.directory(unfinished) as directory:
+                stamps = {name: stamp(name, directory) for name in (*names, *_ALWAYS)}
+            unfinished.rename(self.path / id)
+            self._remember(id, _Sound(captures.processes, stamps, sealed, changes, noted))
+            return info
+
+        try:
+            unfinished.mkdir(mode=0o700)
+            yield unfinished, finish
+        except BaseException as error:
+            self._remove(unfinished)
+            if isinstance(error, OSError):
+                reason = f"no snapshot could be written: {error.strerror}"
+                if error.errno in DISK_ERRORS:
+                    raise CheckpointFailed(reason) from error
+                raise AttemptFailed(reason, machine=True) from error
+            raise
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def manifest(self, snapshot: str) -> dict[str, Any]:
+        """Returns a snapshot's manifest; see `check` for whether the rest is as it says.
+
+        Raises:
+            SnapshotUnusable: there is none that can be used, or it was made by another version of tvsnap.
+            AttemptFailed: it cannot be read at present.
+        """
+        with reading(snapshot):
+            with open_regular(self.path / snapshot / _MANIFEST) as file:
+                manifest = from_sealed_json(file.read())
+            if manifest["format"] != FORMAT:
+                raise SnapshotUnusable(f"snapshot {snapshot} has format {manifest['format']}, not {FORMAT}")
+            if manifest["id"] != snapshot:
+                raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {manifest['id']}")
+        if manifest["guest"] != self._guest:
+            raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")
+        return manifest
+
+    def check(self, snapshot: str) -> bool:
+        """Makes sure that a snapshot is as it was taken; returns whether it holds processes, and not an idle shell.
+
+        Raises:
+            SnapshotUnusable: it is not.
+            AttemptFailed: it cannot be read at present.
+        """
+        if snapshot in self._distrusted:
+            raise SnapshotUnusable(f"snapshot {snapshot} is damaged: the disk did not give back what it holds")
+        known = self._sound.get(snapshot)
+        with reading(snapshot), paths.directory(self.path / snapshot) as directory:
+            if known is not None and known.stamps == {name: stamp(name, directory) for name in known.stamps}:
+                self._check_layer(snapshot, known.seal, seen_before=True)
+                return known.processes
+            manifest = self.manifest(snapshot)
+            # Stamps first: what is changed while it is being read has another one afterwards.
+            stamps = {name: stamp(name, directory) for name in (*manifest["checksums"], *_ALWAYS)}
+            for name, expected in manifest["checksums"].items():
+                if [*checksum(name, directory)] != expected:
+                    raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not what was written")
+            self._check_layer(snapshot, manifest["seal"], seen_before=False)
+            noted = Noted.from_json(manifest)
+            sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"], int(manifest["changes"]), noted)
+        self._remember(snapshot, sound)
+        return sound.processes
+
+    def _check_layer(self, snapshot: str, expected: int, *, seen_before: bool) -> None:
+        upper = self.files(snapshot) / "upper"
+        if seen_before and not os.access(upper, os.W_OK):
+            return  # read-only ever since
+        if seal(upper)[1] != expected:
+            raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its files are not those that were copied")
+
+    def distrust(self, snapshot: str) -> None:
+        """Makes a snapshot unusable to this process, and all that it comes from: on the disk they are one in part."""
+        while snapshot and snapshot not in self._distrusted:
+            self._distrusted.add(snapshot)
+            try:
+                snapshot = self.manifest(snapshot)["above"]
+            except InfrastructureError:
+                return
+
+    def _remember(self, snapshot: str, sound: _Sound) -> None:
+        self._sound[snapshot] = sound
+        while len(self._sound) > REMEMBERED:
+            with contextlib.suppress(KeyError):  # another thread was quicker
+                self._sound.popitem(last=False)
+
+    def shell(self, snapshot: str) -> ShellImage | None:
+        """Returns the idle shell that a snapshot holds, which is as it was taken; None if it holds processes.
+
+        Raises:
+            SnapshotUnusable: it is damaged.
+        """
+        if self.check(snapshot):
+            return None
+        with reading(snapshot):
+            return ShellImage.from_bytes((self.path / snapshot / _SHELL).read_bytes())
+
+    def noted(self, snapshot: str) -> Noted:
+        """Returns what was noted when a snapshot was taken, which is as it was then."""
+        known = self._sound.get(snapshot)
+        if known is None:
+            self.check(snapshot)
+            known = self._sound[snapshot]
+        return known.noted
+
+    def changes(self, snapshot: str) -> int:
+        """Returns how many calls had changed the state of a snapshot's sandbox; it was checked before."""
+        known = self._sound.get(snapshot)
+        return known.changes if known else int(self.manifest(snapshot)["changes"])
+
+    @contextlib.contextmanager
+    def processes(self, snapshot: str) -> Iterator[int]:
+        """A block with a descriptor of the directory of CRIU's images."""
+        with reading(snapshot):
+            images = os.open(self.path / snapshot / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield images
+        finally:
+            os.close(images)
+
+    def is_there(self, snapshot: str) -> bool:
+        """Whether nothing of a snapshot has been deleted; its manifest goes first."""
+        return os.path.exists(self.path / snapshot / _MANIFEST)
+
+    def ids(self) -> Iterator[str]:
+        """Yields the ids of all complete snapshots."""
+        for entry in os.scandir(self.path):
+            if os.path.exists(f"{entry.path}/{_MANIFEST}"):
+                yield entry.name
+
+    # -- removing ---------------------------------------------------------------------------------------------------
+
+    def delete(self, snapshot: str) -> None:
+        """Deletes a snapshot; first its manifest, so that a half deleted one is no snapshot."""
+        directory = self.path / snapshot
+        self._sound.pop(snapshot, None)
+        self._distrusted.discard(snapshot)
+        if not directory.is_symlink():
+            with contextlib.suppress(OSError):
+                os.unlink(directory / _MANIFEST)
+        self._remove(directory)
+
+    def sweep(self, in_use: Callable[[str], bool]) -> tuple[int, int]:
+        """Removes what is incomplete; returns how many snapshots and how many temporary directories.
+
+        Args:
+            in_use: whether the owner of a temporary directory, known by its name, lives.
+        """
+        snapshots = temporary = 0
+        for entry in os.scandir(self.temporary):
+            if not in_use(entry.name):
+                self._remove(Path(entry.path))
+                temporary += 1
+        for entry in os.scandir(self.path):
+            if not os.path.exists(f"{entry.path}/{_MANIFEST}"):
+                self._remove(Path(entry.path))
+                snapshots += 1
+        return snapshots, temporary
+
+    def _remove(self, directory: Path) -> None:
+        self._storage.delete(directory / "files")
+        shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.unlink(directory)
+
+
+def size_of(upper: Path) -> int:
+    """Returns bytes on disk of the files in a writable layer."""
+    with contextlib.suppress(FileNotFoundError), paths.directory(upper) as root:
+        return sum(about.st_blocks * 512 for _, about in paths.scan(root, "/") if not stat.S_ISDIR(about.st_mode))
+    return 0  # its sandbox has ended
+
+
+def _holds(upper: Path, path: tuple[str, ...]) -> bool:
+    """Whether a writable layer says anything of a path, or of what is in its way. Follows no link."""
+    for name in path:
+        upper /= name
+        if not upper.is_dir() or upper.is_symlink():
+            return os.path.lexists(upper)
+    return True

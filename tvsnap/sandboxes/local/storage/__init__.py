@@ -1,0 +1,1 @@
+"""The disk below the local backend: copies of layers, the pool that holds them, its size."""

@@ -1,0 +1,278 @@
+"""Where the writable layers of sandboxes and snapshots live, and how one is copied to the next.
+
+`BtrfsStorage` is the usual one: a copy is a subvolume snapshot, 1.5 to 3 ms whatever its size. Where the data
+directory lies on another file system, btrfs is kept in a sparse file. `CopyStorage` serves where there is no btrfs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import itertools
+import os
+import subprocess
+from pathlib import Path
+from typing import Protocol
+
+from tvsnap.host.disk import Room
+from tvsnap.model.errors import MachineLacks
+from tvsnap.sandboxes.local import syscalls
+from tvsnap.sandboxes.local.storage import btrfs, quota
+from tvsnap.sandboxes.local.storage.pool_file import PoolFile
+
+_BTRFS_MAGIC = 0x9123683E
+_COUNTED = 1000
+"""Snapshots of which a process keeps in mind how much they refer to."""
+_PLENTY = 0.75
+"""Part of a limit that is left: where it is more, what a copy may write need not be counted anew."""
+_SWEEP_EVERY = 100
+"""Subvolumes deleted by a process."""
+_TRIES = 4
+_TO_START = 64 << 20
+"""Bytes that may be written whatever the limit, until `keep_limit` is called: starting and restoring take some."""
+
+
+class Storage(Protocol):
+    """Directories that can be copied whole."""
+
+    name: str
+    path: Path  # where this process sees them
+    device: str | None  # the block device that others must mount to see them, if there is one
+    limiting: bool  # whether `copy` can set a limit that holds
+
+    def create(self, path: Path) -> None:
+        """Makes an empty directory that `copy` can copy."""
+        ...
+
+    def copy(self, source: Path, target: Path, *, read_only: bool = False, limit: int = 0) -> None:
+        """Makes `target` an independent copy of `source` at this moment.
+
+        Args:
+            source, target: paths in here.
+            read_only: nobody is to change it, where that costs nothing to see to.
+            limit: bytes that it may hold, what it has of `source` included; 0 for no limit.
+        """
+        ...
+
+    def keep_limit(self, path: Path, limit: int) -> None:
+        """Sees to it that a copy may write what its limit leaves: once it is in use, and after it was changed.
+
+        Args:
+            path: what `copy` made.
+            limit: as it was given then.
+        """
+        ...
+
+    def room(self) -> Room:
+        """Returns what is left for all that is in here."""
+        ...
+
+    def lack(self, wanted: int) -> str:
+        """Returns why writing `wanted` bytes, or a few, may fail at present; empty if it does not. A matter of µs."""
+        ...
+
+    def errors(self) -> int:
+        """Returns how often the disk is known to have failed to give back, or to take, what is in here."""
+        ...
+
+    def delete(self, path: Path) -> None:
+        """Deletes what `create` or `copy` made, or leaves it to the next sweep where that fails; it may be gone."""
+        ...
+
+    def reclaim(self, timeout: float) -> None:
+        """Sees to it that the disk has back what was deleted, and waits so long for that at most, seconds."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class BtrfsStorage:
+    """Subvolumes on btrfs: of the host, or in a file of the data directory."""
+
+    name = "btrfs"
+
+    def __init__(self, directory: Path, image: Path) -> None:
+        """Opens the pool, making it if there is none.
+
+        Args:
+            directory: used as it is if it lies on btrfs.
+            image: else the file that holds a btrfs.
+
+        Raises:
+            MachineLacks: no btrfs, no loop devices, no rights.
+            InfrastructureError: no room for a pool.
+        """
+        self._directory = directory
+        self._pool = None if _on_btrfs(directory) else PoolFile(image)
+        self.path = self._pool.path if self._pool else directory
+        self.device = self._pool.device if self._pool else None
+        self._quotas = quota.Quotas(self.path)
+        if self._pool and not self._quotas.enabled:
+            with contextlib.suppress(OSError):  # an older kernel
+                self._quotas.enable()
+        self.limiting = self._quotas.enabled
+        self._counted: dict[Path, int] = {}
+        self._groups: dict[Path, quota.Group] = {}
+        self._generous: set[Path] = set()
+        self._deleted = itertools.count(1)
+        if self._pool and self.limiting:
+            self._quotas.sweep()
+
+    def create(self, path: Path) -> None:
+        syscalls.create_subvolume(path)
+
+    def copy(self, source: Path, target: Path, *, read_only: bool = False, limit: int = 0) -> None:
+        allowed = None
+        if limit and self.limiting:
+            allowed = limit - self._count(source)
+            if allowed < _TO_START:
+                allowed = _TO_START
+                self._generous.add(target)
+        syscalls.snapshot_subvolume(source, target, read_only=read_only, limit=allowed)
+
+    def keep_limit(self, path: Path, limit: int) -> None:
+        if not limit or not self.limiting:
+            return
+        group = self._groups.get(path) or self._groups.setdefault(path, self._quotas.group(path))
+        charge = group.charge()
+        if path in self._generous or charge.allowed - charge.used < limit * _PLENTY:
+            group.allow(sum(self._balance(path, group, limit)))
+            self._generous.discard(path)
+
+    def _balance(self, path: Path, group: quota.Group, limit: int) -> tuple[int, int]:
+        """Returns what a copy is charged for and what its limit leaves, both of one moment."""
+        btrfs.commit(self.path)
+        for _ in range(_TRIES):
+            used = group.charge().used
+            left = max(limit - quota.referenced(path), 0)
+            btrfs.commit(self.path)
+            if group.charge().used == used:
+                break  # else something was written out meanwhile: it may be in the one and not in the other
+        return group.charge().used, left
+
+    def room(self) -> Room:
+        return self._pool.room() if self._pool else Room.on(self.path, self._directory)
+
+    def lack(self, wanted: int) -> str:
+        return Room.on(self.path, self._directory.parent).lack(wanted)
+
+    def errors(self) -> int:
+        with contextlib.suppress(OSError):  # a file system of the host without a first device
+            return btrfs.errors(self.path)
+        return 0
+
+    def delete(self, path: Path) -> None:
+        self._counted.pop(path, None)
+        self._groups.pop(path, None)
+        self._generous.discard(path)
+        with contextlib.suppress(OSError):
+            syscalls.delete_subvolume(path)
+        if self._pool:
+            self._pool.deleted()
+            if self.limiting and next(self._deleted) % _SWEEP_EVERY == 0:
+                self._quotas.sweep()
+
+    def reclaim(self, timeout: float) -> None:
+        if self._pool:
+            self._pool.reclaim(timeout)
+
+    def close(self) -> None:
+        if self._pool:
+            self._pool.close()
+
+    def _count(self, snapshot: Path) -> int:
+        """Returns what a snapshot refers to; it is counted once, for nobody changes it."""
+        if snapshot not in self._counted:
+            with contextlib.suppress(StopIteration, KeyError):
+                while len(self._counted) >= _COUNTED:
+                    self._counted.pop(next(iter(self._counted)))
+            self._counted[snapshot] = quota.referenced(snapshot)
+        return self._counted[snapshot]
+
+
+class CopyStorage:
+    """Plain directories, copied file by file: `cp --reflink=auto`."""
+
+    name = "copy"
+    device: str | None = None
+    limiting = False
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory
+
+    def create(self, path: Path) -> None:
+        path.mkdir()
+
+    def copy(self, source: Path, target: Path, *, read_only: bool = False, limit: int = 0) -> None:
+        run = subprocess.run(
+            ["cp", "-a", "--reflink=auto", "--sparse=auto", "--", str(source), str(target)],
+            capture_output=True,
+            text=True,
+        )
+        if run.returncode:
+            self.delete(target)
+            raise OSError(errno.EIO, run.stderr.strip() or "cp failed", str(source))
+
+    def keep_limit(self, path: Path, limit: int) -> None:
+        pass
+
+    def room(self) -> Room:
+        return Room.on(self.path, self.path)
+
+    def lack(self, wanted: int) -> str:
+        return Room.on(self.path, self.path.parent).lack(wanted)
+
+    def errors(self) -> int:
+        return 0
+
+    def delete(self, path: Path) -> None:
+        # Directories may be nested deeper than a recursion of Python's may go.
+        subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
+
+    def reclaim(self, timeout: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+POOL_FILE = "pool.btrfs"
+"""Below the data directory, where that is not on btrfs itself: holds a btrfs with the files of all snapshots."""
+
+
+def open_storage(home: Path) -> Storage:
+    """Opens the storage of a data directory.
+
+    `$TVSNAP_STORAGE` is `btrfs` (the default) or `copy`; `$TVSNAP_NO_BTRFS` simulates a machine without btrfs.
+
+    Raises:
+        MachineLacks: there is no btrfs and `copy` was not asked for.
+    """
+    directory = home / "pool"
+    directory.mkdir(exist_ok=True, mode=0o700)
+    if os.environ.get("TVSNAP_STORAGE") == "copy":
+        return CopyStorage(directory)
+    supported = "btrfs" in Path("/proc/filesystems").read_text() or _load_btrfs()
+    if os.environ.get("TVSNAP_NO_BTRFS") or not supported:
+        raise MachineLacks(
+            "this kernel has no btrfs, which snapshots of files need; TVSNAP_STORAGE=copy goes on with slower copies "
+            "(tvsnap doctor)"
+        )
+    return BtrfsStorage(directory, home / POOL_FILE)
+
+
+def _load_btrfs() -> bool:
+    try:
+        return subprocess.run(["modprobe", "btrfs"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def _on_btrfs(directory: Path) -> bool:
+    class Statfs(ctypes.Structure):
+        _fields_ = [("type", ctypes.c_long), ("rest", ctypes.c_char * 256)]
+
+    buffer = Statfs()
+    result = ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(directory), ctypes.byref(buffer))
+    return bool(result == 0 and buffer.type == _BTRFS_MAGIC)

@@ -1,0 +1,193 @@
+"""A btrfs in a sparse file, for data directories on other file systems.
+
+It is mounted detached: it shows in no mount table and is gone with the last process that uses it. It is never larger
+than what the disk below it has room for, less a reserve: then a full pool is one more "No space left on device", where
+a disk that is full below a file system would be failing writes, and a pool that the kernel makes read-only.
+Others may fill that disk nevertheless. So its regions of trees are never sparse: what cannot be written then are files
+of sandboxes, which is noticed (`btrfs.errors`), and not what holds the pool together.
+Only its owner may read the file: it holds the memory of processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tvsnap.host.disk import Room
+from tvsnap.host.home import keep_private, make_private
+from tvsnap.model.errors import InfrastructureError, MachineLacks
+from tvsnap.sandboxes.local import syscalls
+from tvsnap.sandboxes.local.storage import btrfs, loop_device
+from tvsnap.sandboxes.local.storage.reclaiming import Reclaimer
+
+_POOL_BYTES = 256 << 30
+_LEAST_BYTES = 256 << 20
+"""The smallest size that btrfs can be given."""
+_GRAIN = 1 << 20
+# Trees get a region for every eight of files: else full files would leave them none, and nothing could be deleted.
+# What is free is given back by `Reclaimer`.
+_OPTIONS = {"metadata_ratio": "8", "nodiscard": None}
+_LEAST_FOR_TREES, _AT_FIRST = 16 << 20, 512 << 20
+"""mkfs sets 8 MiB aside, which is too little to delete files of a full pool."""
+_WORTH_IT = 64
+"""A change of size by less than this part of it is let be."""
+_FIT_EVERY, _CLEAN_EVERY = 5.0, 0.5
+"""Seconds."""
+
+
+class PoolFile:
+    """The file of one data directory, mounted."""
+
+    def __init__(self, image: Path) -> None:
+        """Mounts it, making it if there is none.
+
+        Raises:
+            MachineLacks: no btrfs, no loop devices, no rights.
+            InfrastructureError: no room for one.
+        """
+        if not os.access("/dev/loop-control", os.W_OK):
+            raise MachineLacks("no loop device for the pool: /dev/loop-control cannot be opened (tvsnap doctor)")
+        self._image = image
+        self._fitted = self._cleaned = 0.0
+        self._backed: set[btrfs.Region] = set()
+        with _locked(image.with_suffix(".lock")):
+            if not image.exists():
+                require_room(image.parent)
+                _make_filesystem(image)
+            keep_private(image)
+            loop, self.device = loop_device.attach(image)
+            try:
+                self._mount: int | None = syscalls.mount_detached(self.device, "btrfs", _OPTIONS)
+            except OSError as error:
+                raise MachineLacks(
+                    f"the pool {image}, which holds the snapshots, cannot be mounted: {error.strerror}; move it away "
+                    f"to start a new one, which loses the states that only a snapshot keeps"
+                ) from None
+            finally:
+                os.close(loop)
+            self.path = Path(f"/proc/self/fd/{self._mount}")
+            self._reclaimer = Reclaimer(self._mount, image)
+            self._set_aside_for_trees()
+            self._fit()
+
+    def room(self) -> Room:
+        """Returns what is left in it, as far as the disk below it has room for that."""
+        now = time.monotonic()
+        if now - self._fitted > _FIT_EVERY:
+            self._fit()
+        room = self._room()
+        if room.short and now - self._cleaned > _CLEAN_EVERY:
+            self._cleaned = now
+            with contextlib.suppress(OSError):
+                os.utime(self.path)  # there is something to commit, and after that, what was deleted is cleared away
+                btrfs.commit(self.path)
+            room = self._room()
+        return room
+
+    def _room(self) -> Room:
+        inside = Room.on(self.path, self._image.parent)
+        missing = max(btrfs.size(self.path) - self._most(), 0)
+        return Room(inside.where, inside.free - missing, inside.reserve)
+
+    def deleted(self) -> None:
+        """Sees to it that the disk gets back what was deleted from it, some time."""
+        self._reclaimer.soon()
+
+    def reclaim(self, timeout: float) -> None:
+        """Gives back to the disk what the pool does not need; waits so long for the kernel, seconds."""
+        self._reclaimer.now(timeout)
+        self._fit()
+
+    def close(self) -> None:
+        """Gives it up; what still uses it keeps it mounted."""
+        if self._mount is not None:
+            self._reclaimer.close()
+            os.close(self._mount)
+            self._mount = None
+
+    def _fit(self) -> None:
+        """Sizes the file system so that the disk below it cannot run full through it, and takes the disk for trees."""
+        self._fitted = time.monotonic()
+        if Room.on(self._image.parent, self._image.parent).short:
+            self._reclaimer.soon(hurry=True)
+        size = btrfs.size(self.path)
+        wanted = min(self._image.stat().st_size, max(self._most(), _LEAST_BYTES)) // _GRAIN * _GRAIN
+        regions = btrfs.regions(self.path)
+        with contextlib.suppress(OSError):  # another process does so at this moment, or there is no room to do it
+            wanted = max(wanted, _end(regions))
+            if abs(wanted - size) > size // _WORTH_IT:
+                btrfs.resize(self.path, wanted)
+        self._back({region for region in regions if not region.holds_files} - self._backed)
+
+    def _set_aside_for_trees(self) -> None:
+        """Has more for trees than mkfs leaves them; where that fails, they get more with the first large files.
+
+        At opening only: meanwhile the file system is small, for a region is a tenth of it.
+        """
+        regions = btrfs.regions(self.path)
+        if sum(region.length for region in regions if region.holds_trees) < _LEAST_FOR_TREES:
+            with contextlib.suppress(OSError):
+                btrfs.resize(self.path, max(min(btrfs.size(self.path), _AT_FIRST), _end(regions)))
+                btrfs.renew_tree_regions(self.path)
+
+    def _back(self, regions: Iterable[btrfs.Region]) -> None:
+        """Takes what regions need of the disk below, so that what is written to them later cannot fail."""
+        descriptor = os.open(self._image, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for region in regions:
+                with contextlib.suppress(OSError):  # a full disk; a file system that cannot
+                    syscalls.allocate(descriptor, region.on_device, region.length)
+                    self._backed.add(region)
+        finally:
+            os.close(descriptor)
+
+    def _most(self) -> int:
+        """Returns how many bytes the file can come to take, what it takes now included."""
+        below = Room.on(self._image.parent, self._image.parent)
+        return self._image.stat().st_blocks * 512 + below.free - below.reserve
+
+
+def require_room(directory: Path) -> None:
+    """Makes sure that a pool can be made in a directory.
+
+    Raises:
+        InfrastructureError: the disk is too full.
+    """
+    below = Room.on(directory, directory)
+    below.require(_LEAST_BYTES + below.reserve, "a pool")
+
+
+def _end(regions: Iterable[btrfs.Region]) -> int:
+    """Returns where the last region ends: to make a file system smaller than that, contents would have to be moved."""
+    return max(region.on_device + region.length for region in regions)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _make_filesystem(image: Path) -> None:
+    maker = shutil.which("mkfs.btrfs", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+    if maker is None:
+        raise MachineLacks("mkfs.btrfs is missing; apt-get install btrfs-progs (tvsnap doctor)")
+    unfinished = image.with_suffix(".new")
+    unfinished.unlink(missing_ok=True)  # a killed process may have left a mkfs at work on the old one
+    with open(make_private(unfinished), "wb") as file:
+        file.truncate(_POOL_BYTES)
+    run = subprocess.run([maker, "-q", "-m", "single", str(unfinished)], capture_output=True, text=True)
+    if run.returncode:
+        unfinished.unlink()
+        raise InfrastructureError(f"mkfs.btrfs {image} failed: {run.stderr.strip()}")
+    unfinished.rename(image)

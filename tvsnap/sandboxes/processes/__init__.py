@@ -1,0 +1,1 @@
+"""What is seen of a sandbox's processes from outside, by /proc and descriptors."""

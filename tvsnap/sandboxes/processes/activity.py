@@ -1,0 +1,272 @@
+"""Whether anything in a sandbox may change by itself, without any call, and when at the earliest.
+
+Nothing can where every thread merely waits, without limit, for what only a call can bring. All of them are looked at,
+and it is made sure that none ran meanwhile: one that has been looked at could else have been woken by one that had not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from tvsnap.sandboxes.processes import timers
+from tvsnap.sandboxes.processes.alarms import ALARMS
+from tvsnap.sandboxes.processes.connections import Connection
+from tvsnap.sandboxes.processes.procfs import describe, inner_pid, status
+from tvsnap.sandboxes.processes.waits import FOR_EVER, wait_of
+
+__all__ = ["Unrest", "Watch", "family", "inner_pid", "told"]
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+_SIGALRM_BIT = 1 << 13
+_MOST_THREADS, _MOST_FILES = 2000, 4000
+"""Beyond so many, all told, not all is looked at, and the sandbox counts as active."""
+_LONGEST_LIST = 1 << 16
+_TOLD = 3
+_SETTLE_TRIES, _SETTLE_PAUSE = 20, 0.0005
+
+
+_Ran = dict[str, bytes]
+"""For each thread of a process, what changes when it has run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unrest:
+    """Something that may happen by itself.
+
+    Attributes:
+        pid: the process, as the host sees it; 0 if it is none's.
+        what: what it does, in words.
+        left: seconds in which it does not happen.
+    """
+
+    pid: int
+    what: str
+    left: float
+
+    def __str__(self) -> str:
+        return f"{describe(self.pid)} {self.what}" if self.pid else self.what
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen of a sandbox at one moment.
+
+    Attributes:
+        active: what may happen by itself, in words.
+        quiet_s: seconds from now on in which nothing does.
+        passing: names the connections that end by themselves; empty where there are none, or where something runs.
+    """
+
+    active: str
+    quiet_s: float
+    passing: str = ""
+
+
+def told(found: Iterable[Unrest], since: float) -> tuple[str, float]:
+    """Returns what is found in words, and seconds from now on in which nothing happens.
+
+    Args:
+        found: what may happen.
+        since: when they were looked at, by time.monotonic().
+    """
+    urgent = sorted(found, key=lambda one: one.left)
+    if not urgent:
+        return "", math.inf
+    words = [str(one) for one in urgent[:_TOLD]]
+    if len(urgent) > _TOLD:
+        words.append(f"{len(urgent) - _TOLD} more")
+    return _printable("; ".join(words)), max(0.0, urgent[0].left - (time.monotonic() - since))
+
+
+def family(init: int) -> list[int]:
+    """Returns a process and all that descend from it, as the host sees them."""
+    found = [init]
+    for pid in found:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended; then it ran, which is seen
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                found += map(int, _read(f"/proc/{pid}/task/{thread}/children", _LONGEST_LIST).split())
+    return found
+
+
+class Watch:
+    """Looks at one sandbox, and remembers what it saw: what has not run since waits as it did."""
+
+    def __init__(
+        self, list_pids: Callable[[], Collection[int]], init: int, passing: Callable[[], list[Connection]]
+    ) -> None:
+        """
+        Args:
+            list_pids: returns the sandbox's processes, as the host sees them.
+            init: its PID 1, which does nothing unasked.
+            passing: returns the connections that end by themselves.
+        """
+        self._list_pids = list_pids
+        self._init = init
+        self._passing = passing
+        self._seen: dict[int, tuple[_Ran, list[tuple[str, float]]]] = {}  # what may happen, and when at the earliest
+
+    def look(self, shell: int, leave_out: Collection[int] = ()) -> Look:
+        """Returns what may happen by itself.
+
+        Args:
+            shell: its persistent shell while it waits for a command; else 0.
+            leave_out: processes that are not asked about.
+        """
+        for last in range(_SETTLE_TRIES, -1, -1):
+            since = time.monotonic()
+            passing: list[Connection] = []
+            found = self._look({self._init, *leave_out}, since, passing)
+            if not last or [one.pid for one in found if not one.left] != [shell]:
+                break
+            time.sleep(_SETTLE_PAUSE)  # it has just said its state, and is on its way to its sleep
+        return Look(*told(found, since), " ".join(sorted(one.ends for one in passing)))
+
+    def _look(self, leave_out: set[int], now: float, passing: list[Connection]) -> list[Unrest]:
+        found: list[Unrest] = []
+        try:
+            pids = [pid for pid in self._list_pids() if pid not in leave_out]
+            ran = {pid: _ran(pid) for pid in pids[:_MOST_THREADS]}
+            if len(pids) > _MOST_THREADS or sum(map(len, ran.values())) > _MOST_THREADS:
+                return [Unrest(0, "there are too many processes to look at", 0.0)]
+            known = {pid: self._seen[pid] for pid in pids if self._holds(pid, ran[pid], now)}
+            for pid, (_, told_before) in known.items():
+                found += [Unrest(pid, what, at - now) for what, at in told_before]
+            new = [pid for pid in pids if pid not in known]
+            for pid in new:
+                for one in _of_threads(pid, ran[pid], self._init):
+                    found.append(one)
+                    if not one.left:
+                        return found
+            found += _of_timers(new)
+            passing += self._passing()
+            found += [Unrest(0, str(one), one.left) for one in passing]
+            for pid in pids:
+                if _ran(pid) != ran[pid]:
+                    return [*found, Unrest(pid, "is running", 0.0)]
+            if started := set(self._list_pids()).difference(pids, leave_out):
+                return [*found, Unrest(min(started), "has just been started", 0.0)]
+        except (FileNotFoundError, ProcessLookupError):
+            return [*found, Unrest(0, "a process has just ended", 0.0)]
+        except OSError as error:
+            return [*found, Unrest(0, f"what runs cannot be looked at ({error.strerror})", 0.0)]
+        self._seen = known
+        for pid in new:
+            mine = [(one.what, now + one.left) for one in found if one.pid == pid]
+            self._seen[pid] = (ran[pid], mine)
+        return found
+
+    def _holds(self, pid: int, ran: _Ran, now: float) -> bool:
+        """Whether what was seen of a process is so still: it has not run, and what it waits for is not due."""
+        seen = self._seen.get(pid)
+        return seen is not None and seen[0] == ran and all(at > now for _, at in seen[1])
+
+
+def _read(path: str, most: int = 4096) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read(most)
+
+
+def _ran(pid: int) -> _Ran:
+    """Returns, for each thread of a process, what changes when it has run."""
+    return {thread: _read(f"/proc/{pid}/task/{thread}/schedstat") for thread in os.listdir(f"/proc/{pid}/task")}
+
+
+def _of_threads(pid: int, threads: Iterable[str], init: int) -> Iterator[Unrest]:
+    for thread in threads:
+        stat = _read(f"/proc/{pid}/task/{thread}/stat")
+        fields = stat[stat.rindex(b")") + 2 :].split()
+        state = fields[0].decode()
+        if state in "ZX":
+            if int(fields[1]) == init:
+                yield Unrest(pid, "has ended and is about to go", 0.0)
+            continue
+        if state == "D":
+            yield Unrest(pid, "waits for the disk, or a process that it starts", 0.0)
+            continue
+        if state not in "STt":
+            yield Unrest(pid, "is running", 0.0)
+            continue
+        said = _read(f"/proc/{pid}/task/{thread}/syscall").decode(errors="replace")
+        if state != "S" and said.startswith("-1"):
+            continue  # stopped, outside of any call
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) * _TICK
+        wait = wait_of(pid, int(thread), said, age)
+        if wait.left >= FOR_EVER:
+            continue
+        if state != "S" and math.isnan(wait.most):
+            continue  # stopped, in a call that does not count time as far as is known
+        if math.isnan(wait.most):
+            yield Unrest(pid, "is running" if said.startswith("running") else _unknown(said), 0.0)
+        else:
+            yield Unrest(pid, f"waits at most {_seconds(wait.most)}", wait.left)
+
+
+def _unknown(said: str) -> str:
+    number = said.split()[:1]
+    return f"waits for what may come by itself (system call {number[0]})" if number else "waits for what is not known"
+
+
+def _of_timers(pids: list[int]) -> Iterator[Unrest]:
+    room = _MOST_FILES
+    may_ring: list[int] = []
+    posix: list[int] = []
+    for pid in pids:
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+        room -= len(descriptors)
+        if room < 0:
+            yield Unrest(pid, "is one of those with too many open files to look at", 0.0)
+            return
+        for left in timers.timerfds(pid, descriptors):
+            yield from _rings(pid, "has a timer", left)
+        has_timers = timers.posix_timers(pid)
+        if has_timers is None:
+            yield Unrest(pid, "has a timer of a rare kind", 0.0)
+        elif has_timers:
+            posix.append(pid)
+        if not _signals(pid, "SigIgn") & _SIGALRM_BIT:
+            may_ring.append(pid)
+    if not may_ring and not posix:
+        return
+    try:
+        alarms, set_timers = ALARMS.left()
+    except OSError:  # this kernel does not tell whose they are
+        yield from _of_any_process(posix, may_ring)
+        return
+    for pid in posix:
+        yield from _rings(pid, "has set a timer", set_timers.get(pid, math.inf))
+    for pid in may_ring:
+        yield from _rings(pid, "has set an alarm", alarms.get(pid, math.inf))
+
+
+def _of_any_process(posix: list[int], may_ring: list[int]) -> Iterator[Unrest]:
+    """Yields what timers may do that are set by these processes, or by others on this machine."""
+    try:
+        first = timers.first_to_ring()
+    except OSError:
+        yield Unrest((posix or may_ring)[0], "may have set a timer, which this machine does not tell", 0.0)
+        return
+    for kind, whose in ((timers.POSIX, posix), (timers.ALARM, may_ring)):
+        for pid in whose:
+            yield from _rings(pid, "may have set a timer", first.get(kind, math.inf))
+
+
+def _rings(pid: int, what: str, left: float) -> Iterator[Unrest]:
+    if left < FOR_EVER:
+        yield Unrest(pid, f"{what} that rings in {_seconds(left)}", left)
+
+
+def _signals(pid: int, which: str) -> int:
+    return int(status(pid, which)[0], 16)
+
+
+def _seconds(number: float) -> str:
+    return f"{number:.3g} s" if number < 999.5 else f"{number:.0f} s"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,179 @@
+"""Connections of a sandbox that go on by themselves: TCP keeps a port for a while after one was closed (TIME_WAIT).
+
+The kernel's table of connections is one for the whole machine, and looking through it for those of one sandbox takes a
+millisecond; so it is first asked for how many there are, and for those that merely listen, which it keeps apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import math
+import re
+import socket
+import struct
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from tvsnap.sandboxes.processes.network import in_network_of
+
+ESTABLISHED, FIN_WAIT_2, TIME_WAIT, CLOSE_WAIT, LISTEN = 1, 5, 6, 8, 10
+_LASTING = (ESTABLISHED, CLOSE_WAIT, LISTEN)
+"""States that only the processes of the two ends leave."""
+_NAMES = {2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT", 9: "LAST_ACK", 11: "CLOSING"}
+_ALL_BUT_LISTEN = 0xFFF & ~(1 << LISTEN)
+_NO_TIMER, _LAST_WAIT = 0, 3
+_MOST = 2000
+_COUNTS = re.compile(rb"^TCP6?: inuse (\d+)(?: orphan (\d+) tw (\d+))?", re.MULTILINE)
+_DIAGNOSIS, _BY_FAMILY, _TCP_OF_ANY_FAMILY, _DUMP, _DONE, _ERROR = 4, 20, 18, 0x301, 3, 2
+_DESTROY, _REQUEST_AND_ANSWER = 21, 5
+_HEADER, _QUERY, _OLD_QUERY = struct.Struct("=IHHII"), struct.Struct("=BBBBI48s"), struct.Struct("=BBBB48sII")
+_ANSWER = struct.Struct("=BBBB2s2s16s16sIQIIIII")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A line of the kernel's table.
+
+    Attributes:
+        family: of its socket, AF_INET or AF_INET6.
+        local, remote: address and port of its ends.
+        state: the kernel's number for it.
+        left: seconds for which it keeps its port; infinite if it does not end by itself, 0 if that is not known.
+        inode: of its socket; 0 if no process has it any longer.
+        cookie: the kernel's number for it, for good.
+        name: by which the kernel finds it (struct inet_diag_sockid).
+    """
+
+    family: int
+    local: tuple[str, int]
+    remote: tuple[str, int]
+    state: int
+    left: float
+    inode: int
+    cookie: int
+    name: bytes
+
+    @property
+    def ends(self) -> str:
+        """Its two ends; no other connection of the sandbox has the same."""
+        return f"{self.local[0]}:{self.local[1]}-{self.remote[0]}:{self.remote[1]}"
+
+    def __str__(self) -> str:
+        return f"TCP port {self.local[1]} is in {_NAMES.get(self.state, f'state {self.state}')}"
+
+
+class TooMany(OSError):
+    """There are more connections than are looked at."""
+
+
+def passing(init: int) -> list[Connection]:
+    """Returns the connections in a sandbox that end by themselves.
+
+    Args:
+        init: its PID 1, as the host sees it.
+
+    Raises:
+        TooMany, OSError: they cannot be looked at.
+    """
+    told = b""
+    for name in ("sockstat", "sockstat6"):
+        # There may be no IPv6 on this machine.
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{init}/net/{name}", "rb", buffering=0) as file:
+            told += file.read(4096)
+    if not may_pass(told, lambda: len(in_network_of(init, listening))):
+        return []
+    return [one for one in in_network_of(init, connections) if one.left < math.inf]
+
+
+def may_pass(told: bytes, count_listening: Callable[[], int] = lambda: 0) -> bool:
+    """Whether there is any other connection than sockets that listen.
+
+    Args:
+        told: what /proc/net/sockstat and sockstat6 say.
+        count_listening: returns how many sockets listen.
+    """
+    counts = _COUNTS.findall(told)
+    if not counts:
+        return True  # the kernel does not tell
+    if any(int(closing or 0) for _, *closings in counts for closing in closings):
+        return True  # maybe those of another sandbox
+    used = sum(int(count) for count, *_ in counts)
+    return used > 0 and used != count_listening()
+
+
+def listening() -> list[Connection]:
+    """Returns the TCP sockets that listen in this thread's network namespace."""
+    found = []
+    for family in (socket.AF_INET, socket.AF_INET6):
+        found += _ask(_BY_FAMILY, _QUERY.pack(family, socket.IPPROTO_TCP, 0, 0, 1 << LISTEN, bytes(48)))
+    return found
+
+
+def connections() -> list[Connection]:
+    """Returns all TCP connections in this thread's network namespace, but for those who listen for some.
+
+    Raises:
+        TooMany, OSError: they cannot be looked at.
+    """
+    query = _OLD_QUERY.pack(socket.AF_UNSPEC, 0, 0, 0, bytes(48), _ALL_BUT_LISTEN, 0)
+    return _ask(_TCP_OF_ANY_FAMILY, query)
+
+
+def can_end() -> bool:
+    """Whether this kernel ends connections before their time."""
+    return _end(_QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0, bytes(48))) != errno.EOPNOTSUPP
+
+
+def end(cookies: Collection[int]) -> None:
+    """Ends connections of this thread's network namespace, known by their cookies; some may be gone."""
+    for one in connections():
+        if one.cookie in cookies:
+            _end(_QUERY.pack(one.family, socket.IPPROTO_TCP, 0, 0, 0xFFF, one.name))
+
+
+def _end(query: bytes) -> int:
+    """Asks the kernel to end a connection; returns the number of the error."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _DIAGNOSIS) as kernel:
+        kernel.send(_HEADER.pack(_HEADER.size + len(query), _DESTROY, _REQUEST_AND_ANSWER, 1, 0) + query)
+        ((_, body),) = _messages(kernel.recv(1 << 16))
+        return -int(struct.unpack_from("=i", body)[0])
+
+
+def _ask(kind: int, query: bytes) -> list[Connection]:
+    found: list[Connection] = []
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _DIAGNOSIS) as kernel:
+        kernel.send(_HEADER.pack(_HEADER.size + len(query), kind, _DUMP, 1, 0) + query)
+        while len(found) <= _MOST:
+            for answer, body in _messages(kernel.recv(1 << 16)):
+                if answer == _DONE:
+                    return found
+                if answer == _ERROR:
+                    raise OSError("the kernel does not tell of its connections")
+                found.append(_connection(body))
+    raise TooMany("too many connections to look at")
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(data) >= _HEADER.size:
+        length, kind, *_ = _HEADER.unpack_from(data)
+        yield kind, data[_HEADER.size : length]
+        data = data[length + 3 & ~3 :]
+
+
+def _connection(body: bytes) -> Connection:
+    family, state, timer, _, port, peer_port, address, peer, _, cookie, expires, _, _, _, inode = _ANSWER.unpack_from(
+        body
+    )
+    if state in _LASTING or (state == FIN_WAIT_2 and timer == _NO_TIMER):
+        left = math.inf
+    else:
+        left = expires / 1000 if timer == _LAST_WAIT else 0.0
+    local, remote = _address(family, address, port), _address(family, peer, peer_port)
+    return Connection(family, local, remote, state, left, inode, cookie, body[4:52])
+
+
+def _address(family: int, address: bytes, port: bytes) -> tuple[str, int]:
+    data = address[:4] if family == socket.AF_INET else address
+    return str(ipaddress.ip_address(data)), int.from_bytes(port, "big")

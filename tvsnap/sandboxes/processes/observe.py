@@ -1,0 +1,212 @@
+"""What differs from the image, and fingerprints of it: files from the overlay's upper layer, processes from /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from tvsnap.host import native
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.images import UID_BASE
+from tvsnap.model.observations import FileChange, Process, Service
+from tvsnap.sandboxes import observing, paths
+from tvsnap.sandboxes.digest import Contents, Files, gone_from
+from tvsnap.sandboxes.observing import Activity, OpenFile, ShellHold
+from tvsnap.sandboxes.processes import unseen
+from tvsnap.sandboxes.processes.borrowing import borrowed
+from tvsnap.sandboxes.processes.procfs import (
+    command,
+    has_too_many_descriptors,
+    head,
+    inner_pid,
+    lines,
+    stat_fields,
+    status,
+)
+
+_REST = 0.05
+"""Seconds, at most, to wait for processes to go back to their system calls, or to be stopped again."""
+
+
+def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service, *, accessed: bool) -> tuple[str, str]:
+    """Returns hashes that change whenever a file does: one of a service's, and one, first, of all others.
+
+    See `observing.files_fingerprint`.
+    """
+    try:
+        others, data = observing.apart(observing.walk(upper), service.directories)
+    except InfrastructureError:
+        return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
+    print_of = partial(observing.files_fingerprint, image=image, accessed=accessed)
+    return print_of(others), print_of(data, dated=False) if data else ""
+
+
+@contextlib.contextmanager
+def differing(upper: Path, image: observing.ImageTree, contents: Contents) -> Iterator[Files]:
+    """A block with the files of an upper layer, for a digest."""
+    entries = list(observing.walk(upper))
+    there = {entry.path: entry for entry in entries}
+    gone = [entry.path for entry in entries if entry.deleted and image.entry(entry.path)]
+    for entry in entries:
+        if entry.opaque:
+            gone += gone_from(there, {path for path in image.below(entry.path) if path not in there})
+    with paths.directory(upper) as root:
+        yield Files(entries, gone, root, UID_BASE, image, contents)
+
+
+def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileChange]:
+    """Returns how the files differ from the image, by absolute path."""
+    found: dict[str, FileChange] = {}
+    hidden: list[str] = []
+    present: set[str] = set()
+    with paths.directory(upper) as root:
+        for entry in observing.walk(upper):
+            present.add(entry.path)
+            if not observing.differs(entry, image):
+                continue
+            if entry.deleted:
+                found[entry.path] = FileChange("deleted")
+            if entry.deleted or entry.opaque:
+                hidden.append(entry.path)
+            if entry.deleted:
+                continue
+            identity = paths.contents(root, entry.path, observing.SMALL_FILE) or entry.stamp
+            change = observing.change_of(entry, identity, id_base=UID_BASE)
+            if change is not None:
+                found[entry.path] = change
+    for directory in hidden:
+        for path in image.below(directory):
+            if path not in present:
+                found[path] = FileChange("deleted")
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs, or waits for a processor."""
+    with contextlib.suppress(OSError, ValueError):  # it has ended
+        return stat_fields(pid)[0] == "R"
+    return False
+
+
+def wait_for_rest(pids: Iterable[int]) -> None:
+    """Waits until processes that were at rest are so again: when a dump lets go of them, they run for a moment."""
+    deadline = time.monotonic() + _REST
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.0005)
+
+
+def processes_fingerprint(pids: list[int], init: int, shell: int, service: Service) -> tuple[str, int]:
+    """Returns a hash that changes when a process starts, ends, stops or has run, and how many belong to a service.
+
+    Args:
+        pids: the sandbox's processes, as the host sees them.
+        init: its PID 1.
+        shell: its persistent shell.
+        service: the service.
+    """
+    if has_too_many_descriptors(pids):
+        return secrets.token_hex(), 0
+    roots = [pid for pid in pids if inner_pid(pid) in service.processes] if service.processes else []
+    try:
+        serving = observing.descendants({pid: int(stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
+        running = [pid for pid in pids if pid not in (init, shell) and pid not in serving]
+        hold = shell_hold(shell) if shell in pids else None
+        holds = _holds(hold, running, roots)
+        if hold is not None:
+            hold = replace(hold, holds=holds[shell][0]) if shell in holds else hold
+        others = [_activity(pid, *holds[pid]) for pid in running]
+        if hold is not None and _in_doubt(hold, others):
+            hold = None
+        return observing.processes_fingerprint(others, hold, [_activity(pid, *holds[pid]) for pid in roots]), len(
+            serving
+        )
+    except (OSError, LookupError):
+        return secrets.token_hex(), 0  # it ended under our eyes
+
+
+def serving(pids: list[int], service: Service) -> frozenset[int]:
+    """Returns the processes of a service, as the host sees them, among `pids`, a sandbox's."""
+    parents = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            parents[pid] = int(stat_fields(pid)[1])
+    return observing.descendants(parents, (pid for pid in parents if inner_pid(pid) in service.processes))
+
+
+def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> dict[int, tuple[str, str]]:
+    """Returns what processes hold, and their locks, by process; see `Activity`.
+
+    The idle shell is looked at if it has more open than it always has.
+    """
+    asked = [*map(str, others), *(f"-{pid}" for pid in serving)]
+    if shell is not None and shell.further_files:
+        asked.append(f"={shell.pid}")
+    if not asked:
+        return {}
+    run = subprocess.run([native.INIT, "holds", *asked], capture_output=True, check=False, text=True)
+    lines = (line.split() for line in run.stdout.splitlines())
+    return {int(pid): (holds, locks) for pid, holds, locks in lines}
+
+
+def _activity(pid: int, holds: str, locks: str) -> Activity:
+    fields = stat_fields(pid)
+    ran = sum(int(head(f"{task.path}/schedstat").split()[0]) for task in os.scandir(f"/proc/{pid}/task"))
+    return Activity(pid, int(fields[19]), fields[0], ran, holds, locks)
+
+
+def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
+    """Whether calls could change something that does not show: what waits for someone to come and take it."""
+    if unseen.data_waits(shell.pid, [file.number for file in shell.further_files]):
+        return True
+    return any(unseen.data_waits(one.pid, map(int, os.listdir(f"/proc/{one.pid}/fd"))) for one in others)
+
+
+def shell_hold(pid: int) -> ShellHold:
+    fields = stat_fields(pid)
+    (processors,) = status(pid, "Cpus_allowed")
+    gone = os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")  # its path, the shell itself tells
+    files = observing.settled(lambda: _open_files(pid))
+    locked = any(_is_locked(pid, file.number) for file in files if not file.of_the_shell)
+    locked = locked or any(_signals_somebody(pid, file.number) for file in files)
+    return ShellHold(pid, int(fields[19]), int(fields[16]), processors, gone, files, locked=locked)
+
+
+def _is_locked(pid: int, number: int) -> bool:
+    """Whether a process has locked what it has open, or holds a lease on it."""
+    return any(line.startswith("lock:") for line in lines(f"/proc/{pid}/fdinfo/{number}"))
+
+
+def _signals_somebody(pid: int, number: int) -> bool:
+    """Whether the kernel is to tell a process, by a signal, of what happens to a file that another has open."""
+    with borrowed(pid, number) as descriptor:
+        return bool(fcntl.fcntl(descriptor, fcntl.F_GETOWN) or fcntl.fcntl(descriptor, fcntl.F_GETSIG))
+
+
+def _open_files(pid: int) -> tuple[OpenFile, ...]:
+    found = []
+    for name in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
+        target = os.readlink(f"/proc/{pid}/fd/{name}")
+        position, flags = head(f"/proc/{pid}/fdinfo/{name}").split("\n", 2)[:2]
+        found.append(OpenFile(int(name), target, int(position.split()[1]), flags.split()[1]))
+    return tuple(found)
+
+
+def list_processes(pids: list[int], init: int) -> list[Process]:
+    """Returns the sandbox's processes but for its PID 1, with ids as they are inside."""
+    found = []
+    for pid in pids:
+        if pid == init:
+            continue
+        with contextlib.suppress(OSError):
+            fields = stat_fields(pid)
+            memory = int(head(f"/proc/{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            found.append(Process(inner_pid(pid), inner_pid(int(fields[1])), fields[0], command(pid), memory))
+    return sorted(found, key=lambda process: process.pid)

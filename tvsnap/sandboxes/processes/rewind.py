@@ -1,0 +1,142 @@
+"""Evidence, taken from outside, that a sandbox stands where it stood before a call; see rewind.c for what is looked at.
+
+Whatever runs in a sandbox may lie, and a shell that was tampered with says that nothing has changed. So PID 1 and the
+idle shell are noted before a call. After one that is said to have changed nothing, they are made what they were, as far
+as that can be done, and compared as far as it cannot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+
+from tvsnap.guest.actions import GuestActions
+from tvsnap.host import native
+from tvsnap.model.errors import SandboxDied
+
+_TRIES, _PAUSE = 3, 0.002
+"""A shell that has just said that it is idle takes a moment to wait; seconds."""
+_LONGEST_REASON = 512
+_HALF_MADE = -1
+
+
+class OwnProcesses:
+    """PID 1 and the idle shell of one sandbox, and what they were when its state last changed."""
+
+    def __init__(self, find: Callable[[], Sequence[int]]) -> None:
+        """Args: find: returns their process ids on the host, in the same order; none if they are out of reach."""
+        self._find = find
+        self._note: Note | None = None
+
+    def note(self) -> None:
+        """See `Sandbox.note`."""
+        if self._note is None and (pids := self._find()):
+            self._note = Note.of(pids)
+
+    def go_back(self) -> bool:
+        """See `Sandbox.go_back`."""
+        return self._note is not None and not self._note.go_back()
+
+    def forget(self) -> None:
+        """Says that the state is another, or that they are talked to through another connection."""
+        self._note = None
+
+
+class Rewindable(GuestActions):
+    """The part of a sandbox that takes nobody's word for where it stands."""
+
+    def __init__(self) -> None:
+        self._own = OwnProcesses(self._own_pids)
+
+    @abstractmethod
+    def _own_pids(self) -> list[int]:
+        """Returns the process ids of PID 1 and of the shell on the host; none if they are out of reach."""
+
+    def note(self) -> None:
+        """See `Sandbox.note`."""
+        self._own.note()
+
+    def go_back(self) -> bool:
+        """See `Sandbox.go_back`."""
+        return self._own.go_back()
+
+    def settle(self, *, changed: bool) -> None:
+        """See `Sandbox.settle`."""
+        super().settle(changed=changed)
+        if changed:
+            self._own.forget()
+
+
+class Note:
+    """What processes were. Each use of it stops them for a moment."""
+
+    def __init__(self, handle: int) -> None:
+        """Args: handle: of the library; freed with the note."""
+        self._handle = handle
+
+    @classmethod
+    def of(cls, pids: Sequence[int]) -> Note | None:
+        """Returns a note of processes that wait for something; None if it cannot be had.
+
+        Args:
+            pids: PID 1 of a sandbox and its idle shell, as the host sees them.
+        """
+        reason = ctypes.create_string_buffer(_LONGEST_REASON)
+        array = (ctypes.c_int * len(pids))(*pids)
+        for _ in range(_TRIES):
+            handle = _while_stopped(lambda: _library().rewind_note(array, len(pids), reason, _LONGEST_REASON))
+            if handle:
+                return cls(handle)
+            time.sleep(_PAUSE)
+        return None
+
+    def go_back(self) -> str:
+        """Makes the processes what they were.
+
+        Returns:
+            Empty if they are; else, in words, in what they are others.
+
+        Raises:
+            SandboxDied: they were left half made, and must not go on.
+        """
+        reason = ctypes.create_string_buffer(_LONGEST_REASON)
+        for _ in range(_TRIES):
+            result = _while_stopped(lambda: _library().rewind_to(self._handle, reason, _LONGEST_REASON))
+            if result == 0:
+                return ""
+            said = reason.value.decode(errors="replace") or "there is no memory to compare them in"
+            if result == _HALF_MADE:
+                raise SandboxDied(f"the sandbox could not be made what it was: {said}")
+            time.sleep(_PAUSE)
+        return said
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # at the end of the interpreter
+            _library().rewind_free(self._handle)
+
+
+_loaded: list[ctypes.CDLL] = []
+
+
+def _library() -> ctypes.CDLL:
+    if not _loaded:
+        library = ctypes.CDLL(str(native.REWIND))
+        library.rewind_note.restype = ctypes.c_void_p
+        library.rewind_note.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+        library.rewind_to.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+        library.rewind_free.argtypes = [ctypes.c_void_p]
+        _loaded.append(library)
+    return _loaded[0]
+
+
+def _while_stopped(act: Callable[[], int | None]) -> int | None:
+    """Runs what stops processes, in a thread of its own: when that ends, the kernel lets go of all."""
+    found: list[int | None] = []
+    thread = threading.Thread(target=lambda: found.append(act()))
+    thread.start()
+    thread.join()
+    return found[0] if found else None

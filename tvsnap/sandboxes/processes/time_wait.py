@@ -1,0 +1,264 @@
+"""TIME_WAIT in forks: a port that was in use a moment ago is in use there too, for as long as it would have been.
+
+CRIU brings back no connection that has no process any longer. So what a sandbox has of them is noted in a snapshot, and
+made again: two sockets are set up as the ends of a connection (TCP_REPAIR, without a word between them), then one is
+closed before the other. The kernel keeps each such port for a minute from then on; what has less left is ended by us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tvsnap.model.errors import InfrastructureError, NotCheckpointable
+from tvsnap.sandboxes.processes import connections
+from tvsnap.sandboxes.processes.borrowing import borrowed
+from tvsnap.sandboxes.processes.connections import TIME_WAIT, Connection
+from tvsnap.sandboxes.processes.network import in_network_of
+
+_MOST = 100
+"""Beyond so many a state has no snapshot: to make them again takes half a millisecond each."""
+_REPAIR, _REPAIR_QUEUE, _QUEUE_SEQUENCE, _REPAIR_OPTIONS = 19, 20, 21, 22
+_RECEIVING, _SENDING = 1, 2
+_OPTIONS = struct.pack("=4I", 2, 1400, 8, 0)  # a segment's size; time stamps
+_SEQUENCE = 1 << 20
+_ANSWER_TIMEOUT, _PAUSE = 5.0, 0.01
+"""Seconds."""
+_ATTACH_FILTER, _DETACH_FILTER = 26, 27
+_DROP_ALL = struct.pack("=HBBI", 6, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A connection in TIME_WAIT.
+
+    Attributes:
+        family: of its socket.
+        local, remote: address and port.
+        left: seconds for which it keeps its port.
+        reuse, reuse_port: what its socket allowed (SO_REUSEADDR, SO_REUSEPORT).
+    """
+
+    family: int
+    local: tuple[str, int]
+    remote: tuple[str, int]
+    left: float
+    reuse: bool
+    reuse_port: bool
+
+    @classmethod
+    def from_json(cls, about: Mapping[str, Any]) -> Closed:
+        """Raises KeyError, TypeError or ValueError if it is none."""
+        ends = {name: (str(about[name][0]), int(about[name][1])) for name in ("local", "remote")}
+        return cls(
+            int(about["family"]), **ends, left=float(about["left"]), reuse=bool(about["reuse"]),
+            reuse_port=bool(about["reuse_port"]),
+        )  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class TimeWaits:
+    """The connections of one sandbox that end by themselves, those included that it has from a snapshot."""
+
+    def __init__(self, init: int) -> None:
+        """Args: init: its PID 1, as the host sees it."""
+        self._init = init
+        self._ends: dict[int, float] = {}  # by a connection's cookie, by time.monotonic()
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._closed = False
+
+    def passing(self) -> list[Connection]:
+        """See `connections.passing`."""
+        found = connections.passing(self._init)
+        now = time.monotonic()
+        return [
+            replace(one, left=max(0.0, min(one.left, self._ends[one.cookie] - now)))
+            if one.cookie in self._ends
+            else one
+            for one in found
+        ]
+
+    def note(self, pids: Collection[int]) -> list[Closed]:
+        """Returns what a fork is to have of them.
+
+        Args:
+            pids: the sandbox's processes, none of which runs meanwhile.
+
+        Raises:
+            NotCheckpointable: that cannot be made again.
+        """
+        found = self.passing()
+        if not found:
+            return []
+        for one in found:
+            if one.state != TIME_WAIT:
+                raise NotCheckpointable(f"{one}, which CRIU does not bring back")
+        if len(found) > _MOST:
+            raise NotCheckpointable(f"{len(found)} TCP connections are in TIME_WAIT, which CRIU does not bring back")
+        if not in_network_of(self._init, connections.can_end):
+            raise NotCheckpointable(f"{found[0]}, which this kernel cannot end in time in a fork")
+        listening = in_network_of(self._init, connections.listening)
+        flags = {}
+        for port in {one.local[1] for one in found}:
+            inodes = {one.inode for one in listening if one.local[1] == port}
+            flags[port] = self._allowed(port, [one for one in found if one.local[1] == port], inodes, pids)
+        return [Closed(one.family, one.local, one.remote, one.left, *flags[one.local[1]]) for one in found]
+
+    def _allowed(
+        self, port: int, closed: list[Connection], listening: set[int], pids: Collection[int]
+    ) -> tuple[bool, bool]:
+        """Returns what the sockets at a port allowed: as who still listens there, else as others may bind there."""
+        if listening:
+            for pid in pids:
+                for name in os.listdir(f"/proc/{pid}/fd"):
+                    with contextlib.suppress(FileNotFoundError):
+                        target = os.readlink(f"/proc/{pid}/fd/{name}")
+                        if target.startswith("socket:[") and int(target[8:-1]) in listening:
+                            return _flags(pid, int(name))
+            raise NotCheckpointable(f"{closed[0]}, and nobody is known to listen there")
+        return in_network_of(
+            self._init, lambda: (_may_bind(closed, reuse=True, port=False), _may_bind(closed, reuse=False, port=True))
+        )
+
+    def bring_back(self, noted: Iterable[Closed]) -> None:
+        """Makes noted connections again, and ends them in time.
+
+        Raises:
+            InfrastructureError: that failed.
+        """
+        noted = [one for one in noted if one.left > 0]
+        if not noted:
+            return
+        try:
+            made = in_network_of(self._init, lambda: _make(noted))
+        except OSError as error:
+            raise InfrastructureError(f"TIME_WAIT could not be brought back in a fork: {error.strerror}") from None
+        now = time.monotonic()
+        left = {(one.local, one.remote): one.left for one in noted}
+        with self._lock:
+            self._ends = {
+                one.cookie: now + left[one.local, one.remote] for one in made if (one.local, one.remote) in left
+            }
+        self._await()
+
+    def close(self) -> None:
+        """Lets go of them: the sandbox has ended."""
+        with self._lock:
+            self._closed = True
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _await(self) -> None:
+        with self._lock:
+            if self._ends and not self._closed:
+                pause = max(0.0, min(self._ends.values()) - time.monotonic())
+                self._timer = threading.Timer(pause, self._end_those_due)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _end_those_due(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            due = {cookie for cookie, end in self._ends.items() if end <= now}
+        with contextlib.suppress(OSError):  # the sandbox has ended
+            in_network_of(self._init, lambda: connections.end(due))
+        with self._lock:
+            for cookie in due:
+                del self._ends[cookie]
+        self._await()
+
+
+def _flags(pid: int, number: int) -> tuple[bool, bool]:
+    with borrowed(pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as its:
+        return tuple(bool(its.getsockopt(socket.SOL_SOCKET, one)) for one in (socket.SO_REUSEADDR, socket.SO_REUSEPORT))  # type: ignore[return-value]
+
+
+def _may_bind(closed: Iterable[Connection], *, reuse: bool, port: bool) -> bool:
+    """Whether sockets with these options may have the addresses of closed connections now."""
+    for one in closed:
+        with socket.socket(one.family, socket.SOCK_STREAM) as its:
+            its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+            its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, port)
+            try:
+                its.bind(one.local)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    return False
+                raise
+    return True
+
+
+def _make(noted: list[Closed]) -> list[Connection]:
+    """Makes connections in this thread's network namespace; returns them, among others, when they are in TIME_WAIT."""
+    both = {(one.local, one.remote): one for one in noted}
+    while both:
+        (local, remote), one = both.popitem()
+        other = both.pop((remote, local), None)
+        with _end(one) as first, _end(other or _turned(one)) as second:
+            for its, about in ((first, one), (second, other)):
+                its.setsockopt(socket.IPPROTO_TCP, _REPAIR, 0)
+                its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, about is not None and about.reuse)
+                its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, about is not None and about.reuse_port)
+            if other:  # both were closed at once: neither had heard of it from the other
+                # What the first says last, it will say again: soon, once it knows how quick an answer is.
+                second.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+                first.settimeout(_ANSWER_TIMEOUT)
+                second.settimeout(_ANSWER_TIMEOUT)
+                first.sendall(b"?")
+                second.recv(1)
+                _deafen(second)
+                first.shutdown(socket.SHUT_WR)
+                second.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+                second.shutdown(socket.SHUT_WR)
+            else:
+                first.shutdown(socket.SHUT_WR)
+                second.close()
+    deadline = time.monotonic() + _ANSWER_TIMEOUT
+    while True:
+        made = [one for one in connections.connections() if one.state == TIME_WAIT]
+        if {(one.local, one.remote) for one in noted} <= {(one.local, one.remote) for one in made}:
+            return made
+        if time.monotonic() > deadline:
+            raise TimeoutError(errno.ETIMEDOUT, "a connection was not closed in time")
+        time.sleep(_PAUSE)
+
+
+def _turned(one: Closed) -> Closed:
+    return replace(one, local=one.remote, remote=one.local)
+
+
+def _end(one: Closed) -> socket.socket:
+    """Returns one end of a connection that was never made."""
+    # The end that is first by its address counts from one number on, the other from another.
+    numbers = (_SEQUENCE, 2 * _SEQUENCE) if one.local < one.remote else (2 * _SEQUENCE, _SEQUENCE)
+    its = socket.socket(one.family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        its.setsockopt(socket.IPPROTO_TCP, _REPAIR, 1)
+        for queue, number in zip((_SENDING, _RECEIVING), numbers, strict=True):
+            its.setsockopt(socket.IPPROTO_TCP, _REPAIR_QUEUE, queue)
+            its.setsockopt(socket.IPPROTO_TCP, _QUEUE_SEQUENCE, struct.pack("=I", number))
+        its.bind(one.local)
+        its.connect(one.remote)
+        its.setsockopt(socket.IPPROTO_TCP, _REPAIR_OPTIONS, _OPTIONS)
+    except BaseException:
+        its.close()
+        raise
+    return its
+
+
+def _deafen(its: socket.socket) -> None:
+    """Lets a socket miss whatever it is sent."""
+    code = ctypes.create_string_buffer(_DROP_ALL)
+    its.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(code)))

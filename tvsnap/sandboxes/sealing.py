@@ -1,0 +1,145 @@
+"""Telling whether files are still what they were: checksums of contents, a seal over a tree, and sealed JSON.
+
+They are there against faults, not against an enemy who may write to the data directory: CRC-32 finds any flipped bit
+or burst, and of other damage all but one in four thousand million, at several times the speed of a cryptographic hash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import stat
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.model.calls import canonical_json
+from tvsnap.model.errors import SnapshotUnusable
+
+_CHUNK = 1 << 20
+_SMALL = 16384
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""Errors over what is written that do not end by themselves a moment later."""
+_DAMAGED = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.EUCLEAN, errno.ESTALE}
+"""Of these, EIO is what a file system says of contents whose checksum is another than it noted down."""
+
+Stamp = tuple[int, int, int, int]
+"""Inode, size, and modification and change time (ns) of a file: changes whenever its contents do."""
+
+
+def stamp(path: str | Path, directory: int | None = None) -> Stamp:
+    """Returns the stamp of a file, or of a link itself.
+
+    Args:
+        path: where it is.
+        directory: descriptor of the directory that `path` is relative to; None for the present one.
+    """
+    about = os.stat(path, dir_fd=directory, follow_symlinks=False)
+    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def open_regular(path: str | Path, directory: int | None = None) -> io.FileIO:
+    """Opens a regular file for reading, and nothing that stands in its place: a link, a pipe that would be waited for.
+
+    Args:
+        path, directory: as of `stamp`.
+
+    Raises:
+        OSError: it cannot be opened; ValueError: it is something else.
+    """
+    file = io.FileIO(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError(f"{os.path.basename(path)} is no regular file")
+    return file
+
+
+@contextlib.contextmanager
+def reading(snapshot: str) -> Iterator[None]:
+    """A block in which a snapshot is read: an error in it is either damage or trouble of the machine.
+
+    Raises:
+        SnapshotUnusable: what is read is gone, or not what it was.
+        AttemptFailed: the machine lacks something, such as descriptors.
+    """
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, OSError) and error.errno not in _DAMAGED:
+            raise AttemptFailed(f"snapshot {snapshot} cannot be read: {error}", machine=True) from None
+        raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+
+
+def checksum(path: str | Path, directory: int | None = None) -> tuple[int, int]:
+    """Returns the size (bytes) and the CRC-32 of a regular file; arguments and errors as of `open_regular`."""
+    size = crc = 0
+    with open_regular(path, directory) as file:
+        chunk = file.read(_SMALL)
+        while chunk:
+            size += len(chunk)
+            crc = zlib.crc32(chunk, crc)
+            # A file that does not fill what was asked for is at its end: nobody writes to it.
+            chunk = file.read(_CHUNK) if size >= _SMALL else b""
+    return size, crc
+
+
+def seal(tree: Path) -> tuple[int, int]:
+    """Looks over a tree of files that nobody writes to, without reading them or following a link.
+
+    Returns:
+        Bytes that they take on the disk; and a seal, which changes when a file in it is written to, is added, removed,
+        renamed or replaced, or gets other rights or another owner.
+
+    Raises:
+        OSError: part of it cannot be read.
+    """
+    total = crc = 0
+    for path, about in _walk(os.fsencode(tree)):
+        if not stat.S_ISDIR(about.st_mode):
+            total += about.st_blocks * 512
+        fields = (
+            f"{about.st_mode} {about.st_uid} {about.st_gid} {about.st_size} {about.st_ino} {about.st_rdev} "
+            f"{about.st_mtime_ns} {about.st_ctime_ns}"
+        )
+        crc = zlib.crc32(b"%b\0%b\0" % (path, fields.encode()), crc)
+    return total, crc
+
+
+def _walk(tree: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+    """Yields all paths of a tree, relative to it and beginning with itself, in an order that depends on names alone."""
+    yield b"", os.lstat(tree)
+    waiting = [b""]
+    while waiting:
+        directory = waiting.pop()
+        with os.scandir(tree + directory) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+        for entry in entries:
+            about = entry.stat(follow_symlinks=False)
+            path = b"%b/%b" % (directory, entry.name)
+            yield path, about
+            if stat.S_ISDIR(about.st_mode):
+                waiting.append(path)
+
+
+def to_sealed_json(values: Mapping[str, Any]) -> str:
+    """Returns plain JSON values as text that carries its own checksum."""
+    return json.dumps({"crc32": zlib.crc32(canonical_json(values).encode()), "values": values})
+
+
+def from_sealed_json(text: str | bytes) -> dict[str, Any]:
+    """Returns what `to_sealed_json` was given.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is something else.
+    """
+    sealed = json.loads(text)
+    values: dict[str, Any] = sealed["values"]
+    if sealed["crc32"] != zlib.crc32(canonical_json(values).encode()):
+        raise ValueError("its checksum is another")
+    return values

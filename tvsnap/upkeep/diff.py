@@ -1,0 +1,223 @@
+"""How two states differ: files, live processes, and the shell's variables, functions and the rest.
+
+Both states are looked at in live sandboxes; nothing is recorded of that.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tvsnap.model.observations import FileChange, Process
+from tvsnap.sandboxes.protocol import Sandbox
+
+PATCH_LIMIT = 1024 * 1024
+"""Bytes of the largest file that is compared line by line."""
+COMPARE_LIMIT = 16 * 1024 * 1024
+"""Bytes of the largest file that is compared byte by byte; larger ones by size and time."""
+
+Kind = Literal["+", "-", "M"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileDifference:
+    """A path that is not the same in both states.
+
+    Attributes:
+        path: absolute.
+        kind: `+` only in the second state, `-` only in the first, `M` in both.
+        before, after: what it is in each, as far as known; None where it is not there.
+        patch: the difference as a unified diff; empty if not asked for, or no text.
+    """
+
+    path: str
+    kind: Kind
+    before: FileChange | None
+    after: FileChange | None
+    patch: str = ""
+
+    @property
+    def what(self) -> str:
+        """What else changed of a path that is in both: its kind, its mode, its owner."""
+        before, after = self.before, self.after
+        if before is None or after is None:
+            return ""
+        if before.kind != after.kind:
+            return f"{before.kind} became {after.kind}"
+        words = []
+        if before.mode != after.mode:
+            words.append(f"mode {before.mode:04o} -> {after.mode:04o}")
+        if (before.uid, before.gid) != (after.uid, after.gid):
+            words.append(f"owner {before.uid}:{before.gid} -> {after.uid}:{after.gid}")
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class ShellDifference:
+    """An item of the shell's state (`var NAME`, `cwd`, ...) that is not the same; None where it is not set."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateDifference:
+    """How two states differ.
+
+    Attributes:
+        files: by path.
+        ended: processes only in the first state.
+        started: processes only in the second.
+        shell: by name.
+    """
+
+    files: tuple[FileDifference, ...]
+    ended: tuple[Process, ...]
+    started: tuple[Process, ...]
+    shell: tuple[ShellDifference, ...]
+
+    def __bool__(self) -> bool:
+        """Whether they differ at all."""
+        return bool(self.files or self.ended or self.started or self.shell)
+
+
+def compare(before: Sandbox, after: Sandbox, *, patch: bool = False) -> StateDifference:
+    """Compares two sandboxes of one image.
+
+    Args:
+        before, after: sandboxes in the two states.
+        patch: compare text files line by line.
+
+    Raises:
+        InfrastructureError: a sandbox failed.
+    """
+    ended, started = _processes(before, after)
+    return StateDifference(tuple(_files(before, after, patch=patch)), ended, started, _shell(before, after))
+
+
+def _shell(before: Sandbox, after: Sandbox) -> tuple[ShellDifference, ...]:
+    old, new = before.shell_state(), after.shell_state()
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return tuple(ShellDifference(name, old.get(name), new.get(name)) for name in names)
+
+
+def _processes(before: Sandbox, after: Sandbox) -> tuple[tuple[Process, ...], tuple[Process, ...]]:
+    """Returns the processes only in the first, and only in the second; told apart by their command lines."""
+    old, new = before.processes(), after.processes()
+    return _without(old, new), _without(new, old)
+
+
+def _without(processes: list[Process], others: list[Process]) -> tuple[Process, ...]:
+    left = Counter(process.command for process in others)
+    found = []
+    for process in processes:
+        if left[process.command]:
+            left[process.command] -= 1
+        else:
+            found.append(process)
+    return tuple(found)
+
+
+def _files(before: Sandbox, after: Sandbox, *, patch: bool) -> Iterator[FileDifference]:
+    old, new = before.changes(), after.changes()
+    for path in sorted(old.keys() | new.keys()):
+        first, second = _at(before, old, path), _at(after, new, path)
+        if first is None and second is None:
+            continue
+        kind: Kind = "+" if first is None else "-" if second is None else "M"
+        if kind == "M" and first is not None and second is not None and _same(before, after, path, first, second):
+            continue
+        text = _patch(before, after, path, first, second) if patch else ""
+        yield FileDifference(path, kind, first, second, text)
+
+
+def _at(sandbox: Sandbox, changes: Mapping[str, FileChange], path: str) -> FileChange | None:
+    """Returns what a path is in a sandbox; None if it is not there."""
+    change = changes.get(path)
+    if change is None:
+        return _in_image(sandbox, path)
+    return None if change.kind == "deleted" else change
+
+
+_KINDS: Mapping[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "symlink",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+}
+
+
+def _in_image(sandbox: Sandbox, path: str) -> FileChange | None:
+    """Returns what a path is in the image; None if it is not there. No symbolic link on the way is followed."""
+    from tvsnap.model.images import UID_BASE
+
+    here: Path = sandbox.image.rootfs
+    *above, name = [part for part in path.split("/") if part]
+    try:
+        for part in above:
+            here = here / part
+            if not stat.S_ISDIR(os.lstat(here).st_mode):
+                return None
+        found = os.lstat(here / name)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode))
+    if kind is None:
+        return None
+    return FileChange(
+        kind,
+        found.st_size,
+        stat.S_IMODE(found.st_mode),
+        found.st_uid - UID_BASE,
+        found.st_gid - UID_BASE,
+        found.st_mtime_ns,
+        f"image {path}",
+    )
+
+
+def _same(before: Sandbox, after: Sandbox, path: str, first: FileChange, second: FileChange) -> bool:
+    """Whether a path is the same in both, but for its times."""
+    if (first.kind, first.mode, first.uid, first.gid) != (second.kind, second.mode, second.uid, second.gid):
+        return False
+    if first.kind not in ("file", "symlink") or first.identity == second.identity:
+        return True
+    if first.kind == "symlink" or first.size != second.size:
+        return False
+    if first.size > COMPARE_LIMIT:
+        return first.mtime_ns == second.mtime_ns
+    return _read(before, path, COMPARE_LIMIT) == _read(after, path, COMPARE_LIMIT)
+
+
+def _read(sandbox: Sandbox, path: str, limit: int) -> bytes | None:
+    try:
+        return sandbox.read_file(path, limit=limit)
+    except OSError:
+        return None
+
+
+def _patch(before: Sandbox, after: Sandbox, path: str, first: FileChange | None, second: FileChange | None) -> str:
+    """Returns the difference of two text files as a unified diff; empty where there is none to show."""
+    sides = []
+    for sandbox, change in ((before, first), (after, second)):
+        if change is None:
+            sides.append(b"")
+            continue
+        if change.kind != "file":
+            return ""
+        data = _read(sandbox, path, PATCH_LIMIT)
+        if data is None or b"\0" in data:
+            return ""
+        sides.append(data)
+    old, new = (side.decode("utf-8", "replace").splitlines(keepends=True) for side in sides)
+    lines = difflib.unified_diff(
+        old, new, "/dev/null" if first is None else f"a{path}", "/dev/null" if second is None else f"b{path}"
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

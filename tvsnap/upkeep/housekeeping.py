@@ -1,0 +1,59 @@
+"""Putting a data directory in order when it is opened: what the dead left behind, and snapshots that are half there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvsnap.graph import Graph, Snapshot
+from tvsnap.host import owners
+from tvsnap.images import ImageStore
+from tvsnap.sandboxes.protocol import Backend
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Where the rows and the files of snapshots do not agree.
+
+    Attributes:
+        rows: snapshots that are gone from the disk.
+        files: ids of snapshots that the graph does not know, and that nobody alive is about to add to it.
+    """
+
+    rows: tuple[Snapshot, ...]
+    files: tuple[str, ...]
+
+
+def tidy(home: Path, graph: Graph, backend: Backend) -> None:
+    """Cleans up after owners that have died, and makes the rows and the files of snapshots agree.
+
+    Args:
+        home: the data directory.
+        graph, backend: what is in it.
+    """
+    dead = owners.dead_owners(home)
+    backend.reap()
+    if dead:
+        graph.sweep_leases(lambda owner: owners.is_alive(home, owner))
+    for id in dead:
+        owners.remove(home, id)
+    ImageStore(home).sweep()
+    mismatch = find_mismatch(home, graph, backend)
+    for snapshot in mismatch.rows:
+        graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
+    for id in mismatch.files:
+        backend.delete_snapshot(id)
+
+
+def find_mismatch(home: Path, graph: Graph, backend: Backend) -> Mismatch:
+    """Finds rows of snapshots without files, and files without a row; changes nothing.
+
+    Others may be at work: who takes a snapshot puts its files in place and then adds its row, who deletes one drops the
+    row first. So files are without a row for good only if there still is none once their taker is seen to be dead.
+    """
+    rows = graph.snapshots(backend.name)
+    on_disk = set(backend.snapshots())
+    abandoned = {id for id in on_disk.difference(row.id for row in rows) if not owners.has_live_owner(home, id)}
+    if abandoned:
+        abandoned.difference_update(row.id for row in graph.snapshots(backend.name))
+    return Mismatch(tuple(row for row in rows if row.id not in on_disk), tuple(sorted(abandoned)))

@@ -1,0 +1,212 @@
+"""Freeing what nothing needs: a plan that can be shown first, then its execution in an order that a crash cannot hurt.
+
+Rows go before files: a crash in between leaves files without a row, which the next run finds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvsnap.graph import Forgotten, Graph, Snapshot
+from tvsnap.host import owners
+from tvsnap.images import ImageStore
+from tvsnap.model.observations import ReapReport
+from tvsnap.recording.budgets import Ledger
+from tvsnap.recording.holds import Holds
+from tvsnap.recording.policy.eviction import Room, choose_evicted
+from tvsnap.sandboxes.protocol import Backend
+from tvsnap.upkeep.housekeeping import find_mismatch
+
+
+@dataclass(frozen=True, slots=True)
+class GcPlan:
+    """What a data directory holds that nothing needs.
+
+    Attributes:
+        dead_owners: processes that ended without cleaning up; their sandboxes and unfinished snapshots go with them.
+        rows_without_files: snapshots that are gone from the disk.
+        files_without_row: snapshots that the graph does not know, whose takers are dead.
+        evicted: snapshots that go to keep within a number of bytes, least useful first; never what was kept by hand.
+        kept_bytes: what the remaining snapshots take.
+    """
+
+    dead_owners: tuple[str, ...]
+    rows_without_files: tuple[Snapshot, ...]
+    files_without_row: tuple[str, ...]
+    evicted: tuple[Snapshot, ...]
+    kept_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GcReport:
+    """What was freed.
+
+    Attributes:
+        plan: what was to go.
+        reaped: what dead processes had left.
+        leases: leases of dead processes.
+        freed_bytes: what snapshots took that are gone.
+    """
+
+    plan: GcPlan
+    reaped: ReapReport
+    leases: int
+    freed_bytes: int
+
+
+def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | None = None) -> GcPlan:
+    """Finds what nothing needs; changes nothing.
+
+    Args:
+        home: the data directory.
+        graph: its graph.
+        backend: whose snapshots and sandboxes to look at.
+        keep_bytes: let snapshots take at most so much; None for no limit.
+    """
+    mismatch = find_mismatch(home, graph, backend)
+    gone = {row.id for row in mismatch.rows}
+    whole = [row for row in graph.snapshots(backend.name) if row.id not in gone]
+    evicted = _choose_evicted(home, graph, backend, whole, keep_bytes) if keep_bytes is not None else ()
+    return GcPlan(
+        dead_owners=tuple(owners.dead_owners(home)),
+        rows_without_files=mismatch.rows,
+        files_without_row=mismatch.files,
+        evicted=tuple(evicted),
+        kept_bytes=sum(row.size for row in whole) - sum(row.size for row in evicted),
+    )
+
+
+def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport:
+    """Deletes what a plan names, and litter of images, and sees to it that the disk has it back.
+
+    Args:
+        home, graph, backend: see `plan_gc`.
+        plan: what is to go.
+    """
+    reaped = backend.reap()
+    leases = graph.sweep_leases(lambda owner: owners.is_alive(home, owner))
+    for owner in plan.dead_owners:
+        owners.remove(home, owner)
+    for row in plan.rows_without_files:
+        graph.drop_snapshot(row.state, row.backend, row.id)
+    freed = 0
+    holds = Holds(home)
+    holds.sweep()
+    ledger = Ledger(graph, backend.name, holds)
+    for row in ledger.evict(plan.evicted):
+        backend.delete_snapshot(row.id)
+        freed += row.size
+    for id in plan.files_without_row:
+        backend.delete_snapshot(id)
+    ImageStore(home).sweep()
+    backend.reclaim()
+    return GcReport(plan, reaped, leases, freed)
+
+
+def _choose_evicted(
+    home: Path, graph: Graph, backend: Backend, whole: Sequence[Snapshot], keep_bytes: int
+) -> list[Snapshot]:
+    """Returns the snapshots to delete so that the others take at most `keep_bytes`, if what is pinned leaves that.
+
+    What was kept by hand and what rollouts stand on is pinned; what nothing else leads to goes last.
+    """
+    known = Ledger(graph, backend.name, Holds(home)).read()
+    there = [known[snapshot.state][0] for snapshot in whole if snapshot.state in known]
+    room, now = Room(keep_bytes), time.time()
+    chosen = choose_evicted([kept._replace(pinned=kept.pinned or not kept.proven) for kept in there], room, now)
+    gone = {kept.state for kept in chosen}
+    chosen += choose_evicted([kept for kept in there if kept.state not in gone], room, now)
+    return [known[kept.state][1] for kept in chosen]
+
+
+def delete_files(backend: Backend, forgotten: Forgotten) -> int:
+    """Deletes the files of snapshots whose rows are gone, and sees to it that the disk has it back.
+
+    Returns:
+        The bytes that they took.
+    """
+    mine = [snapshot for snapshot in forgotten.snapshots if snapshot.backend == backend.name]
+    for snapshot in mine:
+        backend.delete_snapshot(snapshot.id)
+    if mine:
+        backend.reclaim()
+    return sum(snapshot.size for snapshot in mine)
+
+
+def live_owners(home: Path, *, but: str = "") -> list[str]:
+    """Returns the ids of the live processes that use a data directory, sorted.
+
+    Args:
+        home: the data directory.
+        but: one to leave out.
+    """
+    names = sorted(path.stem for path in (home / "run" / "owners").glob("*.lock"))
+    return [name for name in names if name != but and owners.is_alive(home, name)]
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """What the live sandboxes of a data directory take, in all processes.
+
+    Attributes:
+        processes: how many tvsnap processes use the data directory.
+        sandboxes: how many sandboxes live.
+        memory: their proportional memory, bytes.
+    """
+
+    processes: int
+    sandboxes: int
+    memory: int
+
+
+def in_use(home: Path, *, but: str = "") -> InUse:
+    """Looks at what lives now, by the control groups of processes, which are named for their owners.
+
+    Args:
+        home: the data directory.
+        but: an owner to leave out.
+    """
+    living = live_owners(home, but=but)
+    sandboxes: set[str] = set()
+    memory = 0
+    if living:
+        named = re.compile(rf"((?:{'|'.join(map(re.escape, living))})\.\d+)")
+        for process in Path("/proc").glob("[0-9]*"):
+            match = named.search(_read(process / "cgroup"))
+            if match is not None:
+                sandboxes.add(match[1])
+                weighed = re.search(r"^Pss: +(\d+) kB", _read(process / "smaps_rollup"), re.MULTILINE)
+                memory += int(weighed[1]) * 1024 if weighed else 0
+    return InUse(len(living), len(sandboxes), memory)
+
+
+def _read(path: Path) -> str:
+    """Returns what a file of /proc holds; nothing if its process has ended."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def disk_usage(path: Path) -> int:
+    """Returns the bytes on disk of all files below a directory, on its file system only."""
+    total = 0
+    try:
+        device = path.lstat().st_dev
+    except FileNotFoundError:
+        return 0
+    for parent, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            try:
+                found = os.lstat(os.path.join(parent, name))
+            except OSError:
+                continue
+            if found.st_dev == device:
+                total += found.st_blocks * 512
+        folders[:] = [name for name in folders if not os.path.ismount(os.path.join(parent, name))]
+    return total

@@ -1,0 +1,429 @@
+"""The replay engine: runs recorded rollouts through a cache, many side by side, and reports what came of it.
+
+The calls of one rollout follow one another; rollouts run in threads. A rollout that tvsnap itself fails (not its own
+commands) ends there and is reported; the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from tvsnap.model.arguments import check_seconds, check_text, check_whole
+from tvsnap.model.calls import Source, ToolResult
+from tvsnap.model.errors import TvsnapError
+from tvsnap.model.stats import Stats
+from tvsnap.upkeep.checking import NOTHING_CHECKED, CheckReport
+from tvsnap.upkeep.rollout_files import PlannedRollout
+
+if TYPE_CHECKING:
+    from tvsnap.cache import Cache
+
+DEFAULT_TIMEOUT = 30.0
+"""Seconds that a call gets if it names no timeout of its own."""
+
+_POLL = 0.1
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """How to replay.
+
+    Attributes:
+        image: for rollouts that name none; None where all name one.
+        parallel: how many rollouts run at once.
+        repeat: how many times all of them are run, one pass after the other.
+        think: seconds between two calls of a rollout, as a model would think.
+        timeout: seconds for calls that name none.
+        salt: keeps the states apart from those of other replays; None shares them.
+    """
+
+    image: str | None = None
+    parallel: int = 1
+    repeat: int = 1
+    think: float = 0.0
+    timeout: float = DEFAULT_TIMEOUT
+    salt: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for what makes no sense."""
+        for name in ("image", "salt"):
+            if getattr(self, name) is not None:
+                check_text(getattr(self, name), f"ReplayOptions.{name}")
+        check_whole(self.parallel, "ReplayOptions.parallel", 1)
+        check_whole(self.repeat, "ReplayOptions.repeat", 1)
+        check_seconds(self.think, "ReplayOptions.think", least=0)
+        check_seconds(self.timeout, "ReplayOptions.timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One call that was made.
+
+    Attributes:
+        task, rollout, name: as the rollout file has them.
+        index: its place in the rollout, from 0 on.
+        repeat: in which pass, from 0 on.
+        result: what it returned.
+        state: the state that the rollout came to by it.
+        elapsed: seconds until the answer was there, as its caller saw it.
+        not_shared: why later rollouts will not be answered with this; empty if they will.
+    """
+
+    task: str
+    rollout: str
+    name: str
+    index: int
+    repeat: int
+    result: ToolResult
+    state: str
+    elapsed: float
+    not_shared: str = ""
+
+    def data(self) -> dict[str, Any]:
+        """Returns it as a line of `replay --outputs` has it."""
+        return {
+            "task": self.task,
+            "rollout": self.rollout,
+            "index": self.index,
+            "repeat": self.repeat,
+            "name": self.name,
+            "source": self.result.source,
+            "exit_code": self.result.exit_code,
+            "timed_out": self.result.timed_out,
+            "truncated": self.result.truncated,
+            "output": self.result.output,
+            "duration": self.result.duration,
+            "elapsed": self.elapsed,
+            "state": self.state,
+            "not_shared": self.not_shared,
+        }
+
+
+@dataclass(slots=True)
+class RolloutRun:
+    """One rollout's run.
+
+    Attributes:
+        planned: what it was to do.
+        repeat: in which pass, from 0 on.
+        calls: the calls made so far.
+        error: why it ended early, if tvsnap failed it; else empty.
+        finished: it came to its end.
+    """
+
+    planned: PlannedRollout
+    repeat: int
+    calls: list[CallRecord] = field(default_factory=list)
+    error: str = ""
+    finished: bool = False
+
+
+class Listener(Protocol):
+    """Told what happens, in the threads where it happens."""
+
+    def called(self, record: CallRecord) -> None:
+        """A call was answered."""
+
+    def ended(self, run: RolloutRun) -> None:
+        """A rollout came to its end, or tvsnap failed it."""
+
+
+class Silent:
+    """A listener that does not listen."""
+
+    def called(self, record: CallRecord) -> None:
+        """Ignored."""
+
+    def ended(self, run: RolloutRun) -> None:
+        """Ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long something took.
+
+    Attributes:
+        n: how often it was measured.
+        p50, p99: percentiles, milliseconds; None of nothing.
+    """
+
+    n: int
+    p50: float | None
+    p99: float | None
+
+    @classmethod
+    def of(cls, samples: Iterable[float]) -> Latency:
+        """Returns that of `samples`, seconds."""
+        ordered = sorted(samples)
+        if not ordered:
+            return cls(0, None, None)
+        return cls(len(ordered), _percentile(ordered, 0.50) * 1000, _percentile(ordered, 0.99) * 1000)
+
+    def data(self) -> dict[str, Any]:
+        """Returns it as a report has it."""
+        return {"n": self.n, "p50": self.p50, "p99": self.p99}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay came to.
+
+    Attributes:
+        runs: all rollouts, in the order of the passes, the files and their lines.
+        stats: what the cache counted.
+        wall_s: seconds from the first call to the end of the last.
+        passes_s: seconds that each pass took.
+        interrupted: it was stopped before its end.
+        audit: what the audits of answers found; those that were still to be made when it was stopped are left out.
+    """
+
+    runs: tuple[RolloutRun, ...]
+    stats: Stats
+    wall_s: float
+    passes_s: tuple[float, ...]
+    interrupted: bool = False
+    audit: CheckReport = NOTHING_CHECKED
+
+    @property
+    def calls(self) -> list[CallRecord]:
+        """The calls made, in the order of the passes, the files, their lines and their calls."""
+        return [call for run in self.runs for call in run.calls]
+
+    @property
+    def failed(self) -> list[RolloutRun]:
+        """The rollouts that tvsnap failed."""
+        return [run for run in self.runs if run.error]
+
+    @property
+    def not_shared(self) -> list[CallRecord]:
+        """The calls whose answers cannot be shared."""
+        return [call for call in self.calls if call.not_shared]
+
+    def data(self) -> dict[str, Any]:
+        """Returns it as `replay --report` has it."""
+        calls, stats = self.calls, self.stats
+        return {
+            **_counts(calls),
+            "rollouts": len(self.runs),
+            "replayed": stats.replayed,
+            "starts": stats.starts,
+            "forks": stats.forks,
+            "checkpoints": stats.checkpoints,
+            "evicted": stats.evicted,
+            "snapshots_refused": stats.snapshots_refused,
+            "budget": {name: {"used": used, "limit": limit} for name, (used, limit) in stats.budget.items()},
+            "trouble": stats.trouble,
+            "prefix_hits": stats.prefix_hits,
+            "arrivals": dict(stats.arrivals),
+            "preforks": stats.preforks,
+            "preforks_used": stats.preforks_used,
+            "preforks_wasted": stats.preforks_wasted,
+            "wall_s": self.wall_s,
+            "saved_s": stats.saved_s,
+            "fork_time_s": stats.fork_time_s,
+            "replay_time_s": stats.replay_time_s,
+            "checkpoint_time_s": stats.checkpoint_time_s,
+            "prefork_time_s": stats.prefork_time_s,
+            "audited": self.audit.checked,
+            "audit_differences": [
+                {"state": found.edge.state, "call": found.edge.call.canonical, "words": found.words}
+                for found in self.audit.differences
+            ],
+            "latency_ms": {
+                **{source: _latency(calls, source).data() for source in ("hit", "coalesced", "executed")},
+                **{kind: Latency.of(stats.latency_s.get(kind, ())).data() for kind in ("fork", "start", "checkpoint")},
+            },
+            "interrupted": self.interrupted,
+            "failed": [
+                {"task": run.planned.task, "rollout": run.planned.rollout, "repeat": run.repeat, "error": run.error}
+                for run in self.failed
+            ],
+            "not_shared": [
+                {
+                    "task": call.task,
+                    "rollout": call.rollout,
+                    "index": call.index,
+                    "repeat": call.repeat,
+                    "reason": call.not_shared,
+                    "state": call.state,
+                }
+                for call in self.not_shared
+            ],
+            "not_shared_reasons": dict(Counter(call.not_shared for call in self.not_shared).most_common()),
+            "passes": [
+                {
+                    "repeat": number,
+                    "rollouts": sum(run.repeat == number for run in self.runs),
+                    "wall_s": wall_s,
+                    **_counts([call for call in calls if call.repeat == number]),
+                }
+                for number, wall_s in enumerate(self.passes_s)
+            ],
+        }
+
+    def write_outputs(self, stream: TextIO) -> None:
+        """Writes a line of JSON for each call."""
+        for call in self.calls:
+            stream.write(json.dumps(call.data()) + "\n")
+
+
+class Replay:
+    """One replay.
+
+    Args:
+        cache: what answers the calls. Where the replay is interrupted, it closes the cache: what is under way then
+            ends at once.
+        rollouts: what to run.
+        options: how.
+        listener: told what happens.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        rollouts: Sequence[PlannedRollout],
+        options: ReplayOptions,
+        listener: Listener | None = None,
+    ) -> None:
+        self._cache = cache
+        self._rollouts = rollouts
+        self._options = options
+        self._listener = listener or Silent()
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+
+    def run(self) -> ReplayReport:
+        """Runs everything; an interrupt (Ctrl-C) ends it early, with a report of what was done.
+
+        Raises:
+            TvsnapError: if no rollout can run at all, as for want of the image.
+        """
+        runs = [RolloutRun(planned, n) for n in range(self._options.repeat) for planned in self._rollouts]
+        began = time.perf_counter()
+        passes: list[float] = []
+        wall_s = 0.0
+        interrupted = False
+        try:
+            for number in range(self._options.repeat):
+                pass_began = time.perf_counter()
+                try:
+                    self._run_pass([run for run in runs if run.repeat == number])
+                finally:
+                    passes.append(time.perf_counter() - pass_began)
+            wall_s = time.perf_counter() - began
+            while not self._cache.audit.wait(_POLL):
+                pass
+        except KeyboardInterrupt:
+            interrupted = True
+            wall_s = wall_s or time.perf_counter() - began
+        begun = [run for run in runs if run.calls or run.finished or run.error] if interrupted else runs
+        audit = self._cache.audit.report()
+        return ReplayReport(tuple(begun), self._cache.stats(), wall_s, tuple(passes), interrupted, audit)
+
+    def _run_pass(self, runs: Sequence[RolloutRun]) -> None:
+        waiting: queue.SimpleQueue[RolloutRun] = queue.SimpleQueue()
+        for run in runs:
+            waiting.put(run)
+        workers = [
+            threading.Thread(target=self._work, args=(waiting,), name=f"replay-{number}", daemon=True)
+            for number in range(min(self._options.parallel, len(runs)))
+        ]
+        try:
+            for worker in workers:
+                worker.start()
+            while any(worker.is_alive() for worker in workers):
+                for worker in workers:
+                    worker.join(_POLL)
+        except BaseException:
+            self._stop.set()
+            self._cache.close()
+            deadline = time.monotonic() + _PATIENCE
+            for worker in workers:
+                worker.join(max(0.0, deadline - time.monotonic()))
+            raise
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self, waiting: queue.SimpleQueue[RolloutRun]) -> None:
+        while not self._stop.is_set():
+            try:
+                run = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self._run_rollout(run)
+            except TvsnapError as error:
+                if self._stop.is_set():
+                    return
+                run.error = str(error)
+            except BaseException as error:
+                self._failure = error
+                self._stop.set()
+                return
+            self._listener.ended(run)
+
+    def _run_rollout(self, run: RolloutRun) -> None:
+        planned, options = run.planned, self._options
+        image = planned.image or options.image or ""
+        with self._cache.rollout(image=image, task=planned.task, salt=options.salt, label=planned.rollout) as rollout:
+            for index, step in enumerate(planned.calls):
+                if self._stop.is_set():
+                    return
+                private = rollout.private
+                began = time.perf_counter()
+                call = planned.made(step)
+                result = rollout.call(call.name, call.arguments, timeout=step.timeout or options.timeout)
+                elapsed = time.perf_counter() - began
+                if options.think and index + 1 < len(planned.calls):
+                    self._stop.wait(options.think)
+                reason = rollout.unshared
+                record = CallRecord(
+                    planned.task,
+                    planned.rollout,
+                    step.call.name,
+                    index,
+                    run.repeat,
+                    result,
+                    rollout.state,
+                    elapsed,
+                    f"in a private branch: {reason}" if reason and private else reason,
+                )
+                run.calls.append(record)
+                self._listener.called(record)
+        run.finished = True
+
+
+def _counts(calls: Sequence[CallRecord]) -> dict[str, Any]:
+    """Returns what a report says of any set of calls."""
+    sources = Counter(call.result.source for call in calls)
+    answered = [call for call in calls if call.result.source != "executed"]
+    hits = [call for call in calls if call.result.source == "hit"]
+    return {
+        "calls": len(calls),
+        "hits": sources["hit"],
+        "coalesced": sources["coalesced"],
+        "executed": sources["executed"],
+        "hit_rate": len(answered) / len(calls) if calls else 0.0,
+        "tool_time_s": sum(call.result.duration for call in calls),
+        "executed_time_s": sum(call.result.duration for call in calls if call.result.source == "executed"),
+        "hit_time_s": sum(call.elapsed for call in hits),
+        "hit_tool_time_s": sum(call.result.duration for call in hits),
+        "coalesced_time_s": sum(call.elapsed for call in calls if call.result.source == "coalesced"),
+    }
+
+
+def _latency(calls: Sequence[CallRecord], source: Source | str) -> Latency:
+    return Latency.of(call.elapsed for call in calls if call.result.source == source)
+
+
+def _percentile(ordered: Sequence[float], part: float) -> float:
+    """Returns a percentile of sorted values: the smallest that at least this part of them does not exceed."""
+    return ordered[max(0, min(len(ordered) - 1, -int(-part * len(ordered) // 1) - 1))]

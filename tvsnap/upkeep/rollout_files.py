@@ -1,0 +1,251 @@
+"""Rollout files: recorded rollouts as JSON Lines, one rollout a line.
+
+A line is `{"task": str, "rollout": str, "image": str (optional), "database": str (optional), "calls": [{"name": str,
+"arguments": object, "timeout": seconds (optional)}]}`. Keys that are not named here are kept.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, TextIO
+
+from tvsnap.model.arguments import LONGEST, check_text
+from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import UsageError
+
+STDIN = "-"
+"""The name that stands for standard input."""
+
+_ROLLOUT_KEYS = {"task", "rollout", "image", "calls"}
+_SQL_TOOLS = ("sql", "schema")
+_CALL_KEYS = {"name", "arguments", "timeout"}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """One call of a rollout file.
+
+    Attributes:
+        call: the tool's name and arguments.
+        timeout: seconds; None if the file names none.
+        extra: keys of the line that mean nothing to tvsnap.
+    """
+
+    call: ToolCall
+    timeout: float | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRollout:
+    """One line of a rollout file.
+
+    Attributes:
+        task: the task it belongs to.
+        rollout: its name within the task.
+        image: the image it names; None if it names none.
+        calls: what it calls, in order.
+        extra: keys of the line that mean nothing to tvsnap, but for `database`: that which its SQL calls are for.
+        file, line: where it was read; empty and 0 if it was not.
+    """
+
+    task: str
+    rollout: str
+    image: str | None
+    calls: tuple[PlannedCall, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""
+    line: int = 0
+
+    def made(self, step: PlannedCall) -> ToolCall:
+        """Returns one of its calls as it is to be made: an SQL call that names no database is for the rollout's."""
+        call, database = step.call, self.extra.get("database")
+        if call.name not in _SQL_TOOLS or "database" in call.arguments or not isinstance(database, str):
+            return call
+        return ToolCall(call.name, {**call.arguments, "database": database})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLine:
+    """A line that is no rollout.
+
+    Attributes:
+        file: as it was named.
+        line: its number, from 1.
+        reason: in words.
+    """
+
+    file: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.reason}"
+
+
+def read_rollouts(files: Iterable[str | Path]) -> tuple[list[PlannedRollout], list[BrokenLine]]:
+    """Reads rollout files.
+
+    Args:
+        files: their paths; `-` is standard input.
+
+    Returns:
+        The rollouts in the order of the files and their lines, and the lines that could not be understood. Empty
+        lines are neither.
+
+    Raises:
+        UsageError: a file cannot be read at all.
+    """
+    rollouts: list[PlannedRollout] = []
+    broken: list[BrokenLine] = []
+    for file in map(str, files):
+        for number, line in _lines(file):
+            read = _read_line(file, number, line)
+            if isinstance(read, BrokenLine):
+                broken.append(read)
+            else:
+                rollouts.append(read)
+    return rollouts, broken
+
+
+def _read_line(file: str, number: int, line: bytes) -> PlannedRollout | BrokenLine:
+    try:
+        return replace(parse_rollout(line), file=file, line=number)
+    except ValueError as error:
+        return BrokenLine(file, number, str(error))
+
+
+def parse_rollout(line: str | bytes) -> PlannedRollout:
+    """Returns the rollout that a line describes.
+
+    Raises:
+        ValueError: it describes none; the message is the reason in words.
+    """
+    if isinstance(line, bytes) and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError("not UTF-8: it begins as UTF-16 does")
+    try:
+        data = json.loads(line, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error.msg} at column {error.colno}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: byte {error.start + 1} is 0x{error.object[error.start]:02x}") from None
+    except RecursionError:
+        raise ValueError("no JSON that can be read: nested too deeply") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"must be an object, is {_kind(data)}")
+    if data.get("database") is not None:
+        _get(data, "database", str)
+    calls = _get(data, "calls", list)
+    return PlannedRollout(
+        task=_get(data, "task", str),
+        rollout=_get(data, "rollout", str),
+        image=_get(data, "image", str) if data.get("image") is not None else None,
+        calls=tuple(_parse_call(index, call) for index, call in enumerate(calls)),
+        extra={key: value for key, value in data.items() if key not in _ROLLOUT_KEYS},
+    )
+
+
+def format_rollout(rollout: PlannedRollout) -> str:
+    """Returns the line that describes a rollout, without its line feed."""
+    data: dict[str, Any] = {"task": rollout.task, "rollout": rollout.rollout}
+    if rollout.image is not None:
+        data["image"] = rollout.image
+    data["calls"] = [_call_data(call) for call in rollout.calls]
+    return json.dumps({**data, **rollout.extra}, ensure_ascii=False)
+
+
+def write_rollouts(rollouts: Iterable[PlannedRollout], stream: TextIO) -> None:
+    """Writes a rollout file."""
+    for rollout in rollouts:
+        stream.write(format_rollout(rollout) + "\n")
+
+
+def _lines(file: str) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines that are not empty, each with its number."""
+    try:
+        if file == STDIN:
+            yield from _numbered(sys.stdin.buffer)
+        else:
+            with open(file, "rb") as stream:
+                yield from _numbered(stream)
+    except OSError as error:
+        raise UsageError(f"rollout file {file}: {error.strerror}") from None
+
+
+def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def _parse_call(index: int, data: Any) -> PlannedCall:
+    where = f"call {index}"
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} must be an object, is {_kind(data)}")
+    name = _get(data, "name", str, where)
+    if not name:
+        raise ValueError(f'{where}: "name" is empty')
+    timeout = data.get("timeout")
+    if timeout is not None:
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+            raise ValueError(f'{where}: "timeout" must be a number of seconds, is {_kind(timeout)}')
+        if not timeout > 0:
+            raise ValueError(f'{where}: "timeout" must be more than 0 s, is {timeout}')
+        if timeout > LONGEST:
+            raise ValueError(f'{where}: "timeout" must be at most {LONGEST} s, which is a year, is {timeout}')
+    extra = {key: value for key, value in data.items() if key not in _CALL_KEYS}
+    arguments = _get(data, "arguments", dict, where)
+    return PlannedCall(ToolCall(name, arguments), None if timeout is None else float(timeout), extra)
+
+
+def _call_data(planned: PlannedCall) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": planned.call.name, "arguments": dict(planned.call.arguments)}
+    if planned.timeout is not None:
+        data["timeout"] = planned.timeout
+    return {**data, **planned.extra}
+
+
+def _get(data: Mapping[str, Any], key: str, kind: type, where: str = "") -> Any:
+    prefix = f"{where}: " if where else ""
+    if key not in data:
+        raise ValueError(f'{prefix}"{key}" is missing')
+    value = data[key]
+    if not isinstance(value, kind):
+        raise ValueError(f'{prefix}"{key}" must be {_KINDS[kind]}, is {_kind(value)}')
+    if kind is str:
+        try:
+            check_text(value, f'{prefix}"{key}"')
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+    return value
+
+
+_KINDS: Mapping[type, str] = {
+    str: "a string",
+    dict: "an object",
+    list: "a list",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    type(None): "null",
+}
+
+
+def _kind(value: object) -> str:
+    return _KINDS[type(value)]
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"no JSON: {name} is no JSON number")
+
+
+def select(
+    rollouts: Sequence[PlannedRollout], *, tasks: Sequence[str] = (), limit: int | None = None
+) -> list[PlannedRollout]:
+    """Returns the rollouts whose task matches one of the patterns (as in `fix-*`; none means all), at most `limit`."""
+    chosen = [r for r in rollouts if not tasks or any(fnmatchcase(r.task, pattern) for pattern in tasks)]
+    return chosen if limit is None else chosen[:limit]

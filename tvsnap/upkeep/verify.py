@@ -1,0 +1,84 @@
+"""Checking the graph against reality: recorded calls are made again in forks of their states.
+
+What they return is compared, and what they leave behind.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from tvsnap.upkeep.checking import Checker, CheckReport
+
+if TYPE_CHECKING:
+    from tvsnap.cache import Cache
+
+DEFAULT_SAMPLE = 50
+
+
+def candidates(cache: Cache, task: str | None = None) -> list[int]:
+    """Returns the ids of the recorded calls that may answer calls, oldest first.
+
+    Args:
+        cache: whose graph.
+        task: only those that this task's rollouts made.
+    """
+    calls = [
+        call
+        for node in cache.graph.tree(task=task)
+        for call in ((node.made_by,) if node.made_by else ()) + node.unchanging
+    ]
+    return sorted(call.id for call in calls if call.shared and call.deterministic)
+
+
+def choose(ids: Sequence[int], sample: int | None, seed: int = 0) -> list[int]:
+    """Returns a random sample of some calls, in their order.
+
+    Args:
+        ids: the calls.
+        sample: how many; None for all.
+        seed: decides which.
+    """
+    return list(ids) if sample is None or sample >= len(ids) else sorted(random.Random(seed).sample(ids, sample))
+
+
+def verify(
+    cache: Cache,
+    ids: Sequence[int],
+    *,
+    parallel: int = 1,
+    mark: bool = True,
+    progress: Callable[[], None] | None = None,
+) -> CheckReport:
+    """Makes recorded calls again and compares.
+
+    An interrupt (Ctrl-C) ends it early, with a report of what was done; the cache can only be closed after that.
+
+    Args:
+        cache: whose graph and sandboxes.
+        ids: the calls, see `choose`.
+        parallel: how many sandboxes to use at once.
+        mark: see `Checker`.
+        progress: told of each call that is done, in any thread.
+    """
+    checker = Checker(cache.graph, cache.reexecute, by="a verification", mark=mark)
+
+    def check(id: int) -> None:
+        checker.check(id)
+        if progress is not None:
+            progress()
+
+    interrupted = False
+    with ThreadPoolExecutor(parallel, thread_name_prefix="verify") as workers:
+        try:
+            for future in [workers.submit(check, id) for id in ids]:
+                future.result()
+        except BaseException as error:
+            checker.stop()
+            cache.pool.close()  # ends what is under way
+            if not isinstance(error, KeyboardInterrupt):
+                raise
+            interrupted = True
+    return checker.report(interrupted=interrupted)
