@@ -33,7 +33,7 @@ from benchmarks.eviction_rollouts import Event, Node, Step, arrivals, events, lo
 from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.recording.budgets import SPARE
 from tvsnap.recording.policy import BreakEven, Costs, Rebuild
-from tvsnap.recording.policy.eviction import Kept, Room, choose_evicted
+from tvsnap.recording.policy.eviction import Kept, SnapshotLimits, choose_evicted
 from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD
 
 PARTS = (0.02, 0.05, 0.10, 0.25, 0.50)  # of what all snapshots would take
@@ -133,7 +133,7 @@ def ours(shelf: Shelf, new: Snapshot, limit: float, now: float) -> bool:
             proven=all(step.proven for step in steps),
         )
 
-    room = Room(int(limit))
+    room = SnapshotLimits(int(limit))
     there = [kept(snapshot) for snapshot in shelf.snapshots.values()]
     candidate = kept(new)
     if any(each.state == candidate.state for each in choose_evicted([*there, candidate], room, now)):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from benchmarks.figures import Figure, figure
 from benchmarks.workspace import Workspace
-from tvsnap.acquisition.preforking import Source
+from tvsnap.acquisition.recipe import Recipe
 from tvsnap.environments import environment
 from tvsnap.environments.base import Environment
 from tvsnap.images import Image
@@ -92,7 +92,7 @@ class Server:
 
     def start(self) -> Sandbox:
         """Returns a fresh sandbox with its server running."""
-        return Source(self.image, self.environment, Limits(), None).make(self.space.backend)
+        return Recipe(self.image, self.environment, Limits()).make(self.space.backend)
 
     def fork(self, snapshot: SnapshotInfo) -> Sandbox:
         """Returns a fork of a snapshot."""

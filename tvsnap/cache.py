@@ -20,7 +20,8 @@ from typing import Protocol
 from tvsnap.acquisition.companions import Companions
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.acquisition.preforking import Preforker
-from tvsnap.acquisition.rebuild import Place, Rebuilder, Remade, make_again
+from tvsnap.acquisition.rebuild import Rebuilder, Remade, make_again
+from tvsnap.acquisition.recipe import Recipe
 from tvsnap.environments import environment
 from tvsnap.graph import Edge, Graph, RootInfo
 from tvsnap.graph.database import FORKED
@@ -195,8 +196,8 @@ class Cache:
         salt = "" if salt is None else check_text(salt, "salt")
         label = "" if label is None else check_text(label, "label")
         found = self._image(image)
-        place = Place(found, environment(found.environment), self.limits_for(found))
-        root = _root(place, salt, self.backend.platform)
+        recipe = Recipe(found, environment(found.environment), self.limits_for(found))
+        root = _root(recipe, salt, self.backend.platform)
         at, id = Position(root.hash), ""
         if self.use_cache:
             self._images_by_digest[found.digest] = found
@@ -205,7 +206,7 @@ class Cache:
                 id = self.graph.begin_rollout(task=task, image=found.name, root=root.hash, label=label).id
             except InfrastructureError as error:  # a full disk must not fail a rollout
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
-        return self._begun(Rollout(self, place, root.hash, id, task, at))
+        return self._begun(Rollout(self, recipe, root.hash, id, task, at))
 
     def warm(self, image: str | Image) -> str:
         """Starts an image once and snapshots its root, so that the first rollout need not wait for a server's start.
@@ -225,11 +226,11 @@ class Cache:
         """
         self._check_open()
         found = self._image(image)
-        place = Place(found, environment(found.environment), self.limits_for(found))
-        root = _root(place, "", self.backend.platform)
-        if place.environment.serves:
+        recipe = Recipe(found, environment(found.environment), self.limits_for(found))
+        root = _root(recipe, "", self.backend.platform)
+        if recipe.environment.serves:
             self.graph.ensure_root(root)
-            live = self._rebuilder.arrive(root.hash, place).live
+            live = self._rebuilder.arrive(root.hash, recipe).live
             try:
                 self._snapshotter.take(live)
             finally:
@@ -251,12 +252,12 @@ class Cache:
         self._check_open()
         check_text(task, "task")
         label = "" if label is None else check_text(label, "label")
-        place = self._place(state)
+        recipe = self._recipe(state)
         start, made_by = self.graph.state(state), self.graph.edge_to(state)
-        record = self.graph.begin_rollout(task=task, image=place.image.name, root=start.root, label=label)
+        record = self.graph.begin_rollout(task=task, image=recipe.image.name, root=start.root, label=label)
         quiet_s = math.inf if made_by is None else made_by.quiet_s
         at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic())
-        rollout = self._begun(Rollout(self, place, start.root, record.id, task, at))
+        rollout = self._begun(Rollout(self, recipe, start.root, record.id, task, at))
         try:
             self._holds.wait_for_evictions()  # one that began before may not have seen where the rollout stands
             standing = self._keep_live(state)
@@ -285,17 +286,17 @@ class Cache:
         """
         self._check_open()
         after = check_seconds(after, "after", least=0.0)
-        place = self._place(state)
+        recipe = self._recipe(state)
         hold = self._holds.add()
         try:
             hold.stand(state)
             self._holds.wait_for_evictions()  # one that began before may not have seen it
             standing = self._keep_live(state)
-            live = (standing and standing.fork_if_idle(state)) or self._rebuilder.arrive(state, place).live
+            live = (standing and standing.fork_if_idle(state)) or self._rebuilder.arrive(state, recipe).live
         finally:
             self._holds.remove(hold)
         try:
-            if after > 0 and place.environment.observe(live.sandbox).active:
+            if after > 0 and recipe.environment.observe(live.sandbox).active:
                 live.let_run(after)
             yield live.sandbox
         finally:
@@ -313,9 +314,9 @@ class Cache:
         """
         if not isinstance(edge, Edge):
             raise UsageError(f"edge must be a tvsnap.graph.Edge, not {edge!r}")
-        place = self._place(edge.state)
+        recipe = self._recipe(edge.state)
         with self.materialise(edge.state, after=edge.waited) as sandbox:
-            result = make_again(sandbox, edge, place)
+            result = make_again(sandbox, edge, recipe)
             sandbox.settle(changed=edge.changed)
             return Remade(result, sandbox.digest() if edge.changed and edge.digest else "")
 
@@ -419,7 +420,7 @@ class Cache:
             self._check_open()
             self._rollouts.add(rollout)
         self._meter.add(rollouts=1)
-        self._rebuilder.foretell(rollout._at.state, rollout._place)
+        self._rebuilder.foretell(rollout._at.state, rollout._recipe)
         return rollout
 
     def _keep_live(self, state: str) -> Rollout | None:
@@ -446,12 +447,12 @@ class Cache:
         """Returns an image, which may be named."""
         return self.images.get(check_text(image, "image")) if not isinstance(image, Image) else image
 
-    def _place(self, state: str) -> Place:
-        """Returns the place of a state in the graph."""
+    def _recipe(self, state: str) -> Recipe:
+        """Returns how sandboxes at the root of a state are made."""
         hash = self.graph.state(state).root
         root = next(root for root in self.graph.roots() if root.hash == hash)
         image = self._images_by_digest.get(root.image_digest) or self.images.get(root.image_digest)
-        return Place(image, environment(root.environment), _limits_of(root, self.limits_for(image)))
+        return Recipe(image, environment(root.environment), _limits_of(root, self.limits_for(image)))
 
     def limits_for(self, image: Image) -> Limits:
         """Returns the limits of an image's sandboxes."""
@@ -498,10 +499,10 @@ def _limits_of(root: RootInfo, limits: Limits) -> Limits:
     return replace(limits, **recorded)
 
 
-def _root(place: Place, salt: str, platform: str) -> RootInfo:
-    """Returns the root that a fresh sandbox of a place stands at."""
-    image, environment = place.image, place.environment
-    limits = environment.behaviour(place.limits)
+def _root(recipe: Recipe, salt: str, platform: str) -> RootInfo:
+    """Returns the root that a fresh sandbox made by a recipe stands at."""
+    image, environment = recipe.image, recipe.environment
+    limits = environment.behaviour(recipe.limits)
     hash = root_state(
         image=image.digest,
         environment=environment.name,

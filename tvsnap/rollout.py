@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tvsnap.acquisition.rebuild import Place
+from tvsnap.acquisition.recipe import Recipe
 from tvsnap.environments.base import Tool
 from tvsnap.graph import Edge
 from tvsnap.model.arguments import check_seconds
@@ -41,9 +41,9 @@ class Rollout:
     Made by `Cache.rollout`. Its calls are made one at a time; different rollouts may be used at the same time.
     """
 
-    def __init__(self, cache: Cache, place: Place, root: str, id: str, task: str, at: Position) -> None:
+    def __init__(self, cache: Cache, recipe: Recipe, root: str, id: str, task: str, at: Position) -> None:
         self._cache = cache
-        self._place = place
+        self._recipe = recipe
         self._root = root
         self._id = id
         self._task = task
@@ -76,7 +76,7 @@ class Rollout:
     @property
     def tools(self) -> Mapping[str, Tool]:
         """The tools that may be called, by name."""
-        return self._place.environment.tools
+        return self._recipe.environment.tools
 
     @property
     def state(self) -> str:
@@ -196,7 +196,7 @@ class Rollout:
             self._catch_up()
             live, _ = self._stand()
             if live.observation is None:
-                live.observation = self._place.environment.observe(live.sandbox)
+                live.observation = self._recipe.environment.observe(live.sandbox)
             live.sandbox.note()
             live.expendable = False
             self._exposed = True
@@ -274,7 +274,7 @@ class Rollout:
             if live is None or live.state != state:
                 return None
             with self._looking_again(live):
-                return self._cache._rebuilder.fork_beside(live, self._place)
+                return self._cache._rebuilder.fork_beside(live, self._recipe)
         finally:
             self._turn.release()
 
@@ -290,9 +290,9 @@ class Rollout:
         """
         if self._closed or self._at.state != state or self._cache.pool.full:
             return
-        live = self._cache._rebuilder.arrive(state, self._place).live
+        live = self._cache._rebuilder.arrive(state, self._recipe).live
         try:
-            live.observation = self._place.environment.observe(live.sandbox)
+            live.observation = self._recipe.environment.observe(live.sandbox)
         except BaseException:
             self._cache.pool.discard(live)
             raise
@@ -377,7 +377,7 @@ class Rollout:
         if live is None:
             return
         try:
-            observation = self._place.environment.observe(live.sandbox)
+            observation = self._recipe.environment.observe(live.sandbox)
         except SandboxDied:
             self._drop()
             return
@@ -392,7 +392,7 @@ class Rollout:
     def _looked_again(self, live: LiveSandbox) -> bool:
         """Sees to it that a sandbox is known as a snapshot left it; returns whether it lives."""
         try:
-            live.look_again(self._place.environment.observe)
+            live.look_again(self._recipe.environment.observe)
             live.sandbox.note()
         except InfrastructureError:
             return False
@@ -490,7 +490,7 @@ class Rollout:
 
     def _tool(self, call: ToolCall) -> Tool:
         """Returns the tool that a call names, once the call is seen to be valid."""
-        return self._place.environment.tool(call)
+        return self._recipe.environment.tool(call)
 
     def _board(self, tool: Tool, call: ToolCall, timeout: float) -> Edge | Flight | None:
         """Returns someone else's result, or the right to execute the call; None where nothing is to be shared."""
@@ -533,7 +533,7 @@ class Rollout:
         at = self._at
         # Where something runs by itself or may wake, how it looked at first is what the outcome is compared with.
         if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
-            live.observation = self._place.environment.observe(live.sandbox)
+            live.observation = self._recipe.environment.observe(live.sandbox)
         self._make_up_time(live)
         if not tool.read_only:
             live.sandbox.note()
@@ -542,7 +542,7 @@ class Rollout:
         # Looked for before, too: a disk that was full may have room again when the call ends.
         trouble = live.sandbox.trouble("")
         age = live.age()
-        result = self._place.environment.execute(live.sandbox, call, timeout, self._place.limits)
+        result = self._recipe.environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         self._ended = time.monotonic()
         trouble = live.sandbox.trouble(result.output) or trouble
         executed = Executed(tool, call, timeout, result, at, live.observation, flight, trouble, age, self._ended)
@@ -558,10 +558,10 @@ class Rollout:
         if live is not None:
             return live, None
         if not self._at.recorded and self._at.state == self._root:
-            live = self._live = self._cache._rebuilder.start(self._root, self._place)
+            live = self._live = self._cache._rebuilder.start(self._root, self._recipe)
             live.expendable = False
             return live, "started"
-        arrival = self._cache._rebuilder.arrive(self._at.state, self._place)
+        arrival = self._cache._rebuilder.arrive(self._at.state, self._recipe)
         live = self._live = arrival.live
         sure = arrival.way != "replayed" or self._cache._rebuilder.is_sure(self._at.state)
         live.expendable = sure and not self._at.private
@@ -668,7 +668,7 @@ class Rollout:
             return live.observation
         try:
             with self._cache.home_in_place():
-                return self._place.environment.observe(live.sandbox)
+                return self._recipe.environment.observe(live.sandbox)
         except InfrastructureError:
             return None
 
@@ -692,7 +692,7 @@ class Rollout:
             return Aftermath(unchanged=False)
         # What a call leaves to happen by itself, such as a port in TIME_WAIT, is a change, whatever else is as it was.
         stirred = bool(after.active) and executed.at.quiet_s == math.inf
-        unchanged = not stirred and self._place.environment.unchanged(executed.call, executed.before, after)
+        unchanged = not stirred and self._recipe.environment.unchanged(executed.call, executed.before, after)
         if unchanged and live.sandbox.go_back():
             return Aftermath(unchanged=True, chance=after.chance)
         live.sandbox.settle(changed=True)
@@ -729,7 +729,7 @@ class Rollout:
         time.sleep(max(0.0, after - (time.monotonic() - self._ended)))
         try:
             live.sandbox.note()
-            result = self._place.environment.execute(live.sandbox, call, timeout, self._place.limits)
+            result = self._recipe.environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         except BaseException:
             self._drop()
             raise
@@ -748,8 +748,8 @@ class Rollout:
         if before is None or (tool.read_only and before.alone):
             return
         with contextlib.suppress(InfrastructureError):  # the next call tells
-            live.observation = self._place.environment.observe(live.sandbox)
-            unchanged = self._place.environment.unchanged(call, before, live.observation)
+            live.observation = self._recipe.environment.observe(live.sandbox)
+            unchanged = self._recipe.environment.unchanged(call, before, live.observation)
             live.sandbox.settle(changed=not (unchanged and live.sandbox.go_back()))
             live.sandbox.note()
 
@@ -758,8 +758,8 @@ class Rollout:
         if self._live is None:
             if self._calls:
                 raise InfrastructureError("the rollout's sandbox is gone, and without the cache nothing can rebuild it")
-            self._live = self._cache._rebuilder.start(self._root, self._place)
-            self._live.observation = self._place.environment.observe(self._live.sandbox)
+            self._live = self._cache._rebuilder.start(self._root, self._recipe)
+            self._live.observation = self._recipe.environment.observe(self._live.sandbox)
         if self._noted is not None:
             self._noted.result()
             self._noted = None

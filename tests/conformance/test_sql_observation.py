@@ -256,7 +256,7 @@ def test_a_checkpoint_is_no_change(sql_cache: Cache, sql_image: Image) -> None:
     with begin(sql_cache, sql_image) as rollout:
         make(rollout, "INSERT INTO items VALUES (20, 'lime', 1)")
         live, _ = rollout._stand()
-        observe = rollout._place.environment.observe
+        observe = rollout._recipe.environment.observe
         before = observe(live.sandbox)
         live.sandbox.checkpoint()
         assert observe(live.sandbox) == before

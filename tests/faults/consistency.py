@@ -101,14 +101,14 @@ def assert_states_are_right(cache: Cache, image: Image) -> int:
     states = [node.state for node in cache.graph.tree() if not node.state.private]
     unchecked = {state.hash for state in states}
     for leaf in unchecked - {state.parent for state in states}:
-        place = cache._place(leaf)
-        fresh = cache.backend.start(image, place.limits)
+        recipe = cache._recipe(leaf)
+        fresh = cache.backend.start(image, recipe.limits)
         try:
             edges = cache.graph.lineage(leaf)
             for edge in (None, *edges):
                 if edge is not None:
                     time.sleep(edge.waited)
-                    result = make_again(fresh, edge, place)
+                    result = make_again(fresh, edge, recipe)
                     assert result.same_value(edge.result), (edge.call, edge.result, result)
                     fresh.settle(changed=edge.changed)
                     assert not edge.digest or fresh.digest() == edge.digest, edge.call
@@ -141,7 +141,7 @@ def assert_state_is_like(cache: Cache, state: str, fresh: Sandbox, *, restored: 
         assert not [item for item in difference.shell if item.name not in UNCOUNTED], difference
         for edge in cache.graph.out_edges(state):
             if edge.shared and edge.next_state == state:
-                result = make_again(sandbox, edge, cache._place(state))
+                result = make_again(sandbox, edge, cache._recipe(state))
                 assert result.same_value(edge.result), (edge.call, edge.result, result)
 
 

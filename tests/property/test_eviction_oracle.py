@@ -14,7 +14,7 @@ from tests.property.histories import Call, histories
 from tests.unit.cache_helpers import settle
 from tvsnap import Budget, Cache, ParkLimits
 from tvsnap.model.limits import MIB
-from tvsnap.recording.policy.eviction import UNPROVEN_S, YOUTH, Kept, Room, choose_evicted
+from tvsnap.recording.policy.eviction import UNPROVEN_S, YOUTH, Kept, SnapshotLimits, choose_evicted
 
 SCALE = int(os.environ.get("TVSNAP_TEST_EXAMPLES", "0"))
 COMMON = settings(
@@ -48,10 +48,10 @@ def snapshots(draw: st.DrawFn, most: int = 9) -> list[Kept]:
     return draw(st.permutations(found))
 
 
-rooms = st.builds(Room, st.none() | st.integers(0, 200), st.none() | st.integers(0, 9))
+rooms = st.builds(SnapshotLimits, st.none() | st.integers(0, 200), st.none() | st.integers(0, 9))
 
 
-def worth(kept: Kept, left: Sequence[Kept], every: Sequence[Kept], room: Room) -> float:
+def worth(kept: Kept, left: Sequence[Kept], every: Sequence[Kept], room: SnapshotLimits) -> float:
     """What a snapshot is worth by definition, found without any of what the real thing keeps in mind."""
     by_state = {each.state: each for each in every}
     there = {each.state for each in left}
@@ -75,7 +75,7 @@ def worth(kept: Kept, left: Sequence[Kept], every: Sequence[Kept], room: Room) -
     return demand * seconds / (sum(shares) or 1.0)
 
 
-def fits(left: Sequence[Kept], room: Room) -> bool:
+def fits(left: Sequence[Kept], room: SnapshotLimits) -> bool:
     return (room.size is None or sum(kept.size for kept in left) <= room.size) and (
         room.count is None or len(left) <= room.count
     )
@@ -83,7 +83,7 @@ def fits(left: Sequence[Kept], room: Room) -> bool:
 
 @COMMON
 @given(every=snapshots(), room=rooms)
-def test_each_that_goes_is_the_one_of_least_worth_then(every: list[Kept], room: Room) -> None:
+def test_each_that_goes_is_the_one_of_least_worth_then(every: list[Kept], room: SnapshotLimits) -> None:
     left = list(every)
     for gone in choose_evicted(every, room, NOW):
         assert not fits(left, room), "it goes on though the others fit"
@@ -98,9 +98,9 @@ def test_each_that_goes_is_the_one_of_least_worth_then(every: list[Kept], room: 
 
 @COMMON
 @given(every=snapshots(), room=rooms, fraction=st.floats(0, 1))
-def test_less_room_lets_more_go_in_the_same_order(every: list[Kept], room: Room, fraction: float) -> None:
+def test_less_room_lets_more_go_in_the_same_order(every: list[Kept], room: SnapshotLimits, fraction: float) -> None:
     """With one limit: two would have other prices in another room."""
-    for one in (Room(room.size), Room(None, room.count)):
+    for one in (SnapshotLimits(room.size), SnapshotLimits(None, room.count)):
         smaller = one.part(fraction)
         if one.size is not None and smaller.size == 0:
             continue  # of no room at all, no snapshot takes a part
@@ -110,7 +110,7 @@ def test_less_room_lets_more_go_in_the_same_order(every: list[Kept], room: Room,
 
 @COMMON
 @given(every=snapshots(), room=rooms)
-def test_the_order_in_which_they_come_does_not_matter(every: list[Kept], room: Room) -> None:
+def test_the_order_in_which_they_come_does_not_matter(every: list[Kept], room: SnapshotLimits) -> None:
     other = sorted(every, key=lambda kept: kept.state)
     assert choose_evicted(every, room, NOW) == choose_evicted(other, room, NOW)
 

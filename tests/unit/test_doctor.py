@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from cli import doctor as verb
-from tvsnap.host.disk import Room
+from tvsnap.host.disk import DiskSpace
 from tvsnap.sandboxes.criu import binary as criu_binary
 from tvsnap.sandboxes.local.storage.layers import POOL_FILE
 from tvsnap.sandboxes.local.storage.pool_file import PoolFile
@@ -60,7 +60,7 @@ def test_every_lack_would_come_with_its_cost_and_remedy(tmp_path: Path) -> None:
 def test_a_pool_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_name(run_checks(tmp_path))["pool of snapshots"].detail == "there is room for it"
     with monkeypatch.context() as full:
-        full.setattr(Room, "on", lambda directory, where: Room(where, free=60 << 20, reserve=3 << 20))
+        full.setattr(DiskSpace, "on", lambda directory, where: DiskSpace(where, free=60 << 20, reserve=3 << 20))
         check = by_name(run_checks(tmp_path))["pool of snapshots"]
     assert not check.ok
     assert "60 MiB left" in check.detail

@@ -15,7 +15,7 @@ from tvsnap.host.owners import Owner
 from tvsnap.model.calls import next_state
 from tvsnap.recording.budgets import Ledger
 from tvsnap.recording.holds import Holds
-from tvsnap.recording.policy.eviction import UNPROVEN_S, Kept, Room, choose_evicted
+from tvsnap.recording.policy.eviction import UNPROVEN_S, Kept, SnapshotLimits, choose_evicted
 
 NOW = 1000.0
 
@@ -30,7 +30,7 @@ def names(chosen: list[Kept]) -> list[str]:
 
 def test_nothing_goes_while_all_fit() -> None:
     there = [kept("a"), kept("b")]
-    for room in (Room(), Room(200), Room(None, 2), Room(200, 2)):
+    for room in (SnapshotLimits(), SnapshotLimits(200), SnapshotLimits(None, 2), SnapshotLimits(200, 2)):
         assert choose_evicted(there, room, NOW) == []
 
 
@@ -46,53 +46,53 @@ def test_nothing_goes_while_all_fit() -> None:
 )
 def test_what_saves_less_for_its_size_goes_first(other: Kept) -> None:
     better = kept("c")
-    assert choose_evicted([better, other], Room(other.size + 99), NOW) == [other]
+    assert choose_evicted([better, other], SnapshotLimits(other.size + 99), NOW) == [other]
 
 
 def test_bytes_do_not_count_where_only_the_number_is_limited() -> None:
     there = [kept("big", size=10**9, rebuild_s=2.0), kept("small", size=1)]
-    assert names(choose_evicted(there, Room(None, 1), NOW)) == ["small"]
-    assert names(choose_evicted(there, Room(10**9), NOW)) == ["big"]
+    assert names(choose_evicted(there, SnapshotLimits(None, 1), NOW)) == ["small"]
+    assert names(choose_evicted(there, SnapshotLimits(10**9), NOW)) == ["big"]
 
 
 def test_those_below_are_dearer_once_the_one_above_has_gone() -> None:
     # By itself, "low" would save least; without "high", its way is that of both.
     there = [kept("high", rebuild_s=3.0), kept("low", "high", rebuild_s=4.0), kept("other", rebuild_s=5.0)]
-    assert names(choose_evicted(there, Room(100), NOW)) == ["high", "other"]
+    assert names(choose_evicted(there, SnapshotLimits(100), NOW)) == ["high", "other"]
 
 
 def test_the_one_above_is_needed_more_once_those_below_have_gone() -> None:
     below = [kept(f"low {n}", "high", rebuild_s=1.0) for n in range(5)]
     there = [kept("high", rebuild_s=1.5), *below, kept("other", rebuild_s=6.0)]
-    assert names(choose_evicted(there, Room(200), NOW)) == [each.state for each in below]
+    assert names(choose_evicted(there, SnapshotLimits(200), NOW)) == [each.state for each in below]
 
 
 def test_a_long_way_over_what_has_gone_is_added_up() -> None:
     unused = [kept(str(n), str(n - 1) if n else None, rebuild_s=0.01)._replace(reached=False) for n in range(999)]
     last, other = kept("last", "998", rebuild_s=0.02), kept("other", rebuild_s=9.0)
     there = [last, *unused, other]
-    assert set(choose_evicted(there, Room(200), NOW)) == set(unused)
-    assert names(choose_evicted(there, Room(100), NOW))[-1] == "other"  # 9 s, and all that way takes 10.01
+    assert set(choose_evicted(there, SnapshotLimits(200), NOW)) == set(unused)
+    assert names(choose_evicted(there, SnapshotLimits(100), NOW))[-1] == "other"  # 9 s, and all that way takes 10.01
 
 
 def test_what_only_its_snapshot_keeps_counts_for_more() -> None:
     """Without it nothing beyond is answered, and whoever comes next executes the call anew."""
     there = [kept("a", rebuild_s=0.5)._replace(proven=False), kept("b", rebuild_s=1.2), kept("c", rebuild_s=9.0)]
     assert UNPROVEN_S + 0.5 > 1.2
-    assert names(choose_evicted(there, Room(200), NOW)) == ["b"]
-    assert names(choose_evicted(there, Room(100), NOW)) == ["b", "a"]
+    assert names(choose_evicted(there, SnapshotLimits(200), NOW)) == ["b"]
+    assert names(choose_evicted(there, SnapshotLimits(100), NOW)) == ["b", "a"]
 
 
 def test_what_is_pinned_stays_though_there_is_no_room() -> None:
     there = [kept("a")._replace(pinned=True), kept("b"), kept("c")]
-    assert names(choose_evicted(there, Room(0, 0), NOW)) == ["b", "c"]
+    assert names(choose_evicted(there, SnapshotLimits(0, 0), NOW)) == ["b", "c"]
 
 
 def test_a_part_of_a_room_has_a_place_where_the_room_has() -> None:
-    assert Room(1000, 10).part(0.9) == Room(900, 9)
-    assert Room(None, 2).part(0.9) == Room(None, 2)
-    assert Room(None, 1).part(0.5) == Room(None, 1)
-    assert Room(None, 0).part(0.5) == Room(None, 0)
+    assert SnapshotLimits(1000, 10).part(0.9) == SnapshotLimits(900, 9)
+    assert SnapshotLimits(None, 2).part(0.9) == SnapshotLimits(None, 2)
+    assert SnapshotLimits(None, 1).part(0.5) == SnapshotLimits(None, 1)
+    assert SnapshotLimits(None, 0).part(0.5) == SnapshotLimits(None, 0)
 
 
 def test_ten_thousand_are_a_matter_of_a_moment() -> None:
@@ -103,7 +103,7 @@ def test_ten_thousand_are_a_matter_of_a_moment() -> None:
         above = str(chance.randrange(max(0, number - 50), number))
         there.append(kept(str(number), above, chance.randrange(1, 10**7), chance.random(), chance.randrange(5)))
     began = time.process_time()
-    chosen = choose_evicted(there, Room(sum(each.size for each in there) // 10), NOW)
+    chosen = choose_evicted(there, SnapshotLimits(sum(each.size for each in there) // 10), NOW)
     assert len(chosen) > 5000
     assert time.process_time() - began < 10
 
@@ -175,7 +175,7 @@ def test_what_rollouts_stand_on_is_pinned(tmp_path: Path) -> None:
         rollouts[0].approach(other)
         known = ledger.read()
         assert {state for state, (kept, _) in known.items() if kept.pinned} == {two, other}
-        assert names(choose_evicted([kept for kept, _ in known.values()], Room(None, 0), NOW)) == [one]
+        assert names(choose_evicted([kept for kept, _ in known.values()], SnapshotLimits(None, 0), NOW)) == [one]
         rows = [snapshot for _, snapshot in known.values()]
         assert {snapshot.state for snapshot in ledger.evict(rows)} == {one}, "whatever was chosen before"
         rollouts[1].stand(root)

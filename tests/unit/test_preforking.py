@@ -66,7 +66,7 @@ def different(cache: Cache, *names: str) -> list[Rollout]:
 def make_hot(cache: Cache, *commands: str) -> str:
     """Leads to a state that then is needed twice; returns it. The root's sandbox is one made ahead of time."""
     with cache.rollout("terminal") as rollout:
-        if cache._preforker.wants(rollout._place.source(None)):
+        if cache._preforker.wants(rollout._recipe.forked_from(None)):
             ready(cache, 1)
         for command in commands:
             bash(rollout, command)

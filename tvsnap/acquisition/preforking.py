@@ -11,15 +11,12 @@ import os
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
 
 from tvsnap.acquisition.pool import QUIET, SandboxPool
 from tvsnap.acquisition.prefork_policy import Demand, Needs, plan
-from tvsnap.environments.base import Environment
-from tvsnap.graph import Graph, Snapshot
+from tvsnap.acquisition.recipe import Recipe
+from tvsnap.graph import Graph
 from tvsnap.model.errors import NotRestorable, SnapshotUnusable, TvsnapError
-from tvsnap.model.images import Image
-from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Meter
 from tvsnap.recording.live import LiveSandbox, Origin
 from tvsnap.recording.policy import Costs
@@ -37,33 +34,6 @@ MISTAKES = 3  # times in a row that one of an origin had changed when it was wan
 FORGIVEN = 600.0  # ... for so many seconds: it may have been this machine's doing; so, too, after a trial that failed
 REMEMBERED = 10_000  # origins of which there were mistakes
 LAST_FORK = 30.0  # seconds that closing waits for the one that is being made
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What to make a sandbox from: a snapshot, or (None) just the image."""
-
-    image: Image
-    environment: Environment
-    limits: Limits
-    snapshot: Snapshot | None
-
-    @property
-    def origin(self) -> Origin:
-        """How sandboxes made from this are known."""
-        return Origin(self.image.digest, self.limits, "" if self.snapshot is None else self.snapshot.id)
-
-    def make(self, backend: Backend) -> Sandbox:
-        """Returns a new sandbox; raises what `Backend.start` and `Backend.fork` do."""
-        if self.snapshot is None:
-            sandbox = backend.start(self.image, self.limits)
-            try:
-                self.environment.prepare(sandbox)
-            except BaseException:
-                sandbox.close()
-                raise
-            return sandbox
-        return backend.fork(self.snapshot.id, self.image, self.limits)
 
 
 class Preforker:
@@ -91,7 +61,7 @@ class Preforker:
         self._asked_for = count is not None
         self._trial = self._used = 0  # sandboxes made in the present trial, and taken meanwhile
         self._needs: Needs[Origin] = Needs()
-        self._sources: dict[Origin, Source] = {}
+        self._recipes: dict[Origin, Recipe] = {}
         self._mistakes: dict[Origin, tuple[int, float]] = {}  # how many in a row, and when the last was
         self._pause = 0.0  # seconds, the latest
         self._paused_until = 0.0
@@ -108,29 +78,29 @@ class Preforker:
         """Whether any may be kept ready."""
         return self._budget > 0
 
-    def wants(self, source: Source) -> bool:
+    def wants(self, recipe: Recipe) -> bool:
         """Whether sandboxes made from this may be kept ready at all."""
-        if not self._budget or self._cost(source) < self._worth_s or self._mistaken(source.origin) >= MISTAKES:
+        if not self._budget or self._cost(recipe) < self._worth_s or self._mistaken(recipe.origin) >= MISTAKES:
             return False
-        return source.snapshot is None or not source.snapshot.processes
+        return recipe.snapshot is None or not recipe.snapshot.processes
 
-    def take(self, source: Source) -> LiveSandbox | None:
+    def take(self, recipe: Recipe) -> LiveSandbox | None:
         """Takes one that is ready into use, and has it replaced; None if none is.
 
         Its `state` is for the caller to set: a fresh sandbox stands at the root of whatever salt.
 
         Args:
-            source: what it must have been made from.
+            recipe: what it must have been made from.
         """
-        if not self.wants(source):
+        if not self.wants(recipe):
             return None
-        origin = source.origin
+        origin = recipe.origin
         with self._lock:
-            if not self._hear(source):
+            if not self._hear(recipe):
                 return None
             self._needs.needed(origin, time.monotonic())
         while (live := self._pool.take_ready(origin)) is not None:
-            found = self._pool.check(live, source.environment.observe)
+            found = self._pool.check(live, recipe.environment.observe)
             if found == "same":
                 self._mistakes.pop(origin, None)
                 self._meter.add(preforks_used=1)
@@ -142,12 +112,12 @@ class Preforker:
                 self._regret(origin)
         return None
 
-    def foretell(self, source: Source) -> None:
+    def foretell(self, recipe: Recipe) -> None:
         """Says that someone will soon come for a sandbox made from this."""
-        if self.wants(source):
+        if self.wants(recipe):
             with self._lock:
-                if self._hear(source):
-                    self._needs.foretell(source.origin, time.monotonic())
+                if self._hear(recipe):
+                    self._needs.foretell(recipe.origin, time.monotonic())
 
     def close(self) -> None:
         """Makes no more; safe to repeat. Those that are ready are the pool's to close."""
@@ -158,14 +128,14 @@ class Preforker:
         for worker in self._workers:
             worker.join(max(0.0, deadline - time.monotonic()))
 
-    def _cost(self, source: Source) -> float:
-        return self._costs.start_s if source.snapshot is None else self._costs.fork_s
+    def _cost(self, recipe: Recipe) -> float:
+        return self._costs.start_s if recipe.snapshot is None else self._costs.fork_s
 
-    def _hear(self, source: Source) -> bool:
-        """Wakes the workers for a source that is in demand; returns whether there are any still."""
+    def _hear(self, recipe: Recipe) -> bool:
+        """Wakes the workers for a recipe that is in demand; returns whether there are any still."""
         if self._closed:
             return False
-        self._sources[source.origin] = source
+        self._recipes[recipe.origin] = recipe
         while len(self._workers) < WORKERS:
             name = f"tvsnap-prefork-{len(self._workers)}"
             self._workers.append(threading.Thread(target=self._work, name=name, daemon=True))
@@ -198,34 +168,34 @@ class Preforker:
         seen = 0
         while True:
             with self._lock:
-                patience = LOOK_AGAIN if self._sources or self._pool.ready else None
+                patience = LOOK_AGAIN if self._recipes or self._pool.ready else None
                 while self._news == seen and not self._closed and self._changed.wait(patience):
                     pass
                 seen = self._news
-            while (source := self._next()) is not None:
+            while (recipe := self._next()) is not None:
                 try:
-                    more = self._make(source)
+                    more = self._make(recipe)
                 finally:
                     with self._lock:
-                        self._making -= Counter((source.origin,))
+                        self._making -= Counter((recipe.origin,))
                 if not more:
                     break
             if self._closed:
                 return
 
-    def _next(self) -> Source | None:
+    def _next(self) -> Recipe | None:
         """Closes those that are no longer wanted; returns what to make one more of, if anything."""
         with self._planning:
             with self._lock:
                 there = self._making + Counter(self._pool.ready_by_origin())
                 refill_s = self._budget * max(self._costs.start_s, self._costs.fork_s)
                 expected = self._needs.expected(time.monotonic(), refill_s)
-                self._sources = {origin: self._sources[origin] for origin in expected}
-                sources = dict(self._sources)
+                self._recipes = {origin: self._recipes[origin] for origin in expected}
+                recipes = dict(self._recipes)
             demands = [
-                Demand(origin, count, self._cost(sources[origin]))
+                Demand(origin, count, self._cost(recipes[origin]))
                 for origin, count in expected.items()
-                if count >= 1 and self._has_snapshot(sources[origin])
+                if count >= 1 and self._has_snapshot(recipes[origin])
             ]
             wanted = plan(demands, self._budget, there)
             self._pool.keep_ready_at_most(wanted)
@@ -237,7 +207,7 @@ class Preforker:
             with self._lock:
                 self._making[missing] += 1
                 self._trial += 1
-            return sources[missing]
+            return recipes[missing]
 
     def _is_of_use(self) -> bool:
         """Whether enough of those that were made were taken; if not, there is a pause.
@@ -254,24 +224,24 @@ class Preforker:
                 self._paused_until = time.monotonic() + FORGIVEN
             return of_use
 
-    def _has_snapshot(self, source: Source) -> bool:
+    def _has_snapshot(self, recipe: Recipe) -> bool:
         """Whether the snapshot is still the one of its state: it may have been evicted, or the state forgotten."""
-        if source.snapshot is None:
+        if recipe.snapshot is None:
             return True
         try:
-            found = self._graph.snapshot(source.snapshot.state, source.snapshot.backend)
+            found = self._graph.snapshot(recipe.snapshot.state, recipe.snapshot.backend)
         except TvsnapError:
             return False
-        return found is not None and found.id == source.snapshot.id
+        return found is not None and found.id == recipe.snapshot.id
 
-    def _make(self, source: Source) -> bool:
+    def _make(self, recipe: Recipe) -> bool:
         """Makes one and keeps it ready; returns whether to go on at once."""
 
         def make() -> Sandbox:
             began = time.perf_counter()
-            sandbox = source.make(self._backend)
+            sandbox = recipe.make(self._backend)
             seconds = time.perf_counter() - began
-            self._costs.add("start" if source.snapshot is None else "fork", seconds)
+            self._costs.add("start" if recipe.snapshot is None else "fork", seconds)
             self._meter.prefork(seconds)
             return sandbox
 
@@ -279,9 +249,9 @@ class Preforker:
             live = self._pool.open_ahead(make)
             if live is None:
                 return False
-            kept = self._settle(live, source)
+            kept = self._settle(live, recipe)
         except (SnapshotUnusable, NotRestorable):  # whoever comes to its state will find out, and what to do about it
-            self._regret(source.origin, MISTAKES)
+            self._regret(recipe.origin, MISTAKES)
             return True
         except (TvsnapError, OSError):
             kept = False
@@ -293,21 +263,21 @@ class Preforker:
                 self._paused_until = time.monotonic() + self._pause
         return True
 
-    def _settle(self, live: LiveSandbox, source: Source) -> bool:
+    def _settle(self, live: LiveSandbox, recipe: Recipe) -> bool:
         """Looks at a new sandbox and keeps it ready if it is fit for that; returns whether there may be more of them.
 
         Raises:
             InfrastructureError: it has ended.
         """
         try:
-            live.observation = source.environment.observe(live.sandbox)
+            live.observation = recipe.environment.observe(live.sandbox)
             live.memory = live.sandbox.memory()
             quiet = len(live.sandbox.processes()) <= QUIET + live.observation.serving
         except BaseException:
             self._pool.discard(live)
             raise
         if quiet:
-            return self._pool.keep_ready(live, source.origin)
+            return self._pool.keep_ready(live, recipe.origin)
         self._pool.discard(live)
-        self._regret(source.origin, MISTAKES)
+        self._regret(recipe.origin, MISTAKES)
         return True

@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass
 
 from tvsnap.acquisition.pool import SandboxPool
-from tvsnap.acquisition.preforking import Preforker, Source
-from tvsnap.environments.base import Environment
+from tvsnap.acquisition.preforking import Preforker
+from tvsnap.acquisition.recipe import Recipe
 from tvsnap.graph import PROOF_APART, Edge, Graph, Snapshot
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import (
@@ -24,8 +24,6 @@ from tvsnap.model.errors import (
     TvsnapError,
     UsageError,
 )
-from tvsnap.model.images import Image
-from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Meter, Way
 from tvsnap.recording.live import LiveSandbox
 from tvsnap.recording.policy import Costs
@@ -37,19 +35,6 @@ SLOWER = 10.0  # or so many times what it took then
 LONG_REPLAY = 1.0  # seconds
 ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be snapshotting what it led to
 POLL = 0.02  # seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What sandboxes of one root have in common: their image, what calls mean in them, and their limits."""
-
-    image: Image
-    environment: Environment
-    limits: Limits
-
-    def source(self, snapshot: Snapshot | None) -> Source:
-        """Returns what a sandbox is made from: a snapshot, or just the image."""
-        return Source(self.image, self.environment, self.limits, snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +120,7 @@ class Rebuilder:
         self._costs = costs
         self._meter = meter
 
-    def arrive(self, state: str, place: Place) -> Arrival:
+    def arrive(self, state: str, recipe: Recipe) -> Arrival:
         """Returns a sandbox in a state: a parked one, a fork of the state's snapshot, or one brought there by replay.
 
         Where one that was made ahead of time will do, none is forked or started.
@@ -145,44 +130,44 @@ class Rebuilder:
 
         Args:
             state: the state.
-            place: what its root says.
+            recipe: of sandboxes at its root.
 
         Raises:
             NotFound: if the state is not in the graph.
             StateLost: if there is no way to it.
             InfrastructureError: if no sandbox could be had, or it failed on the way.
         """
-        live = self._take_parked(state, place)
+        live = self._take_parked(state, recipe)
         if live is not None:
             return Arrival(live, "parked")
         began = time.perf_counter()
         snapshot, edges = self._way(state)
         try:
-            live, way, left = self._begin(state, snapshot, edges, place)
+            live, way, left = self._begin(state, snapshot, edges, recipe)
         except SnapshotUnusable as unusable:
             assert snapshot is not None
             self.drop(snapshot)
             try:
-                return self.arrive(state, place)
+                return self.arrive(state, recipe)
             except StateLost as lost:
                 raise StateLost(f"{lost} ({unusable})") from None
         except _ForkFailed as failure:
             assert snapshot is not None
             if self._is_gone(snapshot):  # evicted while it was being forked
-                return self.arrive(state, place)
+                return self.arrive(state, recipe)
             # It is kept, for it may be the only way to its state and another time the fork succeeds; but what can never
             # be brought back here must not keep on answering.
             if isinstance(failure.error, NotRestorable) and not snapshot.pinned:
                 self.drop(snapshot)
                 self._snapshotter.refuse(snapshot.state, str(failure.error))
             try:
-                live, way, left = self._begin(state, None, self._graph.lineage(state), place)
+                live, way, left = self._begin(state, None, self._graph.lineage(state), recipe)
             except InfrastructureError:
                 raise failure.error from None
         if not left:
             return Arrival(live, way)
         try:
-            self._replay(live, left, place, state)
+            self._replay(live, left, recipe, state)
             self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
         except BaseException:
             self._pool.discard(live)
@@ -197,7 +182,7 @@ class Rebuilder:
         """
         return all(edge.proven for edge in self._graph.nearest_snapshot(state, self._backend.name)[1])
 
-    def foretell(self, state: str, place: Place) -> None:
+    def foretell(self, state: str, recipe: Recipe) -> None:
         """Says that a rollout begins at a state: where nothing was ever called, it will need a sandbox there."""
         if not self._preforker.enabled:
             return
@@ -207,9 +192,9 @@ class Rebuilder:
             snapshot, _ = self._graph.nearest_snapshot(state, self._backend.name)
         except TvsnapError:  # nothing rests on it
             return
-        self._preforker.foretell(place.source(snapshot))
+        self._preforker.foretell(recipe.forked_from(snapshot))
 
-    def start(self, state: str, place: Place) -> LiveSandbox:
+    def start(self, state: str, recipe: Recipe) -> LiveSandbox:
         """Returns a fresh sandbox, which stands at the root `state`.
 
         Raises:
@@ -218,9 +203,9 @@ class Rebuilder:
 
         def make() -> Sandbox:
             began = time.perf_counter()
-            sandbox = place.source(None).make(self._backend)
+            sandbox = recipe.forked_from(None).make(self._backend)
             seconds = time.perf_counter() - began
-            if not place.environment.serves:  # a server's start says nothing of other sandboxes'
+            if not recipe.environment.serves:  # a server's start says nothing of other sandboxes'
                 self._costs.add("start", seconds)
             self._meter.start(seconds)
             return sandbox
@@ -229,7 +214,7 @@ class Rebuilder:
         live.begins_alone = True
         return live
 
-    def fork_beside(self, live: LiveSandbox, place: Place) -> LiveSandbox:
+    def fork_beside(self, live: LiveSandbox, recipe: Recipe) -> LiveSandbox:
         """Returns a fork of a live sandbox, by a snapshot that does not stay.
 
         Raises:
@@ -244,7 +229,7 @@ class Rebuilder:
                 f"state {live.state[:12]} can be reached by nobody but the rollout that stands there: {refusal}"
             ) from refusal
         try:
-            fork = self._pool.open(lambda: self._backend.fork(snapshot, place.image, place.limits), live.state)
+            fork = self._pool.open(lambda: self._backend.fork(snapshot, recipe.image, recipe.limits), live.state)
         finally:
             self._backend.delete_snapshot(snapshot)
         fork.since -= age_s
@@ -277,11 +262,11 @@ class Rebuilder:
             snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
         return snapshot, edges
 
-    def _fork(self, snapshot: Snapshot, place: Place) -> LiveSandbox:
+    def _fork(self, snapshot: Snapshot, recipe: Recipe) -> LiveSandbox:
         def make() -> Sandbox:
             began = time.perf_counter()
             try:
-                sandbox = place.source(snapshot).make(self._backend)
+                sandbox = recipe.forked_from(snapshot).make(self._backend)
             except SnapshotUnusable:
                 raise
             except InfrastructureError as error:
@@ -297,26 +282,26 @@ class Rebuilder:
         live.begins_alone = not snapshot.processes
         return live
 
-    def _take_parked(self, state: str, place: Place) -> LiveSandbox | None:
+    def _take_parked(self, state: str, recipe: Recipe) -> LiveSandbox | None:
         """Returns a parked sandbox that still is as it was when it was parked: its processes went on running."""
         while True:
             live = self._pool.take(state)
             if live is None:
                 return None
-            if self._pool.check(live, place.environment.observe) == "same":
+            if self._pool.check(live, recipe.environment.observe) == "same":
                 return live
 
     def _begin(
-        self, state: str, snapshot: Snapshot | None, edges: list[Edge], place: Place
+        self, state: str, snapshot: Snapshot | None, edges: list[Edge], recipe: Recipe
     ) -> tuple[LiveSandbox, Way, list[Edge]]:
         """Returns the sandbox to replay in, how it was had, and which of `edges` are left to be replayed in it."""
         for index in range(len(edges) - 1, -1, -1):
             _refuse_the_incomparable(state, edges[index])
-            live = self._take_parked(edges[index].state, place)
+            live = self._take_parked(edges[index].state, recipe)
             if live is not None:
                 return live, "parked", edges[index:]
         beginning = edges[0].state if edges else state
-        live = self._preforker.take(place.source(snapshot))
+        live = self._preforker.take(recipe.forked_from(snapshot))
         if live is not None:
             live.state = beginning
             live.since = time.monotonic() - (0.0 if snapshot is None else snapshot.age_s)
@@ -324,10 +309,10 @@ class Rebuilder:
                 self._graph.touch_snapshot(snapshot.state, snapshot.backend)
             return live, "ready", edges
         if snapshot is not None:
-            return self._fork(snapshot, place), "forked", edges
+            return self._fork(snapshot, recipe), "forked", edges
         began = time.perf_counter()
-        live = self.start(beginning, place)
-        if place.environment.serves:
+        live = self.start(beginning, recipe)
+        if recipe.environment.serves:
             try:
                 self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
             except BaseException:
@@ -335,7 +320,7 @@ class Rebuilder:
                 raise
         return live, "started", edges
 
-    def _replay(self, live: LiveSandbox, edges: list[Edge], place: Place, state: str) -> None:
+    def _replay(self, live: LiveSandbox, edges: list[Edge], recipe: Recipe, state: str) -> None:
         """Makes calls again in a sandbox, one after the other, each after the wait that it was recorded with.
 
         Raises:
@@ -345,7 +330,7 @@ class Rebuilder:
         for edge in edges:
             live.let_run(edge.waited)
             began = time.perf_counter()
-            result = make_again(live.sandbox, edge, place)
+            result = make_again(live.sandbox, edge, recipe)
             live.sandbox.settle(changed=True)
             live.state, live.since = edge.next_state, time.monotonic()
             self._meter.add(replayed=1, replay_time_s=time.perf_counter() - began)
@@ -374,20 +359,20 @@ def _refuse_the_incomparable(state: str, edge: Edge) -> None:
         )
 
 
-def make_again(sandbox: Sandbox, edge: Edge, place: Place) -> ToolResult:
+def make_again(sandbox: Sandbox, edge: Edge, recipe: Recipe) -> ToolResult:
     """Makes a recorded call in a sandbox that stands where it was made; returns what it returns now.
 
     Raises:
         InfrastructureError: what was recorded is no call of a tool, or the sandbox failed.
     """
     try:
-        place.environment.tool(edge.call)
+        recipe.environment.tool(edge.call)
     except UsageError as error:
         raise InfrastructureError(
             f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"
         ) from None
     timeout = edge.timeout or max(REPLAY_TIMEOUT, SLOWER * edge.result.duration)
-    result = place.environment.execute(sandbox, edge.call, timeout, place.limits)
+    result = recipe.environment.execute(sandbox, edge.call, timeout, recipe.limits)
     if result.timed_out and not edge.result.timed_out:
         raise InfrastructureError(f"a call that took {edge.result.duration:.1f} s did not end within {timeout:.0f} s")
     trouble = sandbox.trouble(result.output)

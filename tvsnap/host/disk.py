@@ -15,7 +15,7 @@ _NEARLY_FULL = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DiskSpace:
     """What is left on one file system.
 
     Attributes:
@@ -31,7 +31,7 @@ class Room:
     read_only: bool = False
 
     @classmethod
-    def on(cls, directory: Path | int, where: Path) -> Room:
+    def on(cls, directory: Path | int, where: Path) -> DiskSpace:
         """Returns what is left on the file system of a directory (or of a descriptor), which messages call `where`."""
         found = os.statvfs(directory)
         total = found.f_blocks * found.f_frsize

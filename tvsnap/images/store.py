@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tvsnap.images.build.base_image import full_reference, make_base
-from tvsnap.images.build.builder import Origin, build_tree, recipe_of
+from tvsnap.images.build.builder import Base, build_tree, recipe_of
 from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.containers import container_tool
 from tvsnap.images.build.derived import BuiltBase
@@ -183,7 +183,7 @@ class ImageStore:
     @contextlib.contextmanager
     def _origin(
         self, spec: ImageSpec, names: tuple[str, ...], progress: BuildProgress, layers: bool
-    ) -> Iterator[Origin | None]:
+    ) -> Iterator[Base | None]:
         """A block with what the base is had from, if others make that."""
         if isinstance(spec.base, ImageBase):
             image = self._base_image(spec.base.name, names, progress)
@@ -278,7 +278,7 @@ class ImageStore:
     def _build(
         self,
         spec: ImageSpec,
-        origin: Origin | None,
+        origin: Base | None,
         name: str,
         recipe: str,
         progress: BuildProgress,
@@ -300,7 +300,7 @@ class ImageStore:
         self,
         directory: Path,
         spec: ImageSpec,
-        origin: Origin | None,
+        origin: Base | None,
         name: str,
         recipe: str,
         progress: BuildProgress,

@@ -15,13 +15,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tvsnap.graph import Graph, Snapshot, SnapshotWay
-from tvsnap.host.disk import Room as DiskRoom
+from tvsnap.host.disk import DiskSpace
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import MIB
 from tvsnap.model.stats import Meter
 from tvsnap.recording.holds import Holds
-from tvsnap.recording.policy.eviction import Kept, Room, choose_evicted
+from tvsnap.recording.policy.eviction import Kept, SnapshotLimits, choose_evicted
 from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD
 from tvsnap.sandboxes.protocol import Backend
 
@@ -59,9 +59,9 @@ class Budget:
                 check_whole(value, f"Budget.{field.name}", least)
 
     @property
-    def room(self) -> Room:
+    def room(self) -> SnapshotLimits:
         """What snapshots may take."""
-        return Room(self.disk, self.snapshots)
+        return SnapshotLimits(self.disk, self.snapshots)
 
     def compare(self, **used: int) -> dict[str, tuple[int, int | None]]:
         """Returns how much is used of what, by the names of the attributes; None where there is no limit."""
@@ -69,7 +69,7 @@ class Budget:
 
     def free_and_reserve(self, home: Path) -> tuple[int, int]:
         """Returns the bytes that are free on the file system of a data directory, and those to be left free."""
-        disk = DiskRoom.on(home, home)
+        disk = DiskSpace.on(home, home)
         return disk.free, disk.reserve if self.reserve is None else self.reserve
 
     def shortage(self, home: Path) -> str:
@@ -257,7 +257,7 @@ def _all(known: dict[str, tuple[Kept, Snapshot]]) -> list[Kept]:
     return [kept for kept, _ in known.values()]
 
 
-def _words(room: Room) -> str:
+def _words(room: SnapshotLimits) -> str:
     words = [] if room.size is None else [f"{room.size / MIB:.1f} MiB"]
     words += [] if room.count is None else [f"{room.count} snapshots"]
     return ", ".join(words)

@@ -18,7 +18,7 @@ from tvsnap.images import ImageStore
 from tvsnap.model.observations import ReapReport
 from tvsnap.recording.budgets import Ledger
 from tvsnap.recording.holds import Holds
-from tvsnap.recording.policy.eviction import Room, choose_evicted
+from tvsnap.recording.policy.eviction import SnapshotLimits, choose_evicted
 from tvsnap.sandboxes.protocol import Backend
 from tvsnap.upkeep.housekeeping import find_mismatch
 
@@ -117,7 +117,7 @@ def _choose_evicted(
     """
     known = Ledger(graph, backend.name, Holds(home)).read()
     there = [known[snapshot.state][0] for snapshot in whole if snapshot.state in known]
-    room, now = Room(keep_bytes), time.time()
+    room, now = SnapshotLimits(keep_bytes), time.time()
     chosen = choose_evicted([kept._replace(pinned=kept.pinned or not kept.proven) for kept in there], room, now)
     gone = {kept.state for kept in chosen}
     chosen += choose_evicted([kept for kept in there if kept.state not in gone], room, now)

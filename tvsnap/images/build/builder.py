@@ -53,7 +53,7 @@ from tvsnap.model.images import UID_BASE, ImageLimits, Timeouts, has_nothing_to_
 BUILDER_VERSION = 1
 """Goes up when the same spec is built into something else."""
 
-Origin = ContainerBase | BuiltBase
+Base = ContainerBase | BuiltBase
 """A base that others made, where that is what a spec starts from."""
 
 _TAIL = 40
@@ -77,7 +77,7 @@ class BuiltTree:
     databases: tuple[str, ...]
 
 
-def recipe_of(spec: ImageSpec, origin: Origin | None = None) -> str:
+def recipe_of(spec: ImageSpec, origin: Base | None = None) -> str:
     """Hash of all that a build depends on: what the spec says, what the files hold that it names, this machine's kind.
 
     Files of `files` count by content and mode; the bases and the contexts of Dockerfiles, which may be large, by name,
@@ -98,7 +98,7 @@ def recipe_of(spec: ImageSpec, origin: Origin | None = None) -> str:
         raise ImageSpecError(f"{spec.folder}: cannot read what the image is made of: {error}") from error
 
 
-def _recipe_of(spec: ImageSpec, origin: Origin | None) -> str:
+def _recipe_of(spec: ImageSpec, origin: Base | None) -> str:
     engine = engine_of(spec.environment)
     said = {
         "builder": BUILDER_VERSION,
@@ -164,7 +164,7 @@ def _file_signature(entry: FileCopy) -> object:
 
 def build_tree(
     spec: ImageSpec,
-    origin: Origin | None,
+    origin: Base | None,
     work: Path,
     root: Path,
     log: Path,
@@ -196,7 +196,7 @@ class _Build:
     def __init__(
         self,
         spec: ImageSpec,
-        origin: Origin | None,
+        origin: Base | None,
         work: Path,
         root: Path,
         log: TextIO,
@@ -387,7 +387,7 @@ def _base_title(spec: ImageSpec) -> str:
             return f"copy of the image {name}"
 
 
-def _is_loaded(spec: ImageSpec, origin: Origin | None) -> bool:
+def _is_loaded(spec: ImageSpec, origin: Base | None) -> bool:
     """Whether the base has the databases already that the image is to have."""
     same = isinstance(origin, BuiltBase) and origin.image.environment == spec.environment
     return same and not spec.databases and spec.database is None

@@ -18,7 +18,7 @@ YOUTH = 600.0  # seconds: what is younger is not thought of as seldom used
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class SnapshotLimits:
     """What snapshots may take together; None for no limit.
 
     Attributes:
@@ -39,10 +39,10 @@ class Room:
         parts += [] if self.count is None else [1 / max(self.count, 1)]
         return sum(parts) or 1.0
 
-    def part(self, fraction: float) -> Room:
+    def part(self, fraction: float) -> SnapshotLimits:
         """Returns a part of this room, 0 to 1, in whole snapshots, rounded up."""
         size = None if self.size is None else int(self.size * fraction)
-        return Room(size, None if self.count is None else math.ceil(self.count * fraction))
+        return SnapshotLimits(size, None if self.count is None else math.ceil(self.count * fraction))
 
 
 class Kept(NamedTuple):
@@ -85,12 +85,12 @@ class Kept(NamedTuple):
         """
         return (self.forks + 1) / (max(now - self.created, 0.0) + YOUTH) if self.reached else 0.0
 
-    def worth(self, room: Room, now: float) -> float:
+    def worth(self, room: SnapshotLimits, now: float) -> float:
         """Returns what keeping it saves while all others stay, in seconds a second for all the room."""
         return self.demand(now) * self.way_s / room.price(self.size)
 
 
-def choose_evicted(kept: Iterable[Kept], room: Room, now: float) -> list[Kept]:
+def choose_evicted(kept: Iterable[Kept], room: SnapshotLimits, now: float) -> list[Kept]:
     """Returns the snapshots that are to go so that the others fit, the least useful first.
 
     A snapshot's worth is how often it is likely to be needed (itself, or one below that has gone), times the seconds
@@ -127,7 +127,7 @@ class _Shelf:
         size, count: of all.
     """
 
-    def __init__(self, kept: Iterable[Kept], room: Room, now: float) -> None:
+    def __init__(self, kept: Iterable[Kept], room: SnapshotLimits, now: float) -> None:
         self.kept = {each.state: each for each in kept}
         self.size = sum(each.size for each in self.kept.values())
         self.count = len(self.kept)

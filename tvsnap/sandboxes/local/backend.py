@@ -20,7 +20,7 @@ from pathlib import Path
 from tvsnap.guest.protocol import BARE, GUEST_FILES, INIT
 from tvsnap.host import attempts, native
 from tvsnap.host.attempts import AttemptFailed
-from tvsnap.host.disk import Room
+from tvsnap.host.disk import DiskSpace
 from tvsnap.host.owners import has_live_owner, is_alive
 from tvsnap.model.errors import (
     CheckpointFailed,
@@ -125,7 +125,7 @@ class LocalBackend:
         """Whether `Limits.disk` holds: the pool has simple quotas."""
         return self._storage.limiting
 
-    def room(self) -> Room:
+    def room(self) -> DiskSpace:
         """Returns what is left of the disk for sandboxes and snapshots."""
         return self._storage.room()
 

@@ -15,7 +15,7 @@ import subprocess
 from pathlib import Path
 from typing import Protocol
 
-from tvsnap.host.disk import Room
+from tvsnap.host.disk import DiskSpace
 from tvsnap.model.errors import MachineLacks
 from tvsnap.sandboxes.local import syscalls
 from tvsnap.sandboxes.local.storage import btrfs, quota
@@ -64,7 +64,7 @@ class Storage(Protocol):
         """
         ...
 
-    def room(self) -> Room:
+    def room(self) -> DiskSpace:
         """Returns what is left for all that is in here."""
         ...
 
@@ -151,11 +151,11 @@ class BtrfsStorage:
                 break  # else something was written out meanwhile: it may be in the one and not in the other
         return group.charge().used, left
 
-    def room(self) -> Room:
-        return self._pool.room() if self._pool else Room.on(self.path, self._directory)
+    def room(self) -> DiskSpace:
+        return self._pool.room() if self._pool else DiskSpace.on(self.path, self._directory)
 
     def lack(self, wanted: int) -> str:
-        return Room.on(self.path, self._directory.parent).lack(wanted)
+        return DiskSpace.on(self.path, self._directory.parent).lack(wanted)
 
     def errors(self) -> int:
         with contextlib.suppress(OSError):  # a file system of the host without a first device
@@ -217,11 +217,11 @@ class CopyStorage:
     def keep_limit(self, path: Path, limit: int) -> None:
         pass
 
-    def room(self) -> Room:
-        return Room.on(self.path, self.path)
+    def room(self) -> DiskSpace:
+        return DiskSpace.on(self.path, self.path)
 
     def lack(self, wanted: int) -> str:
-        return Room.on(self.path, self.path.parent).lack(wanted)
+        return DiskSpace.on(self.path, self.path.parent).lack(wanted)
 
     def errors(self) -> int:
         return 0

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tvsnap.host.disk import Room
+from tvsnap.host.disk import DiskSpace
 from tvsnap.host.home import keep_private, make_private
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 from tvsnap.sandboxes.local import syscalls
@@ -76,7 +76,7 @@ class PoolFile:
             self._set_aside_for_trees()
             self._fit()
 
-    def room(self) -> Room:
+    def room(self) -> DiskSpace:
         """Returns what is left in it, as far as the disk below it has room for that."""
         now = time.monotonic()
         if now - self._fitted > _FIT_EVERY:
@@ -90,10 +90,10 @@ class PoolFile:
             room = self._room()
         return room
 
-    def _room(self) -> Room:
-        inside = Room.on(self.path, self._image.parent)
+    def _room(self) -> DiskSpace:
+        inside = DiskSpace.on(self.path, self._image.parent)
         missing = max(btrfs.size(self.path) - self._most(), 0)
-        return Room(inside.where, inside.free - missing, inside.reserve)
+        return DiskSpace(inside.where, inside.free - missing, inside.reserve)
 
     def deleted(self) -> None:
         """Sees to it that the disk gets back what was deleted from it, some time."""
@@ -114,7 +114,7 @@ class PoolFile:
     def _fit(self) -> None:
         """Sizes the file system so that the disk below it cannot run full through it, and takes the disk for trees."""
         self._fitted = time.monotonic()
-        if Room.on(self._image.parent, self._image.parent).short:
+        if DiskSpace.on(self._image.parent, self._image.parent).short:
             self._reclaimer.soon(hurry=True)
         size = btrfs.size(self.path)
         wanted = min(self._image.stat().st_size, max(self._most(), _LEAST_BYTES)) // _GRAIN * _GRAIN
@@ -149,7 +149,7 @@ class PoolFile:
 
     def _most(self) -> int:
         """Returns how many bytes the file can come to take, what it takes now included."""
-        below = Room.on(self._image.parent, self._image.parent)
+        below = DiskSpace.on(self._image.parent, self._image.parent)
         return self._image.stat().st_blocks * 512 + below.free - below.reserve
 
 
@@ -159,7 +159,7 @@ def require_room(directory: Path) -> None:
     Raises:
         InfrastructureError: the disk is too full.
     """
-    below = Room.on(directory, directory)
+    below = DiskSpace.on(directory, directory)
     below.require(_LEAST_BYTES + below.reserve, "a pool")
 
 

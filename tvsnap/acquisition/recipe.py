@@ -1,0 +1,50 @@
+"""What a sandbox is made of: the one place where all of them are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tvsnap.environments.base import Environment
+from tvsnap.graph import Snapshot
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.recording.live import Origin
+from tvsnap.sandboxes.protocol import Backend, Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a sandbox is made of.
+
+    Attributes:
+        image: its files, below what is written.
+        environment: what calls mean in it.
+        limits: what it may use.
+        snapshot: what it is forked from; None if it is started afresh.
+    """
+
+    image: Image
+    environment: Environment
+    limits: Limits
+    snapshot: Snapshot | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """How sandboxes made from this are known."""
+        return Origin(self.image.digest, self.limits, "" if self.snapshot is None else self.snapshot.id)
+
+    def forked_from(self, snapshot: Snapshot | None) -> Recipe:
+        """Returns the recipe of a fork of a snapshot, or (None) of a fresh sandbox, that is else like this."""
+        return replace(self, snapshot=snapshot)
+
+    def make(self, backend: Backend) -> Sandbox:
+        """Returns a new sandbox; raises what `Backend.start` and `Backend.fork` do."""
+        if self.snapshot is not None:
+            return backend.fork(self.snapshot.id, self.image, self.limits)
+        sandbox = backend.start(self.image, self.limits)
+        try:
+            self.environment.prepare(sandbox)
+        except BaseException:
+            sandbox.close()
+            raise
+        return sandbox
