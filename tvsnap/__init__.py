@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tvsnap.async_cache import AsyncCache, AsyncRollout
     from tvsnap.cache import Cache
+    from tvsnap.environments.base import Environment, Tool
+    from tvsnap.images import ImageStore
     from tvsnap.model.calls import ToolCall, ToolResult
     from tvsnap.model.errors import (
         CheckpointFailed,
@@ -21,30 +23,45 @@ if TYPE_CHECKING:
         TvsnapError,
         UsageError,
     )
+    from tvsnap.model.images import Image
     from tvsnap.model.limits import Limits
+    from tvsnap.model.observations import Captures, FileChange, Observation, Outcome, Process, SnapshotInfo
     from tvsnap.model.stats import Stats
     from tvsnap.recording.budgets import Budget
     from tvsnap.recording.live import ParkLimits
     from tvsnap.rollout import Rollout
+    from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 # Imported when first used: `import tvsnap` itself costs next to nothing.
 _MODULES = {
     "AsyncCache": "tvsnap.async_cache",
     "AsyncRollout": "tvsnap.async_cache",
+    "Backend": "tvsnap.sandboxes.protocol",
     "Budget": "tvsnap.recording.budgets",
     "Cache": "tvsnap.cache",
+    "Captures": "tvsnap.model.observations",
     "CheckpointFailed": "tvsnap.model.errors",
+    "Environment": "tvsnap.environments.base",
+    "FileChange": "tvsnap.model.observations",
+    "Image": "tvsnap.model.images",
+    "ImageStore": "tvsnap.images",
     "InfrastructureError": "tvsnap.model.errors",
     "Limits": "tvsnap.model.limits",
     "MachineLacks": "tvsnap.model.errors",
     "NotCheckpointable": "tvsnap.model.errors",
     "NotFound": "tvsnap.model.errors",
+    "Observation": "tvsnap.model.observations",
+    "Outcome": "tvsnap.model.observations",
     "ParkLimits": "tvsnap.recording.live",
+    "Process": "tvsnap.model.observations",
     "Rollout": "tvsnap.rollout",
+    "Sandbox": "tvsnap.sandboxes.protocol",
     "SandboxDied": "tvsnap.model.errors",
+    "SnapshotInfo": "tvsnap.model.observations",
     "SnapshotUnusable": "tvsnap.model.errors",
     "StateLost": "tvsnap.model.errors",
     "Stats": "tvsnap.model.stats",
+    "Tool": "tvsnap.environments.base",
     "ToolCall": "tvsnap.model.calls",
     "ToolResult": "tvsnap.model.calls",
     "TvsnapError": "tvsnap.model.errors",
@@ -54,20 +71,32 @@ _MODULES = {
 __all__ = [
     "AsyncCache",
     "AsyncRollout",
+    "Backend",
     "Budget",
     "Cache",
+    "Captures",
     "CheckpointFailed",
+    "Environment",
+    "FileChange",
+    "Image",
+    "ImageStore",
     "InfrastructureError",
     "Limits",
     "MachineLacks",
     "NotCheckpointable",
     "NotFound",
+    "Observation",
+    "Outcome",
     "ParkLimits",
+    "Process",
     "Rollout",
+    "Sandbox",
     "SandboxDied",
+    "SnapshotInfo",
     "SnapshotUnusable",
     "StateLost",
     "Stats",
+    "Tool",
     "ToolCall",
     "ToolResult",
     "TvsnapError",
