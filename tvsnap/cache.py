@@ -420,7 +420,7 @@ class Cache:
             self._check_open()
             self._rollouts.add(rollout)
         self._meter.add(rollouts=1)
-        self._rebuilder.foretell(rollout._at.state, rollout._recipe)
+        self._rebuilder.expect(rollout._at.state, rollout._recipe)
         return rollout
 
     def _keep_live(self, state: str) -> Rollout | None:

@@ -226,7 +226,7 @@ def test_without_the_cache(tmp_path: Path) -> None:
     assert in_loop(work()) == ["executed", "executed"]
 
 
-@pytest.mark.parametrize("step", ["_begun", "_place"])
+@pytest.mark.parametrize("step", ["_begun", "_recipe"])
 def test_nothing_is_left_of_what_was_cancelled_while_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

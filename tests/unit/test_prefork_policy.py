@@ -79,7 +79,7 @@ def test_what_comes_one_after_the_other_needs_fewer_at_once() -> None:
 def test_what_was_foretold_is_expected_until_it_comes() -> None:
     needs: Needs[str] = Needs()
     for _ in range(3):
-        needs.foretell("a", 0.0)
+        needs.expect("a", 0.0)
     assert needs.expected(0.0, REFILL) == {"a": 3.0}
     needs.needed("a", 1.0)
     assert needs.expected(1.0, REFILL) == {"a": 2.0}  # one came, which is no pattern yet
@@ -100,7 +100,7 @@ def test_a_burst_is_expected_again_for_a_while_and_then_no_more() -> None:
 
 def test_what_is_forgotten_is_not_expected() -> None:
     needs: Needs[str] = Needs()
-    needs.foretell("a", 0.0)
+    needs.expect("a", 0.0)
     needs.forget("a")
     needs.forget("b")
     assert needs.expected(0.0, REFILL) == {}
@@ -112,7 +112,7 @@ def test_expectation_only_falls_in_silence(events: list[tuple[str, bool, float]]
     now = 0.0
     for key, foretold, pause in events:
         now += pause
-        (needs.foretell if foretold else needs.needed)(key, now)
+        (needs.expect if foretold else needs.needed)(key, now)
     before, after = needs.expected(now, REFILL), needs.expected(now + silence, REFILL)
     assert all(after.get(key, 0.0) <= count + 1e-9 for key, count in before.items())
     assert after.keys() <= before.keys()

@@ -54,7 +54,7 @@ class Needs(Generic[K]):
         if history.foretold:
             history.foretold.popleft()
 
-    def foretell(self, key: K, now: float) -> None:
+    def expect(self, key: K, now: float) -> None:
         """Takes note that a sandbox of a kind will soon be needed."""
         self._histories.setdefault(key, _History()).foretold.append(now)
 

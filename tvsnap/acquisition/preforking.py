@@ -96,7 +96,7 @@ class Preforker:
             return None
         origin = recipe.origin
         with self._lock:
-            if not self._hear(recipe):
+            if not self._note_demand(recipe):
                 return None
             self._needs.needed(origin, time.monotonic())
         while (live := self._pool.take_ready(origin)) is not None:
@@ -109,15 +109,15 @@ class Preforker:
                     self._wake()  # who looked before it was taken found none missing
                 return live
             if found == "changed":  # though it was left alone
-                self._regret(origin)
+                self._note_mistake(origin)
         return None
 
-    def foretell(self, recipe: Recipe) -> None:
+    def expect(self, recipe: Recipe) -> None:
         """Says that someone will soon come for a sandbox made from this."""
         if self.wants(recipe):
             with self._lock:
-                if self._hear(recipe):
-                    self._needs.foretell(recipe.origin, time.monotonic())
+                if self._note_demand(recipe):
+                    self._needs.expect(recipe.origin, time.monotonic())
 
     def close(self) -> None:
         """Makes no more; safe to repeat. Those that are ready are the pool's to close."""
@@ -131,7 +131,7 @@ class Preforker:
     def _cost(self, recipe: Recipe) -> float:
         return self._costs.start_s if recipe.snapshot is None else self._costs.fork_s
 
-    def _hear(self, recipe: Recipe) -> bool:
+    def _note_demand(self, recipe: Recipe) -> bool:
         """Wakes the workers for a recipe that is in demand; returns whether there are any still."""
         if self._closed:
             return False
@@ -147,7 +147,7 @@ class Preforker:
         self._news += 1
         self._changed.notify_all()
 
-    def _regret(self, origin: Origin, mistakes: int = 1) -> None:
+    def _note_mistake(self, origin: Origin, mistakes: int = 1) -> None:
         """Takes note that one of an origin was not to be used; after some in a row no more are made for a while."""
         with self._lock:
             mistakes += self._mistaken(origin)
@@ -251,7 +251,7 @@ class Preforker:
                 return False
             kept = self._settle(live, recipe)
         except (SnapshotUnusable, NotRestorable):  # whoever comes to its state will find out, and what to do about it
-            self._regret(recipe.origin, MISTAKES)
+            self._note_mistake(recipe.origin, MISTAKES)
             return True
         except (TvsnapError, OSError):
             kept = False
@@ -279,5 +279,5 @@ class Preforker:
         if quiet:
             return self._pool.keep_ready(live, recipe.origin)
         self._pool.discard(live)
-        self._regret(recipe.origin, MISTAKES)
+        self._note_mistake(recipe.origin, MISTAKES)
         return True

@@ -182,7 +182,7 @@ class Rebuilder:
         """
         return all(edge.proven for edge in self._graph.nearest_snapshot(state, self._backend.name)[1])
 
-    def foretell(self, state: str, recipe: Recipe) -> None:
+    def expect(self, state: str, recipe: Recipe) -> None:
         """Says that a rollout begins at a state: where nothing was ever called, it will need a sandbox there."""
         if not self._preforker.enabled:
             return
@@ -192,7 +192,7 @@ class Rebuilder:
             snapshot, _ = self._graph.nearest_snapshot(state, self._backend.name)
         except TvsnapError:  # nothing rests on it
             return
-        self._preforker.foretell(recipe.forked_from(snapshot))
+        self._preforker.expect(recipe.forked_from(snapshot))
 
     def start(self, state: str, recipe: Recipe) -> LiveSandbox:
         """Returns a fresh sandbox, which stands at the root `state`.

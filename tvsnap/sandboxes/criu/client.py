@@ -331,7 +331,7 @@ class Criu:
                     process.kill()
                 os.close(ended)
                 process.wait()
-                _bury_group(process.pid)
+                _reap_group(process.pid)
             return _End(response, process.returncode, read_log(log), read_log(errors).strip(), options.pid)
 
     @staticmethod
@@ -357,8 +357,8 @@ class Criu:
         return None
 
 
-def _bury_group(group: int) -> None:
-    """Takes leave of children that have ended, of a process group: CRIU starts processes beside itself, too."""
+def _reap_group(group: int) -> None:
+    """Reaps children of a process group that have ended: CRIU starts processes beside itself, too."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,9 +41,9 @@ from tvsnap.sandboxes.criu.binary import OLDEST_CRIU, criu_version, find_criu
 from tvsnap.sandboxes.criu.client import Criu
 from tvsnap.sandboxes.digest import SnapshotContents
 from tvsnap.sandboxes.fixed import StoppedClock
-from tvsnap.sandboxes.local.cgroups import Cgroup, CgroupTree
+from tvsnap.sandboxes.local.cgroups import CgroupTree
 from tvsnap.sandboxes.local.id_ranges import IdRanges
-from tvsnap.sandboxes.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.local.sandbox import LocalSandbox, Resources
 from tvsnap.sandboxes.local.snapshot_store import DEVICES, NODES, Noted, Snapshots, size_of
 from tvsnap.sandboxes.local.storage.layers import open_storage
 from tvsnap.sandboxes.processes import inheritance
@@ -73,9 +73,6 @@ _CLEARED_WITHIN, _CLEARED_AFTER = 10.0, 60.0
 """Seconds to wait for what was deleted to be cleared away: where a sandbox has no room, and where that is asked for."""
 _NO_ROOM = ("No space left on device", "ENOSPC")
 _UNLIMITED = 1 << 62
-_Prepared = tuple[list[str], Callable[..., LocalSandbox], Path]
-"""Options for launch.c, what makes a sandbox of the PID 1 that it started (and of its `TimeWaits` and clock, if any),
-and where its writable layer is."""
 
 
 class LocalBackend:
@@ -183,12 +180,13 @@ class LocalBackend:
             stopped: the clock of the snapshot, if it has one.
             bare: its shell is to be made like another.
         """
-        with self._new(image, limits, layer) as (options, build, live):
+        with self._set_aside(image, limits, layer) as resources:
             environment = {**_ENVIRONMENT, **image.env, **(BARE if bare else {})}
             command = [INIT, "serve", str(COLUMNS), str(ROWS), image.user, image.workdir]
+            options = self._options(resources)
             options += ["--hostname", image.hostname, *(["--no-new-privileges"] if image.no_new_privileges else [])]
             clock = stopped.go_on() if stopped else fixed.Clock.begun(image)
-            fixed.write_page(live / "upper", self._guest_layer, image, clock)
+            fixed.write_page(resources.layer / "upper", self._guest_layer, image, clock)
             run = subprocess.run(
                 [native.LAUNCH, "start", *options, "--", *command],
                 env=environment,
@@ -199,7 +197,7 @@ class LocalBackend:
             if run.returncode:
                 reason = f"a sandbox of {image.name} did not start: {run.stderr.strip()}"
                 raise AttemptFailed(reason, machine=refusals.is_trouble(run.stderr))
-            return build(int(run.stdout), clock=clock)
+            return self._adopt(resources, int(run.stdout), None, clock)
 
     def _restore(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
         """Restores the processes of a snapshot on a copy of its files."""
@@ -210,7 +208,7 @@ class LocalBackend:
         clocks: list[fixed.Clock] = []
 
         with (
-            self._new(image, limits, self._snapshots.files(snapshot)) as (options, build, live),
+            self._set_aside(image, limits, self._snapshots.files(snapshot)) as resources,
             self._snapshots.processes(snapshot) as images,
         ):
 
@@ -221,105 +219,92 @@ class LocalBackend:
                     time_waits[0].bring_back(noted.closed)
                 if noted.clock:  # as late as can be: nothing runs yet
                     clocks.append(noted.clock.go_on())
-                    fixed.write_page(live / "upper", self._guest_layer, image, clocks[0])
+                    fixed.write_page(resources.layer / "upper", self._guest_layer, image, clocks[0])
 
             init = self._criu.restore(
                 images,
                 _ROOT,
                 [f"mnt[{name}]:{NODES}/{name}" for name in DEVICES],
-                [str(native.LAUNCH), "restore", *self._criu.directories, *options, "--"],
+                [str(native.LAUNCH), "restore", *self._criu.directories, *self._options(resources), "--"],
                 bring_back if noted != Noted() else None,
             )
-            return build(init, *time_waits, clock=clocks[0] if clocks else None)
+            return self._adopt(resources, init, time_waits[0] if time_waits else None, clocks[0] if clocks else None)
 
     @contextlib.contextmanager
-    def _new(self, image: Image, limits: Limits, layer: Path) -> Iterator[_Prepared]:
-        """Prepares what a new sandbox stands on, and takes it away again if the sandbox fails to start."""
+    def _set_aside(self, image: Image, limits: Limits, layer: Path) -> Iterator[Resources]:
+        """Sets aside what a new sandbox has of this machine, and takes it back if the sandbox fails to start."""
         room = self._storage.room()
         if room.free < room.reserve // 2:  # what was deleted a moment ago may not be free yet
             self._storage.reclaim(_CLEARED_WITHIN)
             room = self._storage.room()
         room.require(room.reserve // 2, "a sandbox")
-        errors = self._storage.errors()
-        origin = "" if layer.parent == self._live else layer.parent.name
         id = f"{self._owner}.{next(self._numbers)}"
-        live = self._live / id
-        cgroup = self._cgroups.create(self._owner, id, limits)
-        own = self._ranges.take() if self._ranges else None
-        try:
-            try:
-                self._storage.copy(layer, live, limit=limits.disk)
-            except FileNotFoundError:
-                raise SnapshotUnusable(f"the files of {layer.parent.name} are gone") from None
-            except OSError as error:
-                reason = f"no files for a sandbox in {self._home}: {error.strerror}"
-                if error.errno not in DISK_ERRORS:
-                    raise AttemptFailed(reason, machine=True) from None
-                raise InfrastructureError(
-                    f"{reason}; see to room on its disk (dmesg tells what the kernel made of it), then start anew"
-                ) from None
-            if not origin:  # the root directory is as old as the image's
-                about = image.rootfs.stat()
-                os.utime(live / "upper", ns=(about.st_atime_ns, about.st_mtime_ns))
-            options = [item for path in cgroup.paths for item in ("--cgroup", str(path))]
-            if self._storage.device:
-                options += ["--pool", self._storage.device]
-            else:
-                options += ["--pool-dir", str(self._storage.path)]
-            options += ["--live", f"live/{id}", "--lower", str(self._guest_layer), "--lower", str(image.rootfs)]
-            options += ["--ids", str(UID_BASE), str(UID_COUNT), *(["--own", str(own)] if own else [])]
-            yield (
-                options,
-                lambda init, time_waits=None, clock=None: self._adopt(
-                    id, image, limits, init, live, cgroup, own, origin, errors, time_waits or TimeWaits(init), clock
-                ),
-                live,
-            )
-        except BaseException:
-            cgroup.destroy()
-            _bury_the_dead()
-            self._storage.delete(live)
-            self._let_others_have(own)
-            raise
-
-    def _adopt(
-        self,
-        id: str,
-        image: Image,
-        limits: Limits,
-        init: int,
-        live: Path,
-        cgroup: Cgroup,
-        own: int | None,
-        origin: str,
-        errors: int,
-        time_waits: TimeWaits,
-        clock: fixed.Clock | None,
-    ) -> LocalSandbox:
-        sandbox = LocalSandbox(
+        resources = Resources(
             id,
             image,
             limits,
-            init=init,
-            layer=live,
-            cgroup=cgroup,
-            own_users=own,
-            tree=self._tree(image),
-            contents=self._contents.of(origin),
-            origin=origin,
-            errors=errors,
-            time_waits=time_waits,
+            layer=self._live / id,
+            cgroup=self._cgroups.create(self._owner, id, limits),
+            own_users=self._ranges.take() if self._ranges else None,
+            origin="" if layer.parent == self._live else layer.parent.name,
+            errors=self._storage.errors(),
+        )
+        try:
+            self._copy_layer(layer, resources)
+            yield resources
+        except BaseException:
+            resources.cgroup.destroy()
+            _reap_ended()
+            self._take_back(resources)
+            raise
+
+    def _copy_layer(self, layer: Path, resources: Resources) -> None:
+        """Gives a sandbox its writable layer: a copy of an empty one, or of a snapshot's."""
+        try:
+            self._storage.copy(layer, resources.layer, limit=resources.limits.disk)
+        except FileNotFoundError:
+            raise SnapshotUnusable(f"the files of {layer.parent.name} are gone") from None
+        except OSError as error:
+            reason = f"no files for a sandbox in {self._home}: {error.strerror}"
+            if error.errno not in DISK_ERRORS:
+                raise AttemptFailed(reason, machine=True) from None
+            raise InfrastructureError(
+                f"{reason}; see to room on its disk (dmesg tells what the kernel made of it), then start anew"
+            ) from None
+        if not resources.origin:  # the root directory is as old as the image's
+            about = resources.image.rootfs.stat()
+            os.utime(resources.layer / "upper", ns=(about.st_atime_ns, about.st_mtime_ns))
+
+    def _options(self, resources: Resources) -> list[str]:
+        """Returns what launch.c is to be told of a sandbox's resources."""
+        options = [item for path in resources.cgroup.paths for item in ("--cgroup", str(path))]
+        if self._storage.device:
+            options += ["--pool", self._storage.device]
+        else:
+            options += ["--pool-dir", str(self._storage.path)]
+        options += ["--live", f"live/{resources.id}"]
+        options += ["--lower", str(self._guest_layer), "--lower", str(resources.image.rootfs)]
+        options += ["--ids", str(UID_BASE), str(UID_COUNT)]
+        return options + (["--own", str(resources.own_users)] if resources.own_users else [])
+
+    def _adopt(
+        self, resources: Resources, init: int, time_waits: TimeWaits | None, clock: fixed.Clock | None
+    ) -> LocalSandbox:
+        """Returns the sandbox whose PID 1 has started."""
+        sandbox = LocalSandbox(
+            resources,
+            self,
+            init,
+            tree=self._tree(resources.image),
+            contents=self._contents.of(resources.origin),
+            time_waits=time_waits or TimeWaits(init),
             clock=clock,
-            trouble=self._trouble,
-            keep_limit=self._keep_limit,
-            checkpoint=self._checkpoint,
-            discard=self._discard,
         )
         with self._lock:
-            self._sandboxes[id] = sandbox
+            self._sandboxes[sandbox.id] = sandbox
         try:
             sandbox.guest()
-            self._keep_limit(sandbox)
+            self.keep_limit(sandbox)
         except BaseException:
             sandbox.close()
             raise
@@ -331,11 +316,12 @@ class LocalBackend:
                 self._trees[image.digest] = observing.ImageTree(self._guest_layer, image.rootfs, root=image.rootfs)
             return self._trees[image.digest]
 
-    def _keep_limit(self, sandbox: LocalSandbox) -> None:
+    def keep_limit(self, sandbox: LocalSandbox) -> None:
+        """Gives a sandbox back what it has freed of the disk."""
         with contextlib.suppress(OSError):  # the pool is full: the next observation tries again
             self._storage.keep_limit(sandbox.layer, sandbox.limits.disk)
 
-    def _trouble(self, sandbox: LocalSandbox, said: str) -> str:
+    def trouble(self, sandbox: LocalSandbox, said: str) -> str:
         """See `Sandbox.trouble`: an error of the disk, or too little room, shows as a failure of the command's own."""
         if self._storage.errors() != sandbox.errors:
             self._snapshots.distrust(sandbox.origin)
@@ -353,19 +339,21 @@ class LocalBackend:
         # At its own limit a sandbox is told of its quota; where the pool has less room than that, it may be the pool.
         return self._storage.lack(sandbox.limits.disk or _UNLIMITED) if told else ""
 
-    def _discard(self, sandbox: LocalSandbox) -> None:
+    def discard(self, resources: Resources) -> None:
+        """Takes back what a sandbox had that has ended."""
         with self._lock:
-            self._sandboxes.pop(sandbox.id, None)
-        self._storage.delete(sandbox.layer)
-        self._let_others_have(sandbox.own_users)
+            self._sandboxes.pop(resources.id, None)
+        self._take_back(resources)
 
-    def _let_others_have(self, range: int | None) -> None:
-        if self._ranges and range:
-            self._ranges.give_back(range)
+    def _take_back(self, resources: Resources) -> None:
+        self._storage.delete(resources.layer)
+        if self._ranges and resources.own_users:
+            self._ranges.give_back(resources.own_users)
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
-    def _checkpoint(self, sandbox: LocalSandbox) -> SnapshotInfo:
+    def checkpoint(self, sandbox: LocalSandbox) -> SnapshotInfo:
+        """Takes a snapshot of a sandbox; see `Sandbox.checkpoint`."""
         room = self._storage.room()
         room.require(room.reserve, "a snapshot")
         criu = self._criu
@@ -449,8 +437,8 @@ class LocalBackend:
         return template
 
 
-def _bury_the_dead() -> None:
-    """Takes leave of children that were the PID 1 of a sandbox, where their process id may never have been told."""
+def _reap_ended() -> None:
+    """Reaps children that were the PID 1 of a sandbox, where their process id may never have been told."""
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended
             for pid in map(int, path.read_text().split()):

@@ -14,9 +14,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from tvsnap.guest.protocol import CONTROL, Guest
 from tvsnap.images.preload import PRELOAD
@@ -46,70 +47,93 @@ _LONGEST_COMPLAINT = 1000
 _OURS = 2  # processes of every sandbox: PID 1 and the shell
 
 
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a sandbox has of this machine, set aside before its processes start.
+
+    Attributes:
+        id: the sandbox's name.
+        image: what it is made from.
+        limits: what it may use.
+        layer: directory with the writable layer (`upper`, `work`).
+        cgroup: its control groups.
+        own_users: the first of the users of this machine that no other sandbox has, if there are such.
+        origin: the snapshot that it is forked from; empty if it is started afresh.
+        errors: of the disk, counted before it was made.
+    """
+
+    id: str
+    image: Image
+    limits: Limits
+    layer: Path
+    cgroup: Cgroup
+    own_users: int | None
+    origin: str
+    errors: int
+
+
+class OwningBackend(Protocol):
+    """What a sandbox asks of the backend that it belongs to."""
+
+    def trouble(self, sandbox: LocalSandbox, said: str) -> str:
+        """See `Sandbox.trouble`."""
+        ...
+
+    def keep_limit(self, sandbox: LocalSandbox) -> None:
+        """Gives a sandbox back what it has freed of the disk."""
+        ...
+
+    def checkpoint(self, sandbox: LocalSandbox) -> SnapshotInfo:
+        """Takes a snapshot of a sandbox; see `Sandbox.checkpoint`."""
+        ...
+
+    def discard(self, resources: Resources) -> None:
+        """Takes back what a sandbox had that has ended."""
+        ...
+
+
 class LocalSandbox(Rewindable):
     """A process tree in namespaces of its own, on an overlay of the image and a writable layer in the pool."""
 
     def __init__(
         self,
-        id: str,
-        image: Image,
-        limits: Limits,
-        *,
+        resources: Resources,
+        owner: OwningBackend,
         init: int,
-        layer: Path,
-        cgroup: Cgroup,
-        own_users: int | None,
+        *,
         tree: observing.ImageTree,
         contents: digests.Contents,
-        origin: str,
-        errors: int,
         time_waits: TimeWaits,
         clock: Clock | None,
-        trouble: Callable[[LocalSandbox, str], str],
-        keep_limit: Callable[[LocalSandbox], None],
-        checkpoint: Callable[[LocalSandbox], SnapshotInfo],
-        discard: Callable[[LocalSandbox], None],
     ) -> None:
         """Takes charge of a running PID 1.
 
         Args:
-            id: its name.
-            image: what it was started from.
-            limits: what it may use.
+            resources: what it has.
+            owner: its backend.
             init: process id of its PID 1, a child of this process.
-            layer: directory with the writable layer (`upper`, `work`).
-            cgroup: its control groups.
-            own_users: the first of the users of this machine that no other sandbox has, if there are such.
             tree: what the image has below the writable layer.
             contents: what is known of its files' contents.
-            origin: the snapshot that it was forked from; empty if it was not.
-            errors: of the pool, counted before it was made.
             time_waits: its connections that end by themselves.
             clock: its own, if its image sets one.
-            trouble: see `Sandbox.trouble`.
-            keep_limit: gives a sandbox back what it has freed of the disk.
-            checkpoint: takes a snapshot of a sandbox.
-            discard: removes the layer of one that has ended.
         """
-        self.id = id
-        self.image = image
-        self.limits = limits
+        self.id = resources.id
+        self.image = resources.image
+        self.limits = resources.limits
+        self.layer = resources.layer
+        self.cgroup = resources.cgroup
+        self.own_users = resources.own_users
+        self.origin = resources.origin
+        self.errors = resources.errors
         self.init = init
-        self.layer = layer
-        self.cgroup = cgroup
-        self.own_users = own_users
-        self._tree = tree
         self.contents = contents
-        self.origin = origin
-        self.errors = errors
         self.time_waits = time_waits
         self.clock = clock
-        self._watch = activity.Watch(cgroup.pids, init, time_waits.passing)
         self.looked = time.monotonic()  # when it was last asked for trouble
-        self._trouble = trouble
-        self._keep_limit = keep_limit
-        self._checkpoint = checkpoint
-        self._discard = discard
+        self._resources = resources
+        self._owner = owner
+        self._tree = tree
+        self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing)
         self._guest: Guest | None = None
         super().__init__()
         self._shell = (0, 0)  # inside, on the host
@@ -159,7 +183,7 @@ class LocalSandbox(Rewindable):
         processes, serving = observe.processes_fingerprint(pids, self.init, shell, service)
         served = observe.serving(self.cgroup.pids(), service) if service.processes else ()
         look = self._watch.look(shell if info.idle else 0, served)
-        self._keep_limit(self)
+        self._owner.keep_limit(self)
         return Observation(
             files=files,
             processes=f"{processes} {look.passing}",
@@ -246,11 +270,11 @@ class LocalSandbox(Rewindable):
         return image
 
     def trouble(self, said: str) -> str:
-        return self._trouble(self, said)
+        return self._owner.trouble(self, said)
 
     def checkpoint(self) -> SnapshotInfo:
         try:
-            return self._checkpoint(self)
+            return self._owner.checkpoint(self)
         except ProcessesDisturbed as error:
             self.close()
             raise SandboxDied(f"sandbox {self.id} was ended over a checkpoint ({error})") from error
@@ -294,7 +318,7 @@ class LocalSandbox(Rewindable):
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.init, 0)
         self.cgroup.destroy()
-        self._discard(self)
+        self._owner.discard(self._resources)
 
     def _connect(self) -> Guest:
         """Connects to the socket that PID 1 itself listens on, not to one put in its place."""
