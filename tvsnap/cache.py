@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import threading
 import time
 import weakref
@@ -18,15 +17,15 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from tvsnap.acquisition.companions import Companions
+from tvsnap.acquisition.context import Context
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.acquisition.preforking import Preforker
 from tvsnap.acquisition.rebuild import Rebuilder, Remade, make_again
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.environments import environment
 from tvsnap.graph import Edge, Graph, RootInfo
-from tvsnap.graph.database import FORKED
 from tvsnap.host import owners
-from tvsnap.host.home import resolve_home
+from tvsnap.host.home import HomeInUse, resolve_home
 from tvsnap.host.owners import Owner
 from tvsnap.images import ImageStore
 from tvsnap.model.arguments import check_number, check_provides, check_seconds, check_text, check_type, check_whole
@@ -137,7 +136,7 @@ class Cache:
         self.budget = Budget() if budget is None else check_type(budget, Budget, "budget")
         parking = ParkLimits() if park is None else check_type(park, ParkLimits, "park")
         self.home = resolve_home(home)
-        self._found, self._process = _identity(self.home), os.getpid()
+        self._in_use = HomeInUse(self.home)
         self.use_cache = use_cache
         self.images: ImageSource = images or ImageStore(self.home)
         at_once = max_sandboxes if self.budget.sandboxes is None else min(max_sandboxes, self.budget.sandboxes)
@@ -173,6 +172,23 @@ class Cache:
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="tvsnap-work")
         self._rollouts: weakref.WeakSet[Rollout] = weakref.WeakSet()
         self._dropped: SimpleQueue[Rollout] = SimpleQueue()
+        self._context = Context(
+            home=self._in_use,
+            use_cache=use_cache,
+            graph=self.graph,
+            backend=self.backend,
+            pool=self.pool,
+            holds=self._holds,
+            meter=self._meter,
+            flights=self._flights,
+            snapshotter=self._snapshotter,
+            rebuilder=self._rebuilder,
+            companions=self._companions,
+            audit=self.audit,
+            workers=self._workers,
+            dropped=self._dropped,
+            ended=self._ended,
+        )
         self._images_by_digest: dict[str, Image] = {}
         self._lock = threading.Lock()
         self._used: Mapping[str, tuple[int, int | None]] = {}
@@ -206,7 +222,7 @@ class Cache:
                 id = self.graph.begin_rollout(task=task, image=found.name, root=root.hash, label=label).id
             except InfrastructureError as error:  # a full disk must not fail a rollout
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
-        return self._begun(Rollout(self, recipe, root.hash, id, task, at))
+        return self._begun(Rollout(self._context, recipe, root.hash, id, task, at))
 
     def warm(self, image: str | Image) -> str:
         """Starts an image once and snapshots its root, so that the first rollout need not wait for a server's start.
@@ -257,7 +273,7 @@ class Cache:
         record = self.graph.begin_rollout(task=task, image=recipe.image.name, root=start.root, label=label)
         quiet_s = math.inf if made_by is None else made_by.quiet_s
         at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic())
-        rollout = self._begun(Rollout(self, recipe, start.root, record.id, task, at))
+        rollout = self._begun(Rollout(self._context, recipe, start.root, record.id, task, at))
         try:
             self._holds.wait_for_evictions()  # one that began before may not have seen where the rollout stands
             standing = self._keep_live(state)
@@ -349,7 +365,7 @@ class Cache:
 
     def close(self) -> None:
         """Ends all rollouts and sandboxes, and writes what is to be written; safe to repeat."""
-        if self.forked_off:
+        if self._in_use.forked_off:
             return  # all of it is the parent's
         with self._lock:
             if self._closed:
@@ -357,7 +373,7 @@ class Cache:
             self._closed = True
             rollouts = list(self._rollouts)
         self._flights.close()
-        with self.home_in_place(), contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
+        with self._in_use.in_place(), contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
             ends.callback(self._owner.close)
             ends.callback(self._holds.close)
             ends.callback(self._close_graph)
@@ -381,38 +397,10 @@ class Cache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def forked_off(self) -> bool:
-        """Whether this process was forked off by the one that opened the cache: its threads are not here."""
-        return os.getpid() != self._process
-
-    @contextlib.contextmanager
-    def home_in_place(self) -> Iterator[None]:
-        """Says of what fails because the data directory was taken away that this is why."""
-        try:
-            yield
-        except OSError as error:
-            self.check_place(error)
-            raise
-
-    def check_place(self, cause: OSError | None = None) -> None:
-        """Makes sure that this is the process that opened the data directory, and that this is where it was.
-
-        Raises:
-            InfrastructureError: it is not; because of `cause`, if something has failed already.
-        """
-        if self.forked_off:
-            raise InfrastructureError(f"{self.home} {FORKED}")
-        if _identity(self.home) != self._found:
-            raise InfrastructureError(
-                f"the data directory {self.home} was moved or deleted while it was in use; move it back, or close this "
-                f"and open it where it is now"
-            ) from cause
-
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("the cache is closed")
-        self.check_place()
+        self._in_use.check()
 
     def _begun(self, rollout: Rollout) -> Rollout:
         self._end_dropped()
@@ -513,12 +501,3 @@ def _root(recipe: Recipe, salt: str, platform: str) -> RootInfo:
         salt=salt,
     )
     return RootInfo(hash, image.name, image.digest, environment.name, limits, salt, time.time())
-
-
-def _identity(directory: Path) -> tuple[int, int] | None:
-    """Returns what tells a directory from another one at the same path; None if there is none."""
-    try:
-        found = directory.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tvsnap.acquisition.context import Context
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.environments.base import Tool
 from tvsnap.graph import Edge
@@ -27,9 +28,6 @@ from tvsnap.recording.live import LiveSandbox
 from tvsnap.recording.recorder import Aftermath, Executed, Position, Recorder
 from tvsnap.sandboxes.protocol import Sandbox
 
-if TYPE_CHECKING:
-    from tvsnap.cache import Cache
-
 DEFAULT_TIMEOUT = 30.0  # seconds
 OUTSIDE = "(outside)"
 """Stands in the graph in place of a tool, for what was done in a sandbox that `Rollout.sandbox` gave out."""
@@ -41,14 +39,14 @@ class Rollout:
     Made by `Cache.rollout`. Its calls are made one at a time; different rollouts may be used at the same time.
     """
 
-    def __init__(self, cache: Cache, recipe: Recipe, root: str, id: str, task: str, at: Position) -> None:
-        self._cache = cache
+    def __init__(self, context: Context, recipe: Recipe, root: str, id: str, task: str, at: Position) -> None:
+        self._context = context
         self._recipe = recipe
         self._root = root
         self._id = id
         self._task = task
-        self._recorder = Recorder(cache.graph, cache.backend.name, task)
-        self._hold = cache._holds.add() if cache.use_cache else None
+        self._recorder = Recorder(context.graph, context.backend.name, task)
+        self._hold = context.holds.add() if context.use_cache else None
         self._turn = threading.RLock()
         self._at = at
         if self._hold is not None:
@@ -121,8 +119,8 @@ class Rollout:
         """
         timeout, after = check_seconds(timeout), check_seconds(after, "after", least=0.0)
         call = ToolCall(name, arguments)
-        with self._turn, self._cache.home_in_place():
-            if not self._cache.use_cache:
+        with self._turn, self._context.home.in_place():
+            if not self._context.use_cache:
                 return self._call_uncached(call, timeout, after)
             # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
             began = time.perf_counter()
@@ -145,7 +143,7 @@ class Rollout:
                 self._abandon(flight)
                 raise
             self._calls += 1
-            self._cache._meter.executed(
+            self._context.meter.executed(
                 executed.result.duration,
                 time.perf_counter() - began,
                 self._calls,
@@ -163,7 +161,7 @@ class Rollout:
         """
         timeout, after = check_seconds(timeout), check_seconds(after, "after", least=0.0)
         call = ToolCall(name, arguments)
-        if not self._cache.use_cache or not self._turn.acquire(blocking=False):
+        if not self._context.use_cache or not self._turn.acquire(blocking=False):
             return None
         try:
             if self._exposed or self._closed or self.settling() is not None:
@@ -191,7 +189,7 @@ class Rollout:
             InfrastructureError: if no sandbox could be had.
         """
         with self._turn:
-            if not self._cache.use_cache:
+            if not self._context.use_cache:
                 return self._uncached_sandbox().sandbox
             self._catch_up()
             live, _ = self._stand()
@@ -229,7 +227,7 @@ class Rollout:
                 raise InfrastructureError("the sandbox has ended: what was done in it is lost")
             if self._at != before:
                 with self._looking_again(live):
-                    self._cache._snapshotter.take(live, pinned=True)
+                    self._context.snapshotter.take(live, pinned=True)
             return self._at.state
 
     def snapshot_if_idle(self) -> bool:
@@ -248,7 +246,7 @@ class Rollout:
             live = self._own()
             if live is not None:
                 with self._looking_again(live):
-                    self._cache._snapshotter.take(live)
+                    self._context.snapshotter.take(live)
             return live is not None
         finally:
             self._turn.release()
@@ -274,7 +272,7 @@ class Rollout:
             if live is None or live.state != state:
                 return None
             with self._looking_again(live):
-                return self._cache._rebuilder.fork_beside(live, self._recipe)
+                return self._context.rebuilder.fork_beside(live, self._recipe)
         finally:
             self._turn.release()
 
@@ -288,13 +286,13 @@ class Rollout:
         Raises:
             InfrastructureError: none could be had.
         """
-        if self._closed or self._at.state != state or self._cache.pool.full:
+        if self._closed or self._at.state != state or self._context.pool.full:
             return
-        live = self._cache._rebuilder.arrive(state, self._recipe).live
+        live = self._context.rebuilder.arrive(state, self._recipe).live
         try:
             live.observation = self._recipe.environment.observe(live.sandbox)
         except BaseException:
-            self._cache.pool.discard(live)
+            self._context.pool.discard(live)
             raise
         taken = False
         if self._turn.acquire(blocking=False):
@@ -306,15 +304,15 @@ class Rollout:
             finally:
                 self._turn.release()
         if taken:
-            self._cache.pool.rest(live)
+            self._context.pool.rest(live)
         else:
-            self._cache.pool.discard(live)
+            self._context.pool.discard(live)
 
     def close(self) -> None:
         """Ends the rollout; safe to repeat. Its sandbox is left to other rollouts that come to its state."""
-        if self._cache.forked_off:
+        if self._context.home.forked_off:
             return
-        with self._turn, self._cache.home_in_place():
+        with self._turn, self._context.home.in_place():
             if self._closed:
                 return
             self._closed = True
@@ -323,9 +321,9 @@ class Rollout:
             finally:
                 self._leave()
                 if self._hold is not None:
-                    self._cache._holds.remove(self._hold)
+                    self._context.holds.remove(self._hold)
                     self._hold = None
-                self._cache._ended(self, self._at)
+                self._context.ended(self, self._at)
 
     def close_if_idle(self) -> None:
         """Ends the rollout unless a call of it is being executed."""
@@ -344,7 +342,7 @@ class Rollout:
     def __del__(self) -> None:
         # Whatever this thread is doing just now, it may hold locks: to close has to wait.
         if not getattr(self, "_closed", True):
-            self._cache._dropped.put(self)
+            self._context.dropped.put(self)
 
     # Where it stands.
 
@@ -353,7 +351,7 @@ class Rollout:
         outcome = self._outcome
         if outcome is None:
             return self._at
-        self._cache.check_place()
+        self._context.home.check()
         return outcome.result()
 
     def _settle(self) -> None:
@@ -366,7 +364,7 @@ class Rollout:
         """Moves to where the last call led, and notices what was done in a sandbox that was given out."""
         if self._closed:
             raise UsageError("the rollout is closed")
-        self._cache.check_place()
+        self._context.home.check()
         self._settle()
         if self._exposed:
             self._notice_outside()
@@ -437,7 +435,7 @@ class Rollout:
             call, timeout: see `call`.
             patient: wait for an eviction that is under way; else there is no answer.
         """
-        at, holds = self._at, self._cache._holds
+        at, holds = self._at, self._context.holds
         if at.private:
             return None
         evictions = holds.evictions
@@ -457,8 +455,8 @@ class Rollout:
 
     def _look_up(self, call: ToolCall, timeout: float) -> Edge | None:
         at = self._at
-        return self._cache.graph.lookup(
-            at.state, call, timeout, self._cache.backend.name, waited=at.waited, quiet_s=at.quiet_s
+        return self._context.graph.lookup(
+            at.state, call, timeout, self._context.backend.name, waited=at.waited, quiet_s=at.quiet_s
         )
 
     def _follow(self, edge: Edge, source: Source, began: float) -> ToolResult:
@@ -475,17 +473,17 @@ class Rollout:
         elif at.unshared:
             self._at = replace(at, unshared="")
         self._ended = now
-        cache = self._cache
+        context = self._context
         if self._at.quiet_s < math.inf and self._live is None and self._freed is None:
-            cache._companions.expect(self, self._at.state)
-        cache.graph.touch_hit(edge, self._task)
-        cache.audit.answered(edge)
+            context.companions.expect(self, self._at.state)
+        context.graph.touch_hit(edge, self._task)
+        context.audit.answered(edge)
         self._calls += 1
         seconds = time.perf_counter() - began
         if source == "hit":
-            cache._meter.hit(edge.result.duration, seconds, self._calls)
+            context.meter.hit(edge.result.duration, seconds, self._calls)
             return edge.result
-        cache._meter.coalesced(edge.result.duration, seconds, self._calls)
+        context.meter.coalesced(edge.result.duration, seconds, self._calls)
         return edge.result.from_source("coalesced")
 
     def _tool(self, call: ToolCall) -> Tool:
@@ -496,15 +494,15 @@ class Rollout:
         """Returns someone else's result, or the right to execute the call; None where nothing is to be shared."""
         if self._at.private or tool.stochastic or not tool.cacheable:
             return None
-        recorded = self._cache.graph.recorded(self._at.state, call)
+        recorded = self._context.graph.recorded(self._at.state, call)
         if recorded is not None and not recorded.deterministic:
             return None
-        return self._cache._flights.board(self._at.state, call, timeout, lambda: self._lookup(call, timeout))
+        return self._context.flights.board(self._at.state, call, timeout, lambda: self._lookup(call, timeout))
 
     def _abandon(self, flight: Flight | None) -> None:
         """Gives up a call that was not executed to its end: the next who wants it executes it."""
         if flight is not None:
-            self._cache._flights.end(flight)
+            self._context.flights.end(flight)
         if self._freed is None:
             self._drop()
 
@@ -558,12 +556,12 @@ class Rollout:
         if live is not None:
             return live, None
         if not self._at.recorded and self._at.state == self._root:
-            live = self._live = self._cache._rebuilder.start(self._root, self._recipe)
+            live = self._live = self._context.rebuilder.start(self._root, self._recipe)
             live.expendable = False
             return live, "started"
-        arrival = self._cache._rebuilder.arrive(self._at.state, self._recipe)
+        arrival = self._context.rebuilder.arrive(self._at.state, self._recipe)
         live = self._live = arrival.live
-        sure = arrival.way != "replayed" or self._cache._rebuilder.is_sure(self._at.state)
+        sure = arrival.way != "replayed" or self._context.rebuilder.is_sure(self._at.state)
         live.expendable = sure and not self._at.private
         return live, arrival.way
 
@@ -573,7 +571,7 @@ class Rollout:
             self._live = self._freed.result()
             self._freed = None
         live = self._live
-        if live is not None and live.state == self._at.state and self._cache.pool.claim(live):
+        if live is not None and live.state == self._at.state and self._context.pool.claim(live):
             return live
         self._drop()
         return None
@@ -582,7 +580,7 @@ class Rollout:
         """Leaves its sandbox to others, as soon as nothing of the last call is left to be done in it."""
         freed, self._freed = self._freed, None
         live, self._live = self._live, None
-        keep = self._cache.use_cache and not self._exposed and not self._at.private
+        keep = self._context.use_cache and not self._exposed and not self._at.private
         self._exposed = False
         if freed is not None:
             freed.add_done_callback(lambda done: self._give_away(done.result(), keep))
@@ -593,16 +591,16 @@ class Rollout:
         if live is None:
             return
         if keep and not (live.observation is not None and live.observation.active):
-            self._cache.pool.park(live)
+            self._context.pool.park(live)
         else:
-            self._cache.pool.discard(live)
+            self._context.pool.discard(live)
 
     def _drop(self) -> None:
         """Ends its sandbox."""
         live, self._live = self._live, None
         self._exposed = False
         if live is not None:
-            self._cache.pool.discard(live)
+            self._context.pool.discard(live)
 
     # What a call came to.
 
@@ -613,7 +611,7 @@ class Rollout:
         for future in (outcome, freed):
             future.set_running_or_notify_cancel()  # nobody who waits for it may cancel it
         try:
-            self._cache._workers.submit(self._conclude, outcome, freed, live, executed)
+            self._context.workers.submit(self._conclude, outcome, freed, live, executed)
         except RuntimeError:
             raise InfrastructureError("the cache is closed") from None
         self._outcome, self._freed, self._live = outcome, freed, None
@@ -642,7 +640,7 @@ class Rollout:
             live.expendable = not changed and live.expendable
             kept = usable and changed and not position.private
             if kept:
-                self._cache._snapshotter.expect(position.state)
+                self._context.snapshotter.expect(position.state)
             if self._hold is not None:
                 self._hold.approach(position.state)
             outcome.set_result(position)
@@ -657,9 +655,9 @@ class Rollout:
                 outcome.set_exception(error)
         finally:
             if usable:
-                self._cache.pool.rest(live)
+                self._context.pool.rest(live)
             else:
-                self._cache.pool.discard(live)
+                self._context.pool.discard(live)
             freed.set_result(live if usable else None)
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
@@ -667,7 +665,7 @@ class Rollout:
         if self._left_alone(executed):
             return live.observation
         try:
-            with self._cache.home_in_place():
+            with self._context.home.in_place():
                 return self._recipe.environment.observe(live.sandbox)
         except InfrastructureError:
             return None
@@ -705,16 +703,16 @@ class Rollout:
     def _end_flight(self, executed: Executed) -> None:
         """Wakes who waits for a call. Who does not find it in the graph now had better execute it without waiting."""
         if executed.flight is not None:
-            self._cache._flights.end(executed.flight, unshareable=True)
+            self._context.flights.end(executed.flight, unshareable=True)
 
     def _snapshot(self, live: LiveSandbox, at: Position) -> bool:
         """Snapshots the state that a sandbox came to, if the policy says so; returns whether the sandbox lives on."""
         try:
-            live.expendable = self._cache._snapshotter.consider(live, at.course) and not self._exposed
+            live.expendable = self._context.snapshotter.consider(live, at.course) and not self._exposed
         except TvsnapError:
             return False
         finally:
-            self._cache._snapshotter.settle(live.state)
+            self._context.snapshotter.settle(live.state)
         return True
 
     # Without the cache.
@@ -737,9 +735,9 @@ class Rollout:
             self._calls += 1
             self._ended = time.monotonic()
         self._at = Position(next_state(self._at.state, call), self._at.depth + 1, recorded=False)
-        self._cache._meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
+        self._context.meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
         with contextlib.suppress(RuntimeError):  # the cache is being closed
-            self._noted = self._cache._workers.submit(self._note_uncached, live, tool, call)
+            self._noted = self._context.workers.submit(self._note_uncached, live, tool, call)
         return result
 
     def _note_uncached(self, live: LiveSandbox, tool: Tool, call: ToolCall) -> None:
@@ -758,7 +756,7 @@ class Rollout:
         if self._live is None:
             if self._calls:
                 raise InfrastructureError("the rollout's sandbox is gone, and without the cache nothing can rebuild it")
-            self._live = self._cache._rebuilder.start(self._root, self._recipe)
+            self._live = self._context.rebuilder.start(self._root, self._recipe)
             self._live.observation = self._recipe.environment.observe(self._live.sandbox)
         if self._noted is not None:
             self._noted.result()

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tvsnap.graph.rows import checksum
-from tvsnap.host.home import keep_private, make_private
+from tvsnap.host.home import FORKED, keep_private, make_private
 from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
 VERSION = 3
@@ -321,7 +321,6 @@ def _make_if_missing(path: Path) -> None:
         os.close(directory)
 
 
-FORKED = "was opened before this process was forked off; open it in the child alone, or start it with spawn"
 """What is wrong with a data directory, in the child of a fork."""
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _abandoned: dict[Path, list[sqlite3.Connection]] = {}

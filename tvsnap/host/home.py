@@ -6,14 +6,18 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from tvsnap.model.arguments import check_text
-from tvsnap.model.errors import MachineLacks, UsageError
+from tvsnap.model.errors import InfrastructureError, MachineLacks, UsageError
 
 SYSTEM_HOME = Path("/var/lib/tvsnap")
 LONGEST = 400
 """Bytes of the path; SQLite takes 512 for a file's, and mounts take 4096 for several."""
+
+FORKED = "was opened before this process was forked off; open it in the child alone, or start it with spawn"
+"""Said of what a process has open that others may not share with it."""
 
 _NO_PLACE = (errno.ENOENT, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 """What making a directory fails with where none can ever be: in /proc, say. EACCES is a lack of rights instead."""
@@ -53,6 +57,47 @@ def resolve_home(home: Path | str | None = None) -> Path:
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise MachineLacks(f"no rights to read and write the data directory {path}; {way_out}")
     return path
+
+
+class HomeInUse:
+    """A data directory that is open: whether it is still where it was, and this process the one that opened it."""
+
+    def __init__(self, path: Path) -> None:
+        """Notes which directory and which process it is.
+
+        Args:
+            path: of the data directory.
+        """
+        self._path = path
+        self._found, self._process = _identity(path), os.getpid()
+
+    @property
+    def forked_off(self) -> bool:
+        """Whether this process was forked off by the one that opened the directory: its threads are not here."""
+        return os.getpid() != self._process
+
+    def check(self, cause: OSError | None = None) -> None:
+        """Makes sure that this is the process that opened the data directory, and that this is where it was.
+
+        Raises:
+            InfrastructureError: it is not; because of `cause`, if something has failed already.
+        """
+        if self.forked_off:
+            raise InfrastructureError(f"{self._path} {FORKED}")
+        if _identity(self._path) != self._found:
+            raise InfrastructureError(
+                f"the data directory {self._path} was moved or deleted while it was in use; move it back, or close "
+                f"this and open it where it is now"
+            ) from cause
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Says of what fails because the data directory was taken away that this is why."""
+        try:
+            yield
+        except OSError as error:
+            self.check(error)
+            raise
 
 
 def make_private(path: Path) -> int:
@@ -95,3 +140,12 @@ def _default_home() -> Path:
     if os.geteuid() == 0:
         return SYSTEM_HOME
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "tvsnap"
+
+
+def _identity(directory: Path) -> tuple[int, int] | None:
+    """Returns what tells a directory from another one at the same path; None if there is none."""
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

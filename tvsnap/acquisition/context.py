@@ -1,0 +1,71 @@
+"""What a cache and its rollouts have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Protocol
+
+from tvsnap.acquisition.companions import Companions
+from tvsnap.acquisition.pool import SandboxPool
+from tvsnap.acquisition.rebuild import Rebuilder
+from tvsnap.graph import Edge, Graph
+from tvsnap.host.home import HomeInUse
+from tvsnap.model.stats import Meter
+from tvsnap.recording.flights import Flights
+from tvsnap.recording.holds import Holds
+from tvsnap.recording.recorder import Position
+from tvsnap.recording.snapshotter import Snapshotter
+from tvsnap.sandboxes.protocol import Backend
+
+if TYPE_CHECKING:
+    from tvsnap.rollout import Rollout
+
+
+class Audit(Protocol):
+    """Who is told of answers, to have some of them made again."""
+
+    def answered(self, edge: Edge) -> None:
+        """Notes that a recorded call has answered one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the calls of all rollouts of a cache need.
+
+    Attributes:
+        home: the data directory.
+        use_cache: False to execute every call, for comparison.
+        graph: recorded states and calls.
+        backend: makes sandboxes.
+        pool: those that live.
+        holds: which states rollouts stand at, for other processes to know.
+        meter: counts what is done.
+        flights: calls that are being executed.
+        snapshotter: takes snapshots where they pay.
+        rebuilder: brings sandboxes to states.
+        companions: sandboxes for rollouts that wait in states that change by themselves.
+        audit: is told of answers.
+        workers: does what nobody waits for.
+        dropped: takes rollouts that nobody holds any more.
+        ended: is told which rollout has ended, and where it stood.
+    """
+
+    home: HomeInUse
+    use_cache: bool
+    graph: Graph
+    backend: Backend
+    pool: SandboxPool
+    holds: Holds
+    meter: Meter
+    flights: Flights
+    snapshotter: Snapshotter
+    rebuilder: Rebuilder
+    companions: Companions
+    audit: Audit
+    workers: Executor
+    dropped: SimpleQueue[Rollout]
+    ended: Callable[[Rollout, Position], None]
