@@ -22,8 +22,9 @@ from tvsnap.images import Image
 from tvsnap.sandboxes.local import LocalBackend
 
 PARTS = f"""{IMPORTS}
-from tvsnap import housekeeping, maintenance, owners
-from tvsnap.sandboxes.local import cgroups, snapshots
+from tvsnap.host import owners
+from tvsnap.sandboxes.local import cgroups, snapshot_store
+from tvsnap.upkeep import housekeeping, maintenance
 from tvsnap.environments.sql.environment import SqlEnvironment
 from tvsnap.images import ImageStore
 from tvsnap.acquisition.pool import SandboxPool
@@ -41,7 +42,7 @@ FORKING = {
 EVICTING = {
     "before rows go": "before(Graph, 'drop_snapshots')",
     "after rows went": "after(Graph, 'drop_snapshots')",
-    "with the manifest gone": "before(snapshots.Snapshots, '_remove')",
+    "with the manifest gone": "before(snapshot_store.Snapshots, '_remove')",
     "with the files gone": "after(storage.BtrfsStorage, 'delete')",
     "after the first": "after(backend.LocalBackend, 'delete_snapshot')",
     "at its end": "after(ImageStore, 'sweep')",
@@ -49,21 +50,21 @@ EVICTING = {
 FORGETTING = {
     "before": "before(Graph, 'forget', 2)",
     "rows gone": "after(Graph, 'forget', 2)",
-    "with a manifest gone": "before(snapshots.Snapshots, '_remove')",
+    "with a manifest gone": "before(snapshot_store.Snapshots, '_remove')",
     "with the first one's files gone": "after(backend.LocalBackend, 'delete_snapshot')",
 }
 OPENING = {
     "before all": "before(backend.LocalBackend, 'reap')",
     "with a sandbox killed": "after(cgroups.Cgroup, 'destroy')",
     "with its files gone": "after(storage.BtrfsStorage, 'delete')",
-    "with an unfinished snapshot gone": "after(snapshots.Snapshots, '_remove')",
+    "with an unfinished snapshot gone": "after(snapshot_store.Snapshots, '_remove')",
     "after reaping": "after(backend.LocalBackend, 'reap')",
     "with leases gone": "after(Graph, 'sweep_leases')",
     "with an owner gone": "after(owners, 'remove')",
     "before a row goes": "before(Graph, 'drop_snapshot')",
     "after a row went": "after(Graph, 'drop_snapshot')",
     "before files without a row go": "before(backend.LocalBackend, 'delete_snapshot')",
-    "with their manifest gone": "before(snapshots.Snapshots, '_remove')",
+    "with their manifest gone": "before(snapshot_store.Snapshots, '_remove')",
     "after all": "after(housekeeping, 'find_mismatch')",
 }
 CLOSING = {

@@ -16,7 +16,7 @@ from tvsnap.sandboxes.docker.snapshot_store import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("docker_engine")
 
-IMPORTS = "from tvsnap.sandboxes.docker import containers, sandbox, snapshots"
+IMPORTS = "from tvsnap.sandboxes.docker import containers, sandbox, snapshot_store"
 STEPS = {
     "before a container is made": "before(containers.Containers, 'create')",
     "before a container starts": "after(containers.Containers, 'create')",
@@ -24,11 +24,11 @@ STEPS = {
     "with a call under way": "before(sandbox.DockerSandbox, 'run', 2)",
     "after a call, unrecorded": "after(sandbox.DockerSandbox, 'run', 2)",
     "before a record": "before(Graph, 'record', 2)",
-    "before a commit": "before(snapshots.SnapshotStore, 'commit')",
-    "after a commit": "after(snapshots.SnapshotStore, 'commit')",
+    "before a commit": "before(snapshot_store.SnapshotStore, 'commit')",
+    "after a commit": "after(snapshot_store.SnapshotStore, 'commit')",
     "paused, before a checkpoint": "before(containers.Containers, 'checkpoint')",
     "paused, after a checkpoint": "after(containers.Containers, 'checkpoint')",
-    "paused, after its commit": "after(snapshots.SnapshotStore, 'commit', 2)",
+    "paused, after its commit": "after(snapshot_store.SnapshotStore, 'commit', 2)",
     "after a snapshot, without its row": "before(Graph, 'add_snapshot')",
     "after a snapshot's row": "after(Graph, 'add_snapshot', 2)",
     "while closing a sandbox": "before(containers.Containers, 'remove')",

@@ -16,7 +16,8 @@ from tvsnap.images import Image, ImageStore
 
 IMPORTS = """
 from pathlib import Path
-from tvsnap.images import builder, store
+from tvsnap.images import store
+from tvsnap.images.build import builder
 from tvsnap.model.images import Manifest
 from tvsnap.images.store import ImageStore
 """

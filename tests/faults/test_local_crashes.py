@@ -16,7 +16,11 @@ from tvsnap.images import Image
 from tvsnap.model.errors import StateLost
 from tvsnap.sandboxes.local import LocalBackend
 
-IMPORTS = "from tvsnap.sandboxes.local import backend, criu, sandbox, storage"
+IMPORTS = """
+from tvsnap.sandboxes.criu import client as criu
+from tvsnap.sandboxes.local import backend, sandbox
+from tvsnap.sandboxes.local.storage import layers as storage
+"""
 STEPS = {
     "before a sandbox starts": "before(backend.LocalBackend, '_adopt')",
     "after a sandbox started": "after(backend.LocalBackend, '_adopt')",
@@ -31,7 +35,7 @@ STEPS = {
     "after a dump, unnamed": "after(criu.Criu, 'dump')",
     "after a snapshot, without its row": "before(Graph, 'add_snapshot')",
     "after a snapshot's row": "after(Graph, 'add_snapshot')",
-    "while closing a sandbox": "before(backend.LocalBackend, '_discard')",
+    "while closing a sandbox": "before(backend.LocalBackend, 'discard')",
 }
 
 
