@@ -23,7 +23,6 @@ static const int allowed_calls[] = {
     SYS_close,
     SYS_close_range,
     SYS_connect,
-    SYS_copy_file_range,
     SYS_dup,
     SYS_dup3,
     SYS_epoll_create1,

@@ -11,6 +11,7 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <stdio.h>
+#include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -147,14 +148,28 @@ static void allow_without(unsigned call, unsigned bits) {
     ANSWER(SECCOMP_RET_ALLOW);
 }
 
-/* A call that passes if its argument number `argument` is one of those values (`found`), or none of them. As the kernel
- * does, the filter looks at the lower half of the argument only. */
-static void allow_by_value(unsigned call, int argument, bool found, const unsigned *values, unsigned char count) {
+/* A call that passes if its argument number `argument` is one of those values. As the kernel does, the filter looks at the
+ * lower half of the argument only. */
+static void allow_by_value(unsigned call, int argument, const unsigned *values, unsigned char count) {
     JUMP(BPF_JEQ, call, 0, count + 3);
     LOAD(args[argument]);
     for (unsigned char i = 0; i < count; i++) JUMP(BPF_JEQ, values[i], count - i, 0);
-    ANSWER(found ? SECCOMP_RET_ERRNO | EPERM : SECCOMP_RET_ALLOW);
-    ANSWER(found ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | EPERM);
+    REFUSE(EPERM);
+    ANSWER(SECCOMP_RET_ALLOW);
+}
+
+/* ioctl passes unless it types into a terminal, or shares blocks of the disk among files: one block in a few million
+ * places keeps the disk busy for everybody for a minute. Programs copy then, as they do where a file system shares none. */
+static void allow_requests(void) {
+    static const unsigned typing[] = {TIOCSTI, TIOCLINUX}, sharing[] = {FICLONE, FICLONERANGE, FIDEDUPERANGE};
+    enum { TYPING = sizeof typing / sizeof *typing, SHARING = sizeof sharing / sizeof *sharing };
+    JUMP(BPF_JEQ, SYS_ioctl, 0, TYPING + SHARING + 4);
+    LOAD(args[1]);
+    for (unsigned char i = 0; i < TYPING; i++) JUMP(BPF_JEQ, typing[i], TYPING - i + SHARING, 0);
+    for (unsigned char i = 0; i < SHARING; i++) JUMP(BPF_JEQ, sharing[i], SHARING - i + 1, 0);
+    ANSWER(SECCOMP_RET_ALLOW);
+    REFUSE(EPERM);
+    REFUSE(EOPNOTSUPP);
 }
 
 /* A call that makes sockets passes for the families that programs use, and of netlink's protocols for those that tell of
@@ -196,22 +211,23 @@ static void allow_listed(void) {
  *   - No POSIX message queues: they belong to no process and no file, no checkpoint holds one, and none would tell.
  *   - No Landlock: CRIU would bring back a process without the bounds that it set itself, and none would tell.
  *   - Sockets of the families unix, inet, inet6 and netlink only (route, sock_diag): not packet, vsock, alg and others.
- *   - No TIOCSTI and TIOCLINUX, which put words into the mouth of whoever else sits at a terminal.
+ *   - No TIOCSTI and TIOCLINUX, which type for whoever else sits at a terminal.
+ *   - No FICLONE, FICLONERANGE, FIDEDUPERANGE and copy_file_range, by which files share blocks of the disk.
  * clone3 hides its flags behind a pointer: programs fall back to clone. */
 void filter_system_calls(void) {
     static const unsigned personalities[] = {0, 0x8, 0x20000, 0x20008, 0xffffffff};
-    static const unsigned requests[] = {TIOCSTI, TIOCLINUX};
     LOAD(arch);
     JUMP(BPF_JEQ, NATIVE_ARCH, 1, 0);
     REFUSE(ENOSYS);
     LOAD(nr);
-    allow_by_value(SYS_ioctl, 1, false, requests, 2);
+    allow_requests();
     allow_without(SYS_clone, CLONE_NAMESPACES);
     allow_without(SYS_unshare, UNSHARE_NAMESPACES);
     allow_socket_families(SYS_socket);
     allow_socket_families(SYS_socketpair);
-    allow_by_value(SYS_personality, 0, true, personalities, 5);
+    allow_by_value(SYS_personality, 0, personalities, 5);
     refuse_call(SYS_clone3, ENOSYS);
+    refuse_call(SYS_copy_file_range, ENOSYS);
     refuse_call(SYS_mq_open, ENOSYS);
     refuse_call(SYS_landlock_create_ruleset, ENOSYS);
     allow_listed();

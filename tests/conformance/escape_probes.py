@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import mmap
 import os
@@ -18,6 +19,7 @@ import socket
 import stat
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -127,6 +129,7 @@ PROBES["socket route"] = lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RA
 PROBES["socket diagnosis"] = lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4)
 PROBES["pair of sockets tipc"] = lambda: socket.socketpair(30, socket.SOCK_STREAM)
 PROBES["socket packet"] = lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+PROBES["socket ping"] = lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
 PROBES["socket raw"] = lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
 
 
@@ -138,6 +141,27 @@ def terminal(request: int) -> object:
 
 PROBES["type into a terminal"] = lambda: terminal(TIOCSTI)
 PROBES["paste into a console"] = lambda: terminal(TIOCLINUX)
+
+
+def share_blocks(request: int) -> object:
+    """Asks for a file whose blocks are those of another."""
+    with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as other:
+        one.write(bytes(4096))
+        one.flush()
+        return fcntl.ioctl(other.fileno(), request, struct.pack("qQQQ", one.fileno(), 0, 4096, 0))
+
+
+def copy_a_range() -> object:
+    """Asks for a copy, for which a file system may share blocks."""
+    with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as other:
+        one.write(bytes(4096))
+        one.flush()
+        return os.copy_file_range(one.fileno(), other.fileno(), 4096, 0, 0)
+
+
+PROBES["share blocks of a range"] = lambda: share_blocks(0x4020940D)
+PROBES["share blocks of equal files"] = lambda: share_blocks(0xC0189436)
+PROBES["copy a range"] = copy_a_range
 
 
 @probe

@@ -146,7 +146,7 @@ def test_forks_meet_it_where_others_do(lab: Lab) -> None:
     steps = (
         "head -c 12M /dev/urandom > /root/a",
         "head -c 12M /dev/urandom > /root/a",
-        "cp --reflink=always /root/a /root/b",
+        "cp /root/a /root/b",
         "rm /root/a; head -c 6M /dev/urandom > /root/c",
         "head -c 6M /dev/urandom > /root/c",
         "rm /root/b; head -c 9M /dev/urandom > /root/a",

@@ -30,7 +30,9 @@ CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18
 """Docker's default set (linux/capability.h), without the making of device nodes."""
 
 CONTAINED: list[tuple[str, set[str]]] = [
-    (r"call (clone3|none_such|landlock_create_ruleset|of 32 bits|of x32)|message queue", {"ENOSYS"}),
+    (r"call (clone3|none_such|landlock_create_ruleset|of 32 bits|of x32)|message queue|copy a range", {"ENOSYS"}),
+    (r"share blocks .+", {"EOPNOTSUPP", "ENOTSUP"}),
+    (r"socket ping", {"EACCES"}),
     (r"call pidfd_getfd", {"EBADF"}),
     (
         r"(call|unshare|clone) .+|personality|socket raw|type into a terminal|paste into a console",

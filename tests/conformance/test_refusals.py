@@ -178,7 +178,8 @@ CAPTURED = {
     ),
     "attributes of a process": (
         "os.nice(5); libc.prctl(15, b'renamed'); libc.prctl(36, 1); libc.prctl(4, 0); os.umask(0o13); "
-        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200)); "
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50)); k = []\n"
+        "try:\n    while True: k.append(os.open('/dev/null', 0))\nexcept OSError: os.close(k.pop())",
         "open('/proc/self/oom_score_adj', 'w').write('500')",
         "os.nice(0), open('/proc/self/comm').read(), libc.prctl(3), os.umask(0), "
         "resource.getrlimit(resource.RLIMIT_NOFILE), open('/proc/self/oom_score_adj').read()",
@@ -220,6 +221,14 @@ REFUSED = {
     "deferred accepts": (
         "s = socket.create_server(('127.0.0.1', 0)); s.setsockopt(6, socket.TCP_DEFER_ACCEPT, 5)",
         "has a socket with TCP_DEFER_ACCEPT set",
+    ),
+    "all descriptors open": (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50)); k = []\ntry:\n    while True: k.append(os.open('/dev/null', 0))\nexcept OSError: os.close(k.pop())",
+        "has all descriptors open that it may have, and CRIU needs a few",
+    ),
+    "large files in memory": (
+        "k = [os.memfd_create('x') for _ in range(5)]; [os.ftruncate(m, 1 << 40) for m in k]",
+        "holds, with others, 5 TiB of deleted files, holes included, more than the 4 TiB",
     ),
     "a lease": (
         "l = open('/tmp/leased', 'w'); fcntl.fcntl(l, fcntl.F_SETLEASE, fcntl.F_WRLCK)",

@@ -103,6 +103,11 @@ def test_the_filter_looks_at_arguments(call: str, argument: int, refused: list[i
             assert allowed(call, *[0] * argument, value | upper) is expected, hex(value)
 
 
+def test_the_filter_lets_no_files_share_blocks() -> None:
+    assert {error_of("ioctl", 3, request) for request in (0x40049409, 0x4020940D, 0xC0189436)} == {errno.EOPNOTSUPP}
+    assert error_of("copy_file_range", 3, 0, 4) == errno.ENOSYS
+
+
 @pytest.mark.parametrize("call", ["socket", "socketpair"])
 def test_the_filter_looks_at_families(call: str) -> None:
     """And, of netlink, at the protocol."""

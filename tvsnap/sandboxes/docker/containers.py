@@ -140,6 +140,7 @@ class Containers:
             pids_limit=limits.processes,
             nano_cpus=int(limits.cpus * 1e9) or None,
             ipc_mode="private",
+            sysctls={"net.ipv4.ping_group_range": "1 0"},  # see launch.c
             cgroupns="private",
             # What PID 1 says is answers to us: no log of it.
             log_config=LogConfig(type=LogConfig.types.NONE),

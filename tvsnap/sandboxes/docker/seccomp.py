@@ -17,7 +17,10 @@ _NAMESPACES, _TIME_NAMESPACE = 0x7E020000, 0x80
 _PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _ROUTE, _SOCK_DIAG = 0, 4
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_TYPING = (0x5412, 0x541C)
+"""TIOCSTI, TIOCLINUX."""
+_SHARING = (0x40049409, 0x4020940D, 0xC0189436)
+"""FICLONE, FICLONERANGE, FIDEDUPERANGE."""
 
 _Rule = dict[str, Any]
 
@@ -32,8 +35,9 @@ def profile() -> str:
         _allow_if("unshare", 0, _NAMESPACES | _TIME_NAMESPACE, 0),
         *(_allow_if("personality", 0, _ALL, value) for value in _PERSONALITIES),
         *_sockets(),
-        *(_allow_if("ioctl", 1, *others) for others in _all_but((_TIOCSTI, _TIOCLINUX))),
-        _refuse(errno.ENOSYS, "clone3", "landlock_create_ruleset", "mq_open"),
+        *(_allow_if("ioctl", 1, *others) for others in _all_but((*_TYPING, *_SHARING))),
+        *({**_refuse(errno.EOPNOTSUPP, "ioctl"), "args": [_fits(1, _ALL, request)]} for request in _SHARING),
+        _refuse(errno.ENOSYS, "clone3", "copy_file_range", "landlock_create_ruleset", "mq_open"),
     ]
     return json.dumps({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": rules})
 

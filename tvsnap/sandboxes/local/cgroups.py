@@ -20,6 +20,9 @@ _AT_ONCE = 64
 """Processes that are killed with one look at the list."""
 _FREEZE_TIMEOUT = 10.0
 _V1_QUOTA = "cpu.cfs_quota_us"
+_V1_SOCKETS = "memory.kmem.tcp.limit_in_bytes"
+_SOCKETS = 64 << 20
+"""Bytes in buffers of sockets, at most, where these are not a part of the group's memory (version 1)."""
 _BESIDE, _FEW = 1 << 30, 64
 """Bytes of memory, and processes, that a program beside a sandbox may use, more than that: what CRIU itself needs, and
 what of its images waits to be written to the disk."""
@@ -225,6 +228,7 @@ def _limit(group: Path, limits: Limits) -> None:
         ("memory.swap.max", 0),
         ("memory.limit_in_bytes", limits.memory),
         ("memory.memsw.limit_in_bytes", limits.memory),
+        (_V1_SOCKETS, min(limits.memory // 8, _SOCKETS)),
         ("cpu.max", f"{quota} {_PERIOD_US}" if quota else ""),
         (_V1_QUOTA, quota or ""),
         ("pids.max", limits.processes),

@@ -41,7 +41,8 @@ _START_TIMEOUT = 20.0
 _TAR = ["tar", "--create", "--format=posix", "--numeric-owner", "--sort=name", "--blocking-factor=512"]
 _TAR += ["--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime", "--warning=no-file-ignored"]
 _TAR += ["--acls", "--xattrs", "--xattrs-include=user.*", "--xattrs-include=security.capability"]
-_TAR += ["--exclude=./proc", "--exclude=./sys/*", "--exclude=./dev/*", "--exclude=./run/tvsnap", "--exclude=.wh.*"]
+_TAR += ["--exclude=.wh.*", "--anchored"]  # anchored, for else each name is tried at every level
+_TAR += ["--exclude=./proc", "--exclude=./sys/*", "--exclude=./dev/*", "--exclude=./run/tvsnap"]
 _PIPE_SIZE = 1 << 20
 _LONGEST_COMPLAINT = 1000
 _OURS = 2  # processes of every sandbox: PID 1 and the shell

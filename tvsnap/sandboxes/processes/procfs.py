@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 
 HEAD = 4096
@@ -19,6 +20,9 @@ _LONGEST_COMM = 64
 _LONGEST_COMMAND = 60
 _LONGEST_STATUS = 1 << 20
 _PART = 1 << 16
+_OPEN_FILES = re.compile(r"^Max open files +(\d+)", re.MULTILINE)
+_FOR_CRIU = 4
+"""Descriptors that CRIU opens in a process while it is at work there."""
 """A process may belong to 65,536 groups, with ten digits each."""
 
 
@@ -97,6 +101,16 @@ def has_too_many_mappings(pids: Iterable[int]) -> bool:
             while count <= MOST_MAPPINGS and (part := file.read(_PART)):
                 count += part.count(b"\n")
     return count > MOST_MAPPINGS
+
+
+def without_room_for_descriptors(pids: Iterable[int]) -> int:
+    """Returns a process that may open next to nothing more (`ulimit -n`), or 0 if each may."""
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            limit = _OPEN_FILES.search(head(f"/proc/{pid}/limits"))
+            if limit and len(os.listdir(f"/proc/{pid}/fd")) + _FOR_CRIU > int(limit[1]):
+                return pid
+    return 0
 
 
 def private_memory(pids: Iterable[int]) -> int:
