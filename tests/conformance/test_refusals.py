@@ -178,8 +178,7 @@ CAPTURED = {
     ),
     "attributes of a process": (
         "os.nice(5); libc.prctl(15, b'renamed'); libc.prctl(36, 1); libc.prctl(4, 0); os.umask(0o13); "
-        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50)); k = []\n"
-        "try:\n    while True: k.append(os.open('/dev/null', 0))\nexcept OSError: os.close(k.pop())",
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200)); "
         "open('/proc/self/oom_score_adj', 'w').write('500')",
         "os.nice(0), open('/proc/self/comm').read(), libc.prctl(3), os.umask(0), "
         "resource.getrlimit(resource.RLIMIT_NOFILE), open('/proc/self/oom_score_adj').read()",
@@ -223,7 +222,8 @@ REFUSED = {
         "has a socket with TCP_DEFER_ACCEPT set",
     ),
     "all descriptors open": (
-        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50)); k = []\ntry:\n    while True: k.append(os.open('/dev/null', 0))\nexcept OSError: os.close(k.pop())",
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50)); k = []\n"
+        "try:\n    while True: k.append(os.open('/dev/null', 0))\nexcept OSError: os.close(k.pop())",
         "has all descriptors open that it may have, and CRIU needs a few",
     ),
     "large files in memory": (
@@ -288,9 +288,14 @@ REFUSED = {
         "has, with others, more than 300 descriptors open",
     ),
     "many mappings": (
-        "m = mmap.mmap(-1, 4096 * 3000); a = ctypes.addressof(ctypes.c_char.from_buffer(m)); "
+        "m = mmap.mmap(-1, 4096 * 3000, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); "
+        "a = ctypes.addressof(ctypes.c_char.from_buffer(m)); "
         "[libc.mprotect(ctypes.c_void_p(a + 4096 * n), 4096, 1) for n in range(0, 3000, 2)]",
         "has, with others, more than 1,500 mappings",
+    ),
+    "many mappings of shared memory": (
+        "k = [mmap.mmap(-1, 4096, prot=1 + 2 * (n % 2)) for n in range(400)]",
+        "has, with others, more than 200 mappings of shared memory",
     ),
     "memory shared by many": (
         "x = os.urandom(1 << 20) * 100; [child(lambda: None) for _ in range(9)]",
@@ -373,6 +378,7 @@ def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab, monkeypatch:
     monkeypatch.setattr(fidelity, "_MOST_DELETED", 3 << 20)
     monkeypatch.setattr(procfs, "MOST_DESCRIPTORS", 300)
     monkeypatch.setattr(procfs, "MOST_MAPPINGS", 1500)
+    monkeypatch.setattr(procfs, "MOST_SHARED", 200)
     monkeypatch.setattr(fidelity, "_SHARED", 0.25)
     sandbox = local_lab.start()
     refusals = {}

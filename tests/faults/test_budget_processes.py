@@ -78,7 +78,7 @@ def test_processes_that_evict_each_others_snapshots(home: Path, terminal_image: 
 
 
 STEPS: dict[str, tuple[type, str, str]] = {
-    "before its files are copied": (LocalBackend, "_new", "before"),
+    "before its files are copied": (LocalBackend, "_copy_layer", "before"),
     "before its processes are restored": (Criu, "restore", "before"),
     "after its processes were restored": (Criu, "restore", "after"),
     "when it is all but done": (LocalBackend, "_adopt", "after"),

@@ -92,6 +92,24 @@ def test_a_killed_tar(sandbox: LocalSandbox) -> None:
     usable(sandbox)
 
 
+def test_a_deep_tree(sandbox: LocalSandbox) -> None:
+    """GNU tar tries a pattern that is not anchored at each level of each name: 600 levels took more than a minute."""
+    sh(sandbox, "cd /srv; for n in {1..600}; do mkdir -p d; cd d; done; echo deep > f")
+    with sandbox.archive() as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        names = {member.name for member in archive}
+    assert f"./srv/{'d/' * 600}f" in names
+    assert {"proc", "./etc/passwd"} <= names
+    assert not any(name.startswith(("./proc/", "./dev/", "./run/tvsnap")) for name in names)
+
+
+def test_a_file_that_is_all_holes(sandbox: LocalSandbox) -> None:
+    sh(sandbox, "truncate -s 7E /srv/f")
+    said = "take more than 128 GiB, holes included.*the largest is /srv/f, 8,070,450,532,247,928,832 bytes"
+    with pytest.raises(InfrastructureError, match=said), sandbox.archive() as stream:
+        stream.read()
+    usable(sandbox)
+
+
 def test_a_sandbox_that_has_died(sandbox: LocalSandbox) -> None:
     os.kill(sandbox.init, signal.SIGKILL)
     eventually(lambda: has_ended(sandbox.init))

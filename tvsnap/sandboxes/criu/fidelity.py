@@ -147,9 +147,8 @@ def refuse_excess(pids: Collection[int], limits: Limits) -> None:
         raise NotCheckpointable(
             f"a process has, with others, more than {most:,} descriptors open, the most for a snapshot"
         )
-    if procfs.has_too_many_mappings(pids):
-        most = procfs.MOST_MAPPINGS
-        raise NotCheckpointable(f"a process has, with others, more than {most:,} mappings, the most for a snapshot")
+    if many := procfs.too_many_mappings(pids):
+        raise NotCheckpointable(f"a process has, with others, more than {many}, the most for a snapshot")
     memory, most = procfs.private_memory(pids), int(limits.memory * _SHARED)
     if memory > most:
         raise NotCheckpointable(

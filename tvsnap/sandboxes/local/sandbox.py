@@ -9,6 +9,7 @@ import re
 import secrets
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import tempfile
@@ -44,6 +45,8 @@ _TAR += ["--acls", "--xattrs", "--xattrs-include=user.*", "--xattrs-include=secu
 _TAR += ["--exclude=.wh.*", "--anchored"]  # anchored, for else each name is tried at every level
 _TAR += ["--exclude=./proc", "--exclude=./sys/*", "--exclude=./dev/*", "--exclude=./run/tvsnap"]
 _PIPE_SIZE = 1 << 20
+_MOST_ARCHIVED = 128 << 30
+"""Bytes of files in an archive, of those that differ from the image's."""
 _LONGEST_COMPLAINT = 1000
 _OURS = 2  # processes of every sandbox: PID 1 and the shell
 
@@ -228,6 +231,7 @@ class LocalSandbox(Rewindable):
         if self._ended():
             raise SandboxDied(f"sandbox {self.id} has ended: its PID 1 is gone")
         with tempfile.TemporaryFile() as complaints, self.cgroup.frozen():
+            self._refuse_endless_archive()
             tar = self._start_tar(complaints)
             assert tar.stdout is not None
             with tar:
@@ -238,6 +242,17 @@ class LocalSandbox(Rewindable):
                 raise InfrastructureError(
                     f"the files of sandbox {self.id} could not be read: {said or f'tar ended with {tar.returncode}'}"
                 )
+
+    def _refuse_endless_archive(self) -> None:
+        """Refuses to archive more than any disk is likely to take: holes are written out as zeros."""
+        files = [entry for entry in observing.walk(self.layer / "upper") if stat.S_ISREG(entry.mode)]
+        if sum(entry.size for entry in files) <= _MOST_ARCHIVED:
+            return
+        largest = max(files, key=lambda entry: entry.size)
+        raise InfrastructureError(
+            f"the files of sandbox {self.id} take more than {_MOST_ARCHIVED >> 30} GiB, holes included, the most for "
+            f"an archive; the largest is {largest.path}, {largest.size:,} bytes"
+        )
 
     def _start_tar(self, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
         # By descriptor, for the data directory is closed to others than root.

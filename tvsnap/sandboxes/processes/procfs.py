@@ -16,6 +16,9 @@ MOST_DESCRIPTORS = 20_000
 """Of all processes of a sandbox. Beyond, they are not looked at one by one: 150,000 took 7 s, and CRIU 17 s."""
 MOST_MAPPINGS = 100_000
 """Of the same. CRIU takes some 17 µs for each while all stands still, and as long again in a fork."""
+MOST_SHARED = 5000
+"""Of those, of shared memory: a restore sends a descriptor for each, of which only so many may be on their way."""
+_SHARED_MEMORY = b" /dev/zero (deleted)\n"
 _LONGEST_COMM = 64
 _LONGEST_COMMAND = 60
 _LONGEST_STATUS = 1 << 20
@@ -93,14 +96,17 @@ def has_too_many_descriptors(pids: Iterable[int]) -> bool:
     return count > MOST_DESCRIPTORS
 
 
-def has_too_many_mappings(pids: Iterable[int]) -> bool:
-    """Whether processes have more than `MOST_MAPPINGS` in their memory, all told."""
-    count = 0
+def too_many_mappings(pids: Iterable[int]) -> str:
+    """Returns of which kind of mappings processes have too many, all told, and how many those are; empty if of none."""
+    count = shared = 0
     for pid in pids:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb", buffering=0) as file:  # it has ended
             while count <= MOST_MAPPINGS and (part := file.read(_PART)):
                 count += part.count(b"\n")
-    return count > MOST_MAPPINGS
+                shared += part.count(_SHARED_MEMORY)
+    if shared > MOST_SHARED:
+        return f"{MOST_SHARED:,} mappings of shared memory"
+    return f"{MOST_MAPPINGS:,} mappings" if count > MOST_MAPPINGS else ""
 
 
 def without_room_for_descriptors(pids: Iterable[int]) -> int:
