@@ -5,6 +5,8 @@ Each limit is reached in one sandbox, in earnest, and then tried in another.
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ import pytest
 from tests.conformance.helpers import Lab, eventually, sh
 from tests.conformance.targets import make_local
 from tests.small_image import build_small_image
+from tvsnap import Limits
 from tvsnap.images import UID_BASE, Image
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
@@ -112,6 +115,41 @@ def test_what_one_uses_up_others_have(lab: Lab, what: str) -> None:
     for sandbox in (other, lab.start(), lab.fork(snapshot), lab.fork_of(other)):
         sandbox.write_file("/tmp/use.py", USE.encode())
         assert sh(sandbox, f"python3 /tmp/use.py {what} 5") == "5\n"
+
+
+FILL_BUFFERS = """
+import socket, time
+server, kept = socket.create_server(("127.0.0.1", 0)), []
+for _ in range(300):
+    client = socket.create_connection(server.getsockname(), timeout=2)
+    kept += [client, server.accept()[0]]
+    client.setblocking(False)
+    try:
+        while client.send(bytes(100_000)): pass
+    except OSError:
+        pass
+print("full", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_buffers_of_sockets_stay_within_the_limit_of_memory(lab: Lab) -> None:
+    """300 connections would hold 1.5 GB, and what TCP may take is counted for the whole machine."""
+    limit = 256 << 20
+    sandbox, neighbour = lab.start(Limits(memory=limit)), lab.start()
+    before = bytes_in_tcp()
+    sandbox.write_file("/tmp/fill.py", FILL_BUFFERS.encode())
+    sh(sandbox, "python3 /tmp/fill.py > /tmp/log 2>&1 &")
+    eventually(lambda: sh(sandbox, "cat /tmp/log; pgrep -c python3") in ("full\n1\n", "0\n"), timeout=120)
+    assert bytes_in_tcp() - before < limit
+    assert sh(neighbour, "python3 -c 'import socket; socket.create_server((\"127.0.0.1\", 0)); print(1)'") == "1\n"
+
+
+def bytes_in_tcp() -> int:
+    """Returns what all TCP connections of this machine have in buffers."""
+    found = re.search(r"^TCP:.* mem (\d+)", Path("/proc/net/sockstat").read_text(), re.MULTILINE)
+    assert found
+    return int(found[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 ELSEWHERE = """
