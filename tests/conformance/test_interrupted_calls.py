@@ -185,6 +185,20 @@ def test_a_call_that_a_snapshot_would_cut_short(lab: Lab, sandbox: Sandbox, call
     usable(lab.fork_of(sandbox))
 
 
+def test_a_process_that_cannot_be_stopped(local_lab: Lab) -> None:
+    """No signal reaches who waits for a child of vfork, and CRIU would wait for it for 10 s."""
+    sandbox = local_lab.start()
+    program = b"import ctypes, time\nif ctypes.CDLL(None).vfork() == 0: time.sleep(1000)\n"
+    sandbox.write_file("/app/waits.py", program)
+    sh(sandbox, "python3 waits.py &")
+    eventually(lambda: sh(sandbox, "cat /proc/$!/syscall").startswith(("58 ", "220 ")))
+    with pytest.raises(
+        NotCheckpointable, match=r"\(python3 waits.py\) waits for a child that uses its memory \(vfork\)"
+    ):
+        local_lab.checkpoint(sandbox)
+    usable(sandbox)
+
+
 @pytest.mark.parametrize("call", NOT_CUT_SHORT.values(), ids=NOT_CUT_SHORT)
 def test_a_call_that_begins_again(local_lab: Lab, call: str) -> None:
     sandbox = local_lab.start()

@@ -18,6 +18,7 @@ from tvsnap.sandboxes.processes.waits import call_of
 _WHOLE = 4096
 """Bytes that are written whole or not at all (PIPE_BUF)."""
 _WAIT_FOR_ALL = 0x100  # MSG_WAITALL
+_SHARES_MEMORY = 0x4000  # CLONE_VFORK
 _Arguments = tuple[int, ...]
 
 
@@ -43,8 +44,15 @@ _CUT_SHORT: dict[str, tuple[Callable[[_Arguments], bool], str]] = {
 }
 
 
+_UNSTOPPABLE: dict[str, Callable[[_Arguments], bool]] = {
+    "vfork": lambda _: True,
+    "clone": lambda arguments: bool(arguments[0] & _SHARES_MEMORY),
+}
+"""In these a thread waits for a child, and no signal reaches it: CRIU would wait for it, too, for 10 s."""
+
+
 def find(pids: Iterable[int]) -> str:
-    """Returns which thread waits in a call that a stop would cut short, in words; empty if none does.
+    """Returns which thread waits in a call that a stop would cut short, or must wait for; in words, empty if none does.
 
     Args:
         pids: a sandbox's processes, which go on, as the host sees them.
@@ -56,4 +64,6 @@ def find(pids: Iterable[int]) -> str:
                 would, does = _CUT_SHORT.get(name, (None, ""))
                 if would and would(arguments):
                     return f"{describe(pid)} {does} ({name}), which a snapshot would cut short"
+                if name in _UNSTOPPABLE and _UNSTOPPABLE[name](arguments):
+                    return f"{describe(pid)} waits for a child that uses its memory ({name}), and cannot be stopped"
     return ""
