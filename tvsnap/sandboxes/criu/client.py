@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import stat
 import subprocess
@@ -330,6 +331,9 @@ class Criu:
                 if not _readable(ended, timeout=_LAST_WORDS):
                     process.kill()
                 os.close(ended)
+                # A restore starts a process beside CRIU, as our child; what it restored is in a group of its own.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 _reap_group(process.pid)
             return _End(response, process.returncode, read_log(log), read_log(errors).strip(), options.pid)
@@ -358,10 +362,12 @@ class Criu:
 
 
 def _reap_group(group: int) -> None:
-    """Reaps children of a process group that have ended: CRIU starts processes beside itself, too."""
+    """Reaps what was killed of a process group, among our children."""
+    deadline = time.monotonic() + _DYING
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-group, os.WNOHANG)[0]:
-            pass
+        while time.monotonic() < deadline:
+            if not os.waitpid(-group, os.WNOHANG)[0]:
+                time.sleep(0.001)
 
 
 def left_its_code(log: str, init: int) -> bool:
