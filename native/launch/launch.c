@@ -60,7 +60,7 @@ static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom
 #define POOL "/run/pool"
 #define NEW "/run/new"
 #define LAYERS "/run/layers"
-#define NODES "/run/dev" /* also known to snapshots.py */
+#define NODES "/run/dev" /* also known to snapshot_store.py */
 
 enum { RPC_FD = 3, UPPER_FD = 100, LOWER_FD = 101, KEPT_FD = 120, CACHE_FD = 140, USERS_FD = 141, MAX_LOWERS = 8, MAX_KEPT = 8 };
 

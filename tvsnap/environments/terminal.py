@@ -81,7 +81,7 @@ class TerminalEnvironment:
 
     name = "terminal"
     serves = False
-    version = "3"
+    version = "4"
     tools: ClassVar[Mapping[str, Tool]] = {
         tool.name: tool for tool in (_BASH, _EXEC, _READ_FILE, _WRITE_FILE, _KEYS, _SCREEN)
     }

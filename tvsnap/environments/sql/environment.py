@@ -74,7 +74,7 @@ _SCHEMA = Tool(
 class SqlEnvironment(TerminalEnvironment):
     """Fulfils `tvsnap.environments.base.Environment` for one engine."""
 
-    version = "6"
+    version = "7"
     serves = True
     tools = {**{tool.name: tool for tool in (_SQL, _SCHEMA)}, **TerminalEnvironment.tools}  # noqa: RUF012
 

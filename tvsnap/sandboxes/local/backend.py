@@ -239,15 +239,17 @@ class LocalBackend:
             room = self._storage.room()
         room.require(room.reserve // 2, "a sandbox")
         id = f"{self._owner}.{next(self._numbers)}"
+        errors = self._storage.errors()
+        cgroup = self._cgroups.create(self._owner, id, limits)
         resources = Resources(
             id,
             image,
             limits,
             layer=self._live / id,
-            cgroup=self._cgroups.create(self._owner, id, limits),
+            cgroup=cgroup,
             own_users=self._ranges.take() if self._ranges else None,
             origin="" if layer.parent == self._live else layer.parent.name,
-            errors=self._storage.errors(),
+            errors=errors,
         )
         try:
             self._copy_layer(layer, resources)
