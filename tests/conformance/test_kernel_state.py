@@ -244,11 +244,14 @@ def test_a_fork_has_it_too(lab: Lab, change: str, look: str) -> None:
 
 INHERITED = (
     "cd /proc/self; cat oom_score_adj coredump_filter loginuid limits; nice; ionice; chrt -p $$; taskset -p $$; umask; "
-    "grep -E '^(SigIgn|SigCgt|ShdPnd|Cap|NoNew|Seccomp|Speculation|Groups|Uid|Gid|Umask|THP)' status; "
+    "grep -E '^(SigIgn|ShdPnd|Cap|NoNew|Seccomp|Speculation|Groups|Uid|Gid|Umask|THP)' status; "
     "cut -d/ -f2- cgroup; sed 's/.*nice//' autogroup; cat timerslack_ns /proc/1/oom_score_adj /proc/1/coredump_filter; "
     "readlink root exe; cat personality uid_map gid_map setgroups; env | sort"
 )
-"""Commands that print what a process has of the one that made it."""
+"""Commands that print what a process has of the one that made it.
+
+Signals that it catches are not among it: no program inherits them, and bash catches SIGINT only once it waits.
+"""
 
 
 SEEN = "nice; ionice; chrt -p 1 | sed 's/.*: //'; umask; grep -E '^Sig(Ign|Blk)' /proc/self/status; "
