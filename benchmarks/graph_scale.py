@@ -49,7 +49,7 @@ class Growth:
             state = self._state
             call = ToolCall("bash", {"command": f"cd /app && python3 step.py --number {self.edges}"})
             after = state if self._random.random() < 0.4 else next_state(state, call)
-            result = ToolResult(self._output(), 0, self._random.expovariate(2.0))
+            result = ToolResult.of_text(self._output(), 0, self._random.expovariate(2.0))
             begin = time.perf_counter()
             self._graph.record(state, call, result, next_state=after, task=f"task-{self.edges // EDGES_PER_TASK}")
             seconds.append(time.perf_counter() - begin)

@@ -66,7 +66,7 @@ def check_data(report: CheckReport) -> dict[str, Any]:
                 **edge_data(difference.edge, output=True),
                 "words": difference.words,
                 "seen": {
-                    "output": difference.seen.output,
+                    **difference.seen.as_json(),
                     "exit_code": difference.seen.exit_code,
                     "timed_out": difference.seen.timed_out,
                 },

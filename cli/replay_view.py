@@ -194,8 +194,8 @@ def _print_not_shared(report: ReplayReport, console: Console) -> None:
         return
     firsts: dict[str, CallRecord] = {}
     for call in calls:
-        firsts.setdefault(call.not_shared, call)
-    counts = Counter(call.not_shared for call in calls).most_common()
+        firsts.setdefault(call.not_shared or "", call)
+    counts = Counter(call.not_shared or "" for call in calls).most_common()
     console.print(
         f"\n{count(len(calls), 'call')} not shared with later rollouts, and why (with the state of the first):",
         style="magenta",

@@ -189,7 +189,7 @@ class _Session:
                 "exit_code": result.exit_code,
                 "timed_out": result.timed_out,
                 "truncated": result.truncated,
-                "output": result.output,
+                **result.as_json(),
                 "duration": result.duration,
                 "state": state,
                 "private": private,
@@ -230,11 +230,13 @@ class _Session:
 
                 complain(str(error), error)
 
-    def _print(self, result: ToolResult, state: str, private: str) -> None:
-        from .text import one_line, seconds, visible
+    def _print(self, result: ToolResult, state: str, private: str | None) -> None:
+        from .text import one_line, seconds, size, visible
 
         if result.output:
             typer.echo(visible(result.output), nl=not result.output.endswith("\n"))
+        for part in result.attachments:
+            self._console.print(f"[{part.media_type}, {size(len(part.data))}]", style="cyan", markup=False)
         status = "timed out" if result.timed_out else f"exit {result.exit_code}" if result.exit_code is not None else ""
         words = [result.source, status, seconds(result.duration), f"state {state[:12]}"]
         words += ["output cut"] if result.truncated else []

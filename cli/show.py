@@ -157,7 +157,7 @@ class _View:
             self._console.print(line, soft_wrap=True)
 
     def _last_call(self, edge: Edge) -> None:
-        from .text import call_text, count, first_lines, one_line, seconds, visible
+        from .text import call_text, count, first_lines, one_line, seconds, size, visible
 
         result = edge.result
         self._console.print("\ncall", style="bold")
@@ -176,6 +176,8 @@ class _View:
         self._console.print(visible(text) if text else "(none)", soft_wrap=True)
         if more:
             self._console.print(f"… {count(more, 'more line')} (--output)", style="dim")
+        for part in result.attachments:
+            self._console.print(f"({part.media_type}, {size(len(part.data))}: --json has it)", style="dim")
 
     def _made_here(self, state: State, made: list[Edge]) -> None:
         from rich.text import Text
@@ -199,9 +201,7 @@ class _View:
 
 def refusals_of(lineage: list[Edge]) -> dict[str, str]:
     """Returns why the state at the end of a lineage could not be checkpointed, by backend; empty if it could be."""
-    from tvsnap.graph.model import REFUSALS
-
-    return dict(lineage[-1].extra.get(REFUSALS, {})) if lineage else {}
+    return dict(lineage[-1].refusals) if lineage else {}
 
 
 def edge_data(edge: Edge, *, output: bool) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def edge_data(edge: Edge, *, output: bool) -> dict[str, Any]:
         "hits": edge.hits,
         "created": edge.created,
     }
-    return {**data, "output": result.output} if output else data
+    return {**data, **result.as_json()} if output else data
 
 
 def _data(

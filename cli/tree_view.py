@@ -50,7 +50,7 @@ class Branch:
         seconds: what those took.
         snapshots: how many of the states below have one.
         above_private: the state above is in a private branch already.
-        above_active: why the state above may change by itself; empty if it may not.
+        above_active: why the state above may change by itself; None if it may not.
     """
 
     node: TreeNode
@@ -60,7 +60,7 @@ class Branch:
     seconds: float = 0.0
     snapshots: int = 0
     above_private: bool = False
-    above_active: str = ""
+    above_active: str | None = None
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -316,9 +316,9 @@ def _mark(node: TreeNode) -> str:
     return "○" if node.made_by is None or node.made_by.proven else "◌"
 
 
-def _active(node: TreeNode) -> str:
-    """Returns why a state may change by itself; empty if it may not."""
-    return node.made_by.active if node.made_by else ""
+def _active(node: TreeNode) -> str | None:
+    """Returns why a state may change by itself; None if it may not."""
+    return node.made_by.active if node.made_by else None
 
 
 def _why_not_shared(branch: Branch) -> str:

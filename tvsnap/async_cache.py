@@ -128,7 +128,7 @@ class AsyncRollout:
         return self._begun
 
     @property
-    def id(self) -> str:
+    def id(self) -> str | None:
         """See `Rollout.id`."""
         return self.rollout.id
 
@@ -148,7 +148,7 @@ class AsyncRollout:
         return self.rollout.depth
 
     @property
-    def private(self) -> str:
+    def private(self) -> str | None:
         """See `Rollout.private`, and `state` here."""
         return self.rollout.private
 

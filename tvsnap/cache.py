@@ -35,7 +35,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Meter, Stats
 from tvsnap.recording.budgets import Budget, SnapshotBudget
-from tvsnap.recording.flights import Flights
+from tvsnap.recording.claims import Claims
 from tvsnap.recording.holds import Holds
 from tvsnap.recording.live import ParkLimits
 from tvsnap.recording.policy import Costs, Policy
@@ -167,7 +167,7 @@ class Cache:
             self.graph, self.backend, self.pool, self._snapshotter, self._preforker, self._costs, self._meter
         )
         self.audit = Auditor(audit, self.graph, self.reexecute, self._meter)
-        self._flights = Flights(self.graph, self.owner, partial(owners.is_alive, self.home))
+        self._claims = Claims(self.graph, self.owner, partial(owners.is_alive, self.home))
         self._companions = Companions()
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="tvsnap-work")
         self._rollouts: weakref.WeakSet[Rollout] = weakref.WeakSet()
@@ -180,7 +180,7 @@ class Cache:
             pool=self.pool,
             holds=self._holds,
             meter=self._meter,
-            flights=self._flights,
+            claims=self._claims,
             snapshotter=self._snapshotter,
             rebuilder=self._rebuilder,
             companions=self._companions,
@@ -214,7 +214,7 @@ class Cache:
         found = self._image(image)
         recipe = Recipe(found, environment(found.environment), self.limits_for(found))
         root = _root(recipe, salt, self.backend.platform)
-        at, id = Position(root.hash), ""
+        at, id = Position(root.hash), None
         if self.use_cache:
             self._images_by_digest[found.digest] = found
             try:
@@ -334,7 +334,7 @@ class Cache:
         with self.materialise(edge.state, after=edge.waited) as sandbox:
             result = make_again(sandbox, edge, recipe)
             sandbox.settle(changed=edge.changed)
-            return Remade(result, sandbox.digest() if edge.changed and edge.digest else "")
+            return Remade(result, sandbox.digest() if edge.changed and edge.digest else None)
 
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes."""
@@ -354,13 +354,13 @@ class Cache:
             totals=self._totals,
         )
 
-    def refusal(self, state: str) -> str:
-        """Returns why a state could not be checkpointed when this process tried; empty if it did not, or could."""
+    def refusal(self, state: str) -> str | None:
+        """Returns why a state could not be checkpointed when this process tried; None if it did not, or could."""
         return self._snapshotter.refusal(state)
 
     @property
-    def trouble(self) -> str:
-        """Why no snapshots are being taken at present, such as a full disk; empty if they are."""
+    def trouble(self) -> str | None:
+        """Why no snapshots are being taken at present, such as a full disk; None if they are."""
         return self._snapshotter.trouble
 
     def close(self) -> None:
@@ -372,7 +372,7 @@ class Cache:
                 return
             self._closed = True
             rollouts = list(self._rollouts)
-        self._flights.close()
+        self._claims.close()
         with self._in_use.in_place(), contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
             ends.callback(self._owner.close)
             ends.callback(self._holds.close)
@@ -476,7 +476,8 @@ class Cache:
         if self.use_cache:
             self._save_counters()
             with contextlib.suppress(InfrastructureError):  # a full disk must not fail a rollout
-                self.graph.end_rollout(rollout.id, at.state)
+                if rollout.id is not None:
+                    self.graph.end_rollout(rollout.id, at.state)
                 self.graph.flush()
 
 

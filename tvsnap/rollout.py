@@ -23,7 +23,7 @@ from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import InfrastructureError, SandboxDied, TvsnapError, UsageError
 from tvsnap.model.observations import Observation
 from tvsnap.model.stats import Way
-from tvsnap.recording.flights import Flight
+from tvsnap.recording.claims import Claim, Wanted
 from tvsnap.recording.live import LiveSandbox
 from tvsnap.recording.recorder import Aftermath, Executed, Position, Recorder
 from tvsnap.sandboxes.protocol import Sandbox
@@ -39,7 +39,7 @@ class Rollout:
     Made by `Cache.rollout`. Its calls are made one at a time; different rollouts may be used at the same time.
     """
 
-    def __init__(self, context: Context, recipe: Recipe, root: str, id: str, task: str, at: Position) -> None:
+    def __init__(self, context: Context, recipe: Recipe, root: str, id: str | None, task: str, at: Position) -> None:
         self._context = context
         self._recipe = recipe
         self._root = root
@@ -62,8 +62,8 @@ class Rollout:
         self._closed = False
 
     @property
-    def id(self) -> str:
-        """Its name in the graph; empty without the cache."""
+    def id(self) -> str | None:
+        """Its name in the graph; None without the cache, or where the graph could not take it."""
         return self._id
 
     @property
@@ -87,13 +87,13 @@ class Rollout:
         return self._where().depth
 
     @property
-    def private(self) -> str:
-        """Why it is in a private branch, of which nothing is shared; empty if it is not."""
+    def private(self) -> str | None:
+        """Why it is in a private branch, of which nothing is shared; None if it is not."""
         return self._where().private
 
     @property
-    def unshared(self) -> str:
-        """Why the result of the last call will answer no other call; empty if it may."""
+    def unshared(self) -> str | None:
+        """Why the result of the last call will answer no other call; None if it may."""
         return self._where().unshared
 
     def call(
@@ -131,16 +131,16 @@ class Rollout:
                 return self._follow(edge, "hit", began)
             # 2. Of all that miss this call in this state, one executes it, and the others take its result.
             tool = self._tool(call)
-            flight = self._board(tool, call, timeout)
-            if isinstance(flight, Edge):
-                return self._follow(flight, "coalesced", began)
+            claim = self._claim(tool, call, timeout)
+            if isinstance(claim, Edge):
+                return self._follow(claim, "coalesced", began)
             try:
                 # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
-                live, executed, way = self._execute(tool, call, timeout, flight)
+                live, executed, way = self._execute(tool, call, timeout, claim)
                 # 5. What is left is done while the caller thinks.
                 self._conclude_later(live, executed)
             except BaseException:
-                self._abandon(flight)
+                self._abandon(claim)
                 raise
             self._calls += 1
             self._context.meter.executed(
@@ -369,7 +369,7 @@ class Rollout:
         if self._exposed:
             self._notice_outside()
 
-    def _notice_outside(self, label: str = "", output: str = "") -> None:
+    def _notice_outside(self, label: str | None = None, output: str = "") -> None:
         """Goes on in a private branch if a sandbox that was given out is no longer as it was."""
         live = self._own()
         if live is None:
@@ -384,7 +384,9 @@ class Rollout:
             call = ToolCall(OUTSIDE, {"what": label} if label else {})
             reason = label or "changed from outside, in the sandbox that was given out"
             left = Aftermath(False, quiet_s=observation.quiet_s, active=observation.active)
-            self._stand_at(self._recorder.branch_off(self._at, call, ToolResult(output, None, 0.0), reason, left))
+            self._stand_at(
+                self._recorder.branch_off(self._at, call, ToolResult.of_text(output, None, 0.0), reason, left)
+            )
             live.state, live.observation, live.since = self._at.state, observation, self._at.since
 
     def _looked_again(self, live: LiveSandbox) -> bool:
@@ -469,9 +471,9 @@ class Rollout:
             self._stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course))
         elif at.quiet_s < math.inf:
             # It has waited as long as the one whose answer it is given, and for the call's own time.
-            self._at = replace(at, unshared="", since=min(at.since, now - edge.waited) - edge.result.duration)
+            self._at = replace(at, unshared=None, since=min(at.since, now - edge.waited) - edge.result.duration)
         elif at.unshared:
-            self._at = replace(at, unshared="")
+            self._at = replace(at, unshared=None)
         self._ended = now
         context = self._context
         if self._at.quiet_s < math.inf and self._live is None and self._freed is None:
@@ -490,34 +492,33 @@ class Rollout:
         """Returns the tool that a call names, once the call is seen to be valid."""
         return self._recipe.environment.tool(call)
 
-    def _board(self, tool: Tool, call: ToolCall, timeout: float) -> Edge | Flight | None:
+    def _claim(self, tool: Tool, call: ToolCall, timeout: float) -> Edge | Claim | None:
         """Returns someone else's result, or the right to execute the call; None where nothing is to be shared."""
-        if self._at.private or tool.stochastic or not tool.cacheable:
+        at = self._at
+        if at.private or tool.stochastic or not tool.cacheable:
             return None
-        recorded = self._context.graph.recorded(self._at.state, call)
-        if recorded is not None and not recorded.deterministic:
-            return None
-        return self._context.flights.board(self._at.state, call, timeout, lambda: self._lookup(call, timeout))
+        wanted = Wanted(at.state, call, timeout, self._context.backend.name, at.waited, at.quiet_s)
+        return self._context.claims.claim(wanted, lambda: self._lookup(call, timeout))
 
-    def _abandon(self, flight: Flight | None) -> None:
+    def _abandon(self, claim: Claim | None) -> None:
         """Gives up a call that was not executed to its end: the next who wants it executes it."""
-        if flight is not None:
-            self._context.flights.end(flight)
+        if claim is not None:
+            self._context.claims.release(claim)
         if self._freed is None:
             self._drop()
 
     # Sandboxes.
 
     def _execute(
-        self, tool: Tool, call: ToolCall, timeout: float, flight: Flight | None
+        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         """Executes a call in a sandbox in the present state; if the sandbox dies over it, once more in another."""
         try:
-            return self._attempt(tool, call, timeout, flight)
+            return self._attempt(tool, call, timeout, claim)
         except SandboxDied:
             self._drop()
         try:
-            return self._attempt(tool, call, timeout, flight)
+            return self._attempt(tool, call, timeout, claim)
         except SandboxDied as death:
             self._drop()
             raise InfrastructureError(
@@ -525,7 +526,7 @@ class Rollout:
             ) from death
 
     def _attempt(
-        self, tool: Tool, call: ToolCall, timeout: float, flight: Flight | None
+        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         live, way = self._stand()
         at = self._at
@@ -535,15 +536,15 @@ class Rollout:
         self._make_up_time(live)
         if not tool.read_only:
             live.sandbox.note()
-        if flight is not None:
-            flight.take_off()
+        if claim is not None:
+            claim.begin()
         # Looked for before, too: a disk that was full may have room again when the call ends.
         trouble = live.sandbox.trouble("")
         age = live.age()
         result = self._recipe.environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         self._ended = time.monotonic()
         trouble = live.sandbox.trouble(result.output) or trouble
-        executed = Executed(tool, call, timeout, result, at, live.observation, flight, trouble, age, self._ended)
+        executed = Executed(tool, call, timeout, result, at, live.observation, claim, trouble, age, self._ended)
         return live, executed, way
 
     def _stand(self) -> tuple[LiveSandbox, Way | None]:
@@ -646,11 +647,11 @@ class Rollout:
             outcome.set_result(position)
             if kept:
                 usable = self._snapshot(live, position)
-            self._end_flight(executed)  # who waits for the call is answered only if what it led to is kept
+            self._release(executed)  # who waits for the call is answered only if what it led to is kept
             usable = usable and self._looked_again(live)
         except BaseException as error:  # a mistake of ours: the next call tells
             usable = False
-            self._end_flight(executed)
+            self._release(executed)
             if not outcome.done():
                 outcome.set_exception(error)
         finally:
@@ -695,15 +696,15 @@ class Rollout:
             return Aftermath(unchanged=True, chance=after.chance)
         live.sandbox.settle(changed=True)
         quiet_s = seconds + after.quiet_s if after.quiet_s else 0.0
-        digest = ""
+        digest = None
         with contextlib.suppress(InfrastructureError):  # it is told of when the next call is made
             digest = live.sandbox.digest()
         return Aftermath(False, digest, quiet_s, after.active, after.chance, after.reproducible and not after.chance)
 
-    def _end_flight(self, executed: Executed) -> None:
+    def _release(self, executed: Executed) -> None:
         """Wakes who waits for a call. Who does not find it in the graph now had better execute it without waiting."""
-        if executed.flight is not None:
-            self._context.flights.end(executed.flight, unshareable=True)
+        if executed.claim is not None:
+            self._context.claims.release(executed.claim, unshareable=True)
 
     def _snapshot(self, live: LiveSandbox, at: Position) -> bool:
         """Snapshots the state that a sandbox came to, if the policy says so; returns whether the sandbox lives on."""

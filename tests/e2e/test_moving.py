@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tvsnap import Cache
-from tvsnap.graph.store import PROOF_APART
+from tvsnap.graph import PROOF_APART
 from tvsnap.images import Image
 from tvsnap.model.calls import ToolCall, ToolResult
 

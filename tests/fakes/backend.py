@@ -144,7 +144,7 @@ class FakeBackend:
         self.checkpoint_duration = checkpoint_duration
         self.command_duration = command_duration
         self.chance = random.Random(seed)
-        self.trouble = ""
+        self.trouble: str | None = None
         self.counts: Counter[str] = Counter()
         self.commands: list[str] = []
         self.live: dict[str, FakeSandbox] = {}
@@ -270,7 +270,7 @@ class FakeSandbox:
             raise SandboxDied(f"sandbox {self._id} has ended")
         self.backend.enter(operation, self, subject)
 
-    def trouble(self, said: str) -> str:
+    def trouble(self, said: str) -> str | None:
         self.backend.enter("trouble", self)
         return self.backend.trouble
 
@@ -431,11 +431,11 @@ class FakeSandbox:
     def go_back(self) -> bool:
         return True
 
-    def digest(self) -> str:
+    def digest(self) -> str | None:
         self.enter("digest")
         machine = self.machine
         if machine.jobs or machine.finished:
-            return ""
+            return None
         held = machine.files.digest(machine.base), sorted(machine.shell.state().items()), self._screen, machine.changes
         return fingerprint(held)
 

@@ -129,7 +129,7 @@ def test_a_full_engine_fails_no_rollout(backend: DockerBackend, small: Image, tm
         assert fill(hog) == errno.ENOSPC
         result = rollout.call("bash", {"command": "x=1; echo two"})
         assert (result.output, result.exit_code) == ("two\n", 0)
-        eventually(lambda: "no space left" in cache.trouble)
+        eventually(lambda: "no space left" in str(cache.trouble))
         assert rollout.call("bash", {"command": "echo $x; cat /root/f"}).output == "1\none\n"
         hog.close()
     opened = DockerBackend(tmp_path, Owner(tmp_path).id)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.graph_helpers import add_root, call, disorder, look, step, walk
+from tests.unit.graph_helpers import add_root, call, claim, disorder, look, step, walk
 from tvsnap.graph import Graph
 from tvsnap.host import owners
 from tvsnap.host.owners import Owner
@@ -108,7 +108,7 @@ def test_the_lease_of_a_killed_process_is_taken_over_by_one(tmp_path: Path, star
             return owners.is_alive(tmp_path, process_of(owner))
 
         holder.process.send_signal(signal.SIGSTOP)
-        assert not graph.acquire(root, key, "me", is_alive), "a stopped process is alive"
+        assert not claim(graph, root, "make", "me", is_alive), "a stopped process is alive"
         holder.kill()
         assert owners.dead_owners(tmp_path) == [process_of(dead_owner)]
         workers = [start("take over", dead_owner) for _ in range(3)]
@@ -122,7 +122,7 @@ def test_the_lease_of_a_killed_process_is_taken_over_by_one(tmp_path: Path, star
         assert lease.owner != dead_owner
         for worker in workers:
             worker.kill()
-        assert graph.acquire(root, key, "me", is_alive)
+        assert claim(graph, root, "make", "me", is_alive)
         assert owners.remove(tmp_path, process_of(dead_owner))
         assert process_of(dead_owner) not in owners.dead_owners(tmp_path)
 
@@ -257,13 +257,13 @@ def race_for_leases(home: Path, count: str) -> None:
     random.shuffle(numbers)
     wait()
     for number in numbers:
-        if graph.acquire(root, call(str(number)).key, f"{os.getpid()}/race"):
+        if claim(graph, root, str(number), f"{os.getpid()}/race"):
             say(str(number))
 
 
 def hold_a_lease(home: Path) -> None:
     graph, owner = Graph(home / DATABASE), Owner(home)
-    assert graph.acquire(add_root(graph), call("make").key, f"{owner.id}/token")
+    assert claim(graph, add_root(graph), "make", f"{owner.id}/token")
     say(f"{owner.id}/token")
     time.sleep(600)
 
@@ -271,7 +271,7 @@ def hold_a_lease(home: Path) -> None:
 def take_over(home: Path, dead_owner: str) -> None:
     graph, owner = Graph(home / DATABASE), Owner(home)
     wait()
-    taken = graph.take_over(add_root(graph), call("make").key, dead_owner, f"{owner.id}/token")
+    taken = claim(graph, add_root(graph), "make", f"{owner.id}/token", lambda other: other != dead_owner)
     say("taken" if taken else "lost")
     time.sleep(600)
 
@@ -308,7 +308,7 @@ def write_until_killed(home: Path, name: str) -> None:
         command = f"{name} {number}"
         edge = step(graph, state, command, output="x" * (number % 50 * 200), task=name)
         say(f"{state} {command}")
-        graph.acquire(state, edge.call.key, "me")
+        claim(graph, state, f"{command} again", "me")
         graph.touch_hit(edge)
         state = edge.next_state if number % 20 else root
         if number % 50 == 0:

@@ -158,7 +158,7 @@ def assert_replayed(cache: Cache, image: Image, salt: str, damaged: Snapshot) ->
         for command in CALLS:
             assert rollout.call("bash", {"command": command}).source == "hit"
         result = rollout.call("bash", {"command": LOOK})
-        assert (result.output, result.source, rollout.private) == (SEEN, "executed", "")
+        assert (result.output, result.source, rollout.private) == (SEEN, "executed", None)
     assert cache.stats().replayed > replayed
     assert_gone(cache, damaged)
 

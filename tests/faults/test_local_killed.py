@@ -47,7 +47,7 @@ def rollout(cache: Cache, terminal_image: Image) -> Iterator[Rollout]:
     salt = str(next(_salts))
     with cache.rollout(terminal_image, salt=salt) as rollout:
         yield rollout
-        assert rollout.private == ""
+        assert rollout.private is None
     with cache.rollout(terminal_image, salt=salt) as another:
         assert [bash(another, command).output for command in (*CALLS, LOOK)] == ["", "", SEEN]
         settle(another)
@@ -175,7 +175,7 @@ def test_amid_a_fork(
         hit = once(monkeypatch, owner, name, kill_new, after=after)
         assert bash(rollout, LOOK).output == SEEN
         assert hit[0] >= 1
-        assert rollout.private == ""
+        assert rollout.private is None
 
 
 def test_again_and_again(cache: Cache, terminal_image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,4 +194,4 @@ def test_again_and_again(cache: Cache, terminal_image: Image, monkeypatch: pytes
             with pytest.raises(InfrastructureError, match="died twice over"):
                 bash(rollout, "cat f")
         assert bash(rollout, "cat f").output == "one\n"
-        assert rollout.private == ""
+        assert rollout.private is None

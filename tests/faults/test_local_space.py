@@ -156,7 +156,7 @@ def test_no_room(tmp_path: Path, terminal_image: Image) -> None:
     assert said("beside it") in (None, ["", "two\n1\n"])
     assert seen["cleaning"][1] == "0\n"
     assert said("after it") == ["", *one]
-    assert (seen["after it, private"], seen["trouble after it"]) == ("", "")
+    assert (seen["after it, private"], seen["trouble after it"]) == (None, None)
     assert said("said aloud") is None
     assert "a call failed for want of room: sandboxes and snapshots had only" in seen["said aloud"]
     assert said("after that") == ["", *one]
@@ -170,7 +170,7 @@ def test_no_room(tmp_path: Path, terminal_image: Image) -> None:
     assert seen["emptied, recorded"] == [["hit", "", 0], ["hit", *one, 0]]
     assert said("emptied") in (None, ["", *three])
     assert said("opened again") == ["", *one]
-    assert (seen["opened again, private"], seen["trouble, opened again"]) == ("", "")
+    assert (seen["opened again, private"], seen["trouble, opened again"]) == (None, None)
     assert seen["checkpoints, opened again"] >= 1
     assert [source for source, *_ in seen["opened again, recorded"]] == ["hit", "executed"]
     assert said("opened again, recorded") == ["", *one]
@@ -226,7 +226,7 @@ def look(home: Path, image: Image, calls: tuple[str, ...], command: str, *, kept
         for made in calls:
             assert rollout.call("bash", {"command": made}).source == "hit" or not kept
         result = rollout.call("bash", {"command": command})
-        assert rollout.private == ""
+        assert rollout.private is None
     eventually(lambda: loops_of(home) == [], timeout=30)
     return result
 

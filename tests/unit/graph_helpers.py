@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from tvsnap.graph import Edge, Graph, RootInfo, Snapshot
+from tvsnap.graph import Edge, Graph, Lease, RootInfo, Snapshot
 from tvsnap.model.calls import ToolCall, ToolResult, next_state, root_state
 from tvsnap.model.observations import Captures
 
@@ -20,7 +21,16 @@ def result(
     output: str = "", duration: float = 0.1, exit_code: int | None = 0, *, timed_out: bool = False
 ) -> ToolResult:
     """Returns a result; one that timed out was blocked."""
-    return ToolResult(output, exit_code, duration, timed_out=timed_out, blocked=timed_out)
+    return ToolResult.of_text(output, exit_code, duration, timed_out=timed_out, blocked=timed_out)
+
+
+def claim(
+    graph: Graph, state: str, command: str, owner: str, is_alive: Callable[[str], bool] = lambda owner: True
+) -> bool:
+    """Claims a call that is not recorded; returns whether `owner` has its lease now."""
+    found = graph.claim(state, call(command), 30.0, owner=owner, is_alive=is_alive)
+    assert isinstance(found, Lease)
+    return found.owner == owner
 
 
 def add_root(graph: Graph, salt: str = "", image: str = "terminal") -> str:

@@ -15,7 +15,7 @@ from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import FakeImages, Gate, eventually, open_cache, run
 from tvsnap import AsyncCache, AsyncRollout, ToolResult
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
-from tvsnap.recording.flights import Flight
+from tvsnap.recording.claims import Claim
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def test_calls_are_answered_as_without_a_loop(tmp_path: Path) -> None:
                     sources += [(await bash(rollout, command)).source for command in ("echo 1 > f", "cat f")]
                     await rollout.settled()
                     assert rollout.depth == 1
-                    assert rollout.private == ""
+                    assert rollout.private is None
                     async with cache.materialise(rollout.state) as sandbox:
                         assert sandbox.read_file("/task/f") == b"1\n"
             assert cache.stats().hits == 2
@@ -136,13 +136,13 @@ def test_the_loop_goes_on_while_a_call_is_executed(tmp_path: Path) -> None:
 def test_cancelling_a_call_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate("make")
     waits = threading.Event()
-    wait = Flight.wait
+    wait = Claim.wait
 
-    def noticed(flight: Flight, timeout: float) -> bool:
+    def noticed(claim: Claim, timeout: float) -> bool:
         waits.set()
-        return wait(flight, timeout)
+        return wait(claim, timeout)
 
-    monkeypatch.setattr(Flight, "wait", noticed)
+    monkeypatch.setattr(Claim, "wait", noticed)
 
     async def work() -> None:
         async with open_async(tmp_path, FakeBackend(hooks={"run": gate})) as cache:

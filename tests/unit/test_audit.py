@@ -63,7 +63,7 @@ def test_a_wrong_answer_is_told_of_and_served_no_more(tmp_path: Path, caplog: py
         assert (again.source, again.output != first.output) == ("executed", True)
         edge = cache.graph.edge(found.edge.id)
         assert not edge.deterministic
-        assert edge.reason.startswith("an audit printed ")
+        assert str(edge.reason).startswith("an audit printed ")
         assert cache.stats().audit_differences == 1
     assert "an audit found an answer that cannot be relied on, given " in caplog.text
     assert CHANCE in caplog.text

@@ -110,7 +110,7 @@ def test_a_full_disk_stops_snapshots_and_nothing_else(tmp_path: Path, error: Exc
         assert results[2].output == "1\n2\n"
         cache._snapshotter._paused_until = 0.0
         run(cache, "y=1")
-        eventually(lambda: cache.trouble == "")
+        eventually(lambda: cache.trouble is None)
         assert cache.stats().checkpoints == 1
         assert sources(run(cache, "y=1", "echo 3 > f")) == ["hit", "executed"]
 
@@ -123,11 +123,11 @@ def test_a_state_that_cannot_be_checkpointed_answers_no_call_beyond_it(tmp_path:
             state = rollout.state
             settle(rollout)
             assert "sleep 1000" in bash(rollout, "jobs").output, "its own sandbox stands there"
-        assert "sleep 1000" in cache.refusal(state)
-        assert cache.refusal(rollout.root) == ""
+        assert "sleep 1000" in str(cache.refusal(state))
+        assert cache.refusal(rollout.root) is None
         edge = cache.graph.edge_to(state)
         assert edge is not None
-        assert "sleep 1000" in edge.refusal(cache.backend.name)
+        assert "sleep 1000" in edge.refusals[cache.backend.name]
         backend.commands.clear()
         with cache.rollout("terminal") as rollout:
             assert bash(rollout, "sleep 1000 &").source == "executed"
@@ -232,7 +232,7 @@ def test_a_snapshot_that_can_never_be_brought_back_answers_nothing(tmp_path: Pat
             assert bash(rollout, chance).output == shown
             with pytest.raises(StateLost, match="can no longer be reached"):
                 bash(rollout, "cat f")
-            assert "never seen before" in cache.refusal(rollout.state)
+            assert "never seen before" in str(cache.refusal(rollout.state))
         assert not list(backend.snapshots())
         assert not cache.graph.snapshots()
         one, two = run(cache, chance, "cat f")
@@ -263,9 +263,9 @@ def test_trouble_of_the_machine_is_not_held_against_a_state(tmp_path: Path, monk
             state = rollout.state
         edge = cache.graph.edge_to(state)
         assert edge is not None
-        assert (cache.trouble, cache.refusal(state), edge.refusal("fake")) == ("too many descriptors", "", "")
+        assert (cache.trouble, cache.refusal(state), edge.refusals) == ("too many descriptors", None, {})
         eventually(lambda: run(cache, "echo 1 > f", "ls", f"cat f; : {time.monotonic()}") and cache.graph.snapshots())
-        assert cache.trouble == ""
+        assert cache.trouble is None
 
 
 def test_a_refusal_is_forgotten_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def test_a_refusal_is_forgotten_after_a_while(tmp_path: Path, monkeypatch: pytes
         run(cache, "echo 1 > f", "ls; :")
         assert (cache.refusal(state), backend.counts["checkpoint"]) == ("never seen before", 1)
         monkeypatch.setattr(snapshots, "FORGOTTEN_AFTER", 0.0)
-        assert cache.refusal(state) == ""
+        assert cache.refusal(state) is None
         run(cache, "echo 1 > f", "ls; : again")
         eventually(lambda: cache.graph.snapshot(state, "fake") is not None)
 
@@ -361,7 +361,7 @@ def test_a_rollout_begins_and_ends_though_nothing_can_be_written(
     with open_cache(tmp_path) as cache:
         run(cache, "x=1")
         with monkeypatch.context() as patch:
-            for name in ("begin_rollout", "end_rollout", "acquire", "record", "flush", "add_snapshot"):
+            for name in ("begin_rollout", "end_rollout", "claim", "record", "flush", "add_snapshot"):
                 patch.setattr(cache.graph, name, failing)
             results = run(cache, "echo 1 > f", "cat f", "x=1; cat f")
             assert [result.output for result in results] == ["", "1\n", "1\n"]
@@ -369,7 +369,7 @@ def test_a_rollout_begins_and_ends_though_nothing_can_be_written(
             with cache.rollout("terminal") as rollout:
                 assert bash(rollout, "x=1").source == "hit"
                 assert bash(rollout, "y=1").source == "executed"
-                assert "no room left" in rollout.private
+                assert "no room left" in str(rollout.private)
             cache.close()
     assert backend_of(cache).live == {}
 
@@ -424,7 +424,7 @@ def test_a_refused_call_holds_nothing(tmp_path: Path, spoil: Callable[[Rollout],
         with pytest.raises(Exception, match="must be"):
             spoil(rollout)
         assert cache.graph.leases() == []
-        assert cache._flights._flights == {}
+        assert cache._claims._claims == {}
 
 
 def test_a_mistake_of_ours_is_told_by_the_next_call(tmp_path: Path) -> None:
@@ -488,7 +488,7 @@ def test_a_sandbox_on_a_damaged_disk_is_rebuilt(tmp_path: Path) -> None:
 
         backend.hooks["run"] = break_the_disk
         assert bash(rollout, "cat f").output == "1\n"
-        assert rollout.private == ""
+        assert rollout.private is None
         assert backend.commands == ["echo 1 > f", "cat f", "cat f"]
 
 
@@ -496,7 +496,7 @@ def test_a_disk_that_was_full_only_when_the_call_began(tmp_path: Path) -> None:
     backend = FakeBackend()
     with open_cache(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
         backend.trouble = "the disk is nearly full"
-        backend.hooks["run"] = lambda *_: setattr(backend, "trouble", "")
+        backend.hooks["run"] = lambda *_: setattr(backend, "trouble", None)
         assert bash(rollout, "echo 1 > f").source == "executed"
         assert rollout.private == "may have failed by no fault of its own: the disk is nearly full"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cache_helpers import bash, eventually, open_shared, run, sources, threads
+from tests.unit.graph_helpers import claim
 from tvsnap.model.calls import ToolCall
 
 ROOT = Path(__file__).parents[2]
@@ -101,15 +102,15 @@ def test_opening_sweeps_what_the_dead_left(tmp_path: Path) -> None:
 
 def test_a_lease_left_over_from_this_process_is_no_hindrance(tmp_path: Path) -> None:
     with open_shared(tmp_path) as cache, cache.rollout("terminal") as rollout:
-        assert cache.graph.acquire(rollout.state, MAKE.key, cache.owner)
+        assert claim(cache.graph, rollout.state, "make", cache.owner)
         assert bash(rollout, "make", timeout=5).source == "executed"
-        assert rollout.private == ""
+        assert rollout.private is None
         eventually(lambda: cache.graph.leases() == [])
 
 
 def test_waiting_for_another_process_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller waits for what would be over by its own timeout, not for ever."""
-    monkeypatch.setattr("tvsnap.recording.flights.REMOTE_GRACE", 0.1)
+    monkeypatch.setattr("tvsnap.recording.claims.REMOTE_GRACE", 0.1)
     with start_other(tmp_path) as other, open_shared(tmp_path) as cache:
         eventually((tmp_path / "making-one").exists, timeout=60)
         with cache.rollout("terminal") as rollout:

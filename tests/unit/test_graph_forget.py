@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step, walk
+from tests.unit.graph_helpers import add_root, call, claim, disorder, look, result, snapshot_of, step, walk
 from tvsnap.graph import Graph
 from tvsnap.model.errors import NotFound
 
@@ -31,7 +31,7 @@ def test_forget_deletes_the_subtree_and_what_hangs_on_it(graph: Graph) -> None:
     look(graph, below[2], "ls")
     for state in (kept[1], below[1], below[2]):
         graph.add_snapshot(snapshot_of(state))
-        graph.acquire(state, call("next").key, "me")
+        claim(graph, state, "next", "me")
     planned = graph.forget(below[1], dry_run=True)
     assert listed(graph) == {*kept, *below, *beside}
     done = graph.forget(below[1])

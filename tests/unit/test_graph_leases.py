@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.graph_helpers import add_root, call
-from tvsnap.graph import Graph
+from tests.unit.graph_helpers import add_root, call, claim, look
+from tvsnap.graph import Graph, Lease
 from tvsnap.host import owners
 from tvsnap.host.owners import Owner
 from tvsnap.model.errors import MachineLacks
@@ -26,35 +26,50 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 def test_one_holds_it_until_it_is_released(graph: Graph) -> None:
     root, key = add_root(graph), call("make").key
     assert graph.holder(root, key) is None
-    assert graph.acquire(root, key, "a")
-    assert not graph.acquire(root, key, "b")
-    assert not graph.acquire(root, key, "a")
+    assert claim(graph, root, "make", "a")
+    assert not claim(graph, root, "make", "b")
+    assert claim(graph, root, "make", "a"), "it knows what it executes"
     lease = graph.holder(root, key)
     assert lease is not None
     assert (lease.state, lease.call_key, lease.owner) == (root, key, "a")
-    assert graph.acquire(root, call("other").key, "b")
+    assert claim(graph, root, "other", "b")
     assert not graph.release(root, key, "b")
     assert graph.release(root, key, "a")
     assert not graph.release(root, key, "a")
-    assert graph.acquire(root, key, "b")
+    assert claim(graph, root, "make", "b")
 
 
 def test_a_dead_holders_lease_is_taken_over_once(graph: Graph) -> None:
     root, key = add_root(graph), call("make").key
-    assert graph.acquire(root, key, "dead")
-    assert graph.take_over(root, key, "dead", "a")
-    assert not graph.take_over(root, key, "dead", "b")
-    assert not graph.acquire(root, key, "b", is_alive=lambda owner: owner != "dead")
-    assert graph.acquire(root, key, "b", is_alive=lambda owner: owner != "a")
+    assert claim(graph, root, "make", "dead")
+    assert claim(graph, root, "make", "a", lambda owner: owner != "dead")
+    assert not claim(graph, root, "make", "b", lambda owner: owner != "dead")
+    assert claim(graph, root, "make", "b", lambda owner: owner != "a")
     lease = graph.holder(root, key)
     assert lease is not None
     assert lease.owner == "b"
 
 
+def test_what_is_answered_is_claimed_by_nobody(graph: Graph) -> None:
+    root = add_root(graph)
+    edge = look(graph, root, "ls", "f\n")
+    assert graph.claim(root, call("ls"), 30.0, owner="a", is_alive=lambda owner: True) == edge
+    slow = graph.claim(root, call("ls"), edge.result.duration / 2, owner="a", is_alive=lambda owner: True)
+    assert isinstance(slow, Lease), "whoever gives it less time cannot be answered"
+    assert [lease.call_key for lease in graph.leases()] == [call("ls").key]
+
+
+def test_what_is_shared_with_nobody_needs_no_lease(graph: Graph) -> None:
+    root = add_root(graph)
+    graph.mark_nondeterministic(look(graph, root, "date"), "printed something else")
+    assert graph.claim(root, call("date"), 30.0, owner="a", is_alive=lambda owner: True) is None
+    assert graph.leases() == []
+
+
 def test_sweeping(graph: Graph) -> None:
     root = add_root(graph)
     for number, owner in enumerate(["dead", "alive", "dead", "gone"]):
-        graph.acquire(root, call(str(number)).key, owner)
+        claim(graph, root, str(number), owner)
     assert graph.sweep_leases(lambda owner: owner == "alive") == 3
     assert [lease.owner for lease in graph.leases()] == ["alive"]
     assert graph.sweep_leases(lambda owner: True) == 0
@@ -67,7 +82,7 @@ def test_threads_that_race_for_leases(graph: Graph) -> None:
 
     def race(owner: str) -> None:
         start.wait()
-        won.extend(key for key in map(str, range(40)) if graph.acquire(root, call(key).key, owner))
+        won.extend(command for command in map(str, range(40)) if claim(graph, root, command, owner))
 
     threads = [threading.Thread(target=race, args=(str(number),)) for number in range(8)]
     for thread in threads:

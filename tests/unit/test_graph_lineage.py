@@ -27,7 +27,7 @@ def test_a_root_is_added_once(graph: Graph) -> None:
     other = add_root(graph, salt="other")
     assert [info.hash for info in graph.roots()] == [root, other]
     state = graph.state(root)
-    assert (state.root, state.parent, state.depth, state.private) == (root, None, 0, "")
+    assert (state.root, state.parent, state.depth, state.private) == (root, None, 0, None)
 
 
 def test_lineage_has_the_changing_calls_in_order(graph: Graph) -> None:

@@ -28,10 +28,10 @@ def downgrade(path: Path, version: int) -> None:
             old.execute("ALTER TABLE edges DROP COLUMN checksum")
         old.execute("ATTACH ? AS later", (str(path),))
         for (table,) in old.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'").fetchall():
-            columns = ", ".join(row[1] for row in old.execute(f"PRAGMA main.table_info({table})"))
+            columns = [row[1] for row in old.execute(f"PRAGMA main.table_info({table})") if row[1] != "extra"]
+            names = ", ".join(columns)
             old.execute(f"DELETE FROM main.{table}")
-            old.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM later.{table}")
-        old.execute("UPDATE edges SET extra = NULL")
+            old.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM later.{table}")
         old.execute("DETACH later")
         old.execute(f"PRAGMA application_id = {database.APPLICATION_ID}")
         old.execute(f"PRAGMA user_version = {version}")

@@ -29,7 +29,7 @@ class Clock:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 1_000_000.0
-        patch.setattr("tvsnap.graph.store.time.time", lambda: self.now)
+        patch.setattr("tvsnap.graph.edges.time.time", lambda: self.now)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
@@ -48,7 +48,7 @@ def execute(graph: Graph, state: str, left: str, output: str = "", *, backend: s
         MAKE,
         result(output),
         next_state=next_state(state, MAKE, identity=left),
-        extra={"digest": left} if known else {},
+        digest=left if known else None,
         comparable=known,
         backend=backend,
         **options,  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def answer(graph: Graph, state: str, backend: str = "fake") -> str | None:
 def test_what_nothing_keeps_answers_nothing(graph: Graph) -> None:
     root = add_root(graph)
     edge = execute(graph, root, "a")
-    assert (edge.shared, edge.deterministic, edge.proven, edge.reason) == (True, True, False, "")
+    assert (edge.shared, edge.deterministic, edge.proven, edge.reason) == (True, True, False, None)
     assert answer(graph, root) is None
     assert graph.recorded(root, MAKE) == edge
 
@@ -142,7 +142,7 @@ def test_what_could_not_be_kept_is_retired_by_the_next_execution(graph: Graph, c
     assert retired.reason == "what it led to could not be kept, and the call was made anew since"
     # It stays for those who stand on it, and for people.
     assert graph.lineage(below)[0].id == first.id
-    assert graph.state(first.next_state).private == ""
+    assert graph.state(first.next_state).private is None
     graph.add_snapshot(snapshot_of(first.next_state))
     assert answer(graph, root) is None
     graph.add_snapshot(snapshot_of(second.next_state))
@@ -166,7 +166,7 @@ def test_what_was_retired_answers_again_when_it_comes_again(graph: Graph, clock:
     second = execute(graph, root, "b", "two")
     clock.advance(PROOF_APART)
     again = execute(graph, root, "a", "three")
-    assert (again.id, again.next_state, again.shared, again.reason) == (first.id, first.next_state, True, "")
+    assert (again.id, again.next_state, again.shared, again.reason) == (first.id, first.next_state, True, None)
     assert not graph.edge(second.id).shared
     graph.add_snapshot(snapshot_of(first.next_state))
     found = graph.lookup(root, MAKE, 30.0, "fake")
@@ -320,9 +320,7 @@ class TestWaiting:
     def test_what_was_waited_is_kept_with_an_edge(self, graph: Graph) -> None:
         root = add_root(graph)
         state = next_state(root, MAKE, identity="a after 2.5 s")
-        edge = graph.record(
-            root, MAKE, result(), next_state=state, waited=2.5, quiet_s=0.5, extra={"active": "process 7 runs"}
-        )
+        edge = graph.record(root, MAKE, result(), next_state=state, waited=2.5, quiet_s=0.5, active="process 7 runs")
         assert (edge.waited, edge.quiet_s, edge.active) == (2.5, 0.5, "process 7 runs")
         assert graph.edge(edge.id) == graph.edge_to(state) == edge
         (_, node) = graph.tree()

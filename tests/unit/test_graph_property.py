@@ -108,7 +108,7 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
         self.nonce += 1
         identity = left or f"{self.nonce}"
         after = state if left is None else next_state(state, call(command), timeout=timeout, identity=identity)
-        given = ToolResult(f"{command} {self.nonce}", 0, duration, timed_out=blocked, blocked=blocked)
+        given = ToolResult.of_text(f"{command} {self.nonce}", 0, duration, timed_out=blocked, blocked=blocked)
         edge = self.graph.record(
             state,
             call(command),
@@ -116,7 +116,7 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
             next_state=after,
             task=task,
             timeout=timeout,
-            extra={"digest": left} if left else {},
+            digest=left or None,
             comparable=bool(left),
             proven=by_nature,
             backend="fake",
@@ -164,7 +164,7 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
         state = self.pick(data)
         self.nonce += 1
         after = next_state(state, call(command), identity=str(self.nonce)) if changed else state
-        given = ToolResult(str(self.nonce), 0, 0.5)
+        given = ToolResult.of_text(str(self.nonce), 0, 0.5)
         edge = self.graph.record(
             state, call(command), given, next_state=after, task=task, shared=False, reason="by chance", private="so"
         )

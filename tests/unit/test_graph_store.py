@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step, walk
+from tests.unit.graph_helpers import add_root, call, claim, disorder, look, result, snapshot_of, step, walk
 from tvsnap.graph import Graph
-from tvsnap.model.calls import ToolResult, next_state
+from tvsnap.model.calls import Part, ToolResult, next_state
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 
 
@@ -23,14 +25,14 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 def test_a_recorded_call_is_found_with_all_it_returned(graph: Graph) -> None:
     root = add_root(graph)
-    returned = ToolResult("out\n", 3, 1.5, truncated=True)
-    edge = graph.record(root, call("make"), returned, next_state=root, extra={"shell": [1, "two"]})
+    returned = ToolResult.of_text("out\n", 3, 1.5, truncated=True)
+    edge = graph.record(root, call("make"), returned, next_state=root, digest="d", active="x")
     found = graph.lookup(root, call("make"), 30.0)
     assert found == edge
     assert found is not None
     assert found.result == returned.from_source("hit")
-    assert found.extra == {"shell": [1, "two"]}
-    assert (found.changed, found.shared, found.deterministic, found.reason) == (False, True, True, "")
+    assert (found.digest, found.active, found.refusals) == ("d", "x", {})
+    assert (found.changed, found.shared, found.deterministic, found.reason) == (False, True, True, None)
 
 
 def test_what_was_not_recorded_is_not_found(graph: Graph) -> None:
@@ -246,9 +248,9 @@ def test_after_close_there_is_a_clear_error(graph: Graph) -> None:
 def test_a_failed_record_leaves_nothing_and_the_graph_usable(graph: Graph) -> None:
     root = add_root(graph)
     with pytest.raises(UsageError, match="plain JSON"):
-        graph.record(root, call("a"), result(), next_state=root, extra={"bad": {1, 2}})
+        graph.record(root, call("a"), replace(result(), cost={"usd": math.nan}), next_state=root)
     with pytest.raises(InfrastructureError):
-        graph.record(root, call("a"), result(), next_state=root, reason=None)  # type: ignore[arg-type]
+        graph.record(root, call("a"), result(), next_state=root, deterministic=None)  # type: ignore[arg-type]
     assert graph.out_edges(root) == []
     step(graph, root, "a")
 
@@ -256,12 +258,30 @@ def test_a_failed_record_leaves_nothing_and_the_graph_usable(graph: Graph) -> No
 def test_recording_leaves_the_lease_to_its_holder(graph: Graph) -> None:
     """Who waits for the call is to be answered only once what it led to is kept."""
     root = add_root(graph)
-    key = call("make").key
-    assert graph.acquire(root, key, "me")
+    assert claim(graph, root, "make", "me")
     graph.record(root, call("make"), result(), next_state=root)
-    assert graph.holder(root, key) is not None
-    assert graph.release(root, key, "me")
-    assert graph.holder(root, key) is None
+    assert graph.release(root, call("make").key, "me")
+    assert graph.holder(root, call("make").key) is None
+
+
+def test_parts_come_back_as_they_were(graph: Graph) -> None:
+    root = add_root(graph)
+    parts = (
+        Part.text("a pair \udc80, é\n"),
+        Part.png(b"\x89PNG\r\n\x1a\n\0" * 3),
+        Part.json({"a": [1, None]}),
+        Part("x/y", b""),
+    )
+    for number, kept in enumerate(
+        [parts, parts[1:2], (), (Part("text/html", "<p>"),), (Part.text("x" * 9000), parts[1])]
+    ):
+        made = ToolResult(kept, 0, 0.5, cost={"usd": 0.25, "tokens": 12.0})
+        graph.record(root, call(str(number)), made, next_state=root)
+        found = graph.lookup(root, call(str(number)), 30.0)
+        assert found is not None
+        assert found.result == made.from_source("hit")
+        assert graph.edge(found.id) == found
+        assert found.result.output == "".join(part.data for part in kept if isinstance(part.data, str))
 
 
 def test_many_threads_record_and_look_up(graph: Graph) -> None:

@@ -142,7 +142,7 @@ def test_calls_without_a_timeout_get_the_default_one(cache: Cache) -> None:
 def test_what_is_not_shared_comes_with_the_reason(cache: Cache) -> None:
     report = replay(cache, [planned("a", "echo x > f", BUSY, "cat f")], timeout=3.0)
     first, busy, after = report.calls
-    assert first.not_shared == ""
+    assert first.not_shared is None
     assert busy.not_shared == "timed out after 3 s while it was working"
     assert after.not_shared == "in a private branch: timed out after 3 s while it was working"
     data = report.data()

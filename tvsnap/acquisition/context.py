@@ -14,7 +14,7 @@ from tvsnap.acquisition.rebuild import Rebuilder
 from tvsnap.graph import Edge, Graph
 from tvsnap.host.home import HomeInUse
 from tvsnap.model.stats import Meter
-from tvsnap.recording.flights import Flights
+from tvsnap.recording.claims import Claims
 from tvsnap.recording.holds import Holds
 from tvsnap.recording.recorder import Position
 from tvsnap.recording.snapshotter import Snapshotter
@@ -44,7 +44,7 @@ class Context:
         pool: those that live.
         holds: which states rollouts stand at, for other processes to know.
         meter: counts what is done.
-        flights: calls that are being executed.
+        claims: calls that are being executed.
         snapshotter: takes snapshots where they pay.
         rebuilder: brings sandboxes to states.
         companions: sandboxes for rollouts that wait in states that change by themselves.
@@ -61,7 +61,7 @@ class Context:
     pool: SandboxPool
     holds: Holds
     meter: Meter
-    flights: Flights
+    claims: Claims
     snapshotter: Snapshotter
     rebuilder: Rebuilder
     companions: Companions

@@ -57,17 +57,17 @@ class Remade:
 
     Attributes:
         result: what it returned.
-        digest: of what it left behind; empty if that is not compared.
+        digest: of what it left behind; None if that is not compared.
     """
 
     result: ToolResult
-    digest: str = ""
+    digest: str | None = None
 
-    def difference(self, edge: Edge) -> str:
-        """Returns in words how it differs from what was recorded; empty if it does not."""
+    def difference(self, edge: Edge) -> str | None:
+        """Returns in words how it differs from what was recorded; None if it does not."""
         if not self.result.same_value(edge.result):
             return difference(edge.result, self.result)
-        return difference(edge.result, self.result) if edge.changed and edge.digest != self.digest else ""
+        return difference(edge.result, self.result) if edge.changed and edge.digest != self.digest else None
 
 
 _WAY_OUT = "a rollout that is begun anew makes its calls afresh"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import ClassVar
 
 from tvsnap.environments.base import Tool, validate_call
@@ -142,12 +142,12 @@ def _read_file(sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits)
     def read() -> ToolResult:
         data = sandbox.read_file(path)
         if b"\0" in data:
-            return ToolResult(f"read_file: {path}: is a binary file ({len(data)} bytes), not text\n", 1, 0.0)
+            return ToolResult.of_text(f"read_file: {path}: is a binary file ({len(data)} bytes), not text\n", 1, 0.0)
         truncated = len(data) > limits.output
         if truncated:
             head = limits.output // 2
             data = data[:head] + data[len(data) - (limits.output - head) :]
-        return ToolResult(clean(data, truncated=truncated), 0, 0.0, truncated=truncated)
+        return ToolResult.of_text(clean(data, truncated=truncated), 0, 0.0, truncated=truncated)
 
     path = call.arguments["path"]
     return _file_action("read_file", path, read)
@@ -157,7 +157,7 @@ def _write_file(sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits
     def write() -> ToolResult:
         data = call.arguments["content"].encode()
         sandbox.write_file(path, data)
-        return ToolResult(f"wrote {len(data)} bytes to {path}\n", 0, 0.0)
+        return ToolResult.of_text(f"wrote {len(data)} bytes to {path}\n", 0, 0.0)
 
     path = call.arguments["path"]
     return _file_action("write_file", path, write)
@@ -169,12 +169,12 @@ def _keys(sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> T
     sandbox.send_keys(encode_keys(call.arguments["keys"]), wait=min(wait, timeout))
     # Who gives it more time sees another screen. It is what anybody sees who gives it just so much.
     cut = timeout < wait and time.monotonic() - began >= timeout
-    return ToolResult(render(sandbox.terminal()), 0, time.monotonic() - began, timed_out=cut, blocked=cut)
+    return ToolResult.of_text(render(sandbox.terminal()), 0, time.monotonic() - began, timed_out=cut, blocked=cut)
 
 
 def _screen(sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
     began = time.monotonic()
-    return ToolResult(render(sandbox.terminal()), 0, time.monotonic() - began)
+    return ToolResult.of_text(render(sandbox.terminal()), 0, time.monotonic() - began)
 
 
 def _file_action(tool: str, path: str, action: Callable[[], ToolResult]) -> ToolResult:
@@ -184,10 +184,8 @@ def _file_action(tool: str, path: str, action: Callable[[], ToolResult]) -> Tool
         result = action()
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
-        result = ToolResult(f"{tool}: {path}: {reason}\n", 1, 0.0)
-    return ToolResult(
-        result.output, result.exit_code, time.monotonic() - began, truncated=result.truncated, source=result.source
-    )
+        result = ToolResult.of_text(f"{tool}: {path}: {reason}\n", 1, 0.0)
+    return replace(result, duration=time.monotonic() - began)
 
 
 def _result(outcome: Outcome) -> ToolResult:
@@ -195,7 +193,7 @@ def _result(outcome: Outcome) -> ToolResult:
     output = clean(outcome.output, truncated=outcome.truncated)
     if outcome.shell_lost:
         output += ("" if not output or output.endswith("\n") else "\n") + LOST
-    return ToolResult(
+    return ToolResult.of_text(
         output,
         outcome.exit_code,
         outcome.duration,

@@ -1,5 +1,6 @@
 """The durable tool-call graph: states, the calls that lead from one to another, snapshots and leases."""
 
+from tvsnap.graph.edges import PROOF_APART
 from tvsnap.graph.model import (
     CallSummary,
     Edge,
@@ -12,7 +13,7 @@ from tvsnap.graph.model import (
     State,
     TreeNode,
 )
-from tvsnap.graph.store import PROOF_APART, Graph
+from tvsnap.graph.store import Graph
 
 __all__ = [
     "PROOF_APART",

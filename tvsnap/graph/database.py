@@ -24,7 +24,7 @@ from tvsnap.graph.rows import checksum
 from tvsnap.host.home import FORKED, keep_private, make_private
 from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
-VERSION = 3
+VERSION = 4
 APPLICATION_ID = 0x74767370  # "tvsp": tells a graph from any other SQLite file
 BUSY_SECONDS = 30.0
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -228,9 +228,8 @@ class Database:
         self._writer.execute("BEGIN IMMEDIATE")
         try:
             if self._version() != VERSION:  # another process may have done it meanwhile
-                if self._version() == 1:
-                    self._add_checksums()
-                self._add_proofs()
+                for version in range(self._version(), VERSION):
+                    _MIGRATIONS[version](self)
                 self._writer.execute(f"PRAGMA user_version = {VERSION}")
             self._writer.execute("COMMIT")
         finally:
@@ -260,6 +259,16 @@ class Database:
         self._writer.execute("DROP INDEX edges_by_call")
         self._writer.execute("CREATE UNIQUE INDEX edges_by_call ON edges (state, call_key, slot, waited)")
 
+    def _add_parts(self) -> None:
+        """Brings a file of version 3, where results were text alone and facts were kept as one object, to version 4."""
+        for column in ("digest TEXT", "active TEXT", "refusals TEXT", "cost TEXT", "parts BLOB"):
+            self._writer.execute(f"ALTER TABLE edges ADD COLUMN {column}")
+        self._writer.execute(
+            "UPDATE edges SET digest = json_extract(extra, '$.digest'), active = json_extract(extra, '$.active'), "
+            "refusals = json_extract(extra, '$.not_checkpointable') WHERE json_valid(extra)"
+        )
+        self._writer.execute("ALTER TABLE edges DROP COLUMN extra")
+
     def _enter_wal_mode(self) -> None:
         deadline = time.monotonic() + BUSY_SECONDS
         while not self._entered_wal_mode(give_up=time.monotonic() > deadline):
@@ -287,6 +296,10 @@ class Database:
                 "upgrade tvsnap or set TVSNAP_HOME elsewhere"
             )
         return version
+
+
+_MIGRATIONS = {1: Database._add_checksums, 2: Database._add_proofs, 3: Database._add_parts}
+"""What brings a file of a version to the next one."""
 
 
 def _make_if_missing(path: Path) -> None:

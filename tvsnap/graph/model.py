@@ -8,19 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.observations import Captures
-
-REFUSALS = "not_checkpointable"
-"""Key in `Edge.extra`: by backend, why the state that the edge leads to could not be checkpointed."""
-
-
-DIGEST = "digest"
-"""Key in `Edge.extra`: the digest of what the call left behind."""
-ACTIVE = "active"
-"""Key in `Edge.extra`: why the state that the edge leads to may change by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +45,7 @@ class State:
         root: the root that it descends from; its own name for a root.
         parent: the state that it was reached from; None for a root.
         depth: how many state-changing calls it is away from its root.
-        private: why this branch is not shared; empty if it is.
+        private: why this branch is not shared; None if it is.
         created: when it was first reached.
     """
 
@@ -63,7 +53,7 @@ class State:
     root: str
     parent: str | None
     depth: int
-    private: str
+    private: str | None
     created: float
 
 
@@ -85,10 +75,12 @@ class Edge:
         quiet_s: seconds, from its beginning, in which `next_state` does not change by itself; infinite if it never
             does.
         shared: False if it is kept for people only and never answers a call.
-        reason: why it is not shared or not deterministic; else empty.
+        reason: why it is not shared or not deterministic; None if it is both.
         hits: how often it answered a call, but for hits that a process has not yet flushed.
         created: when it was recorded.
-        extra: what the recorder wished to keep with it; plain JSON.
+        digest: of what the call left behind (`Sandbox.digest`); None if that could not be told.
+        active: why `next_state` may change by itself; None if it does not.
+        refusals: why `next_state` could not be checkpointed, by backend.
     """
 
     id: int
@@ -99,27 +91,15 @@ class Edge:
     next_state: str
     deterministic: bool
     shared: bool
-    reason: str
+    reason: str | None
     hits: int
     created: float
-    extra: Mapping[str, Any] = field(default_factory=dict)
     proven: bool = False
     waited: float = 0.0
     quiet_s: float = math.inf
-
-    @property
-    def digest(self) -> str:
-        """The digest of what the call left behind (`Sandbox.digest`); empty if that could not be told."""
-        return str(self.extra.get(DIGEST, ""))
-
-    @property
-    def active(self) -> str:
-        """Why `next_state` may change by itself; empty if it does not."""
-        return str(self.extra.get(ACTIVE, ""))
-
-    def refusal(self, backend: str) -> str:
-        """Returns why the state that this leads to could not be checkpointed; empty if it was not tried or could be."""
-        return str(self.extra.get(REFUSALS, {}).get(backend, ""))
+    digest: str | None = None
+    active: str | None = None
+    refusals: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def changed(self) -> bool:
@@ -173,7 +153,7 @@ class SnapshotWay:
         seconds: that they took when they were executed.
         answered: whether all these calls are answered from the graph, so that rollouts come here.
         proven: whether all these calls may be made again to come here; else only the snapshot leads here.
-        private: why the state is not shared; empty if it is.
+        private: why the state is not shared; None if it is.
     """
 
     snapshot: Snapshot
@@ -182,7 +162,7 @@ class SnapshotWay:
     seconds: float
     answered: bool
     proven: bool
-    private: str
+    private: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +211,7 @@ class RolloutRecord:
 
 @dataclass(frozen=True, slots=True)
 class CallSummary:
-    """An edge without its output, as long listings need it. The attributes are those of `Edge` and `ToolResult`.
-
-    Attributes:
-        refusals: why the state that it leads to could not be checkpointed, by backend; see `Edge.refusal`.
-        proven, waited, active: see `Edge`.
-    """
+    """An edge without its output, as long listings need it. The attributes are those of `Edge` and `ToolResult`."""
 
     id: int
     call: ToolCall
@@ -247,13 +222,13 @@ class CallSummary:
     truncated: bool
     deterministic: bool
     shared: bool
-    reason: str
+    reason: str | None
     hits: int
     created: float
-    refusals: Mapping[str, str] = field(default_factory=dict)
     proven: bool = False
     waited: float = 0.0
-    active: str = ""
+    active: str | None = None
+    refusals: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

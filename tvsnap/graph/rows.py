@@ -8,24 +8,19 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from tvsnap.graph.model import ACTIVE, REFUSALS, CallSummary, Edge, Snapshot, State
-from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.graph.model import CallSummary, Edge, Snapshot, State
+from tvsnap.model.calls import TEXT, Part, ToolCall, ToolResult, canonical_json
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import Captures
 
 COMPRESS_ABOVE = 4096  # bytes; shorter text gains too little for what inflating it costs a hit
 
 STATE_COLUMNS = "{0}.hash, {0}.root, {0}.parent, {0}.depth, {0}.private, {0}.created"
-EDGE_COLUMNS = (
-    "{0}.id, {0}.state, {0}.timeout, {0}.exit_code, {0}.duration, {0}.timed_out, {0}.blocked, {0}.truncated, "
-    "{0}.next_state, {0}.deterministic, {0}.slot, {0}.reason, {0}.hits, {0}.created, {0}.extra, {0}.output, {0}.call, "
-    "{0}.call_key, {0}.checksum, {0}.proven, {0}.waited, {0}.quiet_s"
-)
 SUMMARY_COLUMNS = (
     "{0}.id, {0}.call, {0}.timeout, {0}.exit_code, {0}.duration, {0}.timed_out, {0}.truncated, {0}.deterministic, "
-    "{0}.slot, {0}.reason, {0}.hits, {0}.proven, {0}.waited, {0}.created, {0}.extra"
+    "{0}.slot, {0}.reason, {0}.hits, {0}.created, {0}.proven, {0}.waited, {0}.active, {0}.refusals"
 )
 SNAPSHOT_COLUMNS = (
     "{0}.state, {0}.id, {0}.backend, {0}.size, {0}.files, {0}.processes, {0}.shell, {0}.checkpoint_s, {0}.fork_s, "
@@ -49,6 +44,37 @@ class DamagedRecord(InfrastructureError):
     """A row is not what was written: a fault of the disk or of memory that SQLite has not noticed."""
 
 
+class EdgeRow(NamedTuple):
+    """A row of the table `edges` as it is written; the columns that it has beyond these count what came later.
+
+    Attributes: see `schema.sql`, and `Edge`.
+    """
+
+    state: bytes
+    call_key: bytes
+    slot: float | None
+    waited: float
+    next_state: bytes | None
+    timeout: float | None
+    exit_code: int | None
+    duration: float
+    timed_out: bool
+    blocked: bool
+    truncated: bool
+    quiet_s: float | None
+    deterministic: bool
+    created: float
+    reason: str
+    digest: str | None
+    active: str | None
+    checksum: int | None
+    cost: str | None
+    parts: bytes | None
+    output: str | bytes
+    call: str | bytes
+    proven: bool
+
+
 def pack(text: str) -> str | bytes:
     """Returns `text` as it is stored: compressed if it is long or holds what UTF-8 has no place for."""
     if len(text) <= COMPRESS_ABOVE:
@@ -63,6 +89,45 @@ def pack(text: str) -> str | bytes:
 def unpack(stored: str | bytes) -> str:
     """Returns the text that `pack` was given."""
     return stored if isinstance(stored, str) else zlib.decompress(stored).decode("utf-8", "surrogatepass")
+
+
+EDGE_COLUMNS = ", ".join(f"{{0}}.{name}" for name in ("id", *EdgeRow._fields, "hits", "refusals"))
+_HITS = len(EdgeRow._fields) + 1
+
+
+def pack_parts(parts: Sequence[Part]) -> tuple[str | bytes, bytes | None]:
+    """Returns a result's parts as the columns `output` and `parts` hold them.
+
+    `parts` is a line of JSON, which lists the media type of each part, whether it is text, and its length (characters
+    of the output, or bytes); then the bytes of those that are no text.
+    """
+    if len(parts) == 1 and parts[0].media_type == TEXT and isinstance(parts[0].data, str):
+        return pack(parts[0].data), None
+    header = [[part.media_type, isinstance(part.data, str), len(part.data)] for part in parts]
+    text = "".join(part.data for part in parts if isinstance(part.data, str))
+    data = b"".join(part.data for part in parts if isinstance(part.data, bytes))
+    return pack(text), json.dumps(header).encode() + b"\n" + data
+
+
+def unpack_parts(output: str | bytes, parts: bytes | None) -> tuple[Part, ...]:
+    """Returns the parts that `pack_parts` was given.
+
+    Raises:
+        UNREADABLE: the columns hold something else.
+    """
+    text = unpack(output)
+    if parts is None:
+        return (Part(TEXT, text),)
+    header, _, data = parts.partition(b"\n")
+    unpacked, characters, position = [], 0, 0
+    for media_type, is_text, length in json.loads(header):
+        if is_text:
+            unpacked.append(Part(media_type, text[characters : characters + length]))
+            characters += length
+        else:
+            unpacked.append(Part(media_type, data[position : position + length]))
+            position += length
+    return tuple(unpacked)
 
 
 def checksum(
@@ -80,10 +145,11 @@ def checksum(
     call: str | bytes,
     waited: float = 0.0,
     quiet_s: float | None = None,
+    parts: bytes | None = None,
 ) -> int:
     """Returns the CRC-32 of all that an answer rests on, as it is stored: SQLite keeps no checksums of its own.
 
-    Where time does not count it is what it was before there were `waited` and `quiet_s`.
+    What later versions of the file added counts only where it is there, so that earlier checksums stay true.
 
     Raises:
         UNREADABLE: these are not even values of the right kind.
@@ -104,21 +170,27 @@ def checksum(
     if waited or quiet_s is not None:
         facts += _TIMES.pack(waited, -1.0 if quiet_s is None else quiet_s)
     crc = zlib.crc32(state + call_key + (next_state or b"") + facts)
-    return zlib.crc32(canonical, zlib.crc32(data, crc))
+    crc = zlib.crc32(canonical, zlib.crc32(data, crc))
+    return crc if parts is None else zlib.crc32(parts, crc)
 
 
 def _bytes(stored: str | bytes) -> bytes:
     return stored.encode() if isinstance(stored, str) else stored
 
 
-def to_extra(text: str | None) -> Mapping[str, Any]:
-    """Returns what was kept with an edge; nothing if it cannot be read: no answer rests on it."""
+def to_mapping(text: str | None) -> dict[str, Any]:
+    """Returns the JSON object of a column; an empty one if it cannot be read: no answer rests on it."""
     if text:
         try:
             return dict(json.loads(text))
         except UNREADABLE:
             pass
     return {}
+
+
+def from_mapping(values: Mapping[str, Any]) -> str | None:
+    """Returns what `to_mapping` reads; None for nothing."""
+    return canonical_json(values) if values else None
 
 
 def _readable(convert: Callable[[Row], V]) -> Callable[[Row], V]:
@@ -138,7 +210,7 @@ def _readable(convert: Callable[[Row], V]) -> Callable[[Row], V]:
 def to_state(row: Row) -> State:
     """Returns the state in a row of `STATE_COLUMNS`."""
     hash, root, parent, depth, private, created = row
-    return State(hash.hex(), root.hex(), None if parent is None else parent.hex(), depth, private, created)
+    return State(hash.hex(), root.hex(), None if parent is None else parent.hex(), depth, private or None, created)
 
 
 @_readable
@@ -148,38 +220,83 @@ def to_edge(row: Row) -> Edge:
     Raises:
         DamagedRecord: it is not what was written.
     """
-    (id, state, timeout, exit_code, duration, timed_out, blocked, truncated, next_state) = row[:9]
-    (deterministic, slot, reason, hits, created, extra, output, packed_call, call_key, expected) = row[9:19]
-    proven, waited, quiet_s = row[19:]
+    written = EdgeRow(*row[1:_HITS])
     try:
-        call = ToolCall.from_canonical(unpack(packed_call))
-        sound = call.key == call_key.hex()
-        if deterministic and slot is not None:
-            facts = (timeout, exit_code, duration, timed_out, blocked, truncated, output, packed_call, waited, quiet_s)
-            sound = sound and checksum(state, call_key, slot, next_state, *facts) == expected
-        result = ToolResult(unpack(output), exit_code, duration, bool(timed_out), bool(blocked), bool(truncated), "hit")
+        call = ToolCall.from_canonical(unpack(written.call))
+        sound = call.key == written.call_key.hex()
+        if written.deterministic and written.slot is not None:
+            sound = sound and answer_checksum(written) == written.checksum
+        edge = _edge(row, written, call)
     except UNREADABLE:
         sound = False
     if not sound:
         raise DamagedRecord(
-            f"the graph's record of call {id} is damaged; make it again from a rollout, or tvsnap forget"
+            f"the graph's record of call {row[0]} is damaged; make it again from a rollout, or tvsnap forget"
         )
+    return edge
+
+
+def to_answer(row: Row, call: ToolCall) -> Edge | None:
+    """Returns the edge in a row of `EDGE_COLUMNS` that was found by its call; None if it is not what was written."""
+    written = EdgeRow(*row[1:_HITS])
+    try:
+        return _edge(row, written, call) if answer_checksum(written) == written.checksum else None
+    except UNREADABLE:
+        return None
+
+
+def _edge(row: Row, written: EdgeRow, call: ToolCall) -> Edge:
+    """Returns the edge in a row; raises what is `UNREADABLE`."""
+    result = ToolResult(
+        unpack_parts(written.output, written.parts),
+        written.exit_code,
+        written.duration,
+        bool(written.timed_out),
+        bool(written.blocked),
+        bool(written.truncated),
+        "hit",
+        to_mapping(written.cost),
+    )
+    state = written.state.hex()
     return Edge(
-        id,
-        state.hex(),
+        row[0],
+        state,
         call,
-        timeout,
+        written.timeout,
         result,
-        (state if next_state is None else next_state).hex(),
-        bool(deterministic),
-        slot is not None,
-        reason,
-        hits,
-        created,
-        to_extra(extra),
-        bool(proven),
-        waited,
-        math.inf if quiet_s is None else quiet_s,
+        state if written.next_state is None else written.next_state.hex(),
+        bool(written.deterministic),
+        written.slot is not None,
+        written.reason or None,
+        row[_HITS],
+        written.created,
+        bool(written.proven),
+        written.waited,
+        math.inf if written.quiet_s is None else written.quiet_s,
+        written.digest,
+        written.active,
+        to_mapping(row[_HITS + 1]),
+    )
+
+
+def answer_checksum(row: EdgeRow) -> int:
+    """Returns the checksum of what an answer from a row rests on; raises what is `UNREADABLE`."""
+    return checksum(
+        row.state,
+        row.call_key,
+        row.slot,
+        row.next_state,
+        row.timeout,
+        row.exit_code,
+        row.duration,
+        row.timed_out,
+        row.blocked,
+        row.truncated,
+        row.output,
+        row.call,
+        row.waited,
+        row.quiet_s,
+        row.parts,
     )
 
 
@@ -187,8 +304,7 @@ def to_edge(row: Row) -> Edge:
 def to_summary(row: Row) -> CallSummary:
     """Returns the edge without its output in a row of `SUMMARY_COLUMNS`."""
     (id, call, timeout, exit_code, duration, timed_out, truncated, deterministic, slot, reason, hits) = row[:11]
-    proven, waited, created, extra = row[11:]
-    kept = to_extra(extra)
+    created, proven, waited, active, refusals = row[11:]
     return CallSummary(
         id,
         ToolCall.from_canonical(unpack(call)),
@@ -199,13 +315,13 @@ def to_summary(row: Row) -> CallSummary:
         bool(truncated),
         bool(deterministic),
         slot is not None,
-        reason,
+        reason or None,
         hits,
         created,
-        dict(kept.get(REFUSALS, {})),
         bool(proven),
         waited,
-        str(kept.get(ACTIVE, "")),
+        active,
+        to_mapping(refusals),
     )
 
 

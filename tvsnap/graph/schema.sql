@@ -41,12 +41,16 @@ CREATE TABLE edges (
     hits          INTEGER NOT NULL,
     created       REAL NOT NULL,
     reason        TEXT NOT NULL,    -- why it is not shared or not deterministic
-    extra         TEXT,             -- JSON; NULL for none
+    digest        TEXT,             -- of what the call left behind; NULL where that could not be told
+    active        TEXT,             -- why next_state may change by itself; NULL where it does not
+    refusals      TEXT,             -- JSON: why next_state could not be checkpointed, by backend; NULL where none was
     checksum      INTEGER,          -- of what an answer rests on (see rows.py); NULL where it answers nothing
     proven        INTEGER NOT NULL DEFAULT 0,  -- making the call again leads to the same state
     waited        REAL NOT NULL DEFAULT 0,     -- how long the state had been left to itself; 0 where it does not count
     quiet_s       REAL,             -- how long next_state does not change by itself; NULL: it never does
-    output        NOT NULL,         -- packed
+    cost          TEXT,             -- JSON: what executing it cost beyond time, by unit; NULL for nothing
+    parts         BLOB,             -- the result's parts (see rows.py); NULL where it is the output alone, as plain text
+    output        NOT NULL,         -- packed; the text of the result
     call          NOT NULL          -- packed; canonical JSON
 );
 CREATE UNIQUE INDEX edges_by_call ON edges (state, call_key, slot, waited);

@@ -134,8 +134,8 @@ class GuestActions(ABC):
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         return outcome.output
 
-    def trouble(self, said: str) -> str:
-        return ""
+    def trouble(self, said: str) -> str | None:
+        return None
 
     def send_keys(self, data: bytes, *, wait: float) -> None:
         self.number_processes()

@@ -43,13 +43,13 @@ class DiskSpace:
         """Whether the reserve is being used: nothing that can be done without is to be written any more."""
         return self.free < self.reserve
 
-    def lack(self, wanted: int) -> str:
-        """Returns why writing `wanted` bytes here, or a few, may fail, in words; empty if it does not."""
+    def lack(self, wanted: int) -> str | None:
+        """Returns why writing `wanted` bytes here, or a few, may fail, in words; None if it does not."""
         if self.read_only:
             return f"the files in {self.where} have become read-only (dmesg tells why)"
         if self.free < max(wanted, self.reserve // _NEARLY_FULL):
             return f"sandboxes and snapshots had only {max(self.free, 0) >> 20} MiB left in {self.where}"
-        return ""
+        return None
 
     def require(self, least: int, what: str) -> None:
         """Makes sure that `least` bytes are free.

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from tvsnap.model.errors import UsageError
 
 Source = Literal["hit", "coalesced", "executed"]
-MAIN_ARGUMENTS = ("command", "query", "what", "path", "keys", "sql")
+MAIN_ARGUMENTS = ("command", "query", "code", "what", "path", "keys", "sql")
 """The argument that says what a call does, for the tools that have one."""
+TEXT, JSON, PNG = "text/plain", "application/json", "image/png"
+"""Media types of parts of a result."""
 
 
 def canonical_json(value: object) -> str:
@@ -94,35 +97,107 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One part of what a tool call returned.
+
+    Attributes:
+        media_type: what it is, as `text/plain`, `application/json` or `image/png`.
+        data: text as a string; anything else as bytes.
+    """
+
+    media_type: str
+    data: str | bytes
+
+    @classmethod
+    def text(cls, text: str) -> Part:
+        """Returns a part of plain text."""
+        return cls(TEXT, text)
+
+    @classmethod
+    def json(cls, value: object) -> Part:
+        """Returns a part of canonical JSON.
+
+        Raises:
+            UsageError: JSON cannot express `value`.
+        """
+        return cls(JSON, canonical_json(value))
+
+    @classmethod
+    def png(cls, data: bytes) -> Part:
+        """Returns a part that is a picture in the PNG format."""
+        return cls(PNG, data)
+
+    def as_json(self) -> dict[str, str]:
+        """Returns it as plain JSON: `media_type`, and its data as `text`, or in base 64 as `base64`."""
+        if isinstance(self.data, str):
+            return {"media_type": self.media_type, "text": self.data}
+        return {"media_type": self.media_type, "base64": base64.b64encode(self.data).decode()}
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     """What a tool call returned.
 
     Attributes:
-        output: the text that the agent sees.
+        parts: what the agent sees, in order.
         exit_code: the command's exit status; None if it has none (a file tool, a command that timed out).
         duration: seconds that the call took when it was executed; the same in every later hit.
         timed_out: the call was ended by its timeout.
         blocked: it timed out while merely waiting (no processor time used), so it always would.
         truncated: the output was longer than the limit and was cut in the middle.
         source: `hit` (from the graph), `coalesced` (another rollout was executing it; waited for), `executed`.
+        cost: what executing the call cost beyond time, by unit, as {"usd": 0.002}; see `Tool.cost`.
     """
 
-    output: str
+    parts: tuple[Part, ...]
     exit_code: int | None
     duration: float
     timed_out: bool = False
     blocked: bool = False
     truncated: bool = False
     source: Source = "executed"
+    cost: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def of_text(
+        cls,
+        output: str,
+        exit_code: int | None,
+        duration: float,
+        *,
+        timed_out: bool = False,
+        blocked: bool = False,
+        truncated: bool = False,
+    ) -> ToolResult:
+        """Returns the result of a call that returned plain text; arguments are named as the attributes are."""
+        return cls((Part(TEXT, output),), exit_code, duration, timed_out, blocked, truncated)
+
+    @property
+    def output(self) -> str:
+        """The text that the agent sees: the parts that are text or JSON, one after the other."""
+        if len(self.parts) == 1 and isinstance(self.parts[0].data, str):
+            return self.parts[0].data
+        return "".join(part.data for part in self.parts if isinstance(part.data, str))
+
+    @property
+    def attachments(self) -> tuple[Part, ...]:
+        """The parts that are no text, such as pictures."""
+        return tuple(part for part in self.parts if isinstance(part.data, bytes))
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what the agent sees as plain JSON: `output`, and `parts` where that is not all of it."""
+        if not self.attachments:
+            return {"output": self.output}
+        return {"output": self.output, "parts": [part.as_json() for part in self.parts]}
 
     def from_source(self, source: Source) -> ToolResult:
         """Returns the same result with another `source`."""
         return self if source == self.source else replace(self, source=source)
 
     def same_value(self, other: ToolResult) -> bool:
-        """Whether an agent would see the same in both: all but duration and source."""
+        """Whether an agent would see the same in both: all but duration, source and cost."""
         return (
-            self.output == other.output
+            self.parts == other.parts
             and self.exit_code == other.exit_code
             and self.timed_out == other.timed_out
             and self.truncated == other.truncated

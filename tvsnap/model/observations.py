@@ -70,9 +70,9 @@ class Observation:
         serving: how many processes belong to the service; no part of what is compared.
         alone: nothing else lives but the idle shell, and the service; False where that is not known. No part of what is
             compared.
-        active: why something may change by itself, without any call: `process 18 (make) is running`; empty if nothing
+        active: why something may change by itself, without any call: `process 18 (make) is running`; None if nothing
             can. No part of what is compared.
-        quiet_s: seconds from the observation on in which nothing changes by itself: infinite if `active` is empty, 0
+        quiet_s: seconds from the observation on in which nothing changes by itself: infinite if `active` is None, 0
             if something runs, in between if all that is active waits for a known time. No part of what is compared.
         hidden: commands of the shell that may change what it does not tell, see `shell_words`. No part of what is
             compared.
@@ -92,7 +92,7 @@ class Observation:
     service: str = ""
     serving: int = field(default=0, compare=False)
     alone: bool = field(default=False, compare=False)
-    active: str = field(default="", compare=False)
+    active: str | None = field(default=None, compare=False)
     quiet_s: float = field(default=math.inf, compare=False)
     hidden: frozenset[str] = field(default=frozenset(), compare=False)
     chance: bool = field(default=False, compare=False)

@@ -52,7 +52,7 @@ class Stats:
         ready: those of them that were made ahead of time, and that nobody has used yet.
         budget: (used, limit or None) by what `Budget` limits: `disk` and `snapshots` of all processes, `memory` and
             `sandboxes` of this one; sandboxes are weighed between calls, or not at all where there is no such limit.
-        trouble: why no snapshots are being taken at present; empty if they are.
+        trouble: why no snapshots are being taken at present; None if they are.
         latency_s: the latest durations by kind (`hit`, `coalesced`, `executed`, `fork`, `start`, `checkpoint`); of
             calls as their callers saw them.
         by_depth: (calls, calls answered) by the call's place in its rollout, from 1 on.
@@ -90,7 +90,7 @@ class Stats:
     parked: int = 0
     ready: int = 0
     budget: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    trouble: str = ""
+    trouble: str | None = None
     latency_s: Mapping[Latency, tuple[float, ...]] = field(default_factory=dict)
     by_depth: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     totals: Mapping[str, float] = field(default_factory=dict)
@@ -217,7 +217,7 @@ class Meter:
         parked: int,
         ready: int,
         budget: Mapping[str, tuple[int, int | None]],
-        trouble: str,
+        trouble: str | None,
         totals: Mapping[str, float],
     ) -> Stats:
         """Returns all that was counted.

@@ -72,11 +72,11 @@ class Budget:
         disk = DiskSpace.on(home, home)
         return disk.free, disk.reserve if self.reserve is None else self.reserve
 
-    def shortage(self, home: Path) -> str:
-        """Returns why the file system of a data directory has no room for snapshots; empty if it has."""
+    def shortage(self, home: Path) -> str | None:
+        """Returns why the file system of a data directory has no room for snapshots; None if it has."""
         free, reserve = self.free_and_reserve(home)
         if free >= reserve:
-            return ""
+            return None
         return (
             f"{free // MIB} MiB are free on the disk of {home}, and {reserve // MIB} MiB are to be left: no snapshots "
             "are taken; free some (tvsnap gc --keep-bytes), or lower Budget.reserve"
@@ -165,14 +165,14 @@ class SnapshotBudget:
                 known = self._ledger.read()
                 self._evict(known, choose_evicted(_all(known), self._room, time.time()))
 
-    def find_room(self, new: Kept) -> str:
+    def find_room(self, new: Kept) -> str | None:
         """Sees to it that there is room for a snapshot, by evicting others if they are worth less.
 
         Args:
             new: what is about to be taken; `pinned` if others are to go whatever they are worth.
 
         Returns:
-            Why there is no room; empty if there is.
+            Why there is no room; None if there is.
         """
         reason = self._budget.shortage(self._home) or self._find_room(new)
         if reason:
@@ -196,13 +196,13 @@ class SnapshotBudget:
         """Waits until the files of what was evicted are gone; safe to repeat."""
         self._deleter.shutdown()
 
-    def _find_room(self, new: Kept) -> str:
+    def _find_room(self, new: Kept) -> str | None:
         room, backend = self._room, self._backend.name
         if not room.holds(new.size, 1):
             return f"a snapshot of {new.size / MIB:.1f} MiB is more than the budget ({_words(room)}); raise that"
         count, size = self._graph.snapshot_usage(backend)
         if room.holds(size + new.size, count + 1):
-            return ""
+            return None
         now = time.time()
         worth = new.worth(room, now)
         with self._lock:
@@ -226,7 +226,7 @@ class SnapshotBudget:
                         f"the budget ({_words(room)}) is taken up by what was kept by hand and by what rollouts stand "
                         "on; raise it, forget some, or run fewer rollouts at once"
                     )
-        return ""
+        return None
 
     def _refusal(self) -> str:
         return (

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 
 from tvsnap.environments.base import Tool
 from tvsnap.graph import Graph
-from tvsnap.graph.model import ACTIVE, DIGEST
 from tvsnap.model.calls import ToolCall, ToolResult, next_state
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.observations import Observation
-from tvsnap.recording.flights import Flight
+from tvsnap.recording.claims import Claim
 
 SHORTEST_WAIT = 1e-6  # seconds: 0 stands for a wait that does not count
 
@@ -25,9 +24,9 @@ class Position:
     Attributes:
         state: the state.
         depth: how many calls that changed the state it is away from its root.
-        private: why nothing is shared from here on; empty if it is.
+        private: why nothing is shared from here on; None if it is.
         recorded: whether the graph knows the state.
-        unshared: why the result of the last call is not shared; empty if it is.
+        unshared: why the result of the last call is not shared; None if it is.
         quiet_s: seconds, from when it came there, in which the state does not change by itself; see `host.waiting`.
         since: when it came there, by time.monotonic(); earlier if waiting was made unnecessary by answers.
         course: names the calls that led there, whatever they left behind; the same for all rollouts that make the same
@@ -36,9 +35,9 @@ class Position:
 
     state: str
     depth: int = 0
-    private: str = ""
+    private: str | None = None
     recorded: bool = True
-    unshared: str = ""
+    unshared: str | None = None
     quiet_s: float = math.inf
     since: float = 0.0
     course: str = ""
@@ -67,8 +66,8 @@ class Executed:
         result: what it returned.
         at: where it was called.
         before: how the sandbox looked before; None if nobody needed to know.
-        flight: others wait for the result; None if nobody does.
-        trouble: why the result may be this machine's doing and not the call's; empty if it is not.
+        claim: others wait for the result; None if nobody does.
+        trouble: why the result may be this machine's doing and not the call's; None if it is not.
         age: seconds that the sandbox had been left to itself when the call began.
         ended: when the call ended, by time.monotonic().
     """
@@ -79,8 +78,8 @@ class Executed:
     result: ToolResult
     at: Position
     before: Observation | None
-    flight: Flight | None
-    trouble: str = ""
+    claim: Claim | None
+    trouble: str | None = None
     age: float = 0.0
     ended: float = 0.0
 
@@ -97,24 +96,18 @@ class Aftermath:
 
     Attributes:
         unchanged: the state is as it was.
-        digest: of the sandbox; empty if it cannot be told, or is not needed.
+        digest: of the sandbox; None if it cannot be told, or is not needed.
         quiet_s: seconds, from the call's end on, in which nothing changes by itself.
-        active: why something may; empty if it may not.
+        active: why something may; None if it may not.
         chance, reproducible: what a service tells of it, see `Observation`.
     """
 
     unchanged: bool
-    digest: str = ""
+    digest: str | None = None
     quiet_s: float = math.inf
-    active: str = ""
+    active: str | None = None
     chance: bool = False
     reproducible: bool = False
-
-    @property
-    def extra(self) -> dict[str, str]:
-        """What is kept of it with an edge."""
-        known = {DIGEST: self.digest, ACTIVE: self.active}
-        return {name: value for name, value in known.items() if value}
 
 
 class Recorder:
@@ -173,7 +166,7 @@ class Recorder:
         except TvsnapError as error:
             return _unrecorded(at, call, str(error), left, now)
 
-    def _share(self, executed: Executed, left: Aftermath) -> tuple[Position | None, str]:
+    def _share(self, executed: Executed, left: Aftermath) -> tuple[Position | None, str | None]:
         """Records a call for all; returns where it led, or None and the reason why it cannot be shared after all."""
         at, call, result = executed.at, executed.call, executed.result
         timeout = executed.timeout if result.timed_out else None
@@ -189,7 +182,8 @@ class Recorder:
             next_state=after,
             task=self._task,
             timeout=timeout,
-            extra={} if left.unchanged else left.extra,
+            digest=None if left.unchanged else left.digest,
+            active=None if left.unchanged else left.active,
             proven=by_nature,
             comparable=bool(left.digest),
             waited=executed.waited,
@@ -198,19 +192,19 @@ class Recorder:
         )
         if left.unchanged:
             if edge.deterministic and (edge.changed or edge.result.same_value(result)):
-                return replace(at, unshared=""), ""
+                return replace(at, unshared=None), None
             return None, edge.reason or "another rollout that made this call at the same time got another result"
         if edge.next_state != after or not edge.deterministic:
             return None, edge.reason or "another rollout that made this call at the same time came to another state"
         course = at.course_after(call)
-        return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=executed.ended, course=course), ""
+        return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=executed.ended, course=course), None
 
     def _keep(
         self,
         at: Position,
         call: ToolCall,
         result: ToolResult,
-        reason: str,
+        reason: str | None,
         timeout: float | None,
         left: Aftermath,
         ended: float,
@@ -228,8 +222,9 @@ class Recorder:
             timeout=timeout,
             shared=False,
             reason=reason,
-            private="" if left.unchanged else reason,
-            extra={} if left.unchanged else left.extra,
+            private=None if left.unchanged else reason,
+            digest=None if left.unchanged else left.digest,
+            active=None if left.unchanged else left.active,
             quiet_s=math.inf if left.unchanged else left.quiet_s,
         )
         if left.unchanged:
@@ -237,8 +232,8 @@ class Recorder:
         return Position(after, at.depth + 1, at.private or reason, unshared=reason, quiet_s=left.quiet_s, since=ended)
 
 
-def _unshareable(executed: Executed, left: Aftermath) -> str:
-    """Returns why a call's result is not to be shared; empty if it is."""
+def _unshareable(executed: Executed, left: Aftermath) -> str | None:
+    """Returns why a call's result is not to be shared; None if it is."""
     tool, result = executed.tool, executed.result
     if not tool.cacheable:
         return f"the tool {tool.name} acts on what is not in the sandbox"
@@ -248,10 +243,10 @@ def _unshareable(executed: Executed, left: Aftermath) -> str:
         return f"may have failed by no fault of its own: {executed.trouble}"
     if result.timed_out and not result.blocked:
         return f"timed out after {executed.timeout:g} s while it was working"
-    return ""
+    return None
 
 
-def _unrecorded(at: Position, call: ToolCall, reason: str, left: Aftermath, ended: float) -> Position:
+def _unrecorded(at: Position, call: ToolCall, reason: str | None, left: Aftermath, ended: float) -> Position:
     """Returns where a call led that the graph does not know of."""
     reason = at.private or f"could not be recorded: {reason}"
     if left.unchanged:

@@ -43,13 +43,13 @@ class Snapshotter:
     """Snapshots states where the policy says so. Thread-safe.
 
     Attributes:
-        trouble: why no snapshots are being taken at present; empty if they are.
+        trouble: why no snapshots are being taken at present; None if they are.
     """
 
     def __init__(
         self, graph: Graph, backend: Backend, policy: Policy, budget: SnapshotBudget, costs: Costs, meter: Meter
     ) -> None:
-        self.trouble = ""
+        self.trouble: str | None = None
         self._graph = graph
         self._backend = backend
         self._policy = policy
@@ -165,13 +165,13 @@ class Snapshotter:
         self._remember(state, reason)
         self._tell(state, reason)
 
-    def refusal(self, state: str) -> str:
+    def refusal(self, state: str) -> str | None:
         """Returns why a state, or one that the same calls led to, could not be checkpointed when this process tried of
-        late; empty if it did not, or could.
+        late; None if it did not, or could.
         """
         with self._lock:
-            reason, since = self._refused.get(self._courses.get(state, state), ("", 0.0))
-        return reason if time.monotonic() - since < FORGOTTEN_AFTER else ""
+            reason, since = self._refused.get(self._courses.get(state, state), (None, 0.0))
+        return reason if time.monotonic() - since < FORGOTTEN_AFTER else None
 
     def _tell(self, state: str, reason: str) -> None:
         """Lets people find out why a state could not be checkpointed; nothing else rests on it."""

@@ -134,7 +134,7 @@ def digest(
     files: Callable[[], contextlib.AbstractContextManager[Files]],
     outside: Path,
     changes: int,
-) -> str:
+) -> str | None:
     """Returns the digest of a sandbox; see `Sandbox.digest`.
 
     Args:
@@ -175,7 +175,7 @@ def digest(
     except SandboxDied:
         raise
     except (Incomparable, OSError, InfrastructureError):  # such as a directory that is too deep to be listed
-        return ""
+        return None
     return hasher.hexdigest()
 
 

@@ -123,13 +123,13 @@ class Sandbox(Protocol):
         """
         ...
 
-    def digest(self) -> str:
-        """Returns a digest of all that the sandbox holds but times; empty if part of it cannot be compared.
+    def digest(self) -> str | None:
+        """Returns a digest of all that the sandbox holds but times; None if part of it cannot be compared.
 
-        Two sandboxes of one image whose digests are equal and not empty hold the same: files by path, type, mode,
+        Two sandboxes of one image whose digests are equal, and not None, hold the same: files by path, type, mode,
         owner, link target, extended attributes and content; the shell by all that it says of itself and by its open
         files. What cannot be looked at, such as the memory of processes beyond PID 1 and the idle shell, makes it
-        empty. It does not depend on the backend, on when or how often a history was executed, or on whether the sandbox
+        None. It does not depend on the backend, on when or how often a history was executed, or on whether the sandbox
         was forked. See `tvsnap.sandboxes.digest`.
         """
         ...
@@ -166,8 +166,8 @@ class Sandbox(Protocol):
         """
         ...
 
-    def trouble(self, said: str) -> str:
-        """Returns why what was seen in it since this was last asked may be this machine's doing; empty if it is not.
+    def trouble(self, said: str) -> str | None:
+        """Returns why what was seen in it since this was last asked may be this machine's doing; None if it is not.
 
         That is a full disk, for example. Asked before and after each call, and so quick.
 

@@ -74,7 +74,7 @@ class CallRecord:
         result: what it returned.
         state: the state that the rollout came to by it.
         elapsed: seconds until the answer was there, as its caller saw it.
-        not_shared: why later rollouts will not be answered with this; empty if they will.
+        not_shared: why later rollouts will not be answered with this; None if they will.
     """
 
     task: str
@@ -85,7 +85,7 @@ class CallRecord:
     result: ToolResult
     state: str
     elapsed: float
-    not_shared: str = ""
+    not_shared: str | None = None
 
     def data(self) -> dict[str, Any]:
         """Returns it as a line of `replay --outputs` has it."""
@@ -99,7 +99,7 @@ class CallRecord:
             "exit_code": self.result.exit_code,
             "timed_out": self.result.timed_out,
             "truncated": self.result.truncated,
-            "output": self.result.output,
+            **self.result.as_json(),
             "duration": self.result.duration,
             "elapsed": self.elapsed,
             "state": self.state,

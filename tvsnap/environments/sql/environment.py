@@ -172,13 +172,13 @@ class SqlEnvironment(TerminalEnvironment):
             if error.errno not in _WAS_GONE:
                 raise SandboxDied(f"the SQL session of sandbox {sandbox.id} ended amid a call ({error})") from None
             self._start(sandbox)
-            return ToolResult(
+            return ToolResult.of_text(
                 json.dumps({"error": _LOST}, separators=(",", ":")),
                 None,
                 seconds if error.errno == errno.ETIMEDOUT else 0.0,
                 timed_out=error.errno == errno.ETIMEDOUT,
             )
-        return ToolResult(
+        return ToolResult.of_text(
             said["output"],
             None if said["timed_out"] else int(said["failed"]),
             said["duration"],

@@ -256,7 +256,7 @@ class DockerSandbox(Rewindable):
             found.append(Unrest(0, "a TCP connection has not ended yet", 0.0))
         return activity.Look(*activity.told(found, time.monotonic()))
 
-    def digest(self) -> str:
+    def digest(self) -> str | None:
         outside = self.files.outside()
         if outside is None or not self.holds_nothing_in_memory:
             return ""

@@ -323,7 +323,7 @@ class LocalBackend:
         with contextlib.suppress(OSError):  # the pool is full: the next observation tries again
             self._storage.keep_limit(sandbox.layer, sandbox.limits.disk)
 
-    def trouble(self, sandbox: LocalSandbox, said: str) -> str:
+    def trouble(self, sandbox: LocalSandbox, said: str) -> str | None:
         """See `Sandbox.trouble`: an error of the disk, or too little room, shows as a failure of the command's own."""
         if self._storage.errors() != sandbox.errors:
             self._snapshots.distrust(sandbox.origin)
@@ -339,7 +339,7 @@ class LocalBackend:
         if self._full > looked:  # seen by who looked for another sandbox
             return f"sandboxes and snapshots had too little room in {self._home} meanwhile"
         # At its own limit a sandbox is told of its quota; where the pool has less room than that, it may be the pool.
-        return self._storage.lack(sandbox.limits.disk or _UNLIMITED) if told else ""
+        return self._storage.lack(sandbox.limits.disk or _UNLIMITED) if told else None
 
     def discard(self, resources: Resources) -> None:
         """Takes back what a sandbox had that has ended."""

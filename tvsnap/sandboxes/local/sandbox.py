@@ -79,7 +79,7 @@ class Resources:
 class OwningBackend(Protocol):
     """What a sandbox asks of the backend that it belongs to."""
 
-    def trouble(self, sandbox: LocalSandbox, said: str) -> str:
+    def trouble(self, sandbox: LocalSandbox, said: str) -> str | None:
         """See `Sandbox.trouble`."""
         ...
 
@@ -202,7 +202,7 @@ class LocalSandbox(Rewindable):
             quiet_s=look.quiet_s,
         )
 
-    def digest(self) -> str:
+    def digest(self) -> str | None:
         return digests.digest(
             self.guest(),
             self._alone,
@@ -285,7 +285,7 @@ class LocalSandbox(Rewindable):
             return shown
         return image
 
-    def trouble(self, said: str) -> str:
+    def trouble(self, said: str) -> str | None:
         return self._owner.trouble(self, said)
 
     def checkpoint(self) -> SnapshotInfo:

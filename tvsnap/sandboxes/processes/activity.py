@@ -57,18 +57,18 @@ class Look:
     """What was seen of a sandbox at one moment.
 
     Attributes:
-        active: what may happen by itself, in words.
+        active: what may happen by itself, in words; None if nothing may.
         quiet_s: seconds from now on in which nothing does.
         passing: names the connections that end by themselves; empty where there are none, or where something runs.
     """
 
-    active: str
+    active: str | None
     quiet_s: float
     passing: str = ""
 
 
-def told(found: Iterable[Unrest], since: float) -> tuple[str, float]:
-    """Returns what is found in words, and seconds from now on in which nothing happens.
+def told(found: Iterable[Unrest], since: float) -> tuple[str | None, float]:
+    """Returns what is found in words, None for nothing, and seconds from now on in which nothing happens.
 
     Args:
         found: what may happen.
@@ -76,7 +76,7 @@ def told(found: Iterable[Unrest], since: float) -> tuple[str, float]:
     """
     urgent = sorted(found, key=lambda one: one.left)
     if not urgent:
-        return "", math.inf
+        return None, math.inf
     words = [str(one) for one in urgent[:_TOLD]]
     if len(urgent) > _TOLD:
         words.append(f"{len(urgent) - _TOLD} more")

@@ -68,8 +68,8 @@ class Storage(Protocol):
         """Returns what is left for all that is in here."""
         ...
 
-    def lack(self, wanted: int) -> str:
-        """Returns why writing `wanted` bytes, or a few, may fail at present; empty if it does not. A matter of µs."""
+    def lack(self, wanted: int) -> str | None:
+        """Returns why writing `wanted` bytes, or a few, may fail at present; None if it does not. A matter of µs."""
         ...
 
     def errors(self) -> int:
@@ -154,7 +154,7 @@ class BtrfsStorage:
     def room(self) -> DiskSpace:
         return self._pool.room() if self._pool else DiskSpace.on(self.path, self._directory)
 
-    def lack(self, wanted: int) -> str:
+    def lack(self, wanted: int) -> str | None:
         return DiskSpace.on(self.path, self._directory.parent).lack(wanted)
 
     def errors(self) -> int:
@@ -220,7 +220,7 @@ class CopyStorage:
     def room(self) -> DiskSpace:
         return DiskSpace.on(self.path, self.path)
 
-    def lack(self, wanted: int) -> str:
+    def lack(self, wanted: int) -> str | None:
         return DiskSpace.on(self.path, self.path.parent).lack(wanted)
 
     def errors(self) -> int:

@@ -1,0 +1,390 @@
+"""Recording calls in the graph: what they returned, where they led, and what later executions say of that."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import time
+from dataclasses import replace
+
+from tvsnap.graph.answers import KEPT
+from tvsnap.graph.base import unknown_state
+from tvsnap.graph.database import FAILURES, is_undecodable
+from tvsnap.graph.lineage import Lineage
+from tvsnap.graph.model import Edge
+from tvsnap.graph.pending import task_number
+from tvsnap.graph.rows import (
+    EDGE_COLUMNS,
+    DamagedRecord,
+    EdgeRow,
+    Row,
+    answer_checksum,
+    from_mapping,
+    pack,
+    pack_parts,
+    to_edge,
+)
+from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.errors import UsageError
+
+PROOF_APART = 2.0
+"""Seconds between two executions for their likeness to prove anything: what shows the clock changes in that time."""
+
+_KEY = ("state", "call_key", "slot", "waited")
+"""The first fields of `EdgeRow`, by which a shared edge is found."""
+_AFTER_CALL = 2
+"""Where the fields of `EdgeRow` begin that an edge of the same call may have otherwise."""
+assert EdgeRow._fields[: len(_KEY)] == _KEY
+
+
+def _assigned(fields: tuple[str, ...]) -> str:
+    """Returns the assignment of an UPDATE that sets `fields`."""
+    return f"({', '.join(fields)}) = ({', '.join('?' * len(fields))})"
+
+
+_BY_KEY = " AND ".join(f"{name} = ?" for name in _KEY)
+_RECORDED = f"""
+SELECT {EDGE_COLUMNS.format("e")}, {KEPT} FROM edges e
+WHERE e.state = ? AND e.call_key = ? AND e.slot = ? AND e.waited BETWEEN ? AND ?
+ORDER BY e.id DESC LIMIT 1
+"""
+_EDGE_TO = f"SELECT {EDGE_COLUMNS.format('e')}, {KEPT} FROM states s JOIN edges e ON e.id = s.edge WHERE s.hash = ?"
+_INSERT_EDGE = f"""
+INSERT INTO edges ({", ".join(EdgeRow._fields)}, hits) VALUES ({", ".join("?" * len(EdgeRow._fields))}, 0)
+"""
+_MEND = f"UPDATE edges SET {_assigned(EdgeRow._fields[len(_KEY) :])} WHERE {_BY_KEY} RETURNING id"
+# Unless another execution of the call was seen to leave something else behind.
+_PROVE = """
+UPDATE edges AS e SET proven = 1 WHERE e.id = ? AND NOT EXISTS (
+    SELECT 1 FROM edges o WHERE o.state = e.state AND o.call_key = e.call_key AND o.id <> e.id
+    AND o.timeout IS e.timeout AND o.waited = e.waited AND o.digest <> e.digest)
+"""
+_DISPROVE = "UPDATE edges SET proven = 0 WHERE id = ?"
+_RETIRE = "UPDATE edges SET slot = NULL, checksum = NULL, reason = ? WHERE id = ?"
+_REINSTATE = f"UPDATE edges SET {_assigned(EdgeRow._fields[_AFTER_CALL:])} WHERE id = ?"
+INSERT_STATE = """
+INSERT INTO states (hash, root, parent, edge, depth, private, created) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+"""
+
+
+class Edges(Lineage):
+    """The part of `Graph` that records calls."""
+
+    def recorded(self, state: str, call: ToolCall, timeout: float | None = None) -> Edge | None:
+        """Returns the shared edge of a call even where `lookup` does not: it took longer, or is not deterministic.
+
+        Where time counts in the state, that is the latest.
+
+        Args:
+            state: where the call is made.
+            call: the call.
+            timeout: seconds, to find a call that was blocked until then; None to find one that ended by itself.
+        """
+        with self._database.read() as reader:
+            key = (bytes.fromhex(state), bytes.fromhex(call.key), _slot(timeout, shared=True))
+            try:
+                found = _found(reader.execute(_RECORDED, ("", *key, 0.0, math.inf)))
+            except DamagedRecord:
+                return None
+        return None if found is None else found[0]
+
+    def record(
+        self,
+        state: str,
+        call: ToolCall,
+        result: ToolResult,
+        *,
+        next_state: str,
+        task: str = "",
+        timeout: float | None = None,
+        shared: bool = True,
+        deterministic: bool = True,
+        reason: str | None = None,
+        private: str | None = None,
+        digest: str | None = None,
+        active: str | None = None,
+        proven: bool = False,
+        comparable: bool = False,
+        waited: float = 0.0,
+        quiet_s: float = math.inf,
+        backend: str = "",
+    ) -> Edge:
+        """Records what a call returned and where it led, all or nothing.
+
+        Of a shared call the first record counts for as long as it can answer (see `lookup`). One that led to a state
+        which could not be kept is retired by the next, unless both led to the same state: then that is proven to be
+        reproducible.
+
+        Args:
+            state: where the call was made.
+            call: the call.
+            result: what it returned.
+            next_state: where it led; `state` itself if nothing changed.
+            task: the task whose rollout made it; empty for none.
+            timeout: seconds; only where the result depends on it, as that of a blocked call does.
+            shared: whether it may answer calls; else it is kept for people.
+            deterministic: whether the call can be expected to return the same again.
+            reason: why it is not shared or not deterministic; None if it is both.
+            private: why the branch from `next_state` on is not shared; below a private state, its reason holds.
+            digest, active: see `Edge`.
+            proven: whether the call leads to the same state whenever it is made, by its nature.
+            comparable: whether `next_state` names what was left behind, so that who comes to the same has the same.
+            waited: seconds that the state had been left to itself; only where that counts.
+            quiet_s: seconds in which `next_state` does not change by itself.
+            backend: whose snapshots keep a state.
+
+        Returns:
+            The edge. If the call was recorded before and that record still counts, that edge: its result, its
+            `next_state` and whether it is deterministic may then differ from what was given.
+
+        Raises:
+            NotFound: if `state` is not in the graph; it may have been forgotten.
+            UsageError: if a timed-out result is to be shared without its timeout, or `next_state` has another origin.
+        """
+        if shared and result.timed_out and timeout is None:
+            raise UsageError("a call that timed out can be shared only with its timeout")
+        now = time.time()
+        state_hash, call_key = bytes.fromhex(state), bytes.fromhex(call.key)
+        slot = _slot(timeout, shared=shared)
+        after = None if next_state == state else bytes.fromhex(next_state)
+        output, parts = pack_parts(result.parts)
+        row = EdgeRow(
+            state_hash,
+            call_key,
+            slot,
+            waited,
+            after,
+            timeout,
+            result.exit_code,
+            result.duration,
+            result.timed_out,
+            result.blocked,
+            result.truncated,
+            None if quiet_s == math.inf else quiet_s,
+            deterministic,
+            now,
+            reason or "",
+            digest,
+            active,
+            None,
+            from_mapping(result.cost),
+            parts,
+            output,
+            pack(call.canonical),
+            proven,
+        )
+        if shared and deterministic:
+            row = row._replace(checksum=answer_checksum(row))
+        with self._database.write() as cursor:
+            edge = _earlier(cursor, row, call, backend, comparable=comparable) if shared else None
+            if edge is None:
+                id = _insert(cursor, row, private)
+                edge = Edge(
+                    id,
+                    state,
+                    call,
+                    timeout,
+                    result.from_source("hit"),
+                    next_state,
+                    deterministic,
+                    shared,
+                    reason,
+                    0,
+                    now,
+                    proven,
+                    waited,
+                    quiet_s,
+                    digest,
+                    active,
+                )
+            cursor.execute(
+                "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, task))
+            )
+        if self._pending.due():
+            self.flush()
+        return edge
+
+    def mark_nondeterministic(self, edge: Edge, reason: str) -> None:
+        """Ends the serving of an edge's value, in all processes at once.
+
+        Args:
+            edge: the edge whose call was seen to return something else.
+            reason: what differed, in words.
+        """
+        with self._database.write() as cursor:
+            cursor.execute(
+                "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?", (reason, edge.id)
+            )
+
+    def prove(self, edge: Edge) -> None:
+        """Takes note that making a call again led to the same state; in vain if it was ever seen to lead elsewhere."""
+        with self._database.write() as cursor:
+            cursor.execute(_PROVE, (edge.id,))
+
+    def note_refusal(self, state: str, backend: str, reason: str) -> None:
+        """Keeps why a state could not be checkpointed, for people; see `Edge.refusals`.
+
+        Args:
+            state: the state; nothing is kept for a root, or one that is gone.
+            backend: the backend that refused.
+            reason: its reason, in words.
+        """
+        edge = self.edge_to(state)
+        if edge is None or edge.refusals.get(backend) == reason:
+            return
+        refusals = from_mapping({**edge.refusals, backend: reason})
+        with self._database.write() as cursor:
+            cursor.execute("UPDATE edges SET refusals = ? WHERE id = ?", (refusals, edge.id))
+
+
+def _insert(cursor: sqlite3.Cursor, row: EdgeRow, private: str | None) -> int:
+    """Adds an edge and, if it changes the state, the state that it leads to.
+
+    Args:
+        cursor: in a transaction.
+        row: the edge.
+        private: why the branch is not shared.
+
+    Returns:
+        The edge's identity.
+
+    Raises:
+        NotFound: if the state that the call was made in is not in the graph.
+        UsageError: if the state that it is said to lead to was made by another call.
+    """
+    above = _above(cursor, row.state)
+    id = cursor.execute(_INSERT_EDGE, row).lastrowid
+    assert id is not None
+    _insert_state(cursor, id, row, above, private)
+    return id
+
+
+def _above(cursor: sqlite3.Cursor, state: bytes) -> Row:
+    """Returns root, depth and privacy of the state that a call was made in."""
+    above: Row | None = cursor.execute("SELECT root, depth, private FROM states WHERE hash = ?", (state,)).fetchone()
+    if above is None:
+        raise unknown_state(state.hex())
+    return above
+
+
+def _insert_state(cursor: sqlite3.Cursor, edge: int, row: EdgeRow, above: Row, private: str | None) -> None:
+    """Adds the state that an edge leads to, if it leads to another."""
+    if row.next_state is None:
+        return
+    root, depth, private_above = above
+    values = (row.next_state, root, row.state, edge, depth + 1, private_above or private or "", row.created)
+    cursor.execute(INSERT_STATE, values)
+    if cursor.rowcount == 0:
+        raise UsageError(f"state {row.next_state.hex()[:12]} has another origin than this call")
+
+
+def _earlier(cursor: sqlite3.Cursor, row: EdgeRow, call: ToolCall, backend: str, *, comparable: bool) -> Edge | None:
+    """Returns the earlier record of a shared call if it counts and not `row`; retires one that cannot answer.
+
+    Raises:
+        NotFound: if the state that the call was made in is not in the graph.
+        UsageError: if the state that the call is said to lead to was made by another call.
+        DamagedRecord: if it is damaged and cannot be mended.
+    """
+    above = _above(cursor, row.state)
+    key = (backend, row.state, row.call_key, row.slot, row.waited, row.waited)
+    try:
+        found = _found(cursor.execute(_RECORDED, key))
+    except DamagedRecord:
+        if not _led_elsewhere(cursor, row):
+            (id,) = cursor.execute(_MEND, (*row[len(_KEY) :], *row[: len(_KEY)])).fetchone()
+            if row.next_state is not None and not _exists(cursor, row.next_state):
+                _insert_state(cursor, id, row, above, None)
+            found = _found(cursor.execute(_RECORDED, key))
+            return None if found is None else found[0]
+        found = None
+    if found is not None:
+        edge, kept = found
+        if edge.next_state == (row.next_state or row.state).hex():
+            return _proven(cursor, edge, row, comparable=comparable)
+        if edge.proven and edge.digest and comparable:  # which is void by now
+            cursor.execute(_DISPROVE, (edge.id,))
+            edge, kept = _found(cursor.execute(_RECORDED, key)) or found
+        if kept or not edge.deterministic:
+            return edge
+        cursor.execute(_RETIRE, ("what it led to could not be kept, and the call was made anew since", edge.id))
+    if row.next_state is None or not _exists(cursor, row.next_state):
+        return None
+    again = _found(cursor.execute(_EDGE_TO, ("", row.next_state)))  # retired before
+    if again is None or again[0].state != row.state.hex() or again[0].call.key != call.key:
+        raise UsageError(f"state {row.next_state.hex()[:12]} has another origin than this call")
+    return _reinstated(cursor, again[0], row, comparable=comparable)
+
+
+def _led_elsewhere(cursor: sqlite3.Cursor, row: EdgeRow) -> bool:
+    """Whether the damaged record of a call led to another state than `row`; that then keeps it as its origin."""
+    (id,) = cursor.execute(f"SELECT id FROM edges WHERE {_BY_KEY}", row[: len(_KEY)]).fetchone()
+    made = cursor.execute("SELECT hash FROM states WHERE edge = ?", (id,)).fetchone()
+    if made is None or made[0] == row.next_state:
+        return False
+    unknown = row._replace(
+        slot=None,
+        next_state=made[0],
+        deterministic=True,
+        reason="its record was damaged, and the call was made anew since",
+        digest=None,
+        active=None,
+        checksum=None,
+        cost=None,
+        parts=None,
+        output=pack(""),
+        proven=False,
+    )
+    cursor.execute(_REINSTATE, (*unknown[_AFTER_CALL:], id))
+    return True
+
+
+def _proven(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: bool) -> Edge:
+    """Returns an edge to the state that another execution came to as well, which proves it if they were compared."""
+    apart = row.created - edge.created >= PROOF_APART
+    if edge.proven or not edge.changed or not (row.proven or (comparable and apart)):
+        return edge
+    if row.proven:
+        cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (edge.id,))
+    else:
+        cursor.execute(_PROVE, (edge.id,))
+    return replace(edge, proven=cursor.rowcount == 1)
+
+
+def _reinstated(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: bool) -> Edge:
+    """Lets a retired edge answer again, with what a later execution that came to the same state returned."""
+    cursor.execute(_REINSTATE, (*row[_AFTER_CALL:], edge.id))
+    if not row.proven and comparable and row.created - edge.created >= PROOF_APART:
+        cursor.execute(_PROVE, (edge.id,))
+    found = _found(cursor.execute(_EDGE_TO, ("", row.next_state)))
+    assert found is not None
+    return found[0]
+
+
+def _exists(cursor: sqlite3.Cursor, state: bytes) -> bool:
+    return cursor.execute("SELECT 1 FROM states WHERE hash = ?", (state,)).fetchone() is not None
+
+
+def _found(cursor: sqlite3.Cursor) -> tuple[Edge, bool] | None:
+    """Returns the edge that a query found, and whether the state that it leads to is kept; None if there is none.
+
+    Raises:
+        DamagedRecord: it is not what was written.
+    """
+    try:
+        row = cursor.fetchone()
+    except FAILURES as error:
+        if is_undecodable(error):
+            raise DamagedRecord(f"the record of a call is damaged ({error}); make it again") from None
+        raise
+    return None if row is None else (to_edge(row[:-1]), bool(row[-1]))
+
+
+def _slot(timeout: float | None, *, shared: bool) -> float | None:
+    """Returns the value of the column `slot`, see `schema.sql`."""
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"a timeout must be more than 0 s, not {timeout}")
+    if not shared:
+        return None
+    return 0.0 if timeout is None else timeout
