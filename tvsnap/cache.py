@@ -16,12 +16,13 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from tvsnap.acquisition.acquire import Acquirer
 from tvsnap.acquisition.companions import Companions
 from tvsnap.acquisition.context import Context
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.acquisition.preforking import Preforker
-from tvsnap.acquisition.rebuild import Rebuilder, Remade, make_again
 from tvsnap.acquisition.recipe import Recipe
+from tvsnap.acquisition.replaying import Remade, make_again
 from tvsnap.environments import environment
 from tvsnap.graph import Edge, Graph, RootInfo
 from tvsnap.host import owners
@@ -163,7 +164,7 @@ class Cache:
         self._preforker = Preforker(
             self.graph, self.backend, self.pool, self._costs, self._meter, prefork if use_cache else 0
         )
-        self._rebuilder = Rebuilder(
+        self._acquirer = Acquirer(
             self.graph, self.backend, self.pool, self._snapshotter, self._preforker, self._costs, self._meter
         )
         self.audit = Auditor(audit, self.graph, self.reexecute, self._meter)
@@ -182,7 +183,7 @@ class Cache:
             meter=self._meter,
             claims=self._claims,
             snapshotter=self._snapshotter,
-            rebuilder=self._rebuilder,
+            acquirer=self._acquirer,
             companions=self._companions,
             audit=self.audit,
             workers=self._workers,
@@ -246,7 +247,7 @@ class Cache:
         root = _root(recipe, "", self.backend.platform)
         if recipe.environment.serves:
             self.graph.ensure_root(root)
-            live = self._rebuilder.arrive(root.hash, recipe).live
+            live = self._acquirer.acquire(root.hash, recipe).live
             try:
                 self._snapshotter.take(live)
             finally:
@@ -279,7 +280,7 @@ class Cache:
             standing = self._keep_live(state)
             if standing is not None:
                 rollout.begin_in(standing.fork_if_idle(state))
-            if not self._rebuilder.is_sure(state):  # better now than at the first call
+            if not self._acquirer.is_sure(state):  # better now than at the first call
                 rollout.sandbox()
         except BaseException:
             rollout.close()
@@ -308,7 +309,7 @@ class Cache:
             hold.stand(state)
             self._holds.wait_for_evictions()  # one that began before may not have seen it
             standing = self._keep_live(state)
-            live = (standing and standing.fork_if_idle(state)) or self._rebuilder.arrive(state, recipe).live
+            live = (standing and standing.fork_if_idle(state)) or self._acquirer.acquire(state, recipe).live
         finally:
             self._holds.remove(hold)
         try:
@@ -408,7 +409,7 @@ class Cache:
             self._check_open()
             self._rollouts.add(rollout)
         self._meter.add(rollouts=1)
-        self._rebuilder.expect(rollout._at.state, rollout._recipe)
+        self._acquirer.expect(rollout._at.state, rollout._recipe)
         return rollout
 
     def _keep_live(self, state: str) -> Rollout | None:
@@ -417,7 +418,7 @@ class Cache:
         Returns:
             That rollout, if no snapshot of its state could be kept: there is no room, say.
         """
-        if self._rebuilder.is_sure(state):
+        if self._acquirer.is_sure(state):
             return None
         with self._lock:
             rollouts = list(self._rollouts)

@@ -272,7 +272,7 @@ class Rollout:
             if live is None or live.state != state:
                 return None
             with self._looking_again(live):
-                return self._context.rebuilder.fork_beside(live, self._recipe)
+                return self._context.acquirer.fork_beside(live, self._recipe)
         finally:
             self._turn.release()
 
@@ -288,7 +288,7 @@ class Rollout:
         """
         if self._closed or self._at.state != state or self._context.pool.full:
             return
-        live = self._context.rebuilder.arrive(state, self._recipe).live
+        live = self._context.acquirer.acquire(state, self._recipe).live
         try:
             live.observation = self._recipe.environment.observe(live.sandbox)
         except BaseException:
@@ -553,29 +553,30 @@ class Rollout:
         Raises:
             StateLost: there is no way to it.
         """
-        live = self._own()
-        if live is not None:
-            return live, None
-        if not self._at.recorded and self._at.state == self._root:
-            live = self._live = self._context.rebuilder.start(self._root, self._recipe)
-            live.expendable = False
-            return live, "started"
-        arrival = self._context.rebuilder.arrive(self._at.state, self._recipe)
-        live = self._live = arrival.live
-        sure = arrival.way != "replayed" or self._context.rebuilder.is_sure(self._at.state)
-        live.expendable = sure and not self._at.private
-        return live, arrival.way
+        own, at = self._settled_live(), self._at
+        self._live = None
+        recorded = at.recorded or at.state != self._root
+        acquired = self._context.acquirer.acquire(at.state, self._recipe, own=own, recorded=recorded)
+        live = self._live = acquired.live
+        if acquired.sure is not None:
+            live.expendable = acquired.sure and not at.private
+            self._exposed = False
+        return live, acquired.way
 
     def _own(self) -> LiveSandbox | None:
         """Returns its own sandbox, once nothing of the last call is left to be done in it, if one stands here."""
+        live = self._settled_live()
+        if live is not None and self._context.acquirer.take_back(live, self._at.state):
+            return live
+        self._live, self._exposed = None, False
+        return None
+
+    def _settled_live(self) -> LiveSandbox | None:
+        """Returns the sandbox that it has, wherever that stands, once nothing of the last call is left to be done."""
         if self._freed is not None:
             self._live = self._freed.result()
             self._freed = None
-        live = self._live
-        if live is not None and live.state == self._at.state and self._context.pool.claim(live):
-            return live
-        self._drop()
-        return None
+        return self._live
 
     def _leave(self) -> None:
         """Leaves its sandbox to others, as soon as nothing of the last call is left to be done in it."""
@@ -757,7 +758,7 @@ class Rollout:
         if self._live is None:
             if self._calls:
                 raise InfrastructureError("the rollout's sandbox is gone, and without the cache nothing can rebuild it")
-            self._live = self._context.rebuilder.start(self._root, self._recipe)
+            self._live = self._context.acquirer.start(self._root, self._recipe)
             self._live.observation = self._recipe.environment.observe(self._live.sandbox)
         if self._noted is not None:
             self._noted.result()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.conformance.helpers import eventually
 from tvsnap import Cache
-from tvsnap.acquisition.rebuild import ReplayDiffered, make_again
+from tvsnap.acquisition.replaying import ReplayDiffered, make_again
 from tvsnap.cache import GRAPH_FILE
 from tvsnap.host import owners
 from tvsnap.images import Image
@@ -124,7 +124,7 @@ def assert_states_are_right(cache: Cache, image: Image) -> int:
 
 def assert_state_is_like(cache: Cache, state: str, fresh: Sandbox, *, restored: bool) -> None:
     """Asserts that a state is like a sandbox, and that the calls which leave it as it is return what is recorded."""
-    before, sure = cache.stats(), restored or cache._rebuilder.is_sure(state)
+    before, sure = cache.stats(), restored or cache._acquirer.is_sure(state)
     with contextlib.ExitStack() as opened:
         try:
             sandbox = opened.enter_context(cache.materialise(state))

@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.backend import FakeBackend
 from tests.unit.cache_helpers import bash, open_cache, prove, run, sources, writes
 from tvsnap import ParkLimits
-from tvsnap.acquisition.rebuild import Remade
+from tvsnap.acquisition.replaying import Remade
 from tvsnap.graph import Edge
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, UsageError

@@ -314,7 +314,7 @@ def test_a_snapshot_that_goes_takes_its_forks_along(cache: Cache) -> None:
     ready(cache, 2)
     snapshot = cache.graph.snapshot(state, "fake")
     assert snapshot is not None
-    cache._rebuilder.drop(snapshot)
+    cache._acquirer.drop(snapshot)
     ready(cache, 0)
     assert run(cache, "echo 1 > f", "cat f")[-1].output == "1\n"
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
+from tvsnap.acquisition.acquire import Acquirer
 from tvsnap.acquisition.companions import Companions
 from tvsnap.acquisition.pool import SandboxPool
-from tvsnap.acquisition.rebuild import Rebuilder
 from tvsnap.graph import Edge, Graph
 from tvsnap.host.home import HomeInUse
 from tvsnap.model.stats import Meter
@@ -46,7 +46,7 @@ class Context:
         meter: counts what is done.
         claims: calls that are being executed.
         snapshotter: takes snapshots where they pay.
-        rebuilder: brings sandboxes to states.
+        acquirer: has sandboxes that stand at states.
         companions: sandboxes for rollouts that wait in states that change by themselves.
         audit: is told of answers.
         workers: does what nobody waits for.
@@ -63,7 +63,7 @@ class Context:
     meter: Meter
     claims: Claims
     snapshotter: Snapshotter
-    rebuilder: Rebuilder
+    acquirer: Acquirer
     companions: Companions
     audit: Audit
     workers: Executor

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tvsnap.acquisition.rebuild import Remade, ReplayDiffered, difference
+from tvsnap.acquisition.replaying import Remade, ReplayDiffered, difference
 from tvsnap.graph import PROOF_APART, Edge, Graph
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import NotFound, TvsnapError

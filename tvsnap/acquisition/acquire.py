@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.acquisition.preforking import Preforker
 from tvsnap.acquisition.recipe import Recipe
+from tvsnap.acquisition.replaying import ReplayDiffered, difference, make_again, refuse_the_incomparable
 from tvsnap.graph import PROOF_APART, Edge, Graph, Snapshot
-from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import (
     InfrastructureError,
     NotCheckpointable,
@@ -22,7 +22,6 @@ from tvsnap.model.errors import (
     SnapshotUnusable,
     StateLost,
     TvsnapError,
-    UsageError,
 )
 from tvsnap.model.stats import Meter, Way
 from tvsnap.recording.live import LiveSandbox
@@ -30,65 +29,26 @@ from tvsnap.recording.policy import Costs
 from tvsnap.recording.snapshotter import Snapshotter
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
-REPLAY_TIMEOUT = 60.0  # seconds, at least, for a call that once ended by itself
-SLOWER = 10.0  # or so many times what it took then
 LONG_REPLAY = 1.0  # seconds
 ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be snapshotting what it led to
 POLL = 0.02  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """A sandbox that was brought into a state.
+class Acquired:
+    """A sandbox that stands at a state.
 
     Attributes:
         live: the sandbox.
-        way: how: it was parked there, or made ready ahead of time, or forked there, started (at a root), or calls were
-            replayed.
+        way: how it was had: it was parked there, or made ready ahead of time, or forked there, started (at a root), or
+            calls were replayed; None if it was the caller's own.
+        sure: whether the state can be reached again for certain, so that the sandbox may be closed to make room; None
+            for the caller's own, which is as it was.
     """
 
     live: LiveSandbox
-    way: Way
-
-
-@dataclass(frozen=True, slots=True)
-class Remade:
-    """What a recorded call came to when it was made once more.
-
-    Attributes:
-        result: what it returned.
-        digest: of what it left behind; None if that is not compared.
-    """
-
-    result: ToolResult
-    digest: str | None = None
-
-    def difference(self, edge: Edge) -> str | None:
-        """Returns in words how it differs from what was recorded; None if it does not."""
-        if not self.result.same_value(edge.result):
-            return difference(edge.result, self.result)
-        return difference(edge.result, self.result) if edge.changed and edge.digest != self.digest else None
-
-
-_WAY_OUT = "a rollout that is begun anew makes its calls afresh"
-"""What people can do about a lost state, whether a rollout stands there or they only want to look at it."""
-
-
-class ReplayDiffered(StateLost):
-    """A call that was made again did not lead to the state that it led to when it was recorded.
-
-    Attributes:
-        edge: the call.
-        seen: what it returned now.
-    """
-
-    def __init__(self, state: str, edge: Edge, seen: ToolResult, what: str) -> None:
-        super().__init__(
-            f"state {state[:12]} can no longer be reached: it has no snapshot, and a replay of "
-            f"{edge.call.brief} {what}; {_WAY_OUT}"
-        )
-        self.edge = edge
-        self.seen = seen
+    way: Way | None
+    sure: bool | None
 
 
 class _ForkFailed(Exception):
@@ -99,8 +59,8 @@ class _ForkFailed(Exception):
         self.error = error
 
 
-class Rebuilder:
-    """Brings sandboxes into states. Thread-safe."""
+class Acquirer:
+    """Finds sandboxes that stand at states, or brings them there. Thread-safe."""
 
     def __init__(
         self,
@@ -120,10 +80,11 @@ class Rebuilder:
         self._costs = costs
         self._meter = meter
 
-    def arrive(self, state: str, recipe: Recipe) -> Arrival:
-        """Returns a sandbox in a state: a parked one, a fork of the state's snapshot, or one brought there by replay.
+    def acquire(self, state: str, recipe: Recipe, *, own: LiveSandbox | None = None, recorded: bool = True) -> Acquired:
+        """Returns a sandbox that stands at a state, had in the cheapest way that there is.
 
-        Where one that was made ahead of time will do, none is forked or started.
+        The ways are, in this order: the caller's own; a parked one; one that was made ahead of time; a fork of the
+        state's snapshot, or a fresh one at a root; and one that is brought there by a replay.
 
         A replay begins in the nearest state above for which there is a parked sandbox or a snapshot, or else in a fresh
         sandbox. It waits where the recording did.
@@ -131,15 +92,36 @@ class Rebuilder:
         Args:
             state: the state.
             recipe: of sandboxes at its root.
+            own: what the caller has; closed if it cannot be used.
+            recorded: whether the graph knows the state; if it does not, that is a root, where a sandbox is started.
 
         Raises:
             NotFound: if the state is not in the graph.
             StateLost: if there is no way to it.
             InfrastructureError: if no sandbox could be had, or it failed on the way.
         """
+        if own is not None and self.take_back(own, state):
+            return Acquired(own, None, None)
+        if not recorded:
+            return Acquired(self.start(state, recipe), "started", False)
         live = self._take_parked(state, recipe)
         if live is not None:
-            return Arrival(live, "parked")
+            return Acquired(live, "parked", True)
+        return self._reach(state, recipe)
+
+    def take_back(self, own: LiveSandbox, state: str) -> bool:
+        """Takes a sandbox that rests back into use if it stands at a state; closes it if not.
+
+        Returns:
+            Whether it was taken.
+        """
+        if own.state == state and self._pool.claim(own):
+            return True
+        self._pool.discard(own)
+        return False
+
+    def _reach(self, state: str, recipe: Recipe) -> Acquired:
+        """See `acquire`, where no sandbox stands at the state."""
         began = time.perf_counter()
         snapshot, edges = self._way(state)
         try:
@@ -148,13 +130,13 @@ class Rebuilder:
             assert snapshot is not None
             self.drop(snapshot)
             try:
-                return self.arrive(state, recipe)
+                return self.acquire(state, recipe)
             except StateLost as lost:
                 raise StateLost(f"{lost} ({unusable})") from None
         except _ForkFailed as failure:
             assert snapshot is not None
             if self._is_gone(snapshot):  # evicted while it was being forked
-                return self.arrive(state, recipe)
+                return self.acquire(state, recipe)
             # It is kept, for it may be the only way to its state and another time the fork succeeds; but what can never
             # be brought back here must not keep on answering.
             if isinstance(failure.error, NotRestorable) and not snapshot.pinned:
@@ -165,14 +147,14 @@ class Rebuilder:
             except InfrastructureError:
                 raise failure.error from None
         if not left:
-            return Arrival(live, way)
+            return Acquired(live, way, True)
         try:
             self._replay(live, left, recipe, state)
             self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
         except BaseException:
             self._pool.discard(live)
             raise
-        return Arrival(live, "replayed")
+        return Acquired(live, "replayed", self.is_sure(state))
 
     def is_sure(self, state: str) -> bool:
         """Whether a state can be reached for certain: by its snapshot, or by calls that lead there each time.
@@ -296,7 +278,7 @@ class Rebuilder:
     ) -> tuple[LiveSandbox, Way, list[Edge]]:
         """Returns the sandbox to replay in, how it was had, and which of `edges` are left to be replayed in it."""
         for index in range(len(edges) - 1, -1, -1):
-            _refuse_the_incomparable(state, edges[index])
+            refuse_the_incomparable(state, edges[index])
             live = self._take_parked(edges[index].state, recipe)
             if live is not None:
                 return live, "parked", edges[index:]
@@ -345,61 +327,3 @@ class Rebuilder:
                 raise ReplayDiffered(state, edge, result, words)
             if not edge.proven and edge.shared and time.time() - edge.created >= PROOF_APART:
                 self._graph.prove(edge)
-
-
-def _refuse_the_incomparable(state: str, edge: Edge) -> None:
-    """
-    Raises:
-        StateLost: a call is not known to lead to the same state each time, and it would not show whether it did.
-    """
-    if not (edge.proven or edge.digest):
-        raise StateLost(
-            f"state {state[:12]} can no longer be reached: it has no snapshot, and whether "
-            f"{edge.call.brief} would leave the same behind again cannot be told; {_WAY_OUT}"
-        )
-
-
-def make_again(sandbox: Sandbox, edge: Edge, recipe: Recipe) -> ToolResult:
-    """Makes a recorded call in a sandbox that stands where it was made; returns what it returns now.
-
-    Raises:
-        InfrastructureError: what was recorded is no call of a tool, or the sandbox failed.
-    """
-    try:
-        recipe.environment.tool(edge.call)
-    except UsageError as error:
-        raise InfrastructureError(
-            f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"
-        ) from None
-    timeout = edge.timeout or max(REPLAY_TIMEOUT, SLOWER * edge.result.duration)
-    result = recipe.environment.execute(sandbox, edge.call, timeout, recipe.limits)
-    if result.timed_out and not edge.result.timed_out:
-        raise InfrastructureError(f"a call that took {edge.result.duration:.1f} s did not end within {timeout:.0f} s")
-    trouble = sandbox.trouble(result.output)
-    if trouble and not result.same_value(edge.result):
-        raise InfrastructureError(f"a call could not be made again as it was recorded: {trouble}")
-    return result
-
-
-def difference(recorded: ToolResult, seen: ToolResult) -> str:
-    """Returns in words how two executions of a call differ: `printed "b" where "a" was recorded (line 3)`.
-
-    Where their results do not, what they left behind does.
-    """
-    if recorded.same_value(seen):
-        return "left something else behind"
-    if recorded.timed_out != seen.timed_out:
-        return "timed out" if seen.timed_out else "did not time out"
-    if recorded.exit_code != seen.exit_code:
-        return f"ended with status {seen.exit_code} instead of {recorded.exit_code}"
-    before, after = recorded.output.splitlines(), seen.output.splitlines()
-    for number, (old, new) in enumerate(zip(before, after, strict=False), 1):
-        if old != new:
-            return f"printed {_short(new)} where {_short(old)} was recorded (line {number})"
-    if len(before) != len(after):
-        return f"printed {len(after)} lines where {len(before)} were recorded"
-    return "printed something else"
-
-
-def _short(text: str) -> str:
-    return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'
