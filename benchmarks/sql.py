@@ -36,16 +36,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Database:
-    """How one engine does what is measured.
+    """How one database system does what is measured.
 
     Attributes:
-        engine: its name, and that of its image and environment.
+        system: its name, and that of its image and environment.
         fill: the statement that makes the table `big` of a number of rows, from row 1.
         dump: the shell command that dumps the database in use to `/dump.sql`.
         restore: the shell commands that make a database `copy` of it.
     """
 
-    engine: str
+    system: str
     fill: str
     dump: str
     restore: str
@@ -82,13 +82,13 @@ CREATE["mariadb"] = "mariadb -e 'CREATE DATABASE bench'"
 
 
 class Server:
-    """One engine's sandboxes."""
+    """One database system's sandboxes."""
 
     def __init__(self, space: Workspace, database: Database) -> None:
         self.space = space
         self.database = database
-        self.image: Image = space.other_image(database.engine)
-        self.environment: Environment = environment(database.engine)
+        self.image: Image = space.other_image(database.system)
+        self.environment: Environment = environment(database.system)
 
     def start(self) -> Sandbox:
         """Returns a fresh sandbox with its server running."""
@@ -103,18 +103,18 @@ class Server:
         call = ToolCall("sql", {"query": query, "database": database})
         result = self.environment.execute(sandbox, call, TIMEOUT, Limits())
         if result.exit_code != 0:
-            raise InfrastructureError(f"{self.database.engine}: {query[:60]}: {result.output}")
+            raise InfrastructureError(f"{self.database.system}: {query[:60]}: {result.output}")
         return json.loads(result.output).get("rows")
 
     def first_row(self, sandbox: Sandbox) -> None:
         """Reads a row, and checks that it is right."""
         if self.query(sandbox, "SELECT id FROM big WHERE id = 7") != [[7]]:
-            raise InfrastructureError(f"{self.database.engine}: the row is not there")
+            raise InfrastructureError(f"{self.database.system}: the row is not there")
 
     def grown(self, megabytes: int) -> Sandbox:
         """Returns a sandbox whose database `bench` holds so much data, written out to disk."""
         sandbox = self.start()
-        run(sandbox, CREATE[self.database.engine])
+        run(sandbox, CREATE[self.database.system])
         self.query(sandbox, self.database.fill.format(rows=megabytes * MB // ROW))
         run(sandbox, "sync")
         self.first_row(sandbox)
@@ -137,7 +137,7 @@ def timed(action: Callable[[], T]) -> tuple[float, T]:
 
 
 def measure(space: Workspace) -> Iterator[Figure]:
-    """Measures all engines."""
+    """Measures all database systems."""
     for database in DATABASES:
         server = Server(space, database)
         for megabytes in SIZES[:2] if space.quick else SIZES:
@@ -147,14 +147,14 @@ def measure(space: Workspace) -> Iterator[Figure]:
 
 
 def _by_size(server: Server, megabytes: int) -> Iterator[Figure]:
-    space, engine = server.space, server.database.engine
+    space, system = server.space, server.database.system
     size = f"{megabytes} MB" if megabytes < 1000 else f"{megabytes // 1000} GB"
 
     def row(name: str, what: str, samples: Sequence[float], unit: str, at_most: float | None = None) -> Figure:
-        figure_name = f"{engine}_{name}_{megabytes}mb"
-        return figure(figure_name, f"{size}: {what}", samples, unit, subject=engine, at_most=at_most)
+        figure_name = f"{system}_{name}_{megabytes}mb"
+        return figure(figure_name, f"{size}: {what}", samples, unit, subject=system, at_most=at_most)
 
-    space.tell(f"{engine}, {size} of data")
+    space.tell(f"{system}, {size} of data")
     with contextlib.ExitStack() as ends:
         sandbox = server.grown(megabytes)
         ends.callback(sandbox.close)
@@ -171,9 +171,9 @@ def _by_size(server: Server, megabytes: int) -> Iterator[Figure]:
         ends.callback(space.backend.delete_snapshot, snapshot.id)
         yield row("checkpoint", "checkpoint", checkpoints, "ms")
         yield row("snapshot", "memory images in a snapshot", [_images_size(space, snapshot)], "MB")
-        target = FORK_TARGET if engine == "postgres" else None
+        target = FORK_TARGET if system == "postgres" else None
         yield row("fork", "fork to first row", list(_forks(server, snapshot, space.samples(24))), "ms", target)
-        if engine == "postgres":
+        if system == "postgres":
             yield row("template", "CREATE DATABASE ... TEMPLATE", list(_templates(server, sandbox)), "ms")
         if megabytes in RESTORED:
             run(sandbox, server.database.dump)
@@ -197,7 +197,7 @@ def _forks(server: Server, snapshot: SnapshotInfo, count: int) -> Iterator[float
 
 
 def _templates(server: Server, sandbox: Sandbox) -> Iterator[float]:
-    """A copy of the database by its own engine, to the first row through the tool."""
+    """A copy of the database by its own database system, to the first row through the tool."""
     run(sandbox, "createdb -U postgres source -T bench")  # nobody may be connected to what is copied
     for number in range(3):
         began = time.perf_counter()
@@ -228,7 +228,7 @@ def _images_size(space: Workspace, snapshot: SnapshotInfo) -> float:
 
 def _hits(space: Workspace, server: Server) -> Figure:
     """Reads that were made before, through a rollout."""
-    engine = server.database.engine
+    system = server.database.system
     arguments = {"query": "SELECT 1 + 1 AS two"}
     with space.cache() as cache:
         with cache.rollout(server.image) as rollout:
@@ -239,9 +239,9 @@ def _hits(space: Workspace, server: Server) -> Figure:
             for _ in range(space.samples(2000)):
                 seconds, result = timed(lambda: rollout.call("sql", arguments))
                 if result.source != "hit":
-                    raise InfrastructureError(f"{engine}: a read that was made before was executed")
+                    raise InfrastructureError(f"{system}: a read that was made before was executed")
                 samples.append(seconds)
-    return figure(f"{engine}_hit", "a read made before", samples, "µs", subject=engine, at_most=100)
+    return figure(f"{system}_hit", "a read made before", samples, "µs", subject=system, at_most=100)
 
 
 def _side_by_side(server: Server) -> Iterator[Figure]:

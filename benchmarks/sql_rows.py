@@ -2,7 +2,7 @@
 
     python -m benchmarks.sql_rows sql_rollouts.jsonl --image spider --dump spider_mysql.sql
 
-Results are compared as multisets of rows, errors by the engine's own number. The plain server is the host's `mariadbd`
+Results are compared as multisets of rows, errors by the system's own number. The plain server is the host's `mariadbd`
 (Debian's mariadb-server-core and mariadb-client-core) with the image's settings, in a directory of its own, loaded from
 the same dump.
 """
@@ -60,7 +60,7 @@ class Answer:
 
     Attributes:
         rows: as a multiset; None if it returns none.
-        error: the engine's number for the error; empty if there is none.
+        error: the database system's number for the error; empty if there is none.
     """
 
     rows: Rows | None = None

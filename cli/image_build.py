@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tvsnap.host.home import resolve_home
 from tvsnap.images import Image, ImageBuildError, ImageStore, find_source
-from tvsnap.images.build.databases import DIALECTS, engine_of
+from tvsnap.images.build.databases import DIALECTS, system_of
 from tvsnap.model.errors import MachineLacks, NotCheckpointable, UsageError
 
 from . import context, options
@@ -50,9 +50,9 @@ An image.yaml, of whose keys only the first is a must:
   timeouts: {agent: 900, verifier: 300}               seconds; for who runs the task
   environment: mariadb                                or sqlite, postgres: what `databases` go with; else terminal
   databases:                                          loaded when all else is done; a list where names do not matter
-    shop: shop.sql                                    in the engine's own dialect
+    shop: shop.sql                                    in the database system's own dialect
     stock: [schema.sql, items.csv.gz]                 in this order; the CSV becomes the table items
-    legacy: old.sqlite                                its tables, for any engine
+    legacy: old.sqlite                                its tables, for any database system
     world: {from: world.sql, dialect: mysql}          what looks like MySQL's is converted without being told
   database: shop                                      in use from the start; by default the first
 
@@ -156,7 +156,7 @@ def _warm(image: Image, home: Path | None, console: Console) -> float | None:
 
     Nothing happens for an image without a server. Where a running server cannot be snapshotted, a line says so.
     """
-    if engine_of(image.environment) is None:
+    if system_of(image.environment) is None:
         return None
     backend = os.environ.get(options.BACKEND_VARIABLE) or options.DEFAULT_BACKEND
     started = time.monotonic()

@@ -15,11 +15,11 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests import engine
 from tests.fakes.backend import FakeBackend, fake_image
-from tests.sql_images import sql_engine, sql_image, sql_images
+from tests.sql_images import sql_image, sql_images, sql_system
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 
-__all__ = ["sql_engine", "sql_image", "sql_images"]
+__all__ = ["sql_image", "sql_images", "sql_system"]
 
 TESTS = Path(__file__).parent
 ORDER = ("property", "fakes", "unit", "fuzz", "e2e", "faults", "conformance")

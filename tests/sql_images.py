@@ -1,4 +1,4 @@
-"""What the tests of databases share: an image of each engine, and short ways to ask a session in a sandbox."""
+"""What the tests of databases share: an image of each database system, and short ways to ask a session in a sandbox."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tvsnap.model.limits import Limits
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.protocol import Sandbox
 
-ENGINES = ("sqlite", "postgres", "mariadb")
+SYSTEMS = ("sqlite", "postgres", "mariadb")
 DATABASES = {
     "shop": """
         CREATE TABLE items (id INTEGER PRIMARY KEY, name VARCHAR(40) NOT NULL, price DECIMAL(10, 2));
@@ -34,14 +34,14 @@ DATABASES = {
         INSERT INTO parts VALUES (1, 'bolt');
         """,
 }
-"""What every engine's image holds; `shop` is in use from the start."""
+"""What every database system's image holds; `shop` is in use from the start."""
 
 CONSOLES = {
     "sqlite": 'sqlite3 /srv/sqlite/shop.db "{}"',
     "postgres": 'psql -X -q -A -t -d shop -c "{}"',
     "mariadb": 'mariadb -N -B shop -e "{}"',
 }
-"""How a statement is given to an engine in the terminal."""
+"""How a statement is given to a database system in the terminal."""
 
 # A dying process loses its command line before its sockets, and keeps its pid: only once it is reaped is it gone.
 KILL_SESSION = "dying=$(pgrep -f '[s]ql.pyz'); kill -9 $dying; while kill -0 $dying 2> /dev/null; do sleep 0.02; done"
@@ -55,7 +55,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class SqlImages:
-    """The engines' images, each built when it is first asked for.
+    """The database systems' images, each built when it is first asked for.
 
     `TVSNAP_TEST_IMAGES` names a directory in which several sessions build them once.
     """
@@ -65,40 +65,40 @@ class SqlImages:
         self._scratch = scratch
         self._built: dict[str, Image] = {}
 
-    def get(self, engine: str) -> Image:
-        """Returns the image that tvsnap ships for an engine, with the databases of `DATABASES`."""
-        if engine not in self._built:
-            spec = yaml.safe_load((ROOT / "images" / engine / "image.yaml").read_text())
-            spec |= {"name": f"test-{engine}", "databases": {name: f"{name}.sql" for name in DATABASES}}
-            folder = self._scratch / engine
+    def get(self, system: str) -> Image:
+        """Returns the image that tvsnap ships for a database system, with the databases of `DATABASES`."""
+        if system not in self._built:
+            spec = yaml.safe_load((ROOT / "images" / system / "image.yaml").read_text())
+            spec |= {"name": f"test-{system}", "databases": {name: f"{name}.sql" for name in DATABASES}}
+            folder = self._scratch / system
             folder.mkdir()
             (folder / "image.yaml").write_text(yaml.safe_dump(spec))
             for name, script in DATABASES.items():
                 (folder / f"{name}.sql").write_text(script)
             try:
-                self._built[engine] = self.store.build(folder)
+                self._built[system] = self.store.build(folder)
             except MachineLacks as lack:
                 pytest.skip(str(lack))
-        return self._built[engine]
+        return self._built[system]
 
 
 @pytest.fixture(scope="session")
 def sql_images(tvsnap_home: Path, tmp_path_factory: pytest.TempPathFactory) -> SqlImages:
-    """The images of all engines."""
+    """The images of all database systems."""
     shared = os.environ.get("TVSNAP_TEST_IMAGES")
     return SqlImages(Path(shared) if shared else tvsnap_home, tmp_path_factory.mktemp("sql-images"))
 
 
-@pytest.fixture(scope="session", params=ENGINES)
-def sql_engine(request: pytest.FixtureRequest) -> str:
-    """Each engine's name."""
+@pytest.fixture(scope="session", params=SYSTEMS)
+def sql_system(request: pytest.FixtureRequest) -> str:
+    """Each database system's name."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
-def sql_image(sql_images: SqlImages, sql_engine: str) -> Image:
-    """Each engine's image."""
-    return sql_images.get(sql_engine)
+def sql_image(sql_images: SqlImages, sql_system: str) -> Image:
+    """Each database system's image."""
+    return sql_images.get(sql_system)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Client:
         return str(said["error"])
 
     def console(self, statement: str) -> str:
-        """Gives a statement to the engine's own client in a fresh shell; returns what that printed."""
+        """Gives a statement to the database system's own client in a fresh shell; returns what that printed."""
         outcome = self.sandbox.exec(CONSOLES[self.environment.name].format(statement), timeout=60)
         assert outcome.exit_code == 0, outcome.output
         return outcome.output.decode()

@@ -1,4 +1,4 @@
-"""What each engine's values and sessions look like: cases for the tests of all engines."""
+"""What each database system's values and sessions look like: cases for the tests of all database systems."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ STORED: dict[str, tuple[str, str, list[Any]]] = {
     ),
 }
 
-# What fails, what the engine's error must say, and its code.
+# What fails, what the database system's error must say, and its code.
 ERRORS: dict[str, list[tuple[str, str, str]]] = {
     "sqlite": [
         ("SELECT * FROM nowhere", "no such table: nowhere", "SQLITE_ERROR"),

@@ -1,4 +1,4 @@
-"""What is left to chance or the clock though no word of a statement says so: cases for the tests of all engines."""
+"""What is left to chance or the clock though no word of a statement says so: cases for the tests of all systems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sandboxes with a database: each engine is started once a session, and every test has a fork of that."""
+"""Sandboxes with a database: each database system is started once a session, and every test has a fork of that."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sql_backend(tvsnap_home: Path) -> Iterator[Backend]:
 
 
 class SqlLab(Lab):
-    """Forks of one engine that is warm."""
+    """Forks of one database system that is warm."""
 
     def __init__(self, backend: Backend, image: Image, warm: SnapshotInfo) -> None:
         super().__init__(backend, image)
@@ -49,7 +49,7 @@ class SqlLab(Lab):
 
 @pytest.fixture(scope="session")
 def sql_warm(sql_backend: Backend, sql_image: Image) -> Iterator[SnapshotInfo]:
-    """A snapshot of an engine that has just been started."""
+    """A snapshot of a database system that has just been started."""
     laboratory = Lab(sql_backend, sql_image)
     client = Client.of(laboratory.start())
     client.environment.prepare(client.sandbox)
@@ -59,7 +59,7 @@ def sql_warm(sql_backend: Backend, sql_image: Image) -> Iterator[SnapshotInfo]:
 
 @pytest.fixture
 def sql_lab(sql_backend: Backend, sql_image: Image, sql_warm: SnapshotInfo) -> Iterator[SqlLab]:
-    """Forks of each engine, which are removed at the end of the test."""
+    """Forks of each database system, which are removed at the end of the test."""
     laboratory = SqlLab(sql_backend, sql_image, sql_warm)
     yield laboratory
     laboratory.close()
@@ -73,6 +73,6 @@ def client(sql_lab: SqlLab) -> Client:
 
 @pytest.fixture(scope="session")
 def sql_cache(tvsnap_home: Path, sql_images: SqlImages) -> Iterator[Cache]:
-    """A cache in which every engine's root is snapshotted when it is first needed."""
+    """A cache in which every database system's root is snapshotted when it is first needed."""
     with Cache(tvsnap_home, images=sql_images.store) as cache:
         yield cache

@@ -1,4 +1,4 @@
-"""What changes a database or a session, and what does not: sequences of calls for each engine."""
+"""What changes a database or a session, and what does not: sequences of calls for each database system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Step:
     Attributes:
         query: for `sql`; after `$ ` a command for `bash`, `schema` for that tool.
         changed: whether the state must be another afterwards; None where either is right.
-        fails: the engine must refuse it.
+        fails: the database system must refuse it.
     """
 
     query: str
@@ -119,7 +119,7 @@ _TEMPORARY = [
     *changes("UPDATE w SET n = 2", "DELETE FROM w", "DROP TABLE w"),
 ]
 _TERMINAL = [
-    *changes("$ ls /", "$ cat /etc/hostname"),  # programs of the agent's may change the engine's processes
+    *changes("$ ls /", "$ cat /etc/hostname"),  # programs of the agent's may change the database system's processes
     *reads("SELECT name FROM items ORDER BY id"),
     *changes("$ echo x > /root/file", "$ x=1", "$ cd /tmp"),
 ]

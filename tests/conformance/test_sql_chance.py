@@ -1,4 +1,4 @@
-"""Chance and the clock behind the words: in views, defaults, triggers and functions, as the engine tells of them."""
+"""Chance and the clock behind the words: in views, defaults, triggers and functions, as the system tells of them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from tests.conformance.sql_hidden import EXPIRING, MOMENTS, MOMENTS_MADE, PURE, READ, WRITTEN
 from tests.conformance.sql_lab import SqlLab
 from tests.conformance.test_sql_observation import begin
-from tests.sql_images import ENGINES, Client, answered, ask, seen
+from tests.sql_images import SYSTEMS, Client, answered, ask, seen
 from tvsnap import Cache
 from tvsnap.images import Image
 from tvsnap.recording.policy import snapshotting
 
-WRITES = [(engine, case) for engine in ENGINES for case in WRITTEN[engine]]
+WRITES = [(system, case) for system in SYSTEMS for case in WRITTEN[system]]
 KEPT = [pair for pair in WRITES if pair[1] in ("default", "trigger", "on update", "deferred")]
-READS = [(engine, case) for engine in ENGINES for case in READ[engine]]
+READS = [(system, case) for system in SYSTEMS for case in READ[system]]
 
 
 def changed(client: Client, query: str) -> tuple[bool, bool]:
@@ -29,13 +29,13 @@ def changed(client: Client, query: str) -> tuple[bool, bool]:
     return seen.chance, seen.reproducible
 
 
-@pytest.mark.parametrize(("sql_engine", "case"), KEPT, indirect=["sql_engine"], scope="session")
+@pytest.mark.parametrize(("sql_system", "case"), KEPT, indirect=["sql_system"], scope="session")
 def test_what_chance_wrote_unsaid_is_kept(
-    sql_cache: Cache, sql_image: Image, sql_engine: str, case: str, monkeypatch: pytest.MonkeyPatch
+    sql_cache: Cache, sql_image: Image, sql_system: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rollout that was shown what was written goes on from where that was written."""
     monkeypatch.setattr(snapshotting, "UNPROVEN_WORTH", 60.0)  # however long a checkpoint takes just now
-    written = WRITTEN[sql_engine][case]
+    written = WRITTEN[sql_system][case]
     marked = {"command": f"mark={secrets.token_hex()}"}
     shown = set()
     for number in range(2):
@@ -57,11 +57,11 @@ def test_what_chance_wrote_unsaid_is_kept(
     assert len(shown) == 1
 
 
-@pytest.mark.parametrize(("sql_engine", "case"), READS, indirect=["sql_engine"], scope="session")
+@pytest.mark.parametrize(("sql_system", "case"), READS, indirect=["sql_system"], scope="session")
 def test_chance_that_is_read_unsaid_is_drawn_anew(
-    sql_cache: Cache, sql_image: Image, sql_engine: str, case: str
+    sql_cache: Cache, sql_image: Image, sql_system: str, case: str
 ) -> None:
-    made, query = READ[sql_engine][case]
+    made, query = READ[sql_system][case]
     with begin(sql_cache, sql_image) as rollout:
         for each in made:
             assert ask(rollout, each).exit_code == 0, each
@@ -74,8 +74,8 @@ def test_chance_that_is_read_unsaid_is_drawn_anew(
         assert not rollout.private
 
 
-def test_forks_do_not_draw_the_same_from_a_view(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
-    made, query = READ[sql_engine]["view"]
+def test_forks_do_not_draw_the_same_from_a_view(sql_cache: Cache, sql_image: Image, sql_system: str) -> None:
+    made, query = READ[sql_system]["view"]
     marked = {"command": f"mark={secrets.token_hex()}"}
     rollouts = [sql_cache.rollout(sql_image) for _ in range(3)]
     drawn = []
@@ -88,8 +88,8 @@ def test_forks_do_not_draw_the_same_from_a_view(sql_cache: Cache, sql_image: Ima
     assert len(set(drawn)) == 6
 
 
-def test_a_view_of_what_is_still_valid_expires(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
-    table, view = EXPIRING[sql_engine]
+def test_a_view_of_what_is_still_valid_expires(sql_cache: Cache, sql_image: Image, sql_system: str) -> None:
+    table, view = EXPIRING[sql_system]
     with begin(sql_cache, sql_image) as rollout:
         ask(rollout, view.replace("valid", "unused").replace("FROM x", "FROM (SELECT 1 AS until) AS x"))
         ask(rollout, table)
@@ -101,15 +101,15 @@ def test_a_view_of_what_is_still_valid_expires(sql_cache: Cache, sql_image: Imag
             time.sleep(0.1)
 
 
-def test_what_is_known_to_be_reproducible(sql_lab: SqlLab, sql_engine: str) -> None:
+def test_what_is_known_to_be_reproducible(sql_lab: SqlLab, sql_system: str) -> None:
     client = sql_lab.client()
-    for query in PURE[sql_engine]:
+    for query in PURE[sql_system]:
         assert changed(client, query) == (False, True), query
     assert changed(client, "SELECT count(*) FROM items") == (False, False)
 
 
-def test_what_is_not_known_to_be_reproducible(sql_lab: SqlLab, sql_engine: str) -> None:
-    for case, written in WRITTEN[sql_engine].items():
+def test_what_is_not_known_to_be_reproducible(sql_lab: SqlLab, sql_system: str) -> None:
+    for case, written in WRITTEN[sql_system].items():
         client = sql_lab.client()
         client.do(*written.made)
         chance, reproducible = changed(client, written.change)
@@ -119,14 +119,14 @@ def test_what_is_not_known_to_be_reproducible(sql_lab: SqlLab, sql_engine: str) 
         client.sandbox.close()
 
 
-@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+@pytest.mark.parametrize("sql_system", ["postgres"], indirect=True, scope="session")
 def test_text_that_may_be_the_time_is_not_reproducible(sql_lab: SqlLab) -> None:
     client = sql_lab.client()
     client.do(*MOMENTS_MADE)
     assert [query for query in MOMENTS if changed(client, query)[1]] == []
 
 
-@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+@pytest.mark.parametrize("sql_system", ["postgres"], indirect=True, scope="session")
 def test_reading_by_an_overloaded_function_is_not_shared(sql_cache: Cache, sql_image: Image) -> None:
     made = "CREATE FUNCTION lower(integer) RETURNS timestamptz LANGUAGE sql AS 'SELECT clock_timestamp()'"
     with begin(sql_cache, sql_image) as rollout:
@@ -136,7 +136,7 @@ def test_reading_by_an_overloaded_function_is_not_shared(sql_cache: Cache, sql_i
     assert results[0].output != results[1].output
 
 
-@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+@pytest.mark.parametrize("sql_system", ["postgres"], indirect=True, scope="session")
 def test_a_notification_is_handed_out_once(sql_cache: Cache, sql_image: Image) -> None:
     marked = {"command": f"mark={secrets.token_hex()}"}
     for number in range(2):
@@ -150,7 +150,7 @@ def test_a_notification_is_handed_out_once(sql_cache: Cache, sql_image: Image) -
             assert rollout.state != before
 
 
-@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+@pytest.mark.parametrize("sql_system", ["postgres"], indirect=True, scope="session")
 def test_messages_with_times_are_not_shared(sql_cache: Cache, sql_image: Image) -> None:
     with begin(sql_cache, sql_image) as rollout:
         ask(rollout, "CREATE TABLE w (n integer)")
@@ -161,7 +161,7 @@ def test_messages_with_times_are_not_shared(sql_cache: Cache, sql_image: Image) 
         assert [result.source for result in results] == ["executed"] * 2
 
 
-@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+@pytest.mark.parametrize("sql_system", ["postgres"], indirect=True, scope="session")
 def test_a_change_with_a_time_in_its_messages_is_not_reproducible(sql_lab: SqlLab) -> None:
     client = sql_lab.client()
     client.do("CREATE TABLE w (n integer)", "SET client_min_messages = 'log'", "SET log_duration = on")
@@ -170,7 +170,7 @@ def test_a_change_with_a_time_in_its_messages_is_not_reproducible(sql_lab: SqlLa
     assert changed(client, "INSERT INTO w VALUES (1)") == (False, True)
 
 
-@pytest.mark.parametrize("sql_engine", ["mariadb"], indirect=True, scope="session")
+@pytest.mark.parametrize("sql_system", ["mariadb"], indirect=True, scope="session")
 def test_a_time_of_day_that_is_written_is_not_reproducible(sql_lab: SqlLab) -> None:
     client = sql_lab.client()
     client.do("CREATE TABLE h (k DATETIME)")
@@ -179,7 +179,7 @@ def test_a_time_of_day_that_is_written_is_not_reproducible(sql_lab: SqlLab) -> N
     assert changed(client, "INSERT INTO h VALUES ('2024-01-01 10:00:00')") == (False, True)
 
 
-@pytest.mark.parametrize("sql_engine", ["mariadb"], indirect=True, scope="session")
+@pytest.mark.parametrize("sql_system", ["mariadb"], indirect=True, scope="session")
 def test_reads_of_which_account_is_kept_are_changes(sql_cache: Cache, sql_image: Image) -> None:
     with begin(sql_cache, sql_image) as rollout:
         states = []
@@ -190,7 +190,7 @@ def test_reads_of_which_account_is_kept_are_changes(sql_cache: Cache, sql_image:
         assert states[3] == states[4] == states[5]
 
 
-@pytest.mark.parametrize("sql_engine", ["sqlite"], indirect=True, scope="session")
+@pytest.mark.parametrize("sql_system", ["sqlite"], indirect=True, scope="session")
 def test_the_log_can_be_written_back_at_once(sql_lab: SqlLab) -> None:
     client = sql_lab.client()
     client.do("PRAGMA journal_mode = WAL")
@@ -199,7 +199,7 @@ def test_the_log_can_be_written_back_at_once(sql_lab: SqlLab) -> None:
     assert "w" in {table["name"] for table in answered(client.call("schema"))["tables"]}
 
 
-def test_another_clients_hands_are_no_chance_of_the_sessions(sql_lab: SqlLab, sql_engine: str) -> None:
+def test_another_clients_hands_are_no_chance_of_the_sessions(sql_lab: SqlLab, sql_system: str) -> None:
     client = sql_lab.client()
     client.environment.observe(client.sandbox)
     client.console("DELETE FROM orders")

@@ -18,10 +18,10 @@ CALLS = (
 )
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+@pytest.mark.parametrize("system", ["sqlite", "postgres"])
 @pytest.mark.usefixtures("docker_engine")
-def test_rollouts_see_the_same(tvsnap_home: Any, sql_images: SqlImages, engine: str) -> None:
-    image = sql_images.get(engine)
+def test_rollouts_see_the_same(tvsnap_home: Any, sql_images: SqlImages, system: str) -> None:
+    image = sql_images.get(system)
     salt = secrets.token_hex(4)
     looks = ("SELECT t.n, w.n FROM t, w ORDER BY t.n", "SELECT COUNT(*) FROM items")
     with Cache(tvsnap_home, images=sql_images.store, backend="docker", policy="eager") as cache:
@@ -29,13 +29,13 @@ def test_rollouts_see_the_same(tvsnap_home: Any, sql_images: SqlImages, engine: 
         for number, look in enumerate(looks):
             with cache.rollout(image, salt=salt) as rollout:
                 sources = [ask(rollout, query, 60).source for query in CALLS]
-                # An engine that may not checkpoint another user's processes keeps only what a replay leads to for sure.
+                # A system that may not checkpoint another user's processes keeps only what a replay leads to for sure.
                 again = ["hit"] * 3 if kept else ["hit", "executed", "executed"]
                 assert sources == (again if number else ["executed"] * 3)
                 settle(rollout)
                 refusal = cache.refusal(rollout.state)
                 kept = cache.graph.snapshot(rollout.state, "docker") is not None
-                assert kept or (engine != "sqlite" and "Operation not permitted" in str(refusal)), refusal
+                assert kept or (system != "sqlite" and "Operation not permitted" in str(refusal)), refusal
                 before = rollout.state
                 rows = seen(rollout, look)
                 assert rows == ([[1, 7], [2, 7]] if number == 0 else [[3]])

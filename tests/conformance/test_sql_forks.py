@@ -9,15 +9,15 @@ import pytest
 
 from tests.conformance.sql_cases import HELD
 from tests.conformance.sql_lab import SqlLab
-from tests.sql_images import ENGINES, KILL_SERVER, KILL_SESSION, Client
+from tests.sql_images import KILL_SERVER, KILL_SESSION, SYSTEMS, Client
 
-HELD_CASES = [(engine, what) for engine in ENGINES for what in HELD[engine]]
-KILLS = [(engine, who) for engine in ENGINES for who in ("server", "session") if (engine, who) != ("sqlite", "server")]
+HELD_CASES = [(system, what) for system in SYSTEMS for what in HELD[system]]
+KILLS = [(system, who) for system in SYSTEMS for who in ("server", "session") if (system, who) != ("sqlite", "server")]
 
 
-@pytest.mark.parametrize(("sql_engine", "what"), HELD_CASES, indirect=["sql_engine"], scope="session")
-def test_what_a_session_holds(sql_lab: SqlLab, client: Client, sql_engine: str, what: str) -> None:
-    held = HELD[sql_engine][what]
+@pytest.mark.parametrize(("sql_system", "what"), HELD_CASES, indirect=["sql_system"], scope="session")
+def test_what_a_session_holds(sql_lab: SqlLab, client: Client, sql_system: str, what: str) -> None:
+    held = HELD[sql_system][what]
     client.do(*held.setup)
     assert client.rows(held.look) == held.seen
     going = [*sql_lab.forks(client, 2), client]
@@ -71,13 +71,13 @@ def test_the_console_in_a_fork_sees_what_was_committed(sql_lab: SqlLab, client: 
     assert client.rows("SELECT n FROM t ORDER BY n") == [[1], [2]]
 
 
-@pytest.mark.parametrize(("sql_engine", "who"), KILLS, indirect=["sql_engine"], scope="session")
-def test_killed_amid_a_transaction(sql_lab: SqlLab, client: Client, sql_engine: str, who: str) -> None:
+@pytest.mark.parametrize(("sql_system", "who"), KILLS, indirect=["sql_system"], scope="session")
+def test_killed_amid_a_transaction(sql_lab: SqlLab, client: Client, sql_system: str, who: str) -> None:
     """What was committed is there after a death, what was open is not; other forks do not notice."""
     client.do("CREATE TABLE t (n INTEGER)", "INSERT INTO t VALUES (1)")
     client.do("BEGIN", "INSERT INTO t VALUES (2)")
     killed, other = sql_lab.forks(client, 2)
-    kill = KILL_SERVER[sql_engine] if who == "server" else KILL_SESSION
+    kill = KILL_SERVER[sql_system] if who == "server" else KILL_SESSION
     assert killed.sandbox.exec(kill, timeout=60).exit_code == 0
 
     said = killed.sql("SELECT n FROM t")
@@ -98,27 +98,27 @@ def test_killed_amid_a_transaction(sql_lab: SqlLab, client: Client, sql_engine: 
     assert again.rows("SELECT n FROM t ORDER BY n") == [[1], [3]]
 
 
-def test_killed_and_forked_before_anyone_noticed(sql_lab: SqlLab, client: Client, sql_engine: str) -> None:
+def test_killed_and_forked_before_anyone_noticed(sql_lab: SqlLab, client: Client, sql_system: str) -> None:
     client.do("CREATE TABLE t (n INTEGER)", "INSERT INTO t VALUES (1)")
-    assert client.sandbox.exec(KILL_SERVER[sql_engine], timeout=60).exit_code == 0
+    assert client.sandbox.exec(KILL_SERVER[sql_system], timeout=60).exit_code == 0
     (fork,) = sql_lab.forks(client, 1)
     for one in (fork, client):
         assert "lost" in one.error("SELECT n FROM t")
         assert one.rows("SELECT n FROM t") == [[1]]
 
 
-def test_nothing_of_a_dead_session_is_left(client: Client, sql_engine: str) -> None:
+def test_nothing_of_a_dead_session_is_left(client: Client, sql_system: str) -> None:
     """A session that was given up is replaced, not joined by another."""
     for _ in range(3):
-        client.sandbox.exec(KILL_SERVER[sql_engine], timeout=60)
+        client.sandbox.exec(KILL_SERVER[sql_system], timeout=60)
         client.sql("SELECT 1")
         client.do("CREATE TABLE u (n INTEGER)", "DROP TABLE u")
     sessions = [one for one in client.sandbox.processes() if "sql.pyz" in one.command]
     assert len(sessions) == 1, client.sandbox.processes()
 
 
-@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
-def test_a_session_has_the_same_process_id_however_slow_the_start(sql_lab: SqlLab, sql_engine: str) -> None:
+@pytest.mark.parametrize("sql_system", ["postgres"], indirect=True, scope="session")
+def test_a_session_has_the_same_process_id_however_slow_the_start(sql_lab: SqlLab, sql_system: str) -> None:
     """Whoever is refused by a server that is starting takes a number, too."""
 
     def start(_: int) -> list[list[Any]]:

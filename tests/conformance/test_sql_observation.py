@@ -14,13 +14,13 @@ import pytest
 
 from tests.conformance.sql_cases import SERIES
 from tests.conformance.sql_steps import READS, STEPS
-from tests.sql_images import ENGINES, ask, seen
+from tests.sql_images import SYSTEMS, ask, seen
 from tvsnap import Cache, ToolResult
 from tvsnap.images import Image
 from tvsnap.recording.policy import snapshotting
 from tvsnap.rollout import Rollout
 
-GROUPS = [(engine, group) for engine in ENGINES for group in STEPS[engine]]
+GROUPS = [(system, group) for system in SYSTEMS for group in STEPS[system]]
 _NUMBERS = itertools.count()
 
 CHANCE: dict[str, list[str]] = {
@@ -76,11 +76,11 @@ def make(rollout: Rollout, what: str) -> ToolResult:
     return ask(rollout, what)
 
 
-@pytest.mark.parametrize(("sql_engine", "group"), GROUPS, indirect=["sql_engine"], scope="session")
-def test_what_changes_the_state(sql_cache: Cache, sql_image: Image, sql_engine: str, group: str) -> None:
+@pytest.mark.parametrize(("sql_system", "group"), GROUPS, indirect=["sql_system"], scope="session")
+def test_what_changes_the_state(sql_cache: Cache, sql_image: Image, sql_system: str, group: str) -> None:
     wrong = []
     with begin(sql_cache, sql_image) as rollout:
-        for step in STEPS[sql_engine][group]:
+        for step in STEPS[sql_system][group]:
             before = rollout.state
             result = make(rollout, step.query)
             failed = "error" in json.loads(result.output) if not step.query.startswith("$ ") else False
@@ -92,12 +92,12 @@ def test_what_changes_the_state(sql_cache: Cache, sql_image: Image, sql_engine: 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_reads_lead_back_in_any_order(sql_cache: Cache, sql_image: Image, sql_engine: str, seed: int) -> None:
+def test_reads_lead_back_in_any_order(sql_cache: Cache, sql_image: Image, sql_system: str, seed: int) -> None:
     """In a state with versions of rows to be cleaned up, which reads do."""
-    queries = READS[sql_engine]
+    queries = READS[sql_system]
     order = random.Random(seed).sample(queries * 2, len(queries) * 2)
     with begin(sql_cache, sql_image) as rollout:
-        ask(rollout, f"CREATE TABLE big AS {SERIES[sql_engine].format(2000)}")
+        ask(rollout, f"CREATE TABLE big AS {SERIES[sql_system].format(2000)}")
         for number in range(5):
             ask(rollout, f"UPDATE big SET n = n + {number}")
         ask(rollout, "UPDATE items SET price = 9 WHERE id = 2")
@@ -110,8 +110,8 @@ def test_reads_lead_back_in_any_order(sql_cache: Cache, sql_image: Image, sql_en
         assert seen(rollout, "SELECT id FROM items WHERE price = 9") == [[2]]
 
 
-def test_rollouts_meet_after_reads_in_another_order(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
-    queries = READS[sql_engine]
+def test_rollouts_meet_after_reads_in_another_order(sql_cache: Cache, sql_image: Image, sql_system: str) -> None:
+    queries = READS[sql_system]
     marked = {"command": f"mark={secrets.token_hex()}"}
     added = "INSERT INTO items VALUES (40, 'fig', 1)"
     found: list[tuple[str, dict[str, str]]] = []
@@ -125,7 +125,7 @@ def test_rollouts_meet_after_reads_in_another_order(sql_cache: Cache, sql_image:
     assert found[0] == found[1] == found[2]
 
 
-def test_reads_in_an_open_transaction_lead_back(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+def test_reads_in_an_open_transaction_lead_back(sql_cache: Cache, sql_image: Image, sql_system: str) -> None:
     with begin(sql_cache, sql_image) as rollout:
         ask(rollout, "BEGIN")
         ask(rollout, "INSERT INTO items VALUES (40, 'fig', 1)")
@@ -136,8 +136,8 @@ def test_reads_in_an_open_transaction_lead_back(sql_cache: Cache, sql_image: Ima
             assert rollout.state == state, query
 
 
-@pytest.mark.parametrize("sql_engine", ["sqlite"], indirect=True, scope="session")
-def test_a_lock_that_a_read_takes_is_seen(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+@pytest.mark.parametrize("sql_system", ["sqlite"], indirect=True, scope="session")
+def test_a_lock_that_a_read_takes_is_seen(sql_cache: Cache, sql_image: Image, sql_system: str) -> None:
     """SQLite's lock keeps other processes from writing, though the session says nothing of it."""
     with begin(sql_cache, sql_image) as rollout:
         states = []
@@ -147,18 +147,18 @@ def test_a_lock_that_a_read_takes_is_seen(sql_cache: Cache, sql_image: Image, sq
     assert states[0] != states[1] == states[2]
 
 
-def test_what_the_terminal_writes_is_seen_in_the_session(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
-    step = STEPS[sql_engine]["terminal"][-2]
+def test_what_the_terminal_writes_is_seen_in_the_session(sql_cache: Cache, sql_image: Image, sql_system: str) -> None:
+    step = STEPS[sql_system]["terminal"][-2]
     with begin(sql_cache, sql_image) as rollout:
         assert seen(rollout, "SELECT COUNT(*) FROM items WHERE id = 20") == [[0]]
         make(rollout, step.query)
         assert seen(rollout, "SELECT COUNT(*) FROM items WHERE id = 20") == [[1]]
 
 
-def test_chance_is_drawn_anew_and_leads_back(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+def test_chance_is_drawn_anew_and_leads_back(sql_cache: Cache, sql_image: Image, sql_system: str) -> None:
     with begin(sql_cache, sql_image) as rollout:
         state = rollout.state
-        for query in CHANCE[sql_engine]:
+        for query in CHANCE[sql_system]:
             results = [ask(rollout, query) for _ in range(3)]
             assert [result.source for result in results] == ["executed"] * 3, query
             assert rollout.state == state, query
@@ -169,20 +169,20 @@ def test_chance_is_drawn_anew_and_leads_back(sql_cache: Cache, sql_image: Image,
         assert ask(rollout, "SELECT 'random()' AS now").source == "hit"
 
 
-def test_forks_of_one_state_do_not_draw_the_same(sql_cache: Cache, sql_image: Image, sql_engine: str) -> None:
+def test_forks_of_one_state_do_not_draw_the_same(sql_cache: Cache, sql_image: Image, sql_system: str) -> None:
     marked = {"command": f"mark={secrets.token_hex()}"}
     rollouts = [sql_cache.rollout(sql_image) for _ in range(3)]
     drawn = []
     for rollout in rollouts:  # each keeps its sandbox, so that the next one needs another
         rollout.call("bash", marked)
-        drawn += [seen(rollout, RANDOM[sql_engine])[0][0] for _ in range(2)]
+        drawn += [seen(rollout, RANDOM[sql_system])[0][0] for _ in range(2)]
     for rollout in rollouts:
         rollout.close()
     assert len(set(drawn)) == 6
 
 
 def test_what_chance_wrote_is_kept(
-    sql_cache: Cache, sql_image: Image, sql_engine: str, monkeypatch: pytest.MonkeyPatch
+    sql_cache: Cache, sql_image: Image, sql_system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replay would write something else, so the state is snapshotted at once, and all rollouts see the same."""
     monkeypatch.setattr(snapshotting, "UNPROVEN_WORTH", 60.0)  # however long a checkpoint takes just now
@@ -190,14 +190,14 @@ def test_what_chance_wrote_is_kept(
     found: list[Any] = []
     with sql_cache.rollout(sql_image) as first:
         ask(first, unique)
-        assert ask(first, STAMP[sql_engine]).source == "executed"
+        assert ask(first, STAMP[sql_system]).source == "executed"
         state = first.state
         found.append(seen(first, "SELECT at FROM stamps"))
         first.sandbox()  # its own from now on: others cannot have it
         for number in range(2):
             with sql_cache.rollout(sql_image) as other:
                 ask(other, unique)
-                assert ask(other, STAMP[sql_engine]).source == "hit"
+                assert ask(other, STAMP[sql_system]).source == "hit"
                 assert other.state == state
                 found.append(seen(other, f"SELECT at FROM stamps WHERE 1 < {number + 2}"))
                 assert not other.private
@@ -206,23 +206,23 @@ def test_what_chance_wrote_is_kept(
 
 
 def test_a_change_whose_value_is_left_to_chance_is_the_rollouts_own(
-    sql_cache: Cache, sql_image: Image, sql_engine: str
+    sql_cache: Cache, sql_image: Image, sql_system: str
 ) -> None:
     marked = {"command": f"mark={secrets.token_hex()}"}
     for _ in range(2):
         with sql_cache.rollout(sql_image) as rollout:
             rollout.call("bash", marked)
             before = rollout.state
-            assert ask(rollout, RETURNED[sql_engine]).source == "executed"
+            assert ask(rollout, RETURNED[sql_system]).source == "executed"
             assert rollout.state != before
             assert rollout.private
             assert seen(rollout, "SELECT COUNT(*) FROM items WHERE id = 50") == [[1]]
 
 
 @pytest.mark.parametrize("seconds", ["of the query", "of the call"])
-def test_a_timeout_is_nobodys_value(sql_cache: Cache, sql_image: Image, sql_engine: str, seconds: str) -> None:
+def test_a_timeout_is_nobodys_value(sql_cache: Cache, sql_image: Image, sql_system: str, seconds: str) -> None:
     marked = {"command": f"mark={secrets.token_hex()}"}
-    slow = f"SELECT COUNT(*) FROM ({SERIES[sql_engine].format(1_000_000)}) a, ({SERIES[sql_engine].format(999_999)}) b"
+    slow = f"SELECT COUNT(*) FROM ({SERIES[sql_system].format(1_000_000)}) a, ({SERIES[sql_system].format(999_999)}) b"
     for _ in range(2):
         with sql_cache.rollout(sql_image) as rollout:
             rollout.call("bash", marked)
@@ -286,13 +286,13 @@ TIMED = {
         (["SET SESSION idle_transaction_timeout = 2", "BEGIN", "DELETE FROM items"], "SELECT count(*) FROM items"),
     ],
 }
-"""Statements after which the engine does something by itself within 3 seconds, and one that tells whether it did."""
-TIMED_CASES = [(engine, *case) for engine, cases in TIMED.items() for case in cases]
+"""Statements after which the system does something by itself within 3 seconds, and one that tells whether it did."""
+TIMED_CASES = [(system, *case) for system, cases in TIMED.items() for case in cases]
 
 
-@pytest.mark.parametrize(("sql_engine", "steps", "last"), TIMED_CASES, indirect=["sql_engine"], scope="session")
-def test_what_an_engine_does_after_some_time(
-    sql_cache: Cache, sql_image: Image, sql_engine: str, steps: list[str], last: str
+@pytest.mark.parametrize(("sql_system", "steps", "last"), TIMED_CASES, indirect=["sql_system"], scope="session")
+def test_what_a_system_does_after_some_time(
+    sql_cache: Cache, sql_image: Image, sql_system: str, steps: list[str], last: str
 ) -> None:
     """An answer from before it is none for who has waited until after it."""
     salt, said = secrets.token_hex(), []

@@ -1,4 +1,4 @@
-"""Statements that take too long are cancelled in the engine; the connection goes on by the engine's own rules."""
+"""Statements that take too long are cancelled in the system; the connection goes on by the system's own rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.helpers import eventually
 from tests.conformance.sql_lab import SqlLab
-from tests.sql_images import ENGINES, Client
+from tests.sql_images import SYSTEMS, Client
 from tvsnap.model.calls import ToolResult
 
 SLOW = {
@@ -30,7 +30,7 @@ SLOW = {
         "in a function": "SELECT BENCHMARK(100000000000, MD5('x'))",
     },
 }
-SLOW_CASES = [(engine, what) for engine in ENGINES for what in SLOW[engine]]
+SLOW_CASES = [(system, what) for system in SYSTEMS for what in SLOW[system]]
 
 # What a cancelled statement leaves of the transaction that it was in: of rows 1 and 2, which are there after COMMIT.
 AFTER_CANCEL = {"sqlite": [[1], [2]], "postgres": [], "mariadb": [[1], [2]]}
@@ -59,10 +59,10 @@ def processes(client: Client) -> bytes:
     return client.sandbox.exec("ps -eo stat,args", timeout=60).output
 
 
-@pytest.mark.parametrize(("sql_engine", "what"), SLOW_CASES, indirect=["sql_engine"], scope="session")
-def test_a_slow_statement_is_cancelled(sql_lab: SqlLab, client: Client, sql_engine: str, what: str) -> None:
+@pytest.mark.parametrize(("sql_system", "what"), SLOW_CASES, indirect=["sql_system"], scope="session")
+def test_a_slow_statement_is_cancelled(sql_lab: SqlLab, client: Client, sql_system: str, what: str) -> None:
     client.do("CREATE TEMPORARY TABLE w (n INTEGER)")
-    timed_out(client, SLOW[sql_engine][what])
+    timed_out(client, SLOW[sql_system][what])
     assert client.rows("SELECT COUNT(*) FROM w") == [[0]], "the connection is not the same"
     assert client.rows("SELECT name, price FROM items WHERE id = 1")[0][0] == "apple"
     (fork,) = sql_lab.forks(client, 1)
@@ -70,31 +70,31 @@ def test_a_slow_statement_is_cancelled(sql_lab: SqlLab, client: Client, sql_engi
     eventually(lambda: re.search(rb"^R.*(postgres|mariadbd|sql\.pyz)", processes(fork), re.MULTILINE) is None)
 
 
-def test_a_call_has_its_own_time_too(client: Client, sql_engine: str) -> None:
-    result = client.call("sql", within=0.4, query=SLOW[sql_engine]["endless"], timeout=30)
+def test_a_call_has_its_own_time_too(client: Client, sql_system: str) -> None:
+    result = client.call("sql", within=0.4, query=SLOW[sql_system]["endless"], timeout=30)
     assert result.timed_out
     assert result.duration < 20
     assert client.rows("SELECT 1") == [[1]]
 
 
-def test_a_transaction_after_a_cancelled_statement(client: Client, sql_engine: str) -> None:
+def test_a_transaction_after_a_cancelled_statement(client: Client, sql_system: str) -> None:
     client.do("CREATE TABLE t (n INTEGER)", "BEGIN", "INSERT INTO t VALUES (1)")
-    timed_out(client, SLOW[sql_engine]["endless"])
+    timed_out(client, SLOW[sql_system]["endless"])
     said = client.sql("INSERT INTO t VALUES (2)")
-    assert ("error" in said) == (sql_engine == "postgres"), said
+    assert ("error" in said) == (sql_system == "postgres"), said
     client.sql("COMMIT")
-    assert client.rows("SELECT n FROM t ORDER BY n") == AFTER_CANCEL[sql_engine]
+    assert client.rows("SELECT n FROM t ORDER BY n") == AFTER_CANCEL[sql_system]
 
 
-def test_what_came_before_a_slow_statement_is_returned(client: Client, sql_engine: str) -> None:
-    result = timed_out(client, f"SELECT 1 AS one; {SLOW[sql_engine]['endless']}; SELECT 3 AS three", 1.0)
+def test_what_came_before_a_slow_statement_is_returned(client: Client, sql_system: str) -> None:
+    result = timed_out(client, f"SELECT 1 AS one; {SLOW[sql_system]['endless']}; SELECT 3 AS three", 1.0)
     assert json.loads(result.output)["results"] == [{"columns": ["one"], "rows": [[1]]}]
     assert client.rows("SELECT 4") == [[4]]
 
 
-def test_a_lock_that_another_client_holds(client: Client, sql_engine: str) -> None:
-    client.sandbox.write_file("/tmp/lock.sql", LOCKER[sql_engine].encode())
-    started = f"(setsid {CLIENT[sql_engine]} < /tmp/lock.sql > /tmp/lock.log 2>&1 & echo $! > /tmp/lock.pid); "
+def test_a_lock_that_another_client_holds(client: Client, sql_system: str) -> None:
+    client.sandbox.write_file("/tmp/lock.sql", LOCKER[sql_system].encode())
+    started = f"(setsid {CLIENT[sql_system]} < /tmp/lock.sql > /tmp/lock.log 2>&1 & echo $! > /tmp/lock.pid); "
     waited = "for i in $(seq 300); do [ -e /tmp/locked ] && exit 0; sleep 0.1; done; cat /tmp/lock.log; exit 1"
     outcome = client.sandbox.exec(started + waited, timeout=60)
     assert outcome.exit_code == 0, outcome.output

@@ -65,8 +65,8 @@ HISTORIES: dict[str, dict[str, tuple[list[str], str, str]]] = {
         ),
     },
 }
-CASES = [(engine, case) for engine, cases in HISTORIES.items() for case in cases]
-PER_CASE = pytest.mark.parametrize(("sql_engine", "case"), CASES, indirect=["sql_engine"], scope="session")
+CASES = [(system, case) for system, cases in HISTORIES.items() for case in cases]
+PER_CASE = pytest.mark.parametrize(("sql_system", "case"), CASES, indirect=["sql_system"], scope="session")
 
 ENDED = {
     "postgres": ("SELECT pg_backend_pid()", 'psql -X -d shop -c "SELECT pg_terminate_backend({})"'),
@@ -89,8 +89,8 @@ def changes(client: Client, query: str) -> bool:
 
 
 @PER_CASE
-def test_a_read_leaves_no_trace(sql_lab: SqlLab, sql_engine: str, case: str) -> None:
-    steps, look, last = HISTORIES[sql_engine][case]
+def test_a_read_leaves_no_trace(sql_lab: SqlLab, sql_system: str, case: str) -> None:
+    steps, look, last = HISTORIES[sql_system][case]
     found = []
     for looks in (0, 7):
         client = sql_lab.client()
@@ -103,7 +103,7 @@ def test_a_read_leaves_no_trace(sql_lab: SqlLab, sql_engine: str, case: str) -> 
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("sql_engine", ["postgres"], indirect=True, scope="session")
+@pytest.mark.parametrize("sql_system", ["postgres"], indirect=True, scope="session")
 def test_a_read_that_cleans_up_a_temporary_table_is_a_change(sql_lab: SqlLab) -> None:
     """No setting keeps it from that."""
     client = sql_lab.client()
@@ -115,9 +115,9 @@ def test_a_read_that_cleans_up_a_temporary_table_is_a_change(sql_lab: SqlLab) ->
     assert not changes(client, "SELECT count(*) FROM items")
 
 
-@pytest.mark.parametrize("sql_engine", list(ENDED), indirect=True, scope="session")
-def test_an_ended_session_says_the_same_whether_or_not_it_was_looked_at(sql_lab: SqlLab, sql_engine: str) -> None:
-    asked, command = ENDED[sql_engine]
+@pytest.mark.parametrize("sql_system", list(ENDED), indirect=True, scope="session")
+def test_an_ended_session_says_the_same_whether_or_not_it_was_looked_at(sql_lab: SqlLab, sql_system: str) -> None:
+    asked, command = ENDED[sql_system]
     said: list[Any] = []
     for looked in (True, False):
         client = sql_lab.client()
@@ -134,7 +134,7 @@ def test_an_ended_session_says_the_same_whether_or_not_it_was_looked_at(sql_lab:
 
 
 def test_a_read_in_a_transaction_locks_others_out_in_a_fork_too(
-    sql_cache: Cache, sql_image: Image, sql_engine: str
+    sql_cache: Cache, sql_image: Image, sql_system: str
 ) -> None:
     """Also one that reads no column."""
     with sql_cache.rollout(sql_image) as first, sql_cache.rollout(sql_image) as second:
@@ -143,18 +143,18 @@ def test_a_read_in_a_transaction_locks_others_out_in_a_fork_too(
             ask(rollout, "BEGIN")
             assert seen(rollout, "SELECT count(*) FROM items")
             rollout.sandbox()  # its own: the next rollout needs another
-            said.append(rollout.sandbox().exec(WRITER[sql_engine], timeout=30).output)
+            said.append(rollout.sandbox().exec(WRITER[sql_system], timeout=30).output)
         assert said[0] == said[1] != b""
 
 
-def test_generator_state_is_a_state(sql_lab: SqlLab, sql_engine: str) -> None:
+def test_generator_state_is_a_state(sql_lab: SqlLab, sql_system: str) -> None:
     """Who has set the beginning of the random numbers goes on in the row of them."""
-    if sql_engine == "sqlite":
+    if sql_system == "sqlite":
         return  # it has no such beginning
     seed, draw = {
         "postgres": ("SELECT setseed(0.5)", "SELECT random()"),
         "mariadb": ("SET rand_seed1 = 7, rand_seed2 = 8", "SELECT RAND()"),
-    }[sql_engine]
+    }[sql_system]
     rows = []
     for _ in range(2):
         client = sql_lab.client()

@@ -1,4 +1,4 @@
-"""What the tools `sql` and `schema` return: exact values, the engine's own words, and JSON that is always whole."""
+"""What the tools `sql` and `schema` return: exact values, the system's own words, and JSON that is always whole."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tests.sql_images import DATABASES, Client, answered
 from tvsnap.model.limits import Limits
 
 
-def test_values(client: Client, sql_engine: str) -> None:
-    for query, row in VALUES[sql_engine]:
+def test_values(client: Client, sql_system: str) -> None:
+    for query, row in VALUES[sql_system]:
         found = client.rows(query)
         assert found == [row], query
         assert [type(one) for one in found[0]] == [type(one) for one in row], query
 
 
-def test_text_of_all_kinds(client: Client, sql_engine: str) -> None:
-    literal = TEXT_LITERAL[sql_engine](AWKWARD)
+def test_text_of_all_kinds(client: Client, sql_system: str) -> None:
+    literal = TEXT_LITERAL[sql_system](AWKWARD)
     assert client.rows(f"SELECT {literal}") == [[AWKWARD]]
     client.do("CREATE TABLE texts (s VARCHAR(100))", f"INSERT INTO texts VALUES ({literal})")
     assert client.rows("SELECT s FROM texts") == [[AWKWARD]]
     assert client.rows(f"SELECT COUNT(*) FROM texts WHERE s = {literal}") == [[1]]
 
 
-def test_stored_values(client: Client, sql_engine: str) -> None:
-    columns, values, row = STORED[sql_engine]
+def test_stored_values(client: Client, sql_system: str) -> None:
+    columns, values, row = STORED[sql_system]
     client.do(f"CREATE TABLE kinds ({columns})", f"INSERT INTO kinds VALUES ({values})")
     found = client.rows("SELECT * FROM kinds")
     assert found == [row]
@@ -66,22 +66,22 @@ def test_no_statement_at_all(client: Client, query: str) -> None:
     assert client.rows("SELECT 1") == [[1]]
 
 
-def test_errors_are_worded_as_by_the_engine(client: Client, sql_engine: str) -> None:
-    for query, words, code in ERRORS[sql_engine]:
+def test_errors_are_worded_as_by_the_system(client: Client, sql_system: str) -> None:
+    for query, words, code in ERRORS[sql_system]:
         said = client.sql(query)
         assert words in said["error"], query
         assert said["code"].startswith(code), query
 
 
-def test_messages(client: Client, sql_engine: str) -> None:
-    if sql_engine in MESSAGES:
-        query, message = MESSAGES[sql_engine]
+def test_messages(client: Client, sql_system: str) -> None:
+    if sql_system in MESSAGES:
+        query, message = MESSAGES[sql_system]
         assert client.sql(query)["messages"] == [message]
     assert "messages" not in client.sql("SELECT 1")
 
 
-def test_max_rows(client: Client, sql_engine: str) -> None:
-    series = SERIES[sql_engine]
+def test_max_rows(client: Client, sql_system: str) -> None:
+    series = SERIES[sql_system]
     some = client.call("sql", query=series.format(20), max_rows=7)
     assert answered(some) == {"columns": ["n"], "rows": [[n + 1] for n in range(7)], "more": True}
     assert some.truncated
@@ -93,18 +93,18 @@ def test_max_rows(client: Client, sql_engine: str) -> None:
 
 
 @pytest.mark.parametrize("size", [2_000, 20_000])
-def test_long_results_are_cut_and_stay_json(client: Client, sql_engine: str, size: int) -> None:
+def test_long_results_are_cut_and_stay_json(client: Client, sql_system: str, size: int) -> None:
     limits = Limits(output=size)
     small = Client(client.sandbox, client.environment, limits)
-    long = TEXT_LITERAL[sql_engine](AWKWARD * 30)
+    long = TEXT_LITERAL[sql_system](AWKWARD * 30)
     too_much = [
-        SERIES[sql_engine].format(100_000),
-        f"SELECT {long} AS s FROM ({SERIES[sql_engine].format(100)}) AS r",
-        f"SELECT {TEXT_LITERAL[sql_engine]('x' * 50_000)} AS s",
+        SERIES[sql_system].format(100_000),
+        f"SELECT {long} AS s FROM ({SERIES[sql_system].format(100)}) AS r",
+        f"SELECT {TEXT_LITERAL[sql_system]('x' * 50_000)} AS s",
         "; ".join(["SELECT 'some text or other, and more of it, to fill a line of a hundred characters' AS s"] * 300),
         "SELECT " + ", ".join(f"{n} AS a_rather_long_name_{n}" for n in range(1_000)),
     ]
-    an_error = f"SELECT * FROM items WHERE {'nowhere_' * 6_000} = 1"  # which not every engine repeats
+    an_error = f"SELECT * FROM items WHERE {'nowhere_' * 6_000} = 1"  # which not every database system repeats
     for query in (*too_much, an_error):
         result = small.call("sql", query=query, max_rows=100_000)
         assert len(result.output.encode()) <= size, query[:60]

@@ -171,7 +171,7 @@ def test_a_wrong_snapshot_is_found_out(home: Path, terminal_image: Image) -> Non
         assert_consistent(home, terminal_image)
 
 
-@pytest.mark.parametrize("sql_engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("sql_system", ["sqlite"], indirect=True)
 def test_killed_while_warming(tmp_path: Path, sql_image: Image) -> None:
     (tmp_path / "images").symlink_to(sql_image.rootfs.parents[1])
     warm = f"Cache({str(tmp_path)!r}).warm({sql_image.name!r})"

@@ -38,7 +38,7 @@ IMPORT_SQL = f"{IMPORTS}\nfrom tvsnap.environments.sql.environment import SqlEnv
 
 @pytest.fixture
 def home(tmp_path: Path, sql_image: Image) -> Path:
-    """A fresh data directory with an engine's image."""
+    """A fresh data directory with a database system's image."""
     (tmp_path / "images").symlink_to(sql_image.rootfs.parents[1])
     return tmp_path
 
@@ -69,7 +69,7 @@ EXPECTED = [[1, 7], [2, 7], [1]]
 
 
 @pytest.mark.parametrize(
-    ("sql_engine", "step"), [(engine, step) for step, (engine, _) in STEPS.items()], indirect=["sql_engine"]
+    ("sql_system", "step"), [(system, step) for step, (system, _) in STEPS.items()], indirect=["sql_system"]
 )
 def test_killed_at(step: str, home: Path, sql_image: Image) -> None:
     died = work(home, sql_image, STEPS[step][1])
@@ -110,7 +110,7 @@ def test_without_criu(home: Path, sql_image: Image, monkeypatch: pytest.MonkeyPa
         assert not cache.backend.captures.processes
         assert finish(cache, sql_image)[0] == EXPECTED
     with Cache(home, policy="eager") as cache, cache.rollout(sql_image.name) as rollout:
-        for query in CALLS:  # what the engine knows to be reproducible is answered, and replayed
+        for query in CALLS:  # what the database system knows to be reproducible is answered, and replayed
             assert ask(rollout, query).exit_code == 0
         assert seen(rollout, "SELECT n FROM w") == [[7]]
         assert not rollout.private

@@ -20,13 +20,13 @@ def sql(template: str, **choices: st.SearchStrategy[Any]) -> st.SearchStrategy[C
     return st.fixed_dictionaries(choices).map(lambda values: Call("sql", {"query": template.format(**values)}))
 
 
-def _create(engine: str) -> list[str]:
+def _create(system: str) -> list[str]:
     made = [
         "CREATE TABLE {table} (id INTEGER PRIMARY KEY, v VARCHAR(20))",
         "CREATE TABLE {table} (id INTEGER, v VARCHAR(20) NOT NULL, n DECIMAL(10, 3) DEFAULT 1.5)",
     ]
     return [*made, "CREATE TABLE {table} (id INTEGER PRIMARY KEY AUTO_INCREMENT, v VARCHAR(20))"][
-        : 3 if engine == "mariadb" else 2
+        : 3 if system == "mariadb" else 2
     ]
 
 
@@ -162,16 +162,16 @@ _OWN_LOOKS: dict[str, Strategies] = {
 }
 
 
-def sql_histories(engine: str, *, longest: int) -> st.SearchStrategy[list[list[Call]]]:
+def sql_histories(system: str, *, longest: int) -> st.SearchStrategy[list[list[Call]]]:
     """Returns groups of rollouts that share prefixes, between whose calls each looks where it likes.
 
     Args:
-        engine: whose SQL it is.
+        system: whose SQL it is.
         longest: how many calls that may change something a rollout has at most.
     """
-    creates = [sql(text, table=TABLES) for text in _create(engine)]
-    look = st.one_of(*_LOOKS, *_OWN_LOOKS[engine])
-    change = st.one_of(*creates, *creates, *_CHANGES, *_OWN_CHANGES[engine], *_OWN_CHANGES[engine])
+    creates = [sql(text, table=TABLES) for text in _create(system)]
+    look = st.one_of(*_LOOKS, *_OWN_LOOKS[system])
+    change = st.one_of(*creates, *creates, *_CHANGES, *_OWN_CHANGES[system], *_OWN_CHANGES[system])
 
     @st.composite
     def group(draw: st.DrawFn) -> list[list[Call]]:

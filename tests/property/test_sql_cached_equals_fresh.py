@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.property.histories import Call
 from tests.property.sql_histories import sql_histories
 from tests.property.test_cached_equals_fresh import TIMEOUT, Seen, roll, same
-from tests.sql_images import ENGINES, Client, SqlImages
+from tests.sql_images import SYSTEMS, Client, SqlImages
 from tvsnap import Cache, ParkLimits
 
 POLICIES = ("eager", "break-even")
@@ -31,11 +31,11 @@ REAL = settings(
 
 
 class Worlds:
-    """One engine without the cache, and with it under each policy."""
+    """One database system without the cache, and with it under each policy."""
 
-    def __init__(self, engine: str, home: Path, images: SqlImages) -> None:
-        self.engine = engine
-        self.image = images.get(engine)
+    def __init__(self, system: str, home: Path, images: SqlImages) -> None:
+        self.system = system
+        self.image = images.get(system)
         self.fresh = Cache(home, images=images.store, use_cache=False)
         # Nothing is parked, so that states are had from snapshots and replays.
         self.cached = {
@@ -90,7 +90,7 @@ class Worlds:
                 same("at once", found, wanted)
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=SYSTEMS)
 def worlds(request: pytest.FixtureRequest, tvsnap_home: Path, sql_images: SqlImages) -> Iterator[Worlds]:
     made = Worlds(request.param, tvsnap_home, sql_images)
     yield made
@@ -99,7 +99,7 @@ def worlds(request: pytest.FixtureRequest, tvsnap_home: Path, sql_images: SqlIma
 
 def test_databases(worlds: Worlds) -> None:
     @REAL
-    @given(group=sql_histories(worlds.engine, longest=8))
+    @given(group=sql_histories(worlds.system, longest=8))
     def property(group: list[list[Call]]) -> None:
         worlds.check(group)
 

@@ -27,7 +27,7 @@ from tests.small_image import build_small_image
 from tvsnap.guest.sql_program import sql_program
 from tvsnap.images import Image, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore, load_spec, shipped_images
 from tvsnap.images import store as store_module
-from tvsnap.images.build.databases import ENGINES, Database, DataFile
+from tvsnap.images.build.databases import SYSTEMS, Database, DataFile
 from tvsnap.images.build.loading import STAGE
 from tvsnap.images.descriptions.spec import ImageBase
 from tvsnap.model.errors import UsageError
@@ -155,10 +155,10 @@ class TestSpec:
         assert str(caught.value).startswith(str(folder / "image.yaml"))
         assert "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("engine", ENGINES)
-    def test_shipped(self, engine: str) -> None:
-        spec = load_spec(shipped_images()[engine])
-        assert (spec.name, spec.environment, spec.user) == (engine, engine, "root")
+    @pytest.mark.parametrize("system", SYSTEMS)
+    def test_shipped(self, system: str) -> None:
+        spec = load_spec(shipped_images()[system])
+        assert (spec.name, spec.environment, spec.user) == (system, system, "root")
         assert {"python3", "bash", "procps"} <= set(spec.packages)
 
 
@@ -167,8 +167,9 @@ def test_the_program_is_the_same_each_time_and_whole() -> None:
     assert packed == sql_program.__wrapped__()
     sources = Path(sys.modules["tvsnap.guest.sql_program"].__file__ or "").with_name("sql")
     with zipfile.ZipFile(BytesIO(packed)) as archive:
-        names = {name.rpartition("/")[2] for name in archive.namelist()}
-        assert names == {path.name for path in sources.glob("*.py")}
+        packed_names = set(archive.namelist()) - {"__main__.py"}
+        assert packed_names == {f"tvsnap_sql/{path.relative_to(sources)}" for path in sources.rglob("*.py")}
+        assert "tvsnap_sql/sqlite/system.py" in packed_names
         assert {info.date_time[0] for info in archive.infolist()} == {1980}
 
 

@@ -1,4 +1,4 @@
-"""Filling databases by a plan, with the SQLite engine."""
+"""Filling databases by a plan, with the SQLite database system."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tvsnap.guest.sql.engine import EngineFailed
 from tvsnap.guest.sql.loading import load
-from tvsnap.guest.sql.sqlite import SQLite
+from tvsnap.guest.sql.sqlite.system import SQLite
+from tvsnap.guest.sql.system import SystemFailed
 
 
 class Loader:
@@ -33,8 +33,8 @@ class Loader:
     def load(self, databases: list[tuple[str, list[dict[str, str]]]], database: str | None = None) -> None:
         plan = {"database": database, "databases": [{"name": name, "files": files} for name, files in databases]}
         (self.folder / "plan.json").write_text(json.dumps(plan))
-        engine = SQLite(str(self.folder / "sqlite"), str(self.configuration))
-        load(engine, str(self.folder / "plan.json"), str(self.configuration))
+        system = SQLite(str(self.folder / "sqlite"), str(self.configuration))
+        load(system, str(self.folder / "plan.json"), str(self.configuration))
 
     def query(self, database: str, query: str) -> list[Any]:
         with contextlib.closing(sqlite3.connect(self.folder / "sqlite" / f"{database}.db")) as connection:
@@ -81,7 +81,7 @@ def test_a_script_that_names_its_own_database(loader: Loader) -> None:
 def test_the_database_in_use(loader: Loader) -> None:
     loader.load([("a", []), ("b", [])], database="B")
     assert json.loads(loader.configuration.read_text()) == {"database": "b"}
-    with pytest.raises(EngineFailed, match=r'no database "c", which is to be in use; there are: a, b'):
+    with pytest.raises(SystemFailed, match=r'no database "c", which is to be in use; there are: a, b'):
         loader.load([("a", [])], database="c")
 
 
@@ -104,7 +104,7 @@ def test_nothing_to_load(loader: Loader) -> None:
     ],
 )
 def test_a_file_that_cannot_be_loaded(loader: Loader, name: str, content: str, reason: str) -> None:
-    with pytest.raises(EngineFailed) as caught:
+    with pytest.raises(SystemFailed) as caught:
         loader.load([("shop", [loader.file(name, content)])])
     assert str(caught.value).startswith(reason)
 
@@ -113,11 +113,11 @@ def test_files_that_are_missing_or_cut_off(loader: Loader) -> None:
     file = loader.file("items.csv.gz", "a,b\n" * 1000)
     path = Path(file["path"])
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(EngineFailed, match=r"items.csv.gz: it cannot be unpacked"):
+    with pytest.raises(SystemFailed, match=r"items.csv.gz: it cannot be unpacked"):
         loader.load([("shop", [file])])
     path.write_bytes(b"plain text")
-    with pytest.raises(EngineFailed, match=r"items.csv.gz: it cannot be unpacked"):
+    with pytest.raises(SystemFailed, match=r"items.csv.gz: it cannot be unpacked"):
         loader.load([("shop", [file])])
     path.unlink()
-    with pytest.raises(EngineFailed, match=r"items.csv.gz: No such file"):
+    with pytest.raises(SystemFailed, match=r"items.csv.gz: No such file"):
         loader.load([("shop", [file])])

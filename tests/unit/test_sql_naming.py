@@ -1,12 +1,12 @@
-"""What statements name, and what an engine's definitions make of it."""
+"""What statements name, and what a database system's definitions make of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from tvsnap.environments.sql.lexer import DialectName
 from tvsnap.environments.sql.naming import MOST_NAMES, words
-from tvsnap.guest.sql.mariadb_definitions import told_by
+from tvsnap.guest.sql.lexemes import SystemName
+from tvsnap.guest.sql.mariadb.definitions import told_by
 from tvsnap.guest.sql.reach import Definitions, Reach
 
 
@@ -20,7 +20,7 @@ from tvsnap.guest.sql.reach import Definitions, Reach
         ("sqlite", "UPDATE [t x] SET a = 1", {"t x", "a"}),
     ],
 )
-def test_names(dialect: DialectName, query: str, names: set[str]) -> None:
+def test_names(dialect: SystemName, query: str, names: set[str]) -> None:
     found = words(query, dialect).names
     assert found is not None
     assert names <= found
@@ -36,7 +36,7 @@ def test_names(dialect: DialectName, query: str, names: set[str]) -> None:
         ("sqlite", "SELECT " + ", ".join(f"c{number}" for number in range(MOST_NAMES + 1))),
     ],
 )
-def test_what_cannot_be_named_may_reach_anything(dialect: DialectName, query: str) -> None:
+def test_what_cannot_be_named_may_reach_anything(dialect: SystemName, query: str) -> None:
     assert words(query, dialect).names is None
     assert Reach(Definitions()).is_doubtful(words(query, dialect), "read")
 
@@ -86,7 +86,7 @@ def test_what_executes_what_it_says(query: str) -> None:
     assert not words(query, "postgres").executes
 
 
-def test_a_definition_counts_until_the_engine_tells_of_it() -> None:
+def test_a_definition_counts_until_the_system_tells_of_it() -> None:
     reach = Reach(Definitions())
     asked, filled = words("SELECT * FROM v", "postgres"), words("INSERT INTO s.h (n) VALUES (1)", "postgres")
     assert not reach.is_doubtful(asked, "read")
@@ -195,7 +195,7 @@ def test_a_definition_that_notes_down_a_time_hides_none() -> None:
         "CREATE EXTENSION citext",
     ],
 )
-def test_what_nobody_names_may_be_met_anywhere_until_the_engine_tells(query: str) -> None:
+def test_what_nobody_names_may_be_met_anywhere_until_the_system_tells(query: str) -> None:
     reach = Reach(Definitions())
     added = words("INSERT INTO h SELECT a FROM t", "postgres")
     reach.note(words(query, "postgres"), "other")

@@ -1,4 +1,4 @@
-"""What is pure of the PostgreSQL session: values from the engine's text and back, and the account that it keeps."""
+"""What is pure of the PostgreSQL session: values from the system's text and back, and the account that it keeps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.guest.sql.engine import EngineFailed
-from tvsnap.guest.sql.postgres_ledger import Ledger
-from tvsnap.guest.sql.postgres_values import (
+from tvsnap.guest.sql.postgres.ledger import Ledger
+from tvsnap.guest.sql.postgres.values import (
     PART,
     bytea,
     codec,
@@ -23,6 +22,7 @@ from tvsnap.guest.sql.postgres_values import (
     refusal,
     value,
 )
+from tvsnap.guest.sql.system import SystemFailed
 
 BOOL, BYTEA, INT8, TEXT, OID, FLOAT4, FLOAT8, NUMERIC = 16, 17, 20, 25, 26, 700, 701, 1700
 
@@ -66,7 +66,7 @@ def test_bytea_is_read_in_both_notations(write: Callable[[bytes], bytes], data: 
     assert value(write(data), BYTEA, "utf-8") == {"base64": base64.b64encode(data).decode()}
 
 
-def test_codecs_follow_the_engines_names() -> None:
+def test_codecs_follow_the_systems_names() -> None:
     assert [codec(name) for name in ("UTF8", "SQL_ASCII", "LATIN1", "WIN1252", "MULE_INTERNAL")] == [
         "utf-8",
         "utf-8",
@@ -117,7 +117,7 @@ def test_copy_writes_numbers_and_bytes_and_comes_in_parts() -> None:
 
 
 def test_a_nul_character_is_refused_by_row() -> None:
-    with pytest.raises(EngineFailed, match="row 2 holds a NUL"):
+    with pytest.raises(SystemFailed, match="row 2 holds a NUL"):
         list(copy_text([["a"], ["b\0"]]))
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from tvsnap.environments import environment
-from tvsnap.guest.sql.engine import Facts
 from tvsnap.guest.sql.reach import Definitions
 from tvsnap.guest.sql.session import Session
+from tvsnap.guest.sql.system import Facts
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.limits import Limits
 
 
 class Failing:
-    """An engine whose statements meet a mistake of ours."""
+    """A database system whose statements meet a mistake of ours."""
 
     processes = ()
     directories = ()

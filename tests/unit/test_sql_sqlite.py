@@ -1,4 +1,4 @@
-"""The SQLite engine on this machine's Python: what statements answer, and what the engine says of them."""
+"""The SQLite system on this machine's Python: what statements answer, and what the database system says of them."""
 
 from __future__ import annotations
 
@@ -16,59 +16,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.guest.sql.engine import Answer, Column, EngineFailed, StatementFailed, Table
-from tvsnap.guest.sql.sqlite import SQLite
-from tvsnap.guest.sql.sqlite_text import statements
+from tvsnap.guest.sql.sqlite.statements import statements
+from tvsnap.guest.sql.sqlite.system import SQLite
+from tvsnap.guest.sql.system import Answer, Column, StatementFailed, SystemFailed, Table
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[SQLite]:
+def system(tmp_path: Path) -> Iterator[SQLite]:
     """Databases `shop`, which is in use and holds a table, and `world`, which is empty."""
     (tmp_path / "sql.json").write_text('{"database": "shop"}')
-    engine = SQLite(str(tmp_path / "sqlite"), str(tmp_path / "sql.json"))
-    engine.initialise()
+    system = SQLite(str(tmp_path / "sqlite"), str(tmp_path / "sql.json"))
+    system.initialise()
     for name in ("shop", "world"):
-        engine.create_database(name)
+        system.create_database(name)
     with contextlib.closing(sqlite3.connect(tmp_path / "sqlite" / "shop.db")) as connection:
         connection.executescript("CREATE TABLE t (a INTEGER PRIMARY KEY, b UNIQUE); INSERT INTO t VALUES (1, 'x');")
-    engine.start()
-    yield engine
-    engine.stop()
+    system.start()
+    yield system
+    system.stop()
 
 
-def run(engine: SQLite, query: str, database: str = "", timeout: float = 10, max_rows: int = 100) -> Answer:
-    return engine.run(query, database, timeout, max_rows)
+def run(system: SQLite, query: str, database: str = "", timeout: float = 10, max_rows: int = 100) -> Answer:
+    return system.run(query, database, timeout, max_rows)
 
 
-def rows(engine: SQLite, query: str, database: str = "") -> list[list[Any]]:
-    answer = run(engine, query, database)
+def rows(system: SQLite, query: str, database: str = "") -> list[list[Any]]:
+    answer = run(system, query, database)
     assert not answer.error, answer.error
     return answer.results[-1].rows
 
 
-def changed(engine: SQLite, query: str, database: str = "") -> bool:
-    before = engine.facts()
-    run(engine, query, database)
-    return engine.facts() != before
+def changed(system: SQLite, query: str, database: str = "") -> bool:
+    before = system.facts()
+    run(system, query, database)
+    return system.facts() != before
 
 
-def file_of(engine: SQLite, name: str = "shop") -> Path:
-    return Path(rows(engine, "SELECT file FROM pragma_database_list WHERE name = 'main'", name)[0][0])
+def file_of(system: SQLite, name: str = "shop") -> Path:
+    return Path(rows(system, "SELECT file FROM pragma_database_list WHERE name = 'main'", name)[0][0])
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
-def test_values_are_exact(engine: SQLite) -> None:
-    found = rows(engine, "SELECT 9223372036854775807, 0.1, 1e999, -1e999, 'é', NULL, x'00ff', CAST(x'ff41' AS TEXT)")
+def test_values_are_exact(system: SQLite) -> None:
+    found = rows(system, "SELECT 9223372036854775807, 0.1, 1e999, -1e999, 'é', NULL, x'00ff', CAST(x'ff41' AS TEXT)")
     assert found == [[9223372036854775807, 0.1, "Inf", "-Inf", "é", None, {"base64": "AP8="}, {"base64": "/0E="}]]
 
 
-def test_several_statements_up_to_the_one_that_fails(engine: SQLite) -> None:
+def test_several_statements_up_to_the_one_that_fails(system: SQLite) -> None:
     answer = run(
-        engine, "INSERT INTO t(b) VALUES (1), (2); SELECT a FROM t; CREATE TABLE u(x); SELECT * FROM v; SELECT 1"
+        system, "INSERT INTO t(b) VALUES (1), (2); SELECT a FROM t; CREATE TABLE u(x); SELECT * FROM v; SELECT 1"
     )
     assert [result.affected for result in answer.results] == [2, None, None]
     assert [result.columns for result in answer.results] == [None, ["a"], None]
@@ -88,154 +88,154 @@ def test_several_statements_up_to_the_one_that_fails(engine: SQLite) -> None:
         ("ANALYZE", None),
     ],
 )
-def test_rows_affected(engine: SQLite, query: str, affected: int | None) -> None:
-    assert [result.affected for result in run(engine, query).results] == [affected]
+def test_rows_affected(system: SQLite, query: str, affected: int | None) -> None:
+    assert [result.affected for result in run(system, query).results] == [affected]
 
 
 @pytest.mark.parametrize("query", ["SELEC 1", "SELECT 'a", "SELECT (1", "SELECT 1 +; SELECT 2"])
-def test_what_cannot_be_read_is_told_apart(engine: SQLite, query: str) -> None:
-    answer = run(engine, query)
+def test_what_cannot_be_read_is_told_apart(system: SQLite, query: str) -> None:
+    answer = run(system, query)
     assert answer.error
     assert answer.unparsed
-    assert not run(engine, f"SELECT 1; {query}").unparsed
+    assert not run(system, f"SELECT 1; {query}").unparsed
 
 
-def test_a_constraint_and_its_code(engine: SQLite) -> None:
-    answer = run(engine, "INSERT INTO t(b) VALUES ('x')")
+def test_a_constraint_and_its_code(system: SQLite) -> None:
+    answer = run(system, "INSERT INTO t(b) VALUES ('x')")
     assert answer.error == "UNIQUE constraint failed: t.b"
     assert answer.code.startswith("SQLITE_CONSTRAINT")
 
 
-def test_only_so_many_rows_are_kept(engine: SQLite) -> None:
-    answer = run(engine, f"{ENDLESS.replace('count(*)', 'i')}; SELECT 1", max_rows=3)
+def test_only_so_many_rows_are_kept(system: SQLite) -> None:
+    answer = run(system, f"{ENDLESS.replace('count(*)', 'i')}; SELECT 1", max_rows=3)
     assert [result.rows for result in answer.results] == [[[1], [2], [3]], [[1]]]
     assert [result.more for result in answer.results] == [True, False]
 
 
-def test_a_change_that_returns_rows_is_done_to_its_end(engine: SQLite) -> None:
-    answer = run(engine, "INSERT INTO t(b) VALUES (10), (11), (12) RETURNING b", max_rows=1)
+def test_a_change_that_returns_rows_is_done_to_its_end(system: SQLite) -> None:
+    answer = run(system, "INSERT INTO t(b) VALUES (10), (11), (12) RETURNING b", max_rows=1)
     assert (answer.results[0].rows, answer.results[0].more) == ([[10]], True)
-    assert rows(engine, "SELECT count(*) FROM t") == [[4]]
+    assert rows(system, "SELECT count(*) FROM t") == [[4]]
 
 
-def test_an_endless_statement_is_cancelled(engine: SQLite) -> None:
-    run(engine, "BEGIN; INSERT INTO t(b) VALUES ('y')")
+def test_an_endless_statement_is_cancelled(system: SQLite) -> None:
+    run(system, "BEGIN; INSERT INTO t(b) VALUES ('y')")
     began = time.monotonic()
-    answer = run(engine, ENDLESS, timeout=0.2)
+    answer = run(system, ENDLESS, timeout=0.2)
     assert 0.2 <= time.monotonic() - began < 20
     assert (answer.timed_out, answer.code) == (True, "SQLITE_INTERRUPT")
-    assert rows(engine, "SELECT b FROM t") == [["x"], ["y"]]  # the connection is usable, its transaction open
+    assert rows(system, "SELECT b FROM t") == [["x"], ["y"]]  # the connection is usable, its transaction open
 
 
-def test_many_short_statements_are_cancelled(engine: SQLite) -> None:
-    answer = run(engine, "SELECT 1;" * 200_000, timeout=0.2)
+def test_many_short_statements_are_cancelled(system: SQLite) -> None:
+    answer = run(system, "SELECT 1;" * 200_000, timeout=0.2)
     assert answer.timed_out
     assert 0 < len(answer.results) < 200_000
 
 
-def test_waiting_for_a_lock_ends_with_the_time(engine: SQLite) -> None:
-    with contextlib.closing(sqlite3.connect(file_of(engine), isolation_level=None)) as other:
+def test_waiting_for_a_lock_ends_with_the_time(system: SQLite) -> None:
+    with contextlib.closing(sqlite3.connect(file_of(system), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         began = time.monotonic()
-        answer = run(engine, "SELECT * FROM t", timeout=0.3)
+        answer = run(system, "SELECT * FROM t", timeout=0.3)
         assert 0.2 < time.monotonic() - began < 4.5
         assert (answer.error, answer.timed_out) == ("database is locked", True)
         other.execute("ROLLBACK")
-    assert rows(engine, "SELECT * FROM t") == [[1, "x"]]
-    assert run(engine, "PRAGMA busy_timeout", timeout=0.3).results[0].rows == [[5000]]
-    assert rows(engine, "PRAGMA busy_timeout = 70; PRAGMA busy_timeout") == [[70]]
+    assert rows(system, "SELECT * FROM t") == [[1, "x"]]
+    assert run(system, "PRAGMA busy_timeout", timeout=0.3).results[0].rows == [[5000]]
+    assert rows(system, "PRAGMA busy_timeout = 70; PRAGMA busy_timeout") == [[70]]
 
 
-def test_a_statement_that_rolls_back_says_so(engine: SQLite) -> None:
-    run(engine, "BEGIN")
-    answer = run(engine, "INSERT OR ROLLBACK INTO t(b) VALUES ('x')")
+def test_a_statement_that_rolls_back_says_so(system: SQLite) -> None:
+    run(system, "BEGIN")
+    answer = run(system, "INSERT OR ROLLBACK INTO t(b) VALUES ('x')")
     assert answer.messages == ["the transaction was rolled back"]
 
 
-def test_a_typo_makes_no_database(engine: SQLite) -> None:
-    answer = run(engine, "SELECT 1", database="shp")
+def test_a_typo_makes_no_database(system: SQLite) -> None:
+    answer = run(system, "SELECT 1", database="shp")
     assert answer.error.startswith('no such database: "shp"; there are: shop, world; a file ')
     assert "/shp.db would be one (what is attached is named in the statement, as in NAME.TABLE)" in answer.error
     assert answer.unparsed
-    assert engine.databases() == ["shop", "world"]
-    assert run(engine, "SELECT 1", database="../sqlite/shop").error
+    assert system.databases() == ["shop", "world"]
+    assert run(system, "SELECT 1", database="../sqlite/shop").error
 
 
 def test_an_empty_folder_says_how_to_make_a_database(tmp_path: Path) -> None:
-    engine = SQLite(str(tmp_path), str(tmp_path / "none"))
-    engine.start()
-    answer = run(engine, "SELECT 1")
+    system = SQLite(str(tmp_path), str(tmp_path / "none"))
+    system.start()
+    answer = run(system, "SELECT 1")
     assert answer.error.startswith(f"there is no database: a file {tmp_path}/NAME.db would be one")
     command = answer.error.rpartition("as by: ")[2].replace("NAME", "new")
     subprocess.run(command, shell=True, check=True)
-    assert rows(engine, "CREATE TABLE t (a); SELECT count(*) FROM t") == [[0]]
-    engine.stop()
+    assert rows(system, "CREATE TABLE t (a); SELECT count(*) FROM t") == [[0]]
+    system.stop()
 
 
-def test_the_temporary_database_is_not_made_by_describing(engine: SQLite) -> None:
-    engine.schema("", "")
-    assert "temp" not in {row[1] for row in rows(engine, "PRAGMA database_list")}
-    assert rows(engine, "PRAGMA journal_mode = WAL; PRAGMA wal_checkpoint(TRUNCATE)") == [[0, 0, 0]]
-    run(engine, "CREATE TEMPORARY TABLE own (a)")
-    assert "own" in {table["name"] for table in engine.schema("", "")["tables"]}
+def test_the_temporary_database_is_not_made_by_describing(system: SQLite) -> None:
+    system.schema("", "")
+    assert "temp" not in {row[1] for row in rows(system, "PRAGMA database_list")}
+    assert rows(system, "PRAGMA journal_mode = WAL; PRAGMA wal_checkpoint(TRUNCATE)") == [[0, 0, 0]]
+    run(system, "CREATE TEMPORARY TABLE own (a)")
+    assert "own" in {table["name"] for table in system.schema("", "")["tables"]}
 
 
-def test_a_journal_holds_chance(engine: SQLite) -> None:
-    assert engine.alone()
-    run(engine, "INSERT INTO t VALUES (70, 70)")
-    assert engine.alone()
-    run(engine, "BEGIN; INSERT INTO t VALUES (71, 71)")
-    assert not engine.alone()
-    run(engine, "COMMIT")
-    assert engine.alone()
-    run(engine, "PRAGMA journal_mode = WAL; INSERT INTO t VALUES (72, 72)")
-    assert not engine.alone()
-    run(engine, "PRAGMA journal_mode = DELETE")
-    assert engine.alone()
+def test_a_journal_holds_chance(system: SQLite) -> None:
+    assert system.alone()
+    run(system, "INSERT INTO t VALUES (70, 70)")
+    assert system.alone()
+    run(system, "BEGIN; INSERT INTO t VALUES (71, 71)")
+    assert not system.alone()
+    run(system, "COMMIT")
+    assert system.alone()
+    run(system, "PRAGMA journal_mode = WAL; INSERT INTO t VALUES (72, 72)")
+    assert not system.alone()
+    run(system, "PRAGMA journal_mode = DELETE")
+    assert system.alone()
 
 
-def test_the_named_database_is_for_one_request(engine: SQLite) -> None:
-    run(engine, "CREATE TABLE w(a)", database="world")
-    assert rows(engine, "SELECT name FROM sqlite_master WHERE type = 'table'") == [["t"]]
-    assert rows(engine, "SELECT name FROM sqlite_master", database="world") == [["w"]]
+def test_the_named_database_is_for_one_request(system: SQLite) -> None:
+    run(system, "CREATE TABLE w(a)", database="world")
+    assert rows(system, "SELECT name FROM sqlite_master WHERE type = 'table'") == [["t"]]
+    assert rows(system, "SELECT name FROM sqlite_master", database="world") == [["w"]]
 
 
-def test_a_file_that_was_replaced_is_opened_again(engine: SQLite) -> None:
-    path = file_of(engine)
-    run(engine, "CREATE TEMP TABLE mine(a)")
+def test_a_file_that_was_replaced_is_opened_again(system: SQLite) -> None:
+    path = file_of(system)
+    run(system, "CREATE TEMP TABLE mine(a)")
     path.unlink()
-    gone = run(engine, "SELECT * FROM t")
+    gone = run(system, "SELECT * FROM t")
     assert gone.lost
     assert gone.error.startswith('no such database: "shop"; there are: world')
-    engine.create_database("shop")
-    assert run(engine, "SELECT * FROM t").error == "no such table: t"
+    system.create_database("shop")
+    assert run(system, "SELECT * FROM t").error == "no such table: t"
     with contextlib.closing(sqlite3.connect(path.with_suffix(".new"))) as connection:
         connection.execute("CREATE TABLE t AS SELECT 'new' AS a")
     path.with_suffix(".new").rename(path)
-    answer = run(engine, "SELECT * FROM t")
+    answer = run(system, "SELECT * FROM t")
     assert (answer.lost, answer.results[0].rows) == (True, [["new"]])
 
 
-def test_a_file_that_is_no_database(engine: SQLite) -> None:
-    file_of(engine).with_name("junk.db").write_text("hello, this is not a database\n" * 100)
-    assert run(engine, "SELECT * FROM sqlite_master", database="junk").error == "file is not a database"
+def test_a_file_that_is_no_database(system: SQLite) -> None:
+    file_of(system).with_name("junk.db").write_text("hello, this is not a database\n" * 100)
+    assert run(system, "SELECT * FROM sqlite_master", database="junk").error == "file is not a database"
     with pytest.raises(StatementFailed, match="file is not a database"):
-        engine.schema("junk", "")
+        system.schema("junk", "")
 
 
-def test_random_numbers_differ_in_forked_processes(engine: SQLite) -> None:
+def test_random_numbers_differ_in_forked_processes(system: SQLite) -> None:
     query = "SELECT random(), hex(randomblob(8)), typeof(random()), length(randomblob(-1)), length(randomblob('x'))"
-    before = rows(engine, query)
+    before = rows(system, query)
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        os.write(write, json.dumps(rows(engine, query)).encode())
+        os.write(write, json.dumps(rows(system, query)).encode())
         os._exit(0)
     os.waitpid(child, 0)
     forked = json.loads(os.read(read, 10_000))
     os.close(read)
     os.close(write)
-    here = rows(engine, query)
+    here = rows(system, query)
     assert len({before[0][0], forked[0][0], here[0][0]}) == 3
     assert len({before[0][1], forked[0][1], here[0][1]}) == 3
     assert here[0][2:] == ["integer", 1, 1]
@@ -265,8 +265,8 @@ def test_random_numbers_differ_in_forked_processes(engine: SQLite) -> None:
         "INSERT INTO t(b) VALUES ('x')",
     ],
 )
-def test_facts_are_the_same(engine: SQLite, query: str) -> None:
-    assert not changed(engine, query)
+def test_facts_are_the_same(system: SQLite, query: str) -> None:
+    assert not changed(system, query)
 
 
 @pytest.mark.parametrize(
@@ -294,58 +294,58 @@ def test_facts_are_the_same(engine: SQLite, query: str) -> None:
         "SELECT 1; INSERT INTO t(b) VALUES (3); SELECT 1",
     ],
 )
-def test_facts_differ(engine: SQLite, query: str) -> None:
-    assert changed(engine, query)
+def test_facts_differ(system: SQLite, query: str) -> None:
+    assert changed(system, query)
 
 
-def test_the_first_read_in_a_transaction_takes_hold_of_the_database(engine: SQLite) -> None:
-    assert changed(engine, "BEGIN")
-    assert not changed(engine, "SELECT 1")
-    assert changed(engine, "SELECT * FROM t")
-    assert not changed(engine, "SELECT count(*) FROM t")
-    assert changed(engine, "UPDATE t SET b = 1 WHERE a = 9")  # takes the right to write
-    assert changed(engine, "ROLLBACK")
-    run(engine, "BEGIN")
-    before = engine.facts()
-    engine.schema("", "")
-    assert engine.facts() != before
+def test_the_first_read_in_a_transaction_takes_hold_of_the_database(system: SQLite) -> None:
+    assert changed(system, "BEGIN")
+    assert not changed(system, "SELECT 1")
+    assert changed(system, "SELECT * FROM t")
+    assert not changed(system, "SELECT count(*) FROM t")
+    assert changed(system, "UPDATE t SET b = 1 WHERE a = 9")  # takes the right to write
+    assert changed(system, "ROLLBACK")
+    run(system, "BEGIN")
+    before = system.facts()
+    system.schema("", "")
+    assert system.facts() != before
 
 
-def test_to_get_the_facts_takes_hold_of_nothing(engine: SQLite) -> None:
-    path = file_of(engine)
-    run(engine, "BEGIN")
-    engine.facts()
+def test_to_get_the_facts_takes_hold_of_nothing(system: SQLite) -> None:
+    path = file_of(system)
+    run(system, "BEGIN")
+    system.facts()
     with contextlib.closing(sqlite3.connect(path, timeout=0)) as other:
         other.execute("INSERT INTO t(b) VALUES ('other')")
         other.commit()  # which a reader would not let pass
-    assert rows(engine, "SELECT b FROM t") == [["x"], ["other"]]
+    assert rows(system, "SELECT b FROM t") == [["x"], ["other"]]
 
 
-def test_another_database_that_is_only_read_leaves_the_facts(engine: SQLite) -> None:
-    assert not changed(engine, "SELECT * FROM sqlite_master", database="world")
-    assert changed(engine, "CREATE TABLE w(a)", database="world")
+def test_another_database_that_is_only_read_leaves_the_facts(system: SQLite) -> None:
+    assert not changed(system, "SELECT * FROM sqlite_master", database="world")
+    assert changed(system, "CREATE TABLE w(a)", database="world")
 
 
-def test_reads_in_any_order_end_alike(engine: SQLite) -> None:
-    run(engine, "BEGIN; INSERT INTO t(b) VALUES ('y'); CREATE TEMP TABLE mine AS SELECT 1 AS a")
+def test_reads_in_any_order_end_alike(system: SQLite) -> None:
+    run(system, "BEGIN; INSERT INTO t(b) VALUES ('y'); CREATE TEMP TABLE mine AS SELECT 1 AS a")
     found = set()
     for query in ("SELECT * FROM mine", "SELECT * FROM t", "PRAGMA table_info(t)", "SELECT * FROM mine, t"):
-        run(engine, query)
-        found.add(engine.facts())
+        run(system, query)
+        found.add(system.facts())
     assert len(found) == 1
 
 
 # -- schema -----------------------------------------------------------------------------------------------------------
 
 
-def test_schema(engine: SQLite) -> None:
+def test_schema(system: SQLite) -> None:
     run(
-        engine,
+        system,
         "CREATE TABLE child (id INTEGER PRIMARY KEY, t REFERENCES t, n TEXT NOT NULL DEFAULT 'none', twice AS (2));"
         "CREATE INDEX by_n ON child(n, lower(n)); CREATE VIEW names AS SELECT n FROM child;"
         "CREATE VIEW broken AS SELECT * FROM gone; CREATE VIRTUAL TABLE words USING fts5(w); CREATE TEMP TABLE own(a)",
     )
-    said = engine.schema("", "")
+    said = system.schema("", "")
     assert said["database"] == "shop"
     assert [(one["name"], one["kind"]) for one in said["tables"]] == [
         ("broken", "view"),
@@ -355,7 +355,7 @@ def test_schema(engine: SQLite) -> None:
         ("t", "table"),
         ("words", "virtual table"),
     ]
-    assert engine.schema("shop", "CHILD")["tables"] == [
+    assert system.schema("shop", "CHILD")["tables"] == [
         {
             "name": "child",
             "kind": "table",
@@ -371,15 +371,15 @@ def test_schema(engine: SQLite) -> None:
         }
     ]
     with pytest.raises(LookupError, match=r"no such table: nope; there are: broken, child"):
-        engine.schema("", "nope")
+        system.schema("", "nope")
     with pytest.raises(LookupError, match=r'no such database: "nope"; there are: shop, world'):
-        engine.schema("nope", "")
+        system.schema("nope", "")
 
 
 # -- loading ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_table_is_made_and_filled(engine: SQLite) -> None:
+def test_a_table_is_made_and_filled(system: SQLite) -> None:
     columns = (
         Column("id", "integer", nullable=False),
         Column("price", "real"),
@@ -387,40 +387,40 @@ def test_a_table_is_made_and_filled(engine: SQLite) -> None:
         Column("x", "binary"),
     )
     table = Table("items", columns, [("1", "2.50", "2024-02-29", None), (2, 3, None, b"\0")], ("id",))
-    engine.load_table("world", table)
-    assert rows(engine, "SELECT * FROM items", database="world") == [
+    system.load_table("world", table)
+    assert rows(system, "SELECT * FROM items", database="world") == [
         [1, 2.5, "2024-02-29", None],
         [2, 3.0, None, {"base64": "AA=="}],
     ]
-    with pytest.raises(EngineFailed, match="row 2: UNIQUE constraint failed"):
-        engine.load_table("world", Table("items", columns, [(3, 1, None, None), (1, 1, None, None)]))
-    assert rows(engine, "SELECT count(*) FROM items", database="world") == [[2]]
+    with pytest.raises(SystemFailed, match="row 2: UNIQUE constraint failed"):
+        system.load_table("world", Table("items", columns, [(3, 1, None, None), (1, 1, None, None)]))
+    assert rows(system, "SELECT count(*) FROM items", database="world") == [[2]]
 
 
-def test_a_script_is_run_by_the_command_line_client(engine: SQLite, tmp_path: Path) -> None:
+def test_a_script_is_run_by_the_command_line_client(system: SQLite, tmp_path: Path) -> None:
     script = tmp_path / "dump.sql"
     script.write_text(".bail on\nCREATE TABLE w(a);\nINSERT INTO w VALUES (1);\n")
-    engine.load_script(str(script), "world")
-    assert rows(engine, "SELECT * FROM w", database="world") == [[1]]
+    system.load_script(str(script), "world")
+    assert rows(system, "SELECT * FROM w", database="world") == [[1]]
     script.write_text("INSERT INTO w VALUES (2);\nINSERT INTO gone VALUES (1);\nINSERT INTO w VALUES (3);\n")
-    with pytest.raises(EngineFailed, match=r"near line 2.*no such table: gone"):
-        engine.load_script(str(script), "world")
-    assert rows(engine, "SELECT * FROM w", database="world") == [[1], [2]]
+    with pytest.raises(SystemFailed, match=r"near line 2.*no such table: gone"):
+        system.load_script(str(script), "world")
+    assert rows(system, "SELECT * FROM w", database="world") == [[1], [2]]
 
 
-def test_a_sqlite_file_is_taken_over(engine: SQLite, tmp_path: Path) -> None:
+def test_a_sqlite_file_is_taken_over(system: SQLite, tmp_path: Path) -> None:
     source = tmp_path / "source.sqlite"
     with contextlib.closing(sqlite3.connect(source)) as connection:
         connection.executescript("PRAGMA journal_mode = WAL; CREATE TABLE s(a); INSERT INTO s VALUES (x'00')")
-    engine.adopt(str(source), "world")
-    assert rows(engine, "PRAGMA journal_mode; SELECT * FROM s", database="world") == [[{"base64": "AA=="}]]
-    assert rows(engine, "PRAGMA journal_mode", database="world") == [["delete"]]
-    with pytest.raises(EngineFailed, match='"world" holds tables already'):
-        engine.adopt(str(source), "world")
+    system.adopt(str(source), "world")
+    assert rows(system, "PRAGMA journal_mode; SELECT * FROM s", database="world") == [[{"base64": "AA=="}]]
+    assert rows(system, "PRAGMA journal_mode", database="world") == [["delete"]]
+    with pytest.raises(SystemFailed, match='"world" holds tables already'):
+        system.adopt(str(source), "world")
     source.write_bytes(b"no database at all" * 100)
-    engine.create_database("third")
-    with pytest.raises(EngineFailed, match="not a sound SQLite database"):
-        engine.adopt(str(source), "third")
+    system.create_database("third")
+    with pytest.raises(SystemFailed, match="not a sound SQLite database"):
+        system.adopt(str(source), "third")
 
 
 # -- statements of a text ---------------------------------------------------------------------------------------------

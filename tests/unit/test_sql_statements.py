@@ -1,4 +1,4 @@
-"""What statements do by their words, for the three engines."""
+"""What statements do by their words, for the three database systems."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from tvsnap.environments.sql.lexer import DialectName
 from tvsnap.environments.sql.statements import LONGEST, Effects, effects
+from tvsnap.guest.sql.lexemes import SystemName
 
 CODES = {
     "r": Effects("read"),
@@ -434,7 +434,7 @@ osv  SELECT /*! NOW() */
 """
 
 
-def _table(text: str, *dialects: DialectName) -> list[tuple[DialectName, str, str]]:
+def _table(text: str, *dialects: SystemName) -> list[tuple[SystemName, str, str]]:
     rows = [line.split(None, 1) for line in text.strip().splitlines()]
     return [(dialect, query, code) for code, query in rows for dialect in dialects]
 
@@ -448,7 +448,7 @@ def _table(text: str, *dialects: DialectName) -> list[tuple[DialectName, str, st
         *_table(MARIADB, "mariadb"),
     ],
 )
-def test_a_statement(dialect: DialectName, query: str, code: str) -> None:
+def test_a_statement(dialect: SystemName, query: str, code: str) -> None:
     assert effects(query, dialect) == CODES[code]
 
 
@@ -464,7 +464,7 @@ def test_nothing_at_all_is_a_read() -> None:
     assert effects("", "sqlite") == Effects("read")
 
 
-def test_comments_end_as_the_engine_has_it() -> None:
+def test_comments_end_as_the_system_has_it() -> None:
     assert effects("SELECT 1 --\n, my_function(1)", "mariadb").kind == "other"
     assert effects("SELECT 1 -- x\r, my_function(1)", "postgres").kind == "other"
     assert effects("SELECT 1 -- x\r, my_function(1)", "sqlite").kind == "read"
@@ -472,8 +472,8 @@ def test_comments_end_as_the_engine_has_it() -> None:
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres", "mariadb"])
 @pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\u2028"])
-def test_only_ascii_spaces_part_words(dialect: DialectName, space: str) -> None:
-    """`lower<no-break space>` is one name to the engines, and not that of a built-in function."""
+def test_only_ascii_spaces_part_words(dialect: SystemName, space: str) -> None:
+    """`lower<no-break space>` is one name to the database systems, and not that of a built-in function."""
     assert effects(f"SELECT lower{space}('X')", dialect).kind == "other"
 
 
@@ -501,7 +501,7 @@ def test_letters_that_only_look_alike_make_no_known_word() -> None:
     ],
     ids=range(12),
 )
-def test_no_statement_takes_long(dialect: DialectName, query: str) -> None:
+def test_no_statement_takes_long(dialect: SystemName, query: str) -> None:
     began = time.process_time()
     effects(query, dialect)
     assert time.process_time() - began < 5

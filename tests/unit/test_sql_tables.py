@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.guest.sql.engine import EngineFailed, Table
+from tvsnap.guest.sql.system import SystemFailed, Table
 from tvsnap.guest.sql.tables import read_csv, read_sqlite
 
 
@@ -114,7 +114,7 @@ def test_names_of_columns(tmp_path: Path) -> None:
     ],
 )
 def test_csv_files_that_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
-    with pytest.raises(EngineFailed) as caught:
+    with pytest.raises(SystemFailed) as caught:
         rows(from_csv(tmp_path, content))
     assert str(caught.value).startswith(reason)
 
@@ -214,14 +214,14 @@ def test_a_primary_key_with_nulls_is_none(tmp_path: Path) -> None:
 def test_what_is_no_sqlite_file(tmp_path: Path) -> None:
     path = tmp_path / "some.sqlite"
     path.write_bytes(b"not a database at all" * 100)
-    with pytest.raises(EngineFailed, match="not a sound SQLite database: file is not a database"):
+    with pytest.raises(SystemFailed, match="not a sound SQLite database: file is not a database"):
         read_sqlite(str(path))
     path.unlink()
-    with pytest.raises(EngineFailed, match="unable to open"):
+    with pytest.raises(SystemFailed, match="unable to open"):
         read_sqlite(str(path))
 
 
 def test_text_that_is_none(tmp_path: Path) -> None:
     table = from_sqlite(tmp_path, "CREATE TABLE t (a TEXT); INSERT INTO t VALUES (CAST(x'ff' AS TEXT))")["t"]
-    with pytest.raises(EngineFailed, match="table t: Could not decode"):
+    with pytest.raises(SystemFailed, match="table t: Could not decode"):
         rows(table)

@@ -10,7 +10,7 @@ from tvsnap.model.errors import UsageError
 
 if TYPE_CHECKING:
     from tvsnap.environments.base import Environment
-    from tvsnap.environments.sql import Engine
+    from tvsnap.environments.sql import SystemName
 
 
 def _terminal() -> Environment:
@@ -19,10 +19,10 @@ def _terminal() -> Environment:
     return TerminalEnvironment()
 
 
-def _sql(engine: Engine) -> Environment:
+def _sql(system: SystemName) -> Environment:
     from tvsnap.environments.sql import SqlEnvironment
 
-    return SqlEnvironment(engine)
+    return SqlEnvironment(system)
 
 
 _FACTORIES: Mapping[str, Callable[[], Environment]] = {

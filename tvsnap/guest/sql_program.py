@@ -16,7 +16,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 @cache
 def sql_program() -> bytes:
     """The program: a zip archive of Python's sources, the same bytes wherever the sources are the same."""
-    files = {f"{_PACKAGE}/{path.name}": path.read_bytes() for path in sorted(_SOURCES.glob("*.py"))}
+    files = {f"{_PACKAGE}/{path.relative_to(_SOURCES)}": path.read_bytes() for path in sorted(_SOURCES.rglob("*.py"))}
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, content in {**files, "__main__.py": _MAIN.encode()}.items():

@@ -12,12 +12,13 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from tvsnap.environments.base import Tool, validate_call
 from tvsnap.environments.sql.naming import words
 from tvsnap.environments.sql.statements import effects
 from tvsnap.environments.terminal import TerminalEnvironment
+from tvsnap.guest.sql.lexemes import SystemName
 from tvsnap.guest.sql.reach import Words
 from tvsnap.guest.sql_program import sql_program
 from tvsnap.model.calls import ToolCall, ToolResult
@@ -25,8 +26,6 @@ from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Observation, Service
 from tvsnap.sandboxes.protocol import Sandbox
-
-Engine = Literal["sqlite", "postgres", "mariadb"]
 
 MAX_ROWS = 1000
 """Rows of a result that are returned where the call does not say."""
@@ -48,7 +47,7 @@ _SQL = Tool(
     "sql",
     "Runs one or more SQL statements in the rollout's one connection: open transactions, temporary tables, variables, "
     "prepared statements and locks carry over to the next call. Returns JSON: columns and rows, or what was affected, "
-    "or the engine's error.",
+    "or the database system's error.",
     {
         "type": "object",
         "properties": {
@@ -72,17 +71,17 @@ _SCHEMA = Tool(
 
 
 class SqlEnvironment(TerminalEnvironment):
-    """Fulfils `tvsnap.environments.base.Environment` for one engine."""
+    """Fulfils `tvsnap.environments.base.Environment` for one database system."""
 
     version = "7"
     serves = True
     tools = {**{tool.name: tool for tool in (_SQL, _SCHEMA)}, **TerminalEnvironment.tools}  # noqa: RUF012
 
-    def __init__(self, engine: Engine) -> None:
-        """Args: engine: which."""
+    def __init__(self, system: SystemName) -> None:
+        """Args: system: which."""
         super().__init__()
-        self.name = engine
-        self._engine = engine
+        self.name = system
+        self._system = system
         self._actions["sql"] = self._sql
         self._actions["schema"] = self._schema
 
@@ -92,7 +91,7 @@ class SqlEnvironment(TerminalEnvironment):
         tool = self.tools[call.name]
         if call.name != "sql":
             return tool
-        known = effects(call.arguments["query"], self._engine)
+        known = effects(call.arguments["query"], self._system)
         return replace(tool, stochastic=known.stochastic)
 
     def prepare(self, sandbox: Sandbox) -> None:
@@ -106,7 +105,7 @@ class SqlEnvironment(TerminalEnvironment):
         self._start(sandbox)
 
     def observe(self, sandbox: Sandbox) -> Observation:
-        """See `Environment.observe`: what the engine knows is added; its own files and processes are told apart."""
+        """See `Environment.observe`: what the system knows is added; its own files and processes are told apart."""
         try:
             said = _ask(sandbox, {"op": "observe"}, _LOOK_TIMEOUT)
         except OSError:  # whoever calls next finds out, and starts another session
@@ -120,13 +119,13 @@ class SqlEnvironment(TerminalEnvironment):
         )
         if not said["timers"]:
             return seen
-        timers = f"{self._engine} acts by itself after some time ({said['timers']})"
+        timers = f"{self._system} acts by itself after some time ({said['timers']})"
         return replace(seen, active="; ".join(filter(None, (seen.active, timers))), quiet_s=0.0)
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        """See `Environment.unchanged`: of what it alone writes, an engine knows best if a statement changed it.
+        """See `Environment.unchanged`: of what it alone writes, a database system knows best if a statement changed it.
 
-        Programs of the agent's may have changed the engine's processes, whose memory is too much to be compared, and
+        Programs of the agent's may have changed the system's processes, whose memory is too much to be compared, and
         what the session says of itself; so where they ran, something has changed.
         """
         if call.name not in (_SQL.name, _SCHEMA.name):
@@ -134,16 +133,16 @@ class SqlEnvironment(TerminalEnvironment):
         return (before.files, before.processes, before.service) == (after.files, after.processes, after.service)
 
     def _start(self, sandbox: Sandbox) -> None:
-        command = f"python3 -I {PROGRAM} start {self._engine} {SOCKET}"
+        command = f"python3 -I {PROGRAM} start {self._system} {SOCKET}"
         outcome = sandbox.exec(command, timeout=_START_TIMEOUT, cwd="/", user="root")
         if outcome.exit_code != 0:
             said = outcome.output.decode("utf-8", "replace").strip()
             reason = said or ("it took too long" if outcome.timed_out else f"exit status {outcome.exit_code}")
-            raise InfrastructureError(f"{self._engine} does not start in a sandbox of {sandbox.image.name}: {reason}")
+            raise InfrastructureError(f"{self._system} does not start in a sandbox of {sandbox.image.name}: {reason}")
 
     def _sql(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
         arguments = call.arguments
-        known = effects(arguments["query"], self._engine)
+        known = effects(arguments["query"], self._system)
         return self._result(
             sandbox,
             {
@@ -155,7 +154,7 @@ class SqlEnvironment(TerminalEnvironment):
                 "limit": limits.output,
                 "kind": known.kind,
                 "chance": known.stochastic or known.volatile,
-                "words": _said(words(arguments["query"], self._engine)),
+                "words": _said(words(arguments["query"], self._system)),
             },
             seconds,
         )

@@ -1,4 +1,4 @@
-"""What the words of SQL statements name, for an engine to say what lies behind: views, defaults, triggers."""
+"""What the words of SQL statements name, for a database system to say what lies behind: views, defaults, triggers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from functools import lru_cache
 from itertools import pairwise
 
-from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable
 from tvsnap.environments.sql.statements import LONGEST, Statement, statements
+from tvsnap.guest.sql.lexemes import Lexeme, SystemName, Unreadable
 from tvsnap.guest.sql.reach import ANY, ENDS, UNKNOWN, Words
 
 MOST_NAMES = 5000
@@ -49,7 +49,7 @@ _TOKEN = re.compile(r"[^\W\d][\w$]*")
 
 
 @lru_cache(maxsize=1024)
-def words(query: str, dialect: DialectName) -> Words:
+def words(query: str, dialect: SystemName) -> Words:
     """Returns what the words of one or more statements name."""
     if len(query) > LONGEST or (dialect == "postgres" and _UNICODE.search(query)):
         return UNKNOWN
@@ -74,7 +74,7 @@ def words(query: str, dialect: DialectName) -> Words:
     )
 
 
-def _words_of(statement: Statement, dialect: DialectName) -> Words:
+def _words_of(statement: Statement, dialect: SystemName) -> Words:
     known, first, found = statement.effects, statement.first, statement.lexemes
     calls = frozenset(lexeme.text.lower() for lexeme in statement.unexplained)
     spoken = frozenset(lexeme.text for lexeme in found if lexeme.kind == "word")
@@ -90,14 +90,14 @@ def _words_of(statement: Statement, dialect: DialectName) -> Words:
         doubtful = known.stochastic or known.volatile or statement.has_chance or bool(calls)
         if dialect == "postgres":
             doubtful = doubtful or statement.converts
-        # It may have the name of something else, of the engine's own: until PostgreSQL tells of it, the name counts.
+        # It may have the name of something else, of the system's own: until PostgreSQL tells of it, the name counts.
         shadows = dialect == "postgres" and (routine or statement.kind_of_object == "foreign")
         if doubtful or shadows or not spoken.isdisjoint(_ATTACHED):
             defined = made | (ENDS if "deferrable" in spoken else frozenset())
         kind = statement.kind_of_object
         if dialect == "postgres" and (kind in _ANYWHERE or (kind == "type" and "input" in spoken)):
             defined |= {ANY}
-    # Of tables that last, the engine tells what they hold.
+    # Of tables that last, the database system tells what they hold.
     lists_nothing = dialect == "mariadb" and (first == "alter" or (defines and "temporary" in spoken))
     timed = lists_nothing and (statement.converts or not spoken.isdisjoint({"time", "timestamp"}))
     clean = not (known.stochastic or known.volatile or executes or calls)

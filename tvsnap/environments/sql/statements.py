@@ -1,9 +1,9 @@
 """What SQL statements do, told by their words: whether they may change anything, and what they leave to chance.
 
-The text is cut up as the engine cuts it (`lexer.py`), and every name that stands before a parenthesis must be known
-(`dialects.py`); sqlglot tells names of tables and columns from functions where the words leave it open. Whatever is
-not known for sure counts as a change. What a view, a trigger or a stored function does cannot be seen here: an
-engine's own counters show the changes that they make, and what they leave to chance is for `guest/sql/reach.py`.
+The text is cut up as the system cuts it (`guest/sql/lexemes.py`), and every name that stands before a parenthesis
+must be known (`dialects.py`); sqlglot tells names of tables and columns from functions where the words leave it open.
+Whatever is not known for sure counts as a change. What a view, a trigger or a stored function does cannot be seen here:
+a system's own counters show the changes that they make, and what they leave to chance is for `guest/sql/reach.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from tvsnap.environments.sql.lexer import DialectName, Lexeme, Unreadable, lexemes
 from tvsnap.guest.sql.dialects import DIALECTS, FILE_TIMES, PRAGMA_LOOKUPS, PRAGMA_QUESTIONS, STABLE_SHOWS, Dialect
+from tvsnap.guest.sql.lexemes import Lexeme, SystemName, Unreadable, lexemes
 
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # what it cannot read is no news to anyone
 
@@ -67,7 +67,7 @@ class Effects:
     """What a query does by its words.
 
     Attributes:
-        kind: `read` changes nothing, whatever the data; `write` at most what the engine's own counters tell; `other`
+        kind: `read` changes nothing, whatever the data; `write` at most what the system's own counters tell; `other`
             anything, such as settings and locks of the session, transactions, procedures, and all that is not known.
         stochastic: its result is left to chance or the clock.
         volatile: what it writes is left to chance or the clock: doing it again leads elsewhere.
@@ -78,7 +78,7 @@ class Effects:
     volatile: bool = False
 
 
-def effects(query: str, dialect: DialectName) -> Effects:
+def effects(query: str, dialect: SystemName) -> Effects:
     """Returns what one or more statements do by their words; of several, the worst counts."""
     if len(query) > LONGEST:
         return _unknown(query, dialect)
@@ -86,7 +86,7 @@ def effects(query: str, dialect: DialectName) -> Effects:
 
 
 @lru_cache(maxsize=16)
-def statements(query: str, dialect: DialectName) -> tuple[Statement, ...]:
+def statements(query: str, dialect: SystemName) -> tuple[Statement, ...]:
     """Returns the statements of a query.
 
     Raises:
@@ -96,7 +96,7 @@ def statements(query: str, dialect: DialectName) -> tuple[Statement, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _effects(query: str, dialect: DialectName) -> Effects:
+def _effects(query: str, dialect: SystemName) -> Effects:
     try:
         told = [statement.effects for statement in statements(query, dialect)]
     except Unreadable:
@@ -108,7 +108,7 @@ def _effects(query: str, dialect: DialectName) -> Effects:
     )
 
 
-def _unknown(text: str, dialect: DialectName) -> Effects:
+def _unknown(text: str, dialect: SystemName) -> Effects:
     doubtful = DIALECTS[dialect].doubtful.search(text) is not None
     return Effects("other", doubtful, doubtful)
 
@@ -131,7 +131,7 @@ class Statement:
         lexemes: of which it consists.
     """
 
-    def __init__(self, found: list[Lexeme], query: str, dialect: DialectName) -> None:
+    def __init__(self, found: list[Lexeme], query: str, dialect: SystemName) -> None:
         self.lexemes = found
         self._query = query
         self._name = dialect

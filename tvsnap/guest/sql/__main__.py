@@ -10,34 +10,34 @@ import socket
 import struct
 import sys
 
-from .engine import Engine, EngineFailed
+from .system import DatabaseSystem, SystemFailed
 
-ENGINES = {"postgres": "Postgres", "mariadb": "MariaDB", "sqlite": "SQLite"}
+SYSTEMS = {"postgres": "Postgres", "mariadb": "MariaDB", "sqlite": "SQLite"}
 
 
-def engine(name: str) -> Engine:
-    """Returns an engine by name; its driver is imported only now."""
-    module = importlib.import_module(f"{__package__}.{name}")
-    found: Engine = getattr(module, ENGINES[name])()
+def system(name: str) -> DatabaseSystem:
+    """Returns a database system by name; its driver is imported only now."""
+    module = importlib.import_module(f"{__package__}.{name}.system")
+    found: DatabaseSystem = getattr(module, SYSTEMS[name])()
     return found
 
 
 def start(name: str, path: str) -> None:
-    """Starts the engine and a process that serves its session; returns once that answers.
+    """Starts the database system and a process that serves its session; returns once that answers.
 
     A process that listens there already, and has been given up, is ended.
     """
     from .session import Session
 
     end_listener(path)
-    found = engine(name)
+    found = system(name)
     ready, said = os.pipe()
     if os.fork():
         os.close(said)
         with os.fdopen(ready) as stream:
             trouble = stream.read()
         if trouble != "ready":
-            raise EngineFailed(trouble or "it ended while it was starting")
+            raise SystemFailed(trouble or "it ended while it was starting")
         return
     os.close(ready)
     os.setsid()
@@ -74,8 +74,8 @@ def main() -> int:
         else:
             from .loading import load
 
-            load(engine(sys.argv[2]), sys.argv[3])
-    except EngineFailed as error:
+            load(system(sys.argv[2]), sys.argv[3])
+    except SystemFailed as error:
         print(error, file=sys.stderr)
         return 1
     return 0

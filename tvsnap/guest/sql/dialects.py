@@ -1,6 +1,6 @@
-"""What the words of each engine mean: functions that change nothing, what is left to chance or the clock, and grammar.
+"""What the words of each system mean: functions that change nothing, what is left to chance or the clock, and grammar.
 
-The lists were made from the engines' own catalogues. What they lack (an engine's later functions, extensions) is
+The lists were made from the systems' own catalogues. What they lack (a system's later functions, extensions) is
 taken for a function that may do anything.
 """
 
@@ -10,15 +10,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tvsnap.environments.sql.lexer import DialectName
+from .lexemes import SystemName
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What one engine's words mean. All names are in lower case.
+    """What one database system's words mean. All names are in lower case.
 
     Attributes:
         parser: sqlglot's name for the dialect.
@@ -67,7 +65,7 @@ _GRAMMAR = _names("""
 all and any as between by case check default distinct else except exists from group having in intersect into join
 lateral like limit not offset on or returning select set some then union unique using values when where with
 """) | {"foreign key", "grouping sets", "not materialized", "nulls over", "primary key"}
-"""Reserved in every engine, or unmistakable."""
+"""Reserved in every database system, or unmistakable."""
 
 _SQLITE = _names("""
 abs acos acosh asin asinh atan atan2 atanh avg bm25 cast ceil ceiling changes char coalesce concat concat_ws cos cosh
@@ -271,7 +269,7 @@ avg_row_length check_time create_time data_free data_length index_length max_dat
 """)
 """Columns of MariaDB's `information_schema.tables` and `partitions` that are estimates or times."""
 
-DIALECTS: dict[DialectName, Dialect] = {
+DIALECTS: dict[SystemName, Dialect] = {
     "sqlite": Dialect(
         parser="sqlite",
         functions=_SQLITE | _SQLITE_CHANCE | {f"pragma_{name}" for name in PRAGMA_QUESTIONS},

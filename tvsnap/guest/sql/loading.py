@@ -20,93 +20,93 @@ import time
 import zlib
 from typing import Any, Callable, Dict, Iterator, Optional
 
-from .engine import CONFIGURATION, Engine, EngineFailed, Table
+from .system import CONFIGURATION, DatabaseSystem, SystemFailed, Table
 from .tables import read_csv, read_sqlite
 
 LOADED = "loaded.json"
 
 
-def load(engine: Engine, plan_file: str, configuration: str = CONFIGURATION) -> None:
-    """Makes and fills databases, says which one is in use, and leaves the engine stopped.
+def load(system: DatabaseSystem, plan_file: str, configuration: str = CONFIGURATION) -> None:
+    """Makes and fills databases, says which one is in use, and leaves the database system stopped.
 
     One line is printed for each file.
 
     Args:
-        engine: of the image.
+        system: of the image.
         plan_file: as the module describes it.
         configuration: the file that is to name the database in use.
 
     Raises:
-        EngineFailed: with the file, the line or row, and the reason.
+        SystemFailed: with the file, the line or row, and the reason.
     """
     with open(plan_file, encoding="utf-8") as stream:
         plan = json.load(stream)
-    engine.initialise()
-    engine.start(loading=True)
+    system.initialise()
+    system.start(loading=True)
     try:
         for database in plan["databases"]:
             if database["name"]:
-                engine.create_database(database["name"])
+                system.create_database(database["name"])
             for file in database["files"]:
-                print(_load_file(engine, database["name"], file), flush=True)
-        in_use = _in_use(engine, plan)
+                print(_load_file(system, database["name"], file), flush=True)
+        in_use = _in_use(system, plan)
         with open(os.path.join(os.path.dirname(plan_file), LOADED), "w", encoding="utf-8") as stream:
-            json.dump(engine.databases(), stream)
-        there = engine.databases()
+            json.dump(system.databases(), stream)
+        there = system.databases()
     except BaseException:
         with contextlib.suppress(Exception):  # the first trouble is what counts
-            engine.stop()
+            system.stop()
         raise
-    engine.stop()
+    system.stop()
     _write_configuration(configuration, in_use)
     if "report" in plan:
         with open(plan["report"], "w", encoding="utf-8") as stream:
             json.dump(there, stream)
 
 
-def _load_file(engine: Engine, database: str, file: Dict[str, Any]) -> str:
+def _load_file(system: DatabaseSystem, database: str, file: Dict[str, Any]) -> str:
     """Loads one file; returns what to say of it."""
     began = time.perf_counter()
     name = os.path.basename(file["path"])
     try:
         with _unpacked(file["path"]) as path:
-            done = _FORMATS[file["format"]](engine, database, path, file)
-    except EngineFailed as error:
-        raise EngineFailed(f"{name}: {error}") from None
+            done = _FORMATS[file["format"]](system, database, path, file)
+    except SystemFailed as error:
+        raise SystemFailed(f"{name}: {error}") from None
     except OSError as error:
-        raise EngineFailed(f"{name}: {error.strerror or error}") from None
+        raise SystemFailed(f"{name}: {error.strerror or error}") from None
     return f"loaded {name}{done} in {time.perf_counter() - began:.1f} s"
 
 
-def _load_sql(engine: Engine, database: str, path: str, _: Dict[str, Any]) -> str:
-    engine.load_script(path, database)
+def _load_sql(system: DatabaseSystem, database: str, path: str, _: Dict[str, Any]) -> str:
+    system.load_script(path, database)
     return f" into {database}" if database else ""
 
 
-def _load_csv(engine: Engine, database: str, path: str, file: Dict[str, Any]) -> str:
+def _load_csv(system: DatabaseSystem, database: str, path: str, file: Dict[str, Any]) -> str:
     table = read_csv(path, file["table"])
-    engine.load_table(database, table)
+    system.load_table(database, table)
     return f" into {database}.{table.name}: {_counted(len(table.rows), 'row')}"
 
 
-def _load_sqlite(engine: Engine, database: str, path: str, _: Dict[str, Any]) -> str:
-    if engine.adopt(path, database):
+def _load_sqlite(system: DatabaseSystem, database: str, path: str, _: Dict[str, Any]) -> str:
+    if system.adopt(path, database):
         return f" into {database}"
     tables = read_sqlite(path)
     for table in tables:
-        _load_table(engine, database, table)
+        _load_table(system, database, table)
     rows = _counted(sum(len(table.rows) for table in tables), "row")
     return f" into {database}: {_counted(len(tables), 'table')} (without indexes, foreign keys and views), {rows}"
 
 
-def _load_table(engine: Engine, database: str, table: Table) -> None:
+def _load_table(system: DatabaseSystem, database: str, table: Table) -> None:
     try:
-        engine.load_table(database, table)
-    except EngineFailed as error:
-        raise EngineFailed(f"table {table.name}: {error}") from None
+        system.load_table(database, table)
+    except SystemFailed as error:
+        raise SystemFailed(f"table {table.name}: {error}") from None
 
 
-_FORMATS: Dict[str, Callable[[Engine, str, str, Dict[str, Any]], str]] = {
+_FORMATS: Dict[str, Callable[[DatabaseSystem, str, str, Dict[str, Any]], str]] = {
     "sql": _load_sql,
     "csv": _load_csv,
     "sqlite": _load_sqlite,
@@ -124,23 +124,23 @@ def _unpacked(path: str) -> Iterator[str]:
             with gzip.open(path) as source:
                 shutil.copyfileobj(source, target, 1 << 20)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise EngineFailed(f"it cannot be unpacked: {error}") from None
+            raise SystemFailed(f"it cannot be unpacked: {error}") from None
         target.flush()
         os.chmod(target.name, 0o644)  # a client may run as the server's user
         yield target.name
 
 
-def _in_use(engine: Engine, plan: Dict[str, Any]) -> Optional[str]:
+def _in_use(system: DatabaseSystem, plan: Dict[str, Any]) -> Optional[str]:
     """Returns the database in use from the start: the plan's, else its first, else the first that there is."""
-    there = engine.databases()
+    there = system.databases()
     named = (one["name"] for one in plan["databases"] if one["name"])
     wanted: Optional[str] = plan["database"] or next(named, None) or next(iter(there), None)
     if wanted is None or wanted in there:
         return wanted
-    for name in there:  # some engines make names lower case
+    for name in there:  # some database systems make names lower case
         if name.lower() == wanted.lower():
             return name
-    raise EngineFailed(f'no database "{wanted}", which is to be in use; there are: {", ".join(there) or "none"}')
+    raise SystemFailed(f'no database "{wanted}", which is to be in use; there are: {", ".join(there) or "none"}')
 
 
 def _write_configuration(path: str, database: Optional[str]) -> None:

@@ -1,6 +1,6 @@
 """What a statement may reach beyond its words: views, defaults, triggers and functions over the clock or chance.
 
-The host says which names a statement holds (`Words`), an engine which of those stand for what is left to chance
+The host says which names a statement holds (`Words`), a database system which of those stand for what is left to chance
 (`Definitions`). A name counts wherever it stands: that a column may be called as a view is costs a snapshot at most.
 """
 
@@ -18,7 +18,7 @@ class Words:
 
     Attributes:
         names: all names and words in it, in lower case; None if they cannot be told.
-        calls: of those, functions that are not known to be the engine's own and to leave nothing to chance.
+        calls: of those, functions that are not known to be the database system's own and to leave nothing to chance.
         called: all that stand where a function's name may stand.
         defined: what it makes or alters by what may be left to chance.
         made: what it makes or alters.
@@ -80,7 +80,7 @@ class Definitions:
         timed: those of which a value may be written as another each day or second, though reading it is not: a time of
             day that becomes a date and time is one of today.
         pure: functions somebody has made that leave nothing to chance.
-        impure: those that may do anything, whatever function of the engine's own has the same name.
+        impure: those that may do anything, whatever function of the database system's own has the same name.
         everything: any statement may meet it: an operator or a cast does it.
         seeds: a function may set the beginning of the session's random numbers.
         complete: nothing is defined but what these tell of.
@@ -132,7 +132,7 @@ class Reach:
         self._unread = False
 
     def note(self, words: Words, kind: str) -> None:
-        """Takes note of what a request has defined, which the engine may not tell of at once."""
+        """Takes note of what a request has defined, which the database system may not tell of at once."""
         names = words.names
         if names is None or words.executes or words.calls or not names.isdisjoint(_STIRRING):
             self._stirred = True  # there are rows to be cleaned up

@@ -1,8 +1,8 @@
 """Results as compact JSON, for agents to read.
 
 Rows are lists in the order of the columns. NULL is null; integers and finite floats are numbers; booleans are
-true and false where the engine has them; decimals, dates, times, and all that JSON has no type for are text in the
-engine's own words, so that nothing is rounded; binary data is `{"base64": "..."}`; a float that is not finite is text.
+true and false where the system has them; decimals, dates, times, and all that JSON has no type for are text in the
+system's own words, so that nothing is rounded; binary data is `{"base64": "..."}`; a float that is not finite is text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import json
 from typing import Any, Dict, List, Optional, Tuple
 
-from .engine import Answer, Result
+from .system import Answer, Result
 
 _CUT = " [... cut here ...] "
 _TOO_LARGE = "the first row takes {} bytes, more than there is room for: ask for less of it, as by substr()"
@@ -27,7 +27,7 @@ def binary(data: bytes) -> Dict[str, str]:
 def render(answer: Answer, limit: int) -> Tuple[str, bool]:
     """Returns an answer as one line of JSON of at most `limit` bytes, and whether anything was left out for that.
 
-    One result is `{"columns": [...], "rows": [[...], ...]}`, `{"affected": n}`, or `{"ok": true}` where the engine says
+    One result is `{"columns": [...], "rows": [[...], ...]}`, `{"affected": n}`, or `{"ok": true}` where the system says
     no more; several are `{"results": [...]}`; an error is `{"error": text, "code": text}`, after the results of earlier
     statements if there are any. `more` says that there were more rows, or more results, `note` that the first row alone
     was too large; `messages` holds notices and warnings.

@@ -9,7 +9,7 @@ A request is a line of JSON with `op`, and so is the answer:
 
 Where the session itself fails, the answer is `broken`, with what it met.
 
-`kind` says what the statements do by their words: `read` (nothing), `write` (what the engine's facts tell) or `other`
+`kind` says what the statements do by their words: `read` (nothing), `write` (what the system's facts tell) or `other`
 (anything); `chance`, that they name what is left to chance or the clock; `words`, what else they name (`reach.py`). The
 token is the same as before if nothing changed since the last `observe`, and new if anything may have. The observed
 `chance` says that what was done since then was, or may have been, left to chance, the clock or the like by what lies
@@ -29,9 +29,9 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .engine import Answer, Engine, Facts, StatementFailed
 from .reach import Reach, Words
 from .results import dump, fitting, render, shorten
+from .system import Answer, DatabaseSystem, Facts, StatementFailed
 
 LONGEST_REQUEST = 64 * 1024 * 1024
 LARGE = 256 * 1024
@@ -59,14 +59,14 @@ class Done:
 
 
 class Session:
-    """The requests of one rollout, and what the engine knew at the last look."""
+    """The requests of one rollout, and what the database system knew at the last look."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._known: Optional[Facts] = engine.facts()
+    def __init__(self, system: DatabaseSystem) -> None:
+        self._system = system
+        self._known: Optional[Facts] = system.facts()
         self._token = secrets.token_hex(8)
         self._since = "none"
-        self._reach = Reach(engine.definitions())
+        self._reach = Reach(system.definitions())
         self._done: List[Done] = []
         self._heavy = False
         self._operations: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
@@ -113,12 +113,12 @@ class Session:
         hidden = self._reach.is_doubtful(words, kind)
         suspect = hidden or request["chance"]
         if suspect and not self._reach.seeds:
-            self._engine.reseed(request["database"])
-        self._engine.expect(kind, request["query"], request["database"])
+            self._system.reseed(request["database"])
+        self._system.expect(kind, request["query"], request["database"])
         began = time.perf_counter()
-        answer = self._engine.run(request["query"], request["database"], request["timeout"], request["max_rows"])
+        answer = self._system.run(request["query"], request["database"], request["timeout"], request["max_rows"])
         duration = time.perf_counter() - began
-        if suspect and (self._reach.seeds or self._engine.seeded(request["database"])):
+        if suspect and (self._reach.seeds or self._system.seeded(request["database"])):
             kind = "other"  # what is drawn moves on a row of numbers that is the session's own
         self._happened(answer, kind)
         if not answer.unparsed:
@@ -147,7 +147,7 @@ class Session:
         began = time.perf_counter()
         limit = request["limit"]
         try:
-            said = self._engine.schema(request["database"], request["table"])
+            said = self._system.schema(request["database"], request["table"])
             failed = False
             rest = len(dump({**said, "tables": [], "more": True}).encode())
             said["tables"], cut = fitting(said["tables"], limit - rest)
@@ -169,7 +169,7 @@ class Session:
         if self._heavy:
             _give_memory_back()
             self._heavy = False
-        facts = self._engine.facts()
+        facts = self._system.facts()
         chance, reproducible = self._nature()
         if self._changed(facts):
             self._token = secrets.token_hex(8)
@@ -178,19 +178,19 @@ class Session:
         self._known, self._since = facts, "none"
         return {
             "token": self._token,
-            "processes": [os.getpid(), *self._engine.processes],
-            "directories": list(self._engine.directories),
+            "processes": [os.getpid(), *self._system.processes],
+            "directories": list(self._system.directories),
             "chance": chance,
             "reproducible": reproducible,
-            "timers": self._engine.timers(),
+            "timers": self._system.timers(),
         }
 
     def _nature(self) -> Tuple[bool, bool]:
         """Returns whether chance may have entered what was done since the last look, and whether it surely did not."""
         done, self._done = self._done, []
         rows = all(one.kind == "read" or _changes_rows(one) for one in done)
-        self._reach.learn(self._engine.definitions(rows=rows))
-        drew = self._engine.drew()
+        self._reach.learn(self._system.definitions(rows=rows))
+        drew = self._system.drew()
         if drew is None:
             drew = False
             for one in done:  # what they defined themselves counts, and what they dropped
@@ -198,7 +198,7 @@ class Session:
                 if one.kind == "read" and self._reach.may_change(one.words):
                     self._since = "other"
         sure = len(done) == 1 and done[0].words.plain and not (done[0].failed or drew)
-        return drew, sure and self._engine.alone()
+        return drew, sure and self._system.alone()
 
     def _changed(self, facts: Optional[Facts]) -> bool:
         """Whether anything may have changed since the last look."""

@@ -1,6 +1,6 @@
-"""Reads CSV and SQLite files as tables that any engine can load: what kinds of values each column holds, then the rows.
+"""Reads CSV and SQLite files as tables that any system can load: what kinds of values each column holds, then the rows.
 
-Files are read twice, row by row. Kinds are those of `engine.Column`; a value that fits none of the narrower ones makes
+Files are read twice, row by row. Kinds are those of `system.Column`; a value that fits none of the narrower ones makes
 its column text. Errors name the line or the table, not the file.
 """
 
@@ -16,8 +16,8 @@ from itertools import islice
 from typing import Any, Callable, Dict, Generator, Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import quote as quote_url
 
-from .engine import Column, EngineFailed, Table
-from .sqlite_schema import Relation, quoted, relations
+from .sqlite.schema import Relation, quoted, relations
+from .system import Column, SystemFailed, Table
 
 # -- CSV --------------------------------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ def read_csv(path: str, name: str) -> Table:
         name: of the table.
 
     Raises:
-        EngineFailed: with the line and the reason.
+        SystemFailed: with the line and the reason.
     """
     source = _CSV(path)
     columns = [_Guess() for _ in source.names]
@@ -105,14 +105,14 @@ class _CSV:
         with contextlib.closing(self._read()) as records:
             header = next(records, None)
         if header is None:
-            raise EngineFailed("it is empty; its first line is to name the columns")
+            raise SystemFailed("it is empty; its first line is to name the columns")
         self.names = _names(header[1])
 
     def records(self) -> Iterator[List[str]]:
         """Yields the records after the header."""
         for line, record in islice(self._read(), 1, None):
             if len(record) != len(self.names):
-                raise EngineFailed(f"line {line}: {_fields(record)} where the header has {len(self.names)}")
+                raise SystemFailed(f"line {line}: {_fields(record)} where the header has {len(self.names)}")
             yield record
 
     def _read(self) -> Generator[Tuple[int, List[str]], None, None]:
@@ -124,7 +124,7 @@ class _CSV:
                     if record:
                         yield reader.line_num, record
             except csv.Error as error:
-                raise EngineFailed(f"line {reader.line_num}: {error}") from None
+                raise SystemFailed(f"line {reader.line_num}: {error}") from None
 
     def _lines(self) -> Generator[str, None, None]:
         errors = "strict" if self._encoding == "utf-16" else "surrogateescape"
@@ -132,16 +132,16 @@ class _CSV:
             try:
                 for number, line in enumerate(stream, 1):
                     if "\0" in line:
-                        raise EngineFailed(f"line {number}: it holds a NUL character, which is no text")
+                        raise SystemFailed(f"line {number}: it holds a NUL character, which is no text")
                     wrong = None if line.isascii() else _UNDECODED.search(line)
                     if wrong:
                         byte = ord(wrong.group()) - 0xDC00
-                        raise EngineFailed(
+                        raise SystemFailed(
                             f"line {number}: byte 0x{byte:02x} is not UTF-8; convert it, as with `iconv -t UTF-8`"
                         )
                     yield line
             except UnicodeDecodeError as error:
-                raise EngineFailed(f"it is not {error.encoding}: {error.reason}") from None
+                raise SystemFailed(f"it is not {error.encoding}: {error.reason}") from None
 
     def _sniff(self) -> str:
         """Returns the delimiter that splits the first lines alike, or else the header best."""
@@ -272,17 +272,17 @@ def read_sqlite(path: str) -> List[Table]:
     primary key that has NULLs is none. Foreign keys, indexes, views and virtual tables are left out.
 
     Raises:
-        EngineFailed: it is not a sound database, with the reason.
+        SystemFailed: it is not a sound database, with the reason.
     """
     try:
         with contextlib.closing(_open(path)) as connection:
             found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if found != "ok":
-                raise EngineFailed(f"it is not a sound SQLite database: {found}")
+                raise SystemFailed(f"it is not a sound SQLite database: {found}")
             named = relations(lambda query: connection.execute(query).fetchall())
             return [_table(path, connection, relation) for relation in named if relation.kind == "table"]
     except sqlite3.Error as error:
-        raise EngineFailed(f"it is not a sound SQLite database: {error}") from None
+        raise SystemFailed(f"it is not a sound SQLite database: {error}") from None
 
 
 def _open(path: str) -> sqlite3.Connection:
@@ -322,7 +322,7 @@ def _sqlite_rows(
                     for value, conversion in zip(row, conversions)  # noqa: B905 (as above)
                 ]
         except sqlite3.Error as error:
-            raise EngineFailed(f"table {name}: {error}") from None
+            raise SystemFailed(f"table {name}: {error}") from None
 
 
 def _kind(connection: sqlite3.Connection, table: str, column: str, declared: str) -> str:

@@ -16,7 +16,7 @@ from typing import TextIO
 
 from tvsnap.images.build.bootstrap import PATH, bootstrap, bootstrap_installs_packages, install_script
 from tvsnap.images.build.container_base import ContainerBase
-from tvsnap.images.build.databases import engine_of
+from tvsnap.images.build.databases import system_of
 from tvsnap.images.build.derived import COPY, BuiltBase
 from tvsnap.images.build.extract import extract_tar
 from tvsnap.images.build.loading import Loaded, load_databases, load_signature
@@ -99,7 +99,7 @@ def recipe_of(spec: ImageSpec, origin: Base | None = None) -> str:
 
 
 def _recipe_of(spec: ImageSpec, origin: Base | None) -> str:
-    engine = engine_of(spec.environment)
+    system = system_of(spec.environment)
     said = {
         "builder": BUILDER_VERSION,
         "architecture": this_architecture(),
@@ -115,7 +115,7 @@ def _recipe_of(spec: ImageSpec, origin: Base | None) -> str:
         "hostname": spec.hostname,
         "no_new_privileges": spec.no_new_privileges,
         **({"directories": spec.directories} if spec.directories else {}),
-        **({"databases": load_signature(engine, spec.databases, spec.database)} if engine else {}),
+        **({"databases": load_signature(system, spec.databases, spec.database)} if system else {}),
         **_fixed(spec),
         **_asked_for(spec.limits, spec.timeouts),
     }
@@ -214,8 +214,8 @@ class _Build:
         self._notes: list[str] = []
         self._step = 0
         installs = bool(spec.packages) and not (isinstance(spec.base, DebianBase) and bootstrap_installs_packages())
-        self._engine = None if _is_loaded(spec, origin) else engine_of(spec.environment)
-        self._steps = 2 + installs + bool(spec.files) + len(spec.run) + (self._engine is not None)
+        self._system = None if _is_loaded(spec, origin) else system_of(spec.environment)
+        self._steps = 2 + installs + bool(spec.files) + len(spec.run) + (self._system is not None)
 
     def run(self) -> BuiltTree:
         spec = self._spec
@@ -280,12 +280,12 @@ class _Build:
     def _load(self, env: Mapping[str, str]) -> Loaded:
         """Loads the databases."""
         spec = self._spec
-        if self._engine is None:
+        if self._system is None:
             return Loaded(self._origin.databases if isinstance(self._origin, BuiltBase) else ())
         with self._doing(f"databases: {', '.join(entry.title for entry in spec.databases) or 'none'}"):
             return load_databases(
                 self._root,
-                self._engine,
+                self._system,
                 spec.databases,
                 spec.database,
                 self._work,

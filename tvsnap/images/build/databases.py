@@ -1,4 +1,4 @@
-"""`databases` of an image.yaml: what is loaded into an image's database engine when it is built."""
+"""`databases` of an image.yaml: what is loaded into an image's database system when it is built."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from tvsnap.guest.sql.lexemes import SystemName
 from tvsnap.images.descriptions.document import Node, kind, listed
 from tvsnap.model.errors import UsageError
 
-Engine = Literal["mariadb", "postgres", "sqlite"]
 Format = Literal["sql", "csv", "sqlite"]
 
-ENGINES: tuple[Engine, ...] = ("mariadb", "postgres", "sqlite")
+SYSTEMS: tuple[SystemName, ...] = ("mariadb", "postgres", "sqlite")
 """The environments that have databases."""
 
 MYSQL = "mysql"
-DIALECTS = (MYSQL, *ENGINES)
+DIALECTS = (MYSQL, *SYSTEMS)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_$-]{0,62}")
 _NAME_RULE = "at most 63 letters, digits and _ $ -, not $ or - first"
@@ -42,7 +42,7 @@ class DataFile:
     Attributes:
         path: on this machine; gzip'ed if its name ends in .gz.
         format: a script of SQL, a table as CSV, or a SQLite database.
-        dialect: of a script: "mysql", or the engine's own; None to tell by its looks.
+        dialect: of a script: "mysql", or the database system's own; None to tell by its looks.
         table: that a CSV becomes; "" otherwise.
     """
 
@@ -109,9 +109,9 @@ def check_database_name(name: str) -> str:
     return name
 
 
-def engine_of(environment: str) -> Engine | None:
-    """The engine of an environment that has databases; None for one without."""
-    return next((engine for engine in ENGINES if engine == environment), None)
+def system_of(environment: str) -> SystemName | None:
+    """The database system of an environment that has databases; None for one without."""
+    return next((system for system in SYSTEMS if system == environment), None)
 
 
 def read_databases(node: Node, folder: Path) -> tuple[Database, ...]:
@@ -172,10 +172,10 @@ def check_databases(environment: str, databases: Iterable[Database], database: s
     Raises:
         UsageError: it cannot.
     """
-    if environment not in ENGINES:
+    if environment not in SYSTEMS:
         if databases or database is not None:
             key = "databases" if databases else "database"
-            raise UsageError(f'{key}: the environment "{environment}" has none; it must be {listed(ENGINES)}')
+            raise UsageError(f'{key}: the environment "{environment}" has none; it must be {listed(SYSTEMS)}')
         return
     for file in (file for entry in databases for file in entry.files):
         if file.dialect not in (None, MYSQL, environment):

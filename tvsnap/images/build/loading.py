@@ -1,4 +1,4 @@
-"""Loads an image's databases, by its own engine in its own tree, when it is built."""
+"""Loads an image's databases, by its own database system in its own tree, when it is built."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
-from tvsnap.guest.sql.engine import CONFIGURATION
+from tvsnap.guest.sql.lexemes import SystemName
+from tvsnap.guest.sql.system import CONFIGURATION
 from tvsnap.guest.sql_program import sql_program
 from tvsnap.images import dumps
-from tvsnap.images.build.databases import MYSQL, Database, DataFile, Engine, Format
+from tvsnap.images.build.databases import MYSQL, Database, DataFile, Format
 from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.rootfs import file_digest, read_text, remove_entry, write_file
 from tvsnap.model.errors import UsageError
@@ -34,12 +35,12 @@ _CHOICES = {
     "mariadb": re.compile(rb"\s*(/\*!\d*\s*)?(use[\s`]|create\s+(or\s+replace\s+)?(database|schema)\b)", re.IGNORECASE),
     "postgres": re.compile(rb"\s*\\c(onnect)?\s"),
 }
-"""How a line begins by which a script in the engine's own dialect chooses its database itself."""
+"""How a line begins by which a script in the database system's own dialect chooses its database itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """One file of the plan that the engine's loader reads.
+    """One file of the plan that the database system's loader reads.
 
     Attributes:
         database: to load it into; "" where it names its own.
@@ -59,18 +60,18 @@ class _Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What an image's engine has after loading.
+    """What an image's database system has after loading.
 
     Attributes:
-        databases: sorted by name, without the engine's own.
-        env: variables by which the engine's client in the terminal begins where the session does.
+        databases: sorted by name, without the database system's own.
+        env: variables by which the database system's client in the terminal begins where the session does.
     """
 
     databases: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def load_signature(engine: Engine, databases: Sequence[Database], first: str | None) -> object:
+def load_signature(system: SystemName, databases: Sequence[Database], first: str | None) -> object:
     """All that loading depends on, as JSON: what the files hold, and how they are loaded.
 
     Raises:
@@ -86,7 +87,7 @@ def load_signature(engine: Engine, databases: Sequence[Database], first: str | N
         "first": first,
         "program": hashlib.sha256(sql_program()).hexdigest(),
     }
-    if any(file.format == "sql" and file.dialect != engine for entry in databases for file in entry.files):
+    if any(file.format == "sql" and file.dialect != system for entry in databases for file in entry.files):
         sources = sorted(Path(dumps.__file__).parent.glob("*.py"))
         signature["converter"] = [file_digest(path) for path in sources]
     return signature
@@ -94,18 +95,18 @@ def load_signature(engine: Engine, databases: Sequence[Database], first: str | N
 
 def load_databases(
     root: Path,
-    engine: Engine,
+    system: SystemName,
     databases: Sequence[Database],
     first: str | None,
     work: Path,
     shell: Callable[[str], None],
     note: Callable[[str], None],
 ) -> Loaded:
-    """Makes the engine's data directory, and fills it.
+    """Makes the database system's data directory, and fills it.
 
     Args:
         root: the image's tree, its owners shifted.
-        engine: which.
+        system: which.
         databases: to be loaded, in this order; there may be none.
         first: the database in use from the start; None for the first that is loaded.
         work: a directory for temporary files; it is there.
@@ -117,7 +118,7 @@ def load_databases(
     """
     with _swept(root):
         loads = [
-            load for entry in databases for file in entry.files for load in _loads(engine, entry, file, work, note)
+            load for entry in databases for file in entry.files for load in _loads(system, entry, file, work, note)
         ]
         plan = []
         for index, load in enumerate(loads):
@@ -132,11 +133,11 @@ def load_databases(
         # The shell stays, as the first process, for those that nobody else waits for.
         shell(
             'command -v python3 > /dev/null || { echo "databases need python3: add it to packages"; exit 1; }\n'
-            f"python3 -I {_PROGRAM} load {engine} {_PLAN} || exit $?"
+            f"python3 -I {_PROGRAM} load {system} {_PLAN} || exit $?"
         )
         names = tuple(map(str, json.loads(read_text(root, _LOADED))))
     in_use = json.loads(read_text(root, CONFIGURATION) or "{}").get("database")
-    return Loaded(names, {"PGDATABASE": in_use} if engine == "postgres" and in_use else {})
+    return Loaded(names, {"PGDATABASE": in_use} if system == "postgres" and in_use else {})
 
 
 @contextlib.contextmanager
@@ -159,28 +160,32 @@ def _passing(root: Path) -> Iterator[Path]:
             yield from place.iterdir()
 
 
-def _loads(engine: Engine, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]) -> list[_Load]:
-    """What a file comes to: several scripts where one names several databases that the engine keeps apart."""
+def _loads(system: SystemName, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]) -> list[_Load]:
+    """What a file comes to: several scripts where one names several databases that the database system keeps apart."""
     if file.format != "sql":
         return [_Load(entry.name or file.database, file.path, file.format, file.table)]
     try:
-        return _scripts(engine, entry, file, work, note)
+        return _scripts(system, entry, file, work, note)
     except (EOFError, zlib.error) as error:
         raise BuildStepFailed(f"failed: {file.path.name} is no gzip file, or damaged: {error}") from error
 
 
-def _scripts(engine: Engine, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]) -> list[_Load]:
-    if file.dialect != engine and (file.dialect == MYSQL or dumps.looks_like_mysql(_head(file.path))):
-        return _converted(engine, entry, file, work, note)
-    own = not entry.name and _names_databases(engine, file.path)
+def _scripts(
+    system: SystemName, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]
+) -> list[_Load]:
+    if file.dialect != system and (file.dialect == MYSQL or dumps.looks_like_mysql(_head(file.path))):
+        return _converted(system, entry, file, work, note)
+    own = not entry.name and _names_databases(system, file.path)
     return [_Load("" if own else entry.name or file.database, file.path, "sql")]
 
 
-def _converted(engine: Engine, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]) -> list[_Load]:
+def _converted(
+    system: SystemName, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]
+) -> list[_Load]:
     target = work / f"converted-{len(list(work.iterdir()))}"
     target.mkdir()
     try:
-        converted = dumps.convert_mysql(file.path, target, engine)
+        converted = dumps.convert_mysql(file.path, target, system)
     except UsageError as error:
         raise BuildStepFailed(f"failed: {error}") from error
     for text in converted.notes:
@@ -190,17 +195,17 @@ def _converted(engine: Engine, entry: Database, file: DataFile, work: Path, note
             f"failed: {file.path.name} names its databases itself ({', '.join(converted.databases)}); give it without "
             f"a name instead of as {entry.name}"
         )
-    # Not the file's own name: the lines that an engine complains of are not those of the file.
+    # Not the file's own name: the lines that a database system complains of are not those of the file.
     title = f"{file.stem}.converted.sql"
-    if converted.databases and engine == "mariadb":
+    if converted.databases and system == "mariadb":
         first = converted.databases[0]
         return [_Load("", path, "sql", first=first, title=title) for _, path in converted.scripts]
     unnamed = entry.name or file.database
     return [_Load(name or unnamed, path, "sql", title=title) for name, path in converted.scripts]
 
 
-def _names_databases(engine: Engine, path: Path) -> bool:
-    form = _CHOICES.get(engine)
+def _names_databases(system: SystemName, path: Path) -> bool:
+    form = _CHOICES.get(system)
     if form is None:
         return False
     with _opened(path) as stream:

@@ -17,9 +17,9 @@ import re
 from collections import Counter
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
-from .engine import Facts, StatementFailed
-from .postgres_connection import Connection
-from .postgres_server import HOME
+from ..system import Facts, StatementFailed
+from .connection import Connection
+from .server import HOME
 
 FACTS_SECONDS = 5.0
 SESSION = "tvsnap"
@@ -194,7 +194,7 @@ class Watch:
         return Facts((server, tuple(held), self._moves, files, self.written))
 
     def timers(self, databases: Set[str]) -> str:
-        """See `Engine.timers`; in a transaction, that a statement has named one is taken for its being set.
+        """See `DatabaseSystem.timers`; in a transaction, that a statement has named one is taken for its being set.
 
         Args:
             databases: in which the session has connections.

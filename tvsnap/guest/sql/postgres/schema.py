@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List
 
-from .postgres_connection import Connection
+from .connection import Connection
 
 _KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
@@ -42,13 +42,13 @@ ORDER BY i.indrelid, c.relname"""
 
 
 def describe(connection: Connection, table: str) -> Dict[str, Any]:
-    """Describes the database of a connection, or one of its tables; as `Engine.schema`, which see.
+    """Describes the database of a connection, or one of its tables; as `DatabaseSystem.schema`, which see.
 
     A table that the search path does not lead to is named with its schema.
 
     Raises:
         LookupError: there is no such table.
-        StatementFailed: the engine refused.
+        StatementFailed: the database system refused.
     """
     tables: Dict[str, Dict[str, Any]] = {}
     for oid, kind, persistence, schema, name, visible in connection.ask(_TABLES):

@@ -1,6 +1,6 @@
 """What MariaDB's raw values are as JSON.
 
-Integers (also YEAR and BIT) are numbers, as are FLOAT and DOUBLE; decimals, dates and times are the engine's own text.
+Integers (also YEAR and BIT) are numbers, as are FLOAT and DOUBLE; decimals, dates and times are the system's own text.
 A string is binary if its character set is `binary`: that of BINARY, VARBINARY, BLOB and geometry columns, of 0x41 and
 of functions such as UNHEX(). All other strings are text, but for bytes that are not UTF-8, which stay what they are.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from .mariadb_protocol import Field, Refused
-from .results import binary
+from ..results import binary
+from .protocol import Field, Refused
 
 _INTEGERS = frozenset({1, 2, 3, 8, 9, 13})  # TINY, SHORT, LONG, LONGLONG, INT24, YEAR
 _FLOATS = frozenset({4, 5})

@@ -8,15 +8,15 @@ import os
 import time
 from typing import Any, Dict, List, Optional
 
-from .copying import copy_up
-from .engine import CONFIGURATION, Answer, Engine, EngineFailed, Facts, StatementFailed, Table
-from .postgres_connection import Connection, Refused
-from .postgres_definitions import Definers
-from .postgres_facts import TIMERS, Watch
-from .postgres_schema import describe
-from .postgres_server import DIRECTORY, HOME, START_SECONDS, Server
-from .postgres_values import copy_text, identifier, literal
-from .reach import NONE, Definitions
+from ..copying import copy_up
+from ..reach import NONE, Definitions
+from ..system import CONFIGURATION, Answer, DatabaseSystem, Facts, StatementFailed, SystemFailed, Table
+from .connection import Connection, Refused
+from .definitions import Definers
+from .facts import TIMERS, Watch
+from .schema import describe
+from .server import DIRECTORY, HOME, START_SECONDS, Server
+from .values import copy_text, identifier, literal
 
 OWN = (HOME, "template0", "template1")
 DRAWS = 1000
@@ -40,7 +40,7 @@ _WARM = (
 )
 
 
-class Postgres(Engine):
+class Postgres(DatabaseSystem):
     """PostgreSQL 15 or newer.
 
     The session has one connection to the database in use. Another database is connected to for a request that names it;
@@ -69,7 +69,7 @@ class Postgres(Engine):
         try:
             session = self._session("")
         except Refused as refused:
-            raise EngineFailed(self._refusal(self._default, refused).error) from None
+            raise SystemFailed(self._refusal(self._default, refused).error) from None
         for query in _WARM:
             session.ask(query)
         self.schema("", "")
@@ -88,7 +88,7 @@ class Postgres(Engine):
             [self._server.program("vacuumdb"), "--all", "--freeze", "--analyze", "--quiet", "--maintenance-db", HOME]
         )
         if cleaned.returncode:
-            raise EngineFailed(f"vacuumdb failed: {cleaned.stdout.decode('utf-8', 'backslashreplace').strip()}")
+            raise SystemFailed(f"vacuumdb failed: {cleaned.stdout.decode('utf-8', 'backslashreplace').strip()}")
         self._server.stop()
 
     @property
@@ -106,7 +106,7 @@ class Postgres(Engine):
             connection = self._session(database)
         except Refused as refused:
             return self._refusal(database or self._default, refused)
-        except (EngineFailed, StatementFailed) as failed:
+        except (SystemFailed, StatementFailed) as failed:
             return Answer(error=str(failed), lost=True, timed_out=True)
         if TIMERS.search(query):
             self._watch.named.add(connection.database)
@@ -115,12 +115,12 @@ class Postgres(Engine):
             self._look(connection, None)  # it may be closed now
         self._after(connection)
         if answer.lost:
-            with contextlib.suppress(EngineFailed):  # the next request says so
+            with contextlib.suppress(SystemFailed):  # the next request says so
                 self._ready()
         return answer
 
     def reseed(self, database: str) -> None:
-        with contextlib.suppress(Refused, EngineFailed, StatementFailed):
+        with contextlib.suppress(Refused, SystemFailed, StatementFailed):
             connection = self._session(database)
             if connection.settled and not connection.ledger.seeded:
                 number = int.from_bytes(os.urandom(6), "big") / (1 << 47) - 1
@@ -137,11 +137,11 @@ class Postgres(Engine):
             self._ready()
             self._session("")
             return self._watch.facts(self._connections.values(), self._server.configuration())
-        except (Refused, EngineFailed, StatementFailed):
+        except (Refused, SystemFailed, StatementFailed):
             return None
 
     def definitions(self, *, rows: bool = False) -> Optional[Definitions]:
-        """See `Engine.definitions`; of all databases that statements were run in."""
+        """See `DatabaseSystem.definitions`; of all databases that statements were run in."""
         undisturbed = rows and self.alone() and not self._watch.visited
         for connection in list(self._connections.values()):
             definers = self._definers.get(connection.database)
@@ -186,7 +186,7 @@ class Postgres(Engine):
         return definers.known is not None
 
     def expect(self, kind: str, query: str, database: str) -> None:
-        """See `Engine.expect`: the server does not count reads, and so says nothing of which were made."""
+        """See `DatabaseSystem.expect`: the server does not count reads, and so says nothing of which were made."""
         connection = self._connections.get(database or self._default)
         if connection is None or not connection.alive or not connection.idle:
             return
@@ -202,7 +202,7 @@ class Postgres(Engine):
         return connection is not None and connection.ledger.seeded
 
     def timers(self) -> str:
-        """See `Engine.timers`."""
+        """See `DatabaseSystem.timers`."""
         return self._watch.timers({connection.database for connection in self._connections.values()})
 
     def alone(self) -> bool:
@@ -213,7 +213,7 @@ class Postgres(Engine):
             connection = self._session(database)
         except Refused as refused:
             raise LookupError(self._refusal(database or self._default, refused).error) from None
-        except EngineFailed as failed:
+        except SystemFailed as failed:
             raise StatementFailed(str(failed)) from None
         try:
             connection.look()
@@ -230,7 +230,7 @@ class Postgres(Engine):
         psql = [self._server.program("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", os.devnull]
         said = self._server.run([*psql, "-d", database or HOME, "-f", path])
         if said.returncode:
-            raise EngineFailed(said.stdout.decode("utf-8", "backslashreplace").strip())
+            raise SystemFailed(said.stdout.decode("utf-8", "backslashreplace").strip())
 
     def load_table(self, database: str, table: Table) -> None:
         columns = [
@@ -243,14 +243,14 @@ class Postgres(Engine):
         try:
             connection = self._watch.connect(database or HOME, "tvsnap load")
         except Refused as refused:
-            raise EngineFailed(str(refused)) from None
+            raise SystemFailed(str(refused)) from None
         try:
             connection.ask("BEGIN")
             connection.ask(f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(columns)})")
             connection.copy(f"COPY {name} ({names}) FROM STDIN", copy_text(table.rows))
             connection.ask("COMMIT")
         except StatementFailed as failed:
-            raise EngineFailed(f'table "{table.name}": {failed}') from None
+            raise SystemFailed(f'table "{table.name}": {failed}') from None
         finally:
             connection.close()
 
@@ -260,7 +260,7 @@ class Postgres(Engine):
         Raises:
             Refused: by the server, as where there is no such database.
             StatementFailed: it does not answer.
-            EngineFailed: there is no server, and none can be started.
+            SystemFailed: there is no server, and none can be started.
         """
         name = database or self._default
         until = time.monotonic() + START_SECONDS
@@ -297,7 +297,7 @@ class Postgres(Engine):
         """Starts the server and connects to it, where need be.
 
         Raises:
-            EngineFailed: with the reason, and the end of the server's log.
+            SystemFailed: with the reason, and the end of the server's log.
         """
         if self._watch.alive:
             return
@@ -305,7 +305,7 @@ class Postgres(Engine):
         until = time.monotonic() + START_SECONDS
         while not self._connected():
             if not self._server.alive or time.monotonic() > until:
-                raise EngineFailed(f"PostgreSQL does not start: {self._server.complaint()}")
+                raise SystemFailed(f"PostgreSQL does not start: {self._server.complaint()}")
             time.sleep(0.02)  # it is still starting, or recovering
 
     def _connected(self) -> bool:
@@ -319,7 +319,7 @@ class Postgres(Engine):
 
     def _refusal(self, name: str, refused: Refused) -> Answer:
         """Returns the answer where the server refuses a connection to a database."""
-        with contextlib.suppress(EngineFailed, StatementFailed):
+        with contextlib.suppress(SystemFailed, StatementFailed):
             names = self.databases()
             if name not in names and name not in OWN:
                 return Answer(error=f"{refused}\nThere are: {', '.join(names) or HOME}", code="3D000")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 from typing import Any, Iterable, Iterator, List, Tuple
 
-from .engine import Column, EngineFailed, Table
-from .mariadb_protocol import Connection, Refused
-from .mariadb_server import SETTINGS
-from .mariadb_values import literal, quoted
+from ..system import Column, SystemFailed, Table
+from .protocol import Connection, Refused
+from .server import SETTINGS
+from .values import literal, quoted
 
 _KINDS = {
     "integer": "BIGINT",
@@ -28,7 +28,7 @@ PATIENCE = 24 * 3600.0
 
 
 def load_script(path: str, database: str) -> None:
-    """Runs a file of SQL with the command-line client: see `Engine.load_script`."""
+    """Runs a file of SQL with the command-line client: see `DatabaseSystem.load_script`."""
     command = ["mariadb", f"--defaults-file={SETTINGS}", "--user=root", "--binary-mode", "--max-allowed-packet=64M"]
     options = ["--default-character-set=utf8mb4", *([f"--database={database}"] if database else [])]
     with open(path, "rb") as script:
@@ -37,11 +37,11 @@ def load_script(path: str, database: str) -> None:
         )
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()
-        raise EngineFailed(said[said.rfind("\nERROR") + 1 :][-2000:])  # before that, it repeats the statement
+        raise SystemFailed(said[said.rfind("\nERROR") + 1 :][-2000:])  # before that, it repeats the statement
 
 
 def load_table(connection: Connection, database: str, table: Table) -> None:
-    """Makes a table and fills it: see `Engine.load_table`."""
+    """Makes a table and fills it: see `DatabaseSystem.load_table`."""
     name = f"{quoted(database)}.{quoted(table.name)}"
     made = not connection.rows(
         "SELECT 1 FROM information_schema.TABLES WHERE table_schema = "
@@ -59,7 +59,7 @@ def load_table(connection: Connection, database: str, table: Table) -> None:
         if made:
             _narrow(connection, name, table)
     except Refused as error:
-        raise EngineFailed(f"{table.name}: {error}") from error
+        raise SystemFailed(f"{table.name}: {error}") from error
 
 
 def _type(column: Column, table: Table) -> str:
@@ -90,7 +90,7 @@ def _insert(connection: Connection, statement: str, first: int, rows: List[str])
         connection.rows(statement + ", ".join(rows), PATIENCE)
     except Refused as refused:
         number, error = next(_refusals(connection, statement, first, rows), (first, refused))
-        raise EngineFailed(f"row {number}: {error}") from error
+        raise SystemFailed(f"row {number}: {error}") from error
 
 
 def _refusals(connection: Connection, statement: str, first: int, rows: List[str]) -> Iterator[Tuple[int, Refused]]:

@@ -9,9 +9,9 @@ import subprocess
 import time
 from typing import List
 
-from .copying import copy_up
-from .engine import EngineFailed
-from .mariadb_protocol import Connection, Lost, Refused
+from ..copying import copy_up
+from ..system import SystemFailed
+from .protocol import Connection, Lost, Refused
 
 DATA = "/var/lib/tvsnap/mariadb"
 IDLE_FOREVER = 365 * 24 * 3600
@@ -115,7 +115,7 @@ def initialise() -> None:
     """Writes the settings and makes an empty data directory, unless there is one.
 
     Raises:
-        EngineFailed: with what the installer said.
+        SystemFailed: with what the installer said.
     """
     if os.path.isdir(os.path.join(DATA, "mysql")):
         return
@@ -129,9 +129,9 @@ def initialise() -> None:
     try:
         done = subprocess.run(installer + options, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except OSError as error:
-        raise EngineFailed(f"mariadb-install-db: {error.strerror}; is mariadb-server installed?") from error
+        raise SystemFailed(f"mariadb-install-db: {error.strerror}; is mariadb-server installed?") from error
     if done.returncode:
-        raise EngineFailed(f"mariadb-install-db failed: {done.stdout.decode(errors='replace')[-2000:]}{_log()}")
+        raise SystemFailed(f"mariadb-install-db failed: {done.stdout.decode(errors='replace')[-2000:]}{_log()}")
 
 
 def running() -> List[int]:
@@ -148,14 +148,14 @@ def start() -> None:
     """Starts the server if it does not run, as a child of the sandbox's init, and waits until it answers.
 
     Raises:
-        EngineFailed: with the end of its log.
+        SystemFailed: with the end of its log.
     """
     own = 0
     deadline = time.monotonic() + _STARTS_WITHIN
     while time.monotonic() < deadline:
         if not running() and not (own and _lives(own)):
             if own:
-                raise EngineFailed(f"mariadbd ended while it was starting; its log ends with:\n{_log()}")
+                raise SystemFailed(f"mariadbd ended while it was starting; its log ends with:\n{_log()}")
             own = _spawn()
         try:
             _connect(_ANSWERS_WITHIN).close()
@@ -163,33 +163,33 @@ def start() -> None:
             time.sleep(_POLL)
         else:
             return
-    raise EngineFailed(f"mariadbd did not answer within {_STARTS_WITHIN:g} s; its log ends with:\n{_log()}")
+    raise SystemFailed(f"mariadbd did not answer within {_STARTS_WITHIN:g} s; its log ends with:\n{_log()}")
 
 
 def connect() -> Connection:
     """Returns a new connection, as `root`.
 
     Raises:
-        EngineFailed: with the reason.
+        SystemFailed: with the reason.
     """
     try:
         return _connect(_ANSWERS_WITHIN)
     except (OSError, Lost, Refused) as error:
-        raise EngineFailed(f"cannot connect to MariaDB at {_SOCKET}: {error}") from error
+        raise SystemFailed(f"cannot connect to MariaDB at {_SOCKET}: {error}") from error
 
 
 def stop(connection: Connection) -> None:
     """Shuts the server down so that nothing is left to be done at its next start.
 
     Raises:
-        EngineFailed: it does not end.
+        SystemFailed: it does not end.
     """
     processes = running()
     connection.rows("SET GLOBAL innodb_fast_shutdown = 0; SHUTDOWN")
     deadline = time.monotonic() + _STOPS_WITHIN
     while any(map(_lives, processes)):
         if time.monotonic() > deadline:
-            raise EngineFailed(f"mariadbd did not end within {_STOPS_WITHIN:g} s; its log ends with:\n{_log()}")
+            raise SystemFailed(f"mariadbd did not end within {_STOPS_WITHIN:g} s; its log ends with:\n{_log()}")
         time.sleep(_POLL)
 
 
@@ -232,7 +232,7 @@ def _spawn() -> int:
         said = stream.read()
     os.waitpid(parent, 0)
     if not said:
-        raise EngineFailed("mariadbd cannot be executed; is mariadb-server installed?")
+        raise SystemFailed("mariadbd cannot be executed; is mariadb-server installed?")
     return int(said)
 
 

@@ -1,4 +1,4 @@
-"""What every engine does for a session: serve, run statements within a time, and tell what may have changed."""
+"""What every system does for a session: serve, run statements within a time, and tell what may have changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Result:
         columns: names; None if the statement returns no rows.
         rows: values that JSON has (see `results.py` for those that it has not).
         more: there were more rows than were asked for.
-        affected: rows that were changed; None if the engine does not say.
+        affected: rows that were changed; None if the database system does not say.
     """
 
     columns: Optional[List[str]] = None
@@ -35,10 +35,10 @@ class Answer:
 
     Attributes:
         results: of its statements, up to the one that failed.
-        messages: notices and warnings, as the engine words them.
-        error: of the statement that failed, as the engine words it; empty if none did.
-        code: the engine's name for the error: an SQLSTATE, or SQLite's as SQLITE_CONSTRAINT.
-        unparsed: the engine could not even read the text, so that nothing of it was executed.
+        messages: notices and warnings, as the database system words them.
+        error: of the statement that failed, as the database system words it; empty if none did.
+        code: the database system's name for the error: an SQLSTATE, or SQLite's as SQLITE_CONSTRAINT.
+        unparsed: the database system could not even read the text, so that nothing of it was executed.
         timed_out: the statement was cancelled at its deadline; or no server could be had, for which another machine may
             be quick enough.
         lost: the connection is gone, with all that it held; a fresh one has taken its place.
@@ -59,7 +59,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the engine knows that tells whether anything changed: two that are equal say that nothing did.
+    """What the database system knows that tells whether anything changed: two that are equal say that nothing did.
 
     Attributes:
         sure: changes with the data, the schema, and what the session holds (its transaction, variables, temporary
@@ -72,12 +72,12 @@ class Facts:
     writes: Tuple[Any, ...] = ()
 
 
-class EngineFailed(Exception):
+class SystemFailed(Exception):
     """The server cannot be started or reached; the message says why."""
 
 
-class Engine(ABC):
-    """One engine, and the session that it holds open. Used by one thread."""
+class DatabaseSystem(ABC):
+    """One database system, and the session that it holds open. Used by one thread."""
 
     name = ""
     directories: Tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Engine(ABC):
         """Makes an empty data directory; when an image is built. Nothing happens where there is one.
 
         Raises:
-            EngineFailed: with the reason.
+            SystemFailed: with the reason.
         """
 
     @abstractmethod
@@ -102,7 +102,7 @@ class Engine(ABC):
         in each fork.
 
         Raises:
-            EngineFailed: with the reason, and the end of the server's log.
+            SystemFailed: with the reason, and the end of the server's log.
         """
 
     @abstractmethod
@@ -116,7 +116,7 @@ class Engine(ABC):
 
     @abstractmethod
     def databases(self) -> List[str]:
-        """The databases that there are, sorted, without the engine's own."""
+        """The databases that there are, sorted, without the database system's own."""
 
     @abstractmethod
     def run(self, query: str, database: str, timeout: float, max_rows: int) -> Answer:
@@ -127,7 +127,7 @@ class Engine(ABC):
         Args:
             query: the text, as it came.
             database: for this request only; empty for the one that is in use.
-            timeout: seconds, for all of it; what runs longer is cancelled in the engine.
+            timeout: seconds, for all of it; what runs longer is cancelled in the database system.
             max_rows: rows that are kept of each result.
         """
 
@@ -140,7 +140,7 @@ class Engine(ABC):
 
     @abstractmethod
     def facts(self) -> Optional[Facts]:
-        """Returns what the engine knows now; None if that cannot be told at present, and anything may have changed.
+        """Returns what the system knows now; None if that cannot be told at present, and anything may have changed.
 
         Must itself leave everything as it is, for later statements to see.
         """
@@ -156,7 +156,7 @@ class Engine(ABC):
         return Definitions()
 
     def expect(self, kind: str, query: str, database: str) -> None:
-        """Makes ready for statements, so that what the engine says of those before them does not hang on mere reads.
+        """Makes ready for statements, so that what the system says of those before them does not hang on mere reads.
 
         Args:
             kind: what they do by their words: `read`, `write` or `other`.
@@ -165,7 +165,7 @@ class Engine(ABC):
         return
 
     def drew(self) -> Optional[bool]:
-        """Whether chance or the clock was asked for since this was asked last; None if the engine cannot say."""
+        """Whether chance or the clock was asked for since this was asked last; None if the system cannot say."""
         return None
 
     def seeded(self, database: str) -> bool:
@@ -180,7 +180,7 @@ class Engine(ABC):
         return False
 
     def timers(self) -> str:
-        """Returns what the engine does by itself once some time has passed, as of the last look at its facts.
+        """Returns what the database system does by itself once some time has passed, as of the last look at its facts.
 
         Such as an event that is due, or the end of a transaction that has been idle for too long. Images switch all of
         it off; the agent may switch it on. In words; empty if there is nothing.
@@ -199,7 +199,7 @@ class Engine(ABC):
 
         Raises:
             LookupError: no such database or table; the message says so, and which there are.
-            StatementFailed: the engine refused, as in a failed transaction.
+            StatementFailed: the database system refused, as in a failed transaction.
         """
 
     @abstractmethod
@@ -210,16 +210,16 @@ class Engine(ABC):
         """Takes a SQLite file over as a database, as it is; returns whether it did. Only SQLite itself can.
 
         Raises:
-            EngineFailed: the file is damaged.
+            SystemFailed: the file is damaged.
         """
         return False
 
     @abstractmethod
     def load_script(self, path: str, database: str) -> None:
-        """Runs a file of SQL with the engine's own command-line client, in a database (empty: the file names its own).
+        """Runs a file of SQL with the system's own command-line client, in a database (empty: the file names its own).
 
         Raises:
-            EngineFailed: with what the client said.
+            SystemFailed: with what the client said.
         """
 
     @abstractmethod
@@ -227,12 +227,12 @@ class Engine(ABC):
         """Makes a table, unless there is one of that name, and puts rows into it.
 
         Raises:
-            EngineFailed: with the row and the reason.
+            SystemFailed: with the row and the reason.
         """
 
 
 class StatementFailed(Exception):
-    """The engine refused a statement of our own; the message is the engine's."""
+    """The database system refused a statement of our own; the message is the database system's."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class Table:
     """A table to be made and filled.
 
     Attributes:
-        rows: each as long as `columns`; None for NULL, bytes for binary, numbers or text in the engine's own notation.
+        rows: each as long as `columns`; None for NULL, bytes for binary, numbers or text in the system's own notation.
     """
 
     name: str

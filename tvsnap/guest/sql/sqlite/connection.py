@@ -10,9 +10,9 @@ import time
 from typing import Any, Iterator, List, Optional, Set, Tuple, Union
 from urllib.parse import quote as quote_url
 
-from .engine import Result
-from .results import binary
-from .sqlite_files import remember, times_asked
+from ..results import binary
+from ..system import Result
+from .files import remember, times_asked
 
 PATIENCE = 5.0
 """Seconds that a statement waits for a lock of another process, unless `PRAGMA busy_timeout` says otherwise."""

@@ -1,6 +1,6 @@
 """One connection to PostgreSQL by libpq: statements within a time, in bounded memory, and values as rows have them.
 
-Statements go by the simple protocol: a text may hold several, and values come in the engine's own text.
+Statements go by the simple protocol: a text may hold several, and values come in the database system's own text.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Callable, List, Optional
 
 from psycopg import OperationalError, pq
 
-from .engine import Answer, Result, StatementFailed
-from .postgres_ledger import Ledger
-from .postgres_server import PORT, SOCKETS, USER
-from .postgres_values import codec, conninfo, plain, refusal, value
-from .results import binary
+from ..results import binary
+from ..system import Answer, Result, StatementFailed
+from .ledger import Ledger
+from .server import PORT, SOCKETS, USER
+from .values import codec, conninfo, plain, refusal, value
 
 CONNECT_SECONDS = 20.0
 ASK_SECONDS = 30.0
@@ -159,7 +159,7 @@ class Connection:
         self._take_notifications()
 
     def run(self, query: str, timeout: float, max_rows: int) -> Answer:
-        """Runs statements for the agent; as `Engine.run`, which see. After a loss the connection must be closed."""
+        """Runs statements for the agent: see `DatabaseSystem.run`. After a loss the connection must be closed."""
         self.listen()
         if not self.alive:  # what the server said of it may have been heard before, by who looked on
             return Answer(error=LOST, code=LOST_CODE, lost=True)
@@ -183,10 +183,10 @@ class Connection:
         self.ledger.note("", ["SELECT"], self.idle)
 
     def ask(self, query: str, seconds: float = ASK_SECONDS) -> List[List[Optional[str]]]:
-        """Returns the rows of one statement of our own, values as the engine's text.
+        """Returns the rows of one statement of our own, values as the database system's text.
 
         Raises:
-            StatementFailed: with the engine's reason.
+            StatementFailed: with the database system's reason.
         """
         kept, self._messages = self._messages, []
         unsaid, told = self._unsaid, self._told
@@ -208,7 +208,7 @@ class Connection:
             how many rows were copied.
 
         Raises:
-            StatementFailed: with the engine's reason.
+            StatementFailed: with the database system's reason.
         """
         self._begin(math.inf)
         self._libpq.send_query(command.encode())

@@ -16,10 +16,10 @@ import subprocess
 import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from .engine import CONFIGURATION, Answer, Engine, EngineFailed, Facts, StatementFailed, Table
-from .sqlite_connection import Connection, drawn, open_database
-from .sqlite_schema import describe, quoted, relations
-from .sqlite_text import statements
+from ..system import CONFIGURATION, Answer, DatabaseSystem, Facts, StatementFailed, SystemFailed, Table
+from .connection import Connection, drawn, open_database
+from .schema import describe, quoted, relations
+from .statements import statements
 
 FOLDER = "/srv/sqlite"
 SUFFIX = ".db"
@@ -44,7 +44,7 @@ _REFUSED = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryErr
 """What the driver raises; the last three for text that SQLite cannot take, and for values too large."""
 
 
-class SQLite(Engine):
+class SQLite(DatabaseSystem):
     """The databases of one folder, with one connection to each that was used.
 
     Args:
@@ -67,7 +67,7 @@ class SQLite(Engine):
         try:
             os.makedirs(self._folder, exist_ok=True)
         except OSError as error:
-            raise EngineFailed(f"cannot make {self._folder}: {error.strerror}") from None
+            raise SystemFailed(f"cannot make {self._folder}: {error.strerror}") from None
 
     def start(self, *, loading: bool = False) -> None:
         self.initialise()
@@ -143,12 +143,12 @@ class SQLite(Engine):
         return Facts(tuple(sure))
 
     def drew(self) -> Optional[bool]:
-        """See `Engine.drew`: SQLite runs in this process, which sees each question of chance and the clock."""
+        """See `DatabaseSystem.drew`: SQLite runs in this process, which sees each question of chance and the clock."""
         known, self._drawn = self._drawn, drawn()
         return known != self._drawn or any(one.guessed() for one in self._connections.values())
 
     def alone(self) -> bool:
-        """See `Engine.alone`: another's lock lets a statement fail, or wait, and changes nothing else."""
+        """See `DatabaseSystem.alone`: another's lock lets a statement fail, or wait, and changes nothing else."""
         return not any(connection.journalled for connection in self._connections.values())
 
     def schema(self, database: str, table: str) -> Dict[str, Any]:
@@ -170,7 +170,7 @@ class SQLite(Engine):
 
     def create_database(self, name: str) -> None:
         if not name or name.startswith(".") or "/" in name or "\0" in name:
-            raise EngineFailed(f'a database cannot be called "{name}": it is to name a file in {self._folder}')
+            raise SystemFailed(f'a database cannot be called "{name}": it is to name a file in {self._folder}')
         if name in self.databases():
             return
         with self._loading(name, "rwc") as connection:
@@ -191,10 +191,10 @@ class SQLite(Engine):
             reason = f"{error.filename} is not there"
             if error.filename == command[0]:
                 reason = "the program sqlite3 is not in the image; scripts are run with it (package sqlite3)"
-            raise EngineFailed(reason) from None
+            raise SystemFailed(reason) from None
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()
-            raise EngineFailed(said[-2000:] or f"sqlite3 ended with {done.returncode}")
+            raise SystemFailed(said[-2000:] or f"sqlite3 ended with {done.returncode}")
 
     def load_table(self, database: str, table: Table) -> None:
         columns = [quoted(column.name) for column in table.columns]
@@ -222,7 +222,7 @@ class SQLite(Engine):
                 connection.execute("COMMIT")
             except _REFUSED as error:
                 where = f"row {count}: " if count else ""
-                raise EngineFailed(f"{where}{error}") from None
+                raise SystemFailed(f"{where}{error}") from None
 
     def adopt(self, path: str, database: str) -> bool:
         """Takes over a SQLite file as a database that is empty as yet.
@@ -231,11 +231,11 @@ class SQLite(Engine):
         reading writes.
 
         Raises:
-            EngineFailed: it is not a sound database, or this one is not empty.
+            SystemFailed: it is not a sound database, or this one is not empty.
         """
         with self._loading(database) as connection:
             if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise EngineFailed(f'the database "{database}" holds tables already: list the SQLite file first')
+                raise SystemFailed(f'the database "{database}" holds tables already: list the SQLite file first')
         if database in self._connections:
             self._connections.pop(database).close()
         shutil.copyfile(path, self._path(database))
@@ -246,7 +246,7 @@ class SQLite(Engine):
             except sqlite3.Error as error:
                 found = str(error)
         if found != "ok":
-            raise EngineFailed(f"it is not a sound SQLite database: {found}")
+            raise SystemFailed(f"it is not a sound SQLite database: {found}")
         return True
 
     @contextlib.contextmanager
@@ -256,7 +256,7 @@ class SQLite(Engine):
             connection = open_database(self._path(name), mode)
             connection.execute("PRAGMA synchronous = OFF")
         except sqlite3.Error as error:
-            raise EngineFailed(f"cannot open {self._path(name)}: {error}") from None
+            raise SystemFailed(f"cannot open {self._path(name)}: {error}") from None
         try:
             yield connection
         finally:

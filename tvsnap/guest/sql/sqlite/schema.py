@@ -53,7 +53,7 @@ def relations(ask: Ask) -> List[Relation]:
 
 
 def describe(ask: Ask, relation: Relation) -> Dict[str, Any]:
-    """Returns a table as `Engine.schema` has it.
+    """Returns a table as `DatabaseSystem.schema` has it.
 
     Raises:
         sqlite3.Error: SQLite refused.

@@ -1,6 +1,6 @@
 """What MariaDB's databases define that is left to chance, the clock or the server at work: told by the text of it.
 
-The engine stores the text of a view, a trigger, a routine, a default and a constraint, in its own words, and shows all
+The system stores the text of a view, a trigger, a routine, a default and a constraint, in its own words, and shows all
 of it. What text may be left to chance is looked for in that, and what stands on it by the names in it. A name counts
 whatever database it is in.
 """
@@ -11,32 +11,32 @@ import re
 from dataclasses import replace
 from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 
-from .dialects import DIALECTS, FILE_TIMES, MARIADB_TIMES
-from .mariadb_protocol import Connection, Row
-from .reach import Definitions
+from ..dialects import DIALECTS, FILE_TIMES, MARIADB_TIMES
+from ..reach import Definitions
+from .protocol import Connection, Row
+from .schema import OWN
 
-_SYSTEM = "('information_schema', 'mysql', 'performance_schema', 'sys')"
 _MOST = 1 << 62
 
 _ALL = f"""
 SELECT 'view', table_name, view_definition FROM information_schema.VIEWS
-WHERE table_schema NOT IN {_SYSTEM} LIMIT {_MOST};
+WHERE table_schema NOT IN {OWN} LIMIT {_MOST};
 SELECT 'write', event_object_table, CONCAT_WS(' ', 'trigger', action_statement) FROM information_schema.TRIGGERS
-WHERE event_object_schema NOT IN {_SYSTEM} LIMIT {_MOST};
+WHERE event_object_schema NOT IN {OWN} LIMIT {_MOST};
 SELECT 'routine', routine_name, COALESCE(routine_definition, 'now') FROM information_schema.ROUTINES
-WHERE routine_schema NOT IN {_SYSTEM} LIMIT {_MOST};
+WHERE routine_schema NOT IN {OWN} LIMIT {_MOST};
 SELECT 'write', table_name, CONCAT_WS(' ', column_default, extra) FROM information_schema.COLUMNS
-WHERE table_schema NOT IN {_SYSTEM} AND (column_default IS NOT NULL OR extra <> '') LIMIT {_MOST};
+WHERE table_schema NOT IN {OWN} AND (column_default IS NOT NULL OR extra <> '') LIMIT {_MOST};
 SELECT 'column', table_name, generation_expression FROM information_schema.COLUMNS
-WHERE table_schema NOT IN {_SYSTEM} AND generation_expression IS NOT NULL LIMIT {_MOST};
+WHERE table_schema NOT IN {OWN} AND generation_expression IS NOT NULL LIMIT {_MOST};
 SELECT 'write', table_name, check_clause FROM information_schema.CHECK_CONSTRAINTS
-WHERE constraint_schema NOT IN {_SYSTEM} LIMIT {_MOST};
+WHERE constraint_schema NOT IN {OWN} LIMIT {_MOST};
 SELECT 'write', table_name, 'now' FROM information_schema.TABLES
-WHERE table_schema NOT IN {_SYSTEM} AND table_type = 'SYSTEM VERSIONED' LIMIT {_MOST};
-SELECT DISTINCT 'timed', table_name, '' FROM information_schema.COLUMNS WHERE table_schema NOT IN {_SYSTEM}
+WHERE table_schema NOT IN {OWN} AND table_type = 'SYSTEM VERSIONED' LIMIT {_MOST};
+SELECT DISTINCT 'timed', table_name, '' FROM information_schema.COLUMNS WHERE table_schema NOT IN {OWN}
 AND (data_type = 'time' OR (data_type = 'timestamp' AND is_nullable = 'NO')) LIMIT {_MOST};
 SELECT 'timed', routine_name, '' FROM information_schema.ROUTINES
-WHERE routine_schema NOT IN {_SYSTEM} AND data_type = 'time' LIMIT {_MOST}
+WHERE routine_schema NOT IN {OWN} AND data_type = 'time' LIMIT {_MOST}
 """
 """Kind, name and text of each. A system-versioned table keeps the time at which a row was written. What is `timed`
 holds a time of day, or a time that is that of writing where NULL is written."""

@@ -1,7 +1,7 @@
 """What a PostgreSQL database defines that is left to chance, the clock or the server at work: asked of its catalog.
 
 A view, a default, a constraint, a rule or a policy is stored as a tree that names each function by its number, and the
-engine says of a function whether its value may be another each time. What a trigger's or another function of the
+system says of a function whether its value may be another each time. What a trigger's or another function of the
 agent's own does inside is not looked at: unless it is declared IMMUTABLE, it may do anything. So may an aggregate
 of such functions, a function with an argument that is computed where it is left out, and a foreign table.
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
-from .dialects import DIALECTS, POSTGRES_TIMELESS
-from .reach import ENDS, NONE, Definitions
+from ..dialects import DIALECTS, POSTGRES_TIMELESS
+from ..reach import ENDS, NONE, Definitions
 
 Ask = Callable[[str], List[List[Optional[str]]]]
 
 _OWN = 16384
-"""The first number of what is not the engine's own."""
+"""The first number of what is not the database system's own."""
 
 _CATALOGS = (
     *("proc", "rewrite", "trigger", "attrdef", "constraint", "policy", "cast", "operator", "type", "class"),
@@ -52,7 +52,7 @@ _TIMELESS = ", ".join(f"'{name}'" for name in sorted(POSTGRES_TIMELESS))
 _ZONED = "(1266, 1270)"
 """Times of day with a zone, and arrays of them: where no zone is said, it is that of today."""
 _AT_WORK = "^pg_(stat|statio|locks|cursors|prepared|timezone|shmem|backend_memory|replication|hba|file_settings|wal)"
-"""Views of the engine's own that show the server at work."""
+"""Views of the database system's own that show the server at work."""
 
 _TREES = f"""
     SELECT CASE ev_type WHEN '1' THEN 'r' ELSE 'w' END AS what, ev_class AS relation,

@@ -7,8 +7,8 @@ import math
 import re
 from typing import Any, Iterable, Iterator, List
 
-from .engine import EngineFailed
-from .results import binary
+from ..results import binary
+from ..system import SystemFailed
 
 PART = 64 * 1024
 """Characters of rows that are sent at once when a table is filled."""
@@ -23,7 +23,7 @@ def value(text: bytes, kind: int, encoding: str) -> Any:
     """Returns a value as a row has it.
 
     Args:
-        text: the engine's.
+        text: the database system's.
         kind: the type's OID.
         encoding: the codec of `text`.
     """
@@ -40,12 +40,12 @@ def value(text: bytes, kind: int, encoding: str) -> Any:
 
 
 def plain(text: bytes, _: int, encoding: str) -> str:
-    """Returns a value as the engine's text, whatever its type."""
+    """Returns a value as the database system's text, whatever its type."""
     return text.decode(encoding, "backslashreplace")
 
 
 def bytea(text: bytes) -> bytes:
-    """Returns the bytes that the engine's text stands for, in either of its two notations."""
+    """Returns the bytes that the database system's text stands for, in either of its two notations."""
     if text.startswith(b"\\x"):
         return bytes.fromhex(text[2:].decode("ascii"))
 
@@ -56,7 +56,7 @@ def bytea(text: bytes) -> bytes:
 
 
 def codec(encoding: str) -> str:
-    """Returns the codec for an encoding by the engine's name; UTF-8 for those that Python has not."""
+    """Returns the codec for an encoding by the database system's name; UTF-8 for those that Python has not."""
     if encoding in ("UTF8", "SQL_ASCII"):
         return "utf-8"
     try:
@@ -90,14 +90,14 @@ def copy_text(rows: Iterable[Iterable[Any]]) -> Iterator[bytes]:
     """Returns rows in the text format of COPY, in parts of about `PART`.
 
     Raises:
-        EngineFailed: a row holds what PostgreSQL cannot.
+        SystemFailed: a row holds what PostgreSQL cannot.
     """
     lines: List[str] = []
     size = 0
     for number, row in enumerate(rows, 1):
         line = "\t".join(map(_field, row)) + "\n"
         if "\0" in line:
-            raise EngineFailed(f"row {number} holds a NUL character, which PostgreSQL cannot store in a text")
+            raise SystemFailed(f"row {number} holds a NUL character, which PostgreSQL cannot store in a text")
         lines.append(line)
         size += len(line)
         if size >= PART:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from . import mariadb_server
-from .engine import Facts
-from .mariadb_protocol import Connection, Row
+from ..system import Facts
+from . import schema, server
+from .protocol import Connection, Row
 
 _ALL = 1 << 62
 
@@ -22,10 +22,10 @@ _TRACELESS = (
 _OWN = ("COM_SELECT", "OPENED_VIEWS")
 
 _ROWS = ("HANDLER_WRITE", "HANDLER_DELETE")
-"""Rows written by statements, in tables of all kinds but those that the engine makes for itself."""
+"""Rows written by statements, in tables of all kinds but those that the database system makes for itself."""
 
 _UPDATED = "HANDLER_UPDATE"
-"""Rows updated; window functions count here too, for the engine's own tables."""
+"""Rows updated; window functions count here too, for the database system's own tables."""
 
 _UPDATES = (
     *("COM_INSERT", "COM_INSERT_SELECT", "COM_REPLACE", "COM_REPLACE_SELECT"),
@@ -73,16 +73,16 @@ WHERE thread_id <> 0
 
 _TIMERS = {
     "EVENT_SCHEDULER": b"OFF",
-    "WAIT_TIMEOUT": b"%d" % mariadb_server.IDLE_FOREVER,
+    "WAIT_TIMEOUT": b"%d" % server.IDLE_FOREVER,
     "IDLE_TRANSACTION_TIMEOUT": b"0",
     "IDLE_READONLY_TRANSACTION_TIMEOUT": b"0",
     "IDLE_WRITE_TRANSACTION_TIMEOUT": b"0",
 }
 """Settings that have the server do something by itself, and the values with which it does not."""
 
-_SEQUENCES = """
+_SEQUENCES = f"""
 SELECT EXISTS (SELECT 1 FROM information_schema.TABLES WHERE table_type = 'SEQUENCE'
-AND table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys'))
+AND table_schema NOT IN {schema.OWN})
 """
 
 
@@ -109,7 +109,7 @@ class Witness:
         self.counting = False
         """The server keeps account of each statement, reads too, in a place that another can look at."""
         self.timers = ""
-        """See `Engine.timers`."""
+        """See `DatabaseSystem.timers`."""
         self.definitions: Optional[str] = None
         """What changes whenever something may have been defined; None before the first look."""
 

@@ -12,7 +12,7 @@ import subprocess
 import time
 from typing import Dict, Iterator, List, Optional, Tuple
 
-from .engine import EngineFailed
+from ..system import SystemFailed
 
 USER = "postgres"
 """The server's system user, and the superuser inside it."""
@@ -135,7 +135,7 @@ class Server:
         """Makes an empty data directory with `SETTINGS`, unless there is one.
 
         Raises:
-            EngineFailed: with what initdb said.
+            SystemFailed: with what initdb said.
         """
         if os.path.exists(os.path.join(DIRECTORY, "PG_VERSION")):
             return
@@ -144,7 +144,7 @@ class Server:
         arguments = ["-D", DIRECTORY, "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", "--wal-segsize=1"]
         made = self.run([initdb, *arguments, "--no-sync", "--no-instructions"], USER)
         if made.returncode:
-            raise EngineFailed(f"initdb made no data directory in {DIRECTORY}: {_tail(made.stdout)}")
+            raise SystemFailed(f"initdb made no data directory in {DIRECTORY}: {_tail(made.stdout)}")
         with open(os.path.join(DIRECTORY, "postgresql.conf"), "a") as stream:
             stream.write(SETTINGS)
 
@@ -152,12 +152,12 @@ class Server:
         """Starts the server unless it runs; it may not accept connections yet.
 
         Raises:
-            EngineFailed: there is no data directory, or no PostgreSQL.
+            SystemFailed: there is no data directory, or no PostgreSQL.
         """
         if self.pid is not None:
             return
         if not os.path.exists(os.path.join(DIRECTORY, "PG_VERSION")):
-            raise EngineFailed(f"there is no PostgreSQL data directory in {DIRECTORY}: the image was not loaded")
+            raise SystemFailed(f"there is no PostgreSQL data directory in {DIRECTORY}: the image was not loaded")
         program = self.program("postgres")
         _make_directory(SOCKETS, 0o2775)
         _end_remains()
@@ -183,7 +183,7 @@ class Server:
         """Shuts the server down, cleanly, without waiting for its clients.
 
         Raises:
-            EngineFailed: it does not end.
+            SystemFailed: it does not end.
         """
         pid = self.pid
         if pid is None:
@@ -192,7 +192,7 @@ class Server:
         until = time.monotonic() + STOP_SECONDS
         while self.pid is not None:
             if time.monotonic() > until:
-                raise EngineFailed(f"PostgreSQL has not shut down within {STOP_SECONDS:.0f} s: {self.complaint()}")
+                raise SystemFailed(f"PostgreSQL has not shut down within {STOP_SECONDS:.0f} s: {self.complaint()}")
             time.sleep(0.02)
 
     @property
@@ -219,11 +219,11 @@ class Server:
         """Returns the path of one of PostgreSQL's programs, of the newest version that is installed.
 
         Raises:
-            EngineFailed: there is none.
+            SystemFailed: there is none.
         """
         found = glob.glob(f"/usr/lib/postgresql/*/bin/{name}")
         if not found:
-            raise EngineFailed(f"there is no /usr/lib/postgresql/*/bin/{name}: install PostgreSQL in the image")
+            raise SystemFailed(f"there is no /usr/lib/postgresql/*/bin/{name}: install PostgreSQL in the image")
         return max(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path)])
 
     @staticmethod
@@ -297,7 +297,7 @@ def _end_remains() -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         if time.monotonic() > until:
-            raise EngineFailed(f"processes of the old server do not end: {', '.join(map(str, left))}")
+            raise SystemFailed(f"processes of the old server do not end: {', '.join(map(str, left))}")
         time.sleep(0.01)
 
 

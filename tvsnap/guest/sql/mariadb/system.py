@@ -9,13 +9,13 @@ import re
 import time
 from typing import Any, Dict, List, Optional
 
-from . import mariadb_schema, mariadb_server, mariadb_tables
-from .engine import CONFIGURATION, Answer, Engine, EngineFailed, Facts, Result, StatementFailed, Table
-from .mariadb_definitions import Definers
-from .mariadb_facts import Witness
-from .mariadb_protocol import Connection, Lost, Refused, Reply
-from .mariadb_values import quoted, text, unparsed, value, warning
-from .reach import Definitions
+from ..reach import Definitions
+from ..system import CONFIGURATION, Answer, DatabaseSystem, Facts, Result, StatementFailed, SystemFailed, Table
+from . import schema, server, tables
+from .definitions import Definers
+from .facts import Witness
+from .protocol import Connection, Lost, Refused, Reply
+from .values import quoted, text, unparsed, value, warning
 
 _MOST_BYTES = 16 * 1024 * 1024
 """That are kept of the rows of one request."""
@@ -49,11 +49,11 @@ _SEEDS = re.compile("rand_seed", re.IGNORECASE)
 _STATUS = re.compile("status", re.IGNORECASE)
 
 
-class MariaDB(Engine):
+class MariaDB(DatabaseSystem):
     """MariaDB, 10.11."""
 
     name = "mariadb"
-    directories = (mariadb_server.DATA, mariadb_server.SCRATCH)
+    directories = (server.DATA, server.SCRATCH)
 
     def __init__(self) -> None:
         self._session: Optional[Connection] = None
@@ -65,45 +65,45 @@ class MariaDB(Engine):
         self._definers = Definers()
 
     def initialise(self) -> None:
-        mariadb_server.initialise()
+        server.initialise()
 
     def start(self, *, loading: bool = False) -> None:
-        mariadb_server.start()
+        server.start()
         self._connect()
         self._warm()
 
     def stop(self) -> None:
         monitor = self._watching()
-        tables = monitor.rows(
+        listed = monitor.rows(
             "SELECT CONCAT_WS('.', CONCAT('`', REPLACE(table_schema, '`', '``'), '`'), "
             "CONCAT('`', REPLACE(table_name, '`', '``'), '`')) FROM information_schema.TABLES "
-            f"WHERE table_type = 'BASE TABLE' AND table_schema NOT IN {mariadb_schema.SYSTEM}"
+            f"WHERE table_type = 'BASE TABLE' AND table_schema NOT IN {schema.OWN}"
         )
-        for (table,) in tables:  # without statistics, plans would hang on what the server happened to sample
-            monitor.rows(f"ANALYZE TABLE {text(table)}", mariadb_tables.PATIENCE)
+        for (table,) in listed:  # without statistics, plans would hang on what the server happened to sample
+            monitor.rows(f"ANALYZE TABLE {text(table)}", tables.PATIENCE)
         if self._session:
             self._session.close()
-        mariadb_server.stop(monitor)
+        server.stop(monitor)
         monitor.close()
         self._session = self._monitor = self._witness = None
 
     @property
     def processes(self) -> List[int]:
-        return mariadb_server.running()
+        return server.running()
 
     def databases(self) -> List[str]:
-        return mariadb_schema.databases(self._watching())
+        return schema.databases(self._watching())
 
     def run(self, query: str, database: str, timeout: float, max_rows: int) -> Answer:
         deadline = _Deadline(self, timeout)
         try:
             if self._session is None:
-                mariadb_server.start()
+                server.start()
                 self._connect()
             return self._run(query, database, deadline, max_rows)
         except Lost:
             return self._replace(deadline)
-        except EngineFailed as error:
+        except SystemFailed as error:
             return Answer(error=_NO_OTHER + str(error), lost=True, timed_out=True)
 
     def _run(self, query: str, database: str, deadline: _Deadline, max_rows: int) -> Answer:
@@ -180,7 +180,7 @@ class MariaDB(Engine):
             return str(error)
         try:
             there = self.databases()
-        except (Refused, Lost, EngineFailed):
+        except (Refused, Lost, SystemFailed):
             return str(error)
         names = ", ".join(there[:_MOST_NAMES]) + (", ..." if len(there) > _MOST_NAMES else "")
         return f"{error}; there are: {names or 'none'}"
@@ -194,9 +194,9 @@ class MariaDB(Engine):
             if deadline.passed:
                 self._kill("CONNECTION", lost.id)
         try:
-            mariadb_server.start()
+            server.start()
             self._connect()
-        except EngineFailed as error:
+        except SystemFailed as error:
             answer.error, answer.timed_out = _NO_OTHER + str(error), True
         return answer
 
@@ -205,7 +205,7 @@ class MariaDB(Engine):
         self._kill("QUERY", self._connected().id)
 
     def _kill(self, what: str, identity: int) -> None:
-        with contextlib.suppress(Refused, Lost, EngineFailed):  # it has ended already, or the server has
+        with contextlib.suppress(Refused, Lost, SystemFailed):  # it has ended already, or the server has
             self._watching().rows(f"KILL {what} {identity}")
 
     def reseed(self, database: str) -> None:
@@ -220,7 +220,7 @@ class MariaDB(Engine):
             if self._witness is None or self._session is None:
                 return None
             return self._witness.facts(self._watching())
-        except (Refused, Lost, EngineFailed):
+        except (Refused, Lost, SystemFailed):
             return None
 
     def definitions(self, *, rows: bool = False) -> Optional[Definitions]:
@@ -228,11 +228,11 @@ class MariaDB(Engine):
             return None
         try:
             return self._definers.look(self._witness.definitions, self._watching())
-        except (Refused, Lost, EngineFailed):
+        except (Refused, Lost, SystemFailed):
             return None
 
     def expect(self, kind: str, query: str, database: str) -> None:
-        """See `Engine.expect`: the session's counters tell of the request that asks for them."""
+        """See `DatabaseSystem.expect`: the session's counters tell of the request that asks for them."""
         if self._witness is not None and _STATUS.search(query):
             with contextlib.suppress(Refused, Lost):  # the statement itself will meet with it
                 self._witness.begin_anew()
@@ -241,17 +241,17 @@ class MariaDB(Engine):
         return self._seeded
 
     def timers(self) -> str:
-        """See `Engine.timers`."""
+        """See `DatabaseSystem.timers`."""
         return self._witness.timers if self._witness is not None else ""
 
     def alone(self) -> bool:
-        """See `Engine.alone`: here, the session and our own connection are all that there should be."""
+        """See `DatabaseSystem.alone`: here, the session and our own connection are all that there should be."""
         return self._witness is not None and self._witness.clients == _OWN_CONNECTIONS
 
     def schema(self, database: str, table: str) -> Dict[str, Any]:
         try:
-            return mariadb_schema.describe(self._watching(), database or self._database, table)
-        except (Refused, Lost, EngineFailed) as error:
+            return schema.describe(self._watching(), database or self._database, table)
+        except (Refused, Lost, SystemFailed) as error:
             raise StatementFailed(str(error)) from error
 
     def create_database(self, name: str) -> None:
@@ -259,32 +259,32 @@ class MariaDB(Engine):
 
     def load_script(self, path: str, database: str) -> None:
         self._make_room()
-        mariadb_tables.load_script(path, database)
+        tables.load_script(path, database)
 
     def load_table(self, database: str, table: Table) -> None:
         self._make_room()
-        mariadb_tables.load_table(self._watching(), database, table)
+        tables.load_table(self._watching(), database, table)
 
     def _make_room(self) -> None:
         """Gives the server more memory, until it is stopped."""
-        self._set_up(f"SET GLOBAL innodb_buffer_pool_size = {mariadb_server.POOL_FOR_LOADING}")
+        self._set_up(f"SET GLOBAL innodb_buffer_pool_size = {server.POOL_FOR_LOADING}")
 
     def _set_up(self, statement: str) -> None:
         try:
             self._watching().rows(statement)
         except (Refused, Lost) as error:
-            raise EngineFailed(str(error)) from error
+            raise SystemFailed(str(error)) from error
 
     def _connect(self) -> None:
         """Opens the session, with the database that is in use from the start."""
-        session = mariadb_server.connect()
+        session = server.connect()
         try:
             there = self.databases()
             wanted = _configured().lower()
             self._database = wanted if wanted in there else next(iter(there), "mysql")
             session.use(self._database)
         except (Refused, Lost) as error:
-            raise EngineFailed(str(error)) from error
+            raise SystemFailed(str(error)) from error
         self._session, self._witness, self._seeded = session, Witness(session), False
 
     def _connected(self) -> Connection:
@@ -298,13 +298,13 @@ class MariaDB(Engine):
             with contextlib.suppress(Refused, Lost):
                 self._monitor.rows("DO 0")
                 return self._monitor
-        self._monitor = monitor = mariadb_server.connect()
+        self._monitor = monitor = server.connect()
         monitor.rows(f"SET lock_wait_timeout = {_LOCKS_WITHIN}, innodb_lock_wait_timeout = {_LOCKS_WITHIN}")
         return monitor
 
     def _warm(self) -> None:
         """Lets the server and this process come to know what the first statements will need."""
-        if self._database not in mariadb_schema.SYSTEM:
+        if self._database not in schema.OWN:
             tables = self.schema("", "")["tables"]
             for table in [one for one in tables if one["kind"] == "table"][:_WARMED_TABLES]:
                 self.run(f"SELECT * FROM {quoted(table['name'])} LIMIT 1", "", _WARM_WITHIN, 1)
@@ -316,10 +316,10 @@ class MariaDB(Engine):
 class _Deadline:
     """Waits for the session's answer, cancels the statement when its time is over, and gives up if that is no use."""
 
-    def __init__(self, engine: MariaDB, timeout: float) -> None:
+    def __init__(self, system: MariaDB, timeout: float) -> None:
         self.timeout = timeout
         self.passed = False
-        self._engine = engine
+        self._system = system
         self._end = time.monotonic() + timeout
 
     def __call__(self) -> float:
@@ -329,7 +329,7 @@ class _Deadline:
         if left < -_CANCELLED_WITHIN:
             raise Lost("the server did not answer")
         self.passed = True
-        self._engine.cancel()
+        self._system.cancel()
         return _CANCEL_AGAIN
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from .mariadb_protocol import Connection
-from .mariadb_values import literal, text
+from .protocol import Connection
+from .values import literal, text
 
-SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
+OWN = ("information_schema", "mysql", "performance_schema", "sys")
+"""The server's own databases."""
 
 _TABLES = """
 SELECT table_name, table_type FROM information_schema.TABLES WHERE table_schema = {} ORDER BY table_name
@@ -28,19 +29,19 @@ ORDER BY table_name, constraint_name, ordinal_position
 
 
 def databases(connection: Connection) -> List[str]:
-    """Returns the databases' names, sorted, without the engine's own."""
-    return sorted(name for (name,) in _texts(connection, "SHOW DATABASES") if name not in SYSTEM)
+    """Returns the databases' names, sorted, without the database system's own."""
+    return sorted(name for (name,) in _texts(connection, "SHOW DATABASES") if name not in OWN)
 
 
 def describe(connection: Connection, database: str, table: str) -> Dict[str, Any]:
-    """Describes a database, or one of its tables: see `Engine.schema`.
+    """Describes a database, or one of its tables: see `DatabaseSystem.schema`.
 
     Raises:
         LookupError: no such database or table.
         Refused, Lost.
     """
     there = databases(connection)
-    found = next((name for name in (*there, *SYSTEM) if name == database.lower()), "")
+    found = next((name for name in (*there, *OWN) if name == database.lower()), "")
     if not found:
         wanted = f'no database "{database}"' if database else "no database is in use"
         raise LookupError(f"{wanted}; there are: {', '.join(there) or 'none'}")

@@ -1,0 +1,1 @@
+"""MariaDB: its server, the session's connection, and what the server says of both."""

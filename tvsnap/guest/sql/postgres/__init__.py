@@ -1,0 +1,1 @@
+"""PostgreSQL: its server, the session's connection, and what the server says of both."""

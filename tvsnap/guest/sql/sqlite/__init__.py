@@ -1,0 +1,1 @@
+"""SQLite in the session's own process: databases are files."""

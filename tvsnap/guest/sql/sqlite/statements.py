@@ -1,0 +1,36 @@
+"""Takes a text of SQL apart into statements, as SQLite does."""
+
+from __future__ import annotations
+
+import re
+from typing import Iterator, List
+
+from ..lexemes import Unreadable, cut
+
+_TRIGGER = re.compile(r"(explain (query plan )?)?create (temp |temporary )?trigger\b")
+
+
+def statements(text: str) -> Iterator[str]:
+    """Yields the statements of a text, with their semicolons; what is empty or mere comment is left out.
+
+    A statement ends at its first semicolon, and one that makes a trigger at `; END ;`: the rule of `sqlite3_complete`,
+    here in one pass over the text. What cannot be cut up is left to SQLite as one statement, to be complained of.
+    """
+    begin = 0
+    first: List[str] = []  # what decides whether it makes a trigger
+    last = ["", ""]
+    try:
+        for lexeme in cut(text, "sqlite"):
+            said = lexeme.text if lexeme.kind in ("word", "sign") else "?"
+            if said == ";" and (last == [";", "end"] or not _TRIGGER.match(" ".join(first))):
+                if first:
+                    yield text[begin : lexeme.end]
+                begin, first, last = lexeme.end, [], ["", ""]
+                continue
+            if len(first) < 6:
+                first.append(said)
+            last = [last[1], said]
+    except Unreadable:
+        first.append("?")
+    if first:
+        yield text[begin:]
