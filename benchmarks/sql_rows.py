@@ -36,7 +36,7 @@ from rich.table import Table
 
 from tvsnap.cache import Cache
 from tvsnap.environments.sql.statements import effects
-from tvsnap.images.dumps import convert_mysql
+from tvsnap.images.dumps import read_mysql
 from tvsnap.model.errors import MachineLacks, TvsnapError
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.upkeep.rollout_files import PlannedRollout, read_rollouts
@@ -237,7 +237,7 @@ def _plain_server(dump: Path, settings: Path) -> Iterator[PlainServer]:
     try:
         scripts = directory / "scripts"
         scripts.mkdir()
-        server.initialise([path for _, path in convert_mysql(dump, scripts, "mariadb").scripts])
+        server.initialise([path for _, path in read_mysql(dump, scripts, "mariadb").scripts])
         yield server
     finally:
         server.stop()

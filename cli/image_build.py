@@ -53,7 +53,7 @@ An image.yaml, of whose keys only the first is a must:
     shop: shop.sql                                    in the database system's own dialect
     stock: [schema.sql, items.csv.gz]                 in this order; the CSV becomes the table items
     legacy: old.sqlite                                its tables, for any database system
-    world: {from: world.sql, dialect: mysql}          what looks like MySQL's is converted without being told
+    world: {from: world.sql, dialect: mysql}          what looks like MySQL's is known without being told
   database: shop                                      in use from the start; by default the first
 
 Dockerfiles and Docker images come through a Docker Engine (DOCKER_HOST), or buildah where there is none. Environment,

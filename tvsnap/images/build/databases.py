@@ -181,5 +181,5 @@ def check_databases(environment: str, databases: Iterable[Database], database: s
         if file.dialect not in (None, MYSQL, environment):
             raise UsageError(
                 f"databases: {file.path.name} is in the dialect {file.dialect}; {environment} takes its own, and "
-                f"{MYSQL}, which is converted"
+                f"{MYSQL}'s as far as sqlglot translates them"
             )

@@ -89,7 +89,7 @@ def load_signature(system: SystemName, databases: Sequence[Database], first: str
     }
     if any(file.format == "sql" and file.dialect != system for entry in databases for file in entry.files):
         sources = sorted(Path(dumps.__file__).parent.glob("*.py"))
-        signature["converter"] = [file_digest(path) for path in sources]
+        signature["reader"] = [file_digest(path) for path in sources]
     return signature
 
 
@@ -174,34 +174,32 @@ def _scripts(
     system: SystemName, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]
 ) -> list[_Load]:
     if file.dialect != system and (file.dialect == MYSQL or dumps.looks_like_mysql(_head(file.path))):
-        return _converted(system, entry, file, work, note)
+        return _read(system, entry, file, work, note)
     own = not entry.name and _names_databases(system, file.path)
     return [_Load("" if own else entry.name or file.database, file.path, "sql")]
 
 
-def _converted(
-    system: SystemName, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]
-) -> list[_Load]:
-    target = work / f"converted-{len(list(work.iterdir()))}"
-    target.mkdir()
+def _read(system: SystemName, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]) -> list[_Load]:
+    """What a dump of MySQL comes to, as far as the system can load it."""
     try:
-        converted = dumps.convert_mysql(file.path, target, system)
+        read = dumps.read_mysql(file.path, work / f"dump-{len(list(work.iterdir()))}", system)
     except UsageError as error:
         raise BuildStepFailed(f"failed: {error}") from error
-    for text in converted.notes:
+    for text in read.notes:
         note(f"{file.path.name}: {text}")
-    if entry.name and converted.databases and entry.name.lower() not in map(str.lower, converted.databases):
+    if entry.name and read.databases and entry.name.lower() not in map(str.lower, read.databases):
         raise BuildStepFailed(
-            f"failed: {file.path.name} names its databases itself ({', '.join(converted.databases)}); give it without "
+            f"failed: {file.path.name} names its databases itself ({', '.join(read.databases)}); give it without "
             f"a name instead of as {entry.name}"
         )
-    # Not the file's own name: the lines that a database system complains of are not those of the file.
-    title = f"{file.stem}.converted.sql"
-    if converted.databases and system == "mariadb":
-        first = converted.databases[0]
-        return [_Load("", path, "sql", first=first, title=title) for _, path in converted.scripts]
-    unnamed = entry.name or file.database
-    return [_Load(name or unnamed, path, "sql", title=title) for name, path in converted.scripts]
+    if system == "mariadb":  # the lines that it complains of are those of the dump
+        (script,) = [path for _, path in read.scripts]
+        first = next(iter(read.databases), "")
+        return [
+            _Load("" if first else entry.name or file.database, script, "sql", first=first, title=f"{file.stem}.sql")
+        ]
+    title = f"{file.stem}.translated.sql"
+    return [_Load(name or entry.name or file.database, path, "sql", title=title) for name, path in read.scripts]
 
 
 def _names_databases(system: SystemName, path: Path) -> bool:

@@ -1,6 +1,6 @@
-"""Dumps of MySQL, converted for the engines that images have."""
+"""Dumps of MySQL: made ready for MariaDB, and translated for PostgreSQL and SQLite as far as sqlglot can."""
 
-from tvsnap.images.dumps.converting import Converted, convert_mysql, looks_like_mysql
-from tvsnap.images.dumps.errors import DumpError
+from tvsnap.images.dumps.reading import Read, looks_like_mysql, read_mysql
+from tvsnap.images.dumps.splitting import DumpError
 
-__all__ = ["Converted", "DumpError", "convert_mysql", "looks_like_mysql"]
+__all__ = ["DumpError", "Read", "looks_like_mysql", "read_mysql"]

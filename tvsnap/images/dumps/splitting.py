@@ -1,206 +1,116 @@
-"""A MySQL dump, statement by statement, as the mysql client would send them; in memory is one statement at a time."""
+"""A dump of MySQL or MariaDB, statement by statement, as their command-line client would send them."""
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, cast
+from functools import cache
+from typing import TYPE_CHECKING
 
-from tvsnap.images.dumps.errors import DumpError
+from tvsnap.guest.sql.lexemes import GRAMMARS
+from tvsnap.model.errors import UsageError
 
-_CHUNK = 1 << 20
-_LOOKAHEAD = 16  # longer than any sign that has to be seen whole, but for the DELIMITER command
-_BLANK = re.compile(rb"(?:\s|\xef\xbb\xbf)+")  # with a byte order mark
-_COMMAND = re.compile(rb"(?i)delimiter[ \t]+(\S+)[^\n]*\n?")
-_DASHES = re.compile(rb"--(?:\s|$)")
-_STOPS = {quote: re.compile(rb"[\\" + quote + rb"]") for quote in (b"'", b'"')}
-_SANDBOX_MODE = re.compile(rb"/\*M?!999999\\-")
+if TYPE_CHECKING:
+    import mmap
+
+_GRAMMAR = GRAMMARS["mariadb"]
+PART = rf"(?P<mark>/\*M?!\d*|\*/)|(?P<kept>{_GRAMMAR.comment}|{_GRAMMAR.string}|{_GRAMMAR.quoted})"
+"""What is looked at as a whole: the marks of comments that are executed, and comments, strings and quoted names."""
+
+_SANDBOX_MODE = r"/\*M?!999999\\-.*?\*/"
+"""How newer dumps of MariaDB begin: a command for the client, which others take for a comment."""
+_LEADING = re.compile(
+    rf"(?:\s|\xef\xbb\xbf|{_SANDBOX_MODE}|(?!/\*M?!)(?:{_GRAMMAR.comment}))*".encode("latin-1"), re.DOTALL
+)
+_COMMAND = re.compile(rb"delimiter[ \t]+(\S+)[^\n]*", re.IGNORECASE)
+_CHOOSES = re.compile(
+    rb"(?:/\*!\d*\s*)?(?:USE|CREATE\s+(?:DATABASE|SCHEMA)(?:\s+(?:/\*!\d*\s*)?IF\s+NOT\s+EXISTS(?:\s*\*/)?)?)"
+    rb"\s+(?:`([^`]+)`|([\w$]+))",
+    re.IGNORECASE,
+)
+_OWN = {"mysql", "sys", "performance_schema", "information_schema", "ndbinfo"}
+"""The server's own databases."""
+
+
+class DumpError(UsageError):
+    """A dump that cannot be read or translated; the message names the line, the reason and the way out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement as it stands in the file.
+    """A statement as it stands in the dump.
 
     Attributes:
         line: where it begins, from 1.
+        start, end: its first byte, and the one after its last.
         text: without its delimiter and the comments before it.
-        delimiter: what ended it; `;` unless a DELIMITER command had changed that.
     """
 
     line: int
+    start: int
+    end: int
     text: bytes
-    delimiter: str = ";"
+
+    @property
+    def database(self) -> str:
+        """The database that it makes or puts in use; empty if it does neither.
+
+        Raises:
+            DumpError: it is the server's own, which cannot be replaced by another's.
+        """
+        found = _CHOOSES.match(self.text)
+        name = (found[1] or found[2]).decode("utf-8", "replace") if found else ""
+        if name.lower() in _OWN:
+            raise DumpError(
+                f"line {self.line}: {name} is the server's own database; dump yours by name, as with "
+                "`mysqldump --databases NAME`"
+            )
+        return name
 
 
-def statements(source: Path) -> Iterator[Statement]:
-    """Reads a dump.
-
-    Args:
-        source: a file of SQL, or the same through gzip, whatever its name.
+def statements(dump: bytes | mmap.mmap) -> Iterator[Statement]:
+    """Yields the statements of a dump.
 
     Raises:
-        DumpError: it cannot be read, or ends within a string or comment.
+        DumpError: it ends within a string or comment.
     """
-    try:
-        with opened(source) as file:
-            yield from _Splitter(source, file)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DumpError(f"{source}: cannot be read: {error}") from None
+    delimiter, position, line = b";", 0, 1
+    while True:
+        start = _end(_LEADING, dump, position)
+        line += dump[position:start].count(b"\n")
+        if start == len(dump):
+            return
+        if command := _COMMAND.match(dump, start):
+            delimiter, position = command[1], command.end()
+            continue
+        end = _end_of_statement(dump, start, delimiter, line)
+        if text := dump[start:end].rstrip():
+            yield Statement(line, start, start + len(text), text)
+        line += dump[start:end].count(b"\n")
+        position = end + len(delimiter)
 
 
-def opened(source: Path) -> IO[bytes]:
-    """Opens a file that may be compressed by gzip."""
-    with source.open("rb") as file:
-        compressed = file.read(2) == b"\x1f\x8b"
-    return cast("IO[bytes]", gzip.open(source)) if compressed else source.open("rb")
+def _end(pattern: re.Pattern[bytes], dump: bytes | mmap.mmap, position: int) -> int:
+    found = pattern.match(dump, position)
+    return found.end() if found else position
 
 
-def _plain(delimiter: bytes) -> re.Pattern[bytes]:
-    """What holds neither the delimiter nor a comment, in one match for speed. It never ends within a sign."""
-    first = re.escape(delimiter[:1])
-    parts = [rb"[^'\"`#/*\-" + first + rb"]+", rb"'[^'\\]*'", rb"`[^`]*`"]
-    for sign, rest in ((rb"-", rb"-"), (rb"/", rb"*"), (rb"\*", rb"/")):
-        if sign != first:
-            parts.append(sign + rb"(?=[^" + rest + rb"])")
-    # The bound keeps what the regular expression engine remembers of its way small.
-    return re.compile(rb"(?:" + rb"|".join(parts) + rb"){1,1000}")
+@cache
+def _parts(delimiter: bytes) -> re.Pattern[bytes]:
+    ends = rb"(?P<ends>" + re.escape(delimiter) + rb")|"
+    return re.compile(ends + PART.encode("latin-1") + rb"|(?P<open>['\"`]|/\*)", re.DOTALL)
 
 
-class _Splitter:
-    def __init__(self, source: Path, file: IO[bytes]) -> None:
-        self._source = source
-        self._file = file
-        self._buffer = b""
-        self._position = 0
-        self._ended = False
-        self._line = 1
-        self._delimiter = b";"
-        self._plain = _plain(b";")
-
-    def __iter__(self) -> Iterator[Statement]:
-        while self._begin():
-            text = self._statement()
-            line = self._line
-            self._line += text.count(b"\n")
-            if text := text.rstrip():
-                yield Statement(line, text, self._delimiter.decode("latin-1"))
-            if self._buffer.startswith(self._delimiter, self._position):
-                self._position += len(self._delimiter)
-
-    def _more(self) -> bool:
-        """Reads on, and forgets what lies before the position; False at the end of the file."""
-        kept = self._buffer[self._position :]
-        # As much as there is already: what is longer than a chunk is then not copied over and over.
-        read = b"" if self._ended else self._file.read(max(_CHUNK, len(kept)))
-        self._ended = not read
-        self._buffer, self._position = kept + read, 0
-        return bool(read)
-
-    def _sees(self, count: int) -> None:
-        while len(self._buffer) - self._position < count and not self._ended:
-            self._more()
-
-    def _pass(self, end: int) -> None:
-        """Goes on to a position, outside of statements."""
-        self._line += self._buffer.count(b"\n", self._position, end)
-        self._position = end
-
-    def _begin(self) -> bool:
-        """Goes to the beginning of the next statement; False if there is none."""
-        while True:
-            self._sees(_LOOKAHEAD)
-            if blank := _BLANK.match(self._buffer, self._position):
-                self._pass(blank.end())
-                continue
-            if self._position == len(self._buffer):
-                return False
-            start = self._buffer[self._position : self._position + _LOOKAHEAD]
-            if start[:1] == b"#" or _DASHES.match(start):
-                self._pass(self._end_of_line(self._position))
-            elif _SANDBOX_MODE.match(start) or (start.startswith(b"/*") and start[2:3] != b"!" and start[2:4] != b"M!"):
-                self._pass(self._after(b"*/", self._position + 2))
-            elif start[:9].lower() == b"delimiter" and self._command():
-                continue
-            else:
-                return True
-
-    def _command(self) -> bool:
-        end = self._end_of_line(self._position)
-        command = _COMMAND.match(self._buffer, self._position, end + 1)
-        if not command:
-            return False
-        self._delimiter = command[1]
-        self._plain = _plain(command[1])
-        self._pass(command.end())
-        return True
-
-    def _end_of_line(self, start: int) -> int:
-        """Where the line ends; the position of what was read before may move."""
-        offset = start - self._position
-        while (end := self._buffer.find(b"\n", self._position + offset)) < 0:
-            if not self._more():
-                return len(self._buffer)
-        return end
-
-    def _after(self, sign: bytes, start: int) -> int:
-        offset = start - self._position
-        while (end := self._buffer.find(sign, self._position + offset)) < 0:
-            offset = max(offset, len(self._buffer) - self._position - len(sign) + 1)
-            if not self._more():
-                raise DumpError(f"{self._source}: line {self._line}: a comment does not end")
-        return end + len(sign)
-
-    def _statement(self) -> bytes:
-        """Reads up to the delimiter, and stands at it."""
-        offset = 0  # from the position, which stays at the beginning and so moves with the buffer
-        executable = False
-        while True:
-            at = self._position + offset
-            if plain := self._plain.match(self._buffer, at):
-                offset = plain.end() - self._position
-                continue
-            if len(self._buffer) - at < _LOOKAHEAD and not self._ended:
-                self._more()
-                continue
-            if at == len(self._buffer):
-                break
-            sign = self._buffer[at : at + 4]
-            if not executable and self._buffer.startswith(self._delimiter, at):
-                break
-            if sign[:1] in (b"'", b'"'):
-                offset = self._after_string(offset)
-            elif sign[:1] == b"`":
-                offset = self._after(b"`", at + 1) - self._position
-            elif sign[:1] == b"#" or _DASHES.match(self._buffer, at):
-                offset = self._end_of_line(at) - self._position
-            elif sign.startswith((b"/*!", b"/*M!")):
-                executable = True
-                offset += 3
-            elif sign[:2] == b"/*":
-                offset = self._after(b"*/", at + 2) - self._position
-            elif sign[:2] == b"*/":
-                executable = False
-                offset += 2
-            else:
-                offset += 1
-        text = self._buffer[self._position : self._position + offset]
-        self._position += offset
-        return text
-
-    def _after_string(self, offset: int) -> int:
-        quote = self._buffer[self._position + offset : self._position + offset + 1]
-        offset += 1
-        while True:
-            stop = _STOPS[quote].search(self._buffer, self._position + offset)
-            if stop and stop.group() == quote:
-                return stop.end() - self._position
-            if stop:
-                offset = stop.start() + 2 - self._position
-                continue
-            offset = max(offset, len(self._buffer) - self._position)
-            if not self._more():
-                raise DumpError(f"{self._source}: line {self._line}: a string does not end")
+def _end_of_statement(dump: bytes | mmap.mmap, start: int, delimiter: bytes, line: int) -> int:
+    executed = False
+    for part in _parts(delimiter).finditer(dump, start):
+        if part.lastgroup == "ends" and not executed:
+            return part.start()
+        if part.lastgroup == "mark":
+            executed = part["mark"] != b"*/"
+        elif part.lastgroup == "open":
+            line += dump[start : part.start()].count(b"\n")
+            what = "comment" if part["open"] == b"/*" else "string or quoted name"
+            raise DumpError(f"line {line}: a {what} does not end; the file may have been cut off: dump it again")
+    return len(dump)

@@ -1,0 +1,100 @@
+"""Reads a dump of MySQL or MariaDB, and writes what the database system of an image can load of it."""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+import re
+import shutil
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvsnap.images.dumps.mariadb import write_for_mariadb
+from tvsnap.images.dumps.splitting import DumpError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tvsnap.guest.sql.lexemes import SystemName
+
+_MYSQL = re.compile(
+    rb"^-- (?:MySQL|MariaDB) dump|^-- phpMyAdmin SQL Dump|/\*M?!\d{5,6}\b|^SET NAMES utf8|\)\s*ENGINE\s*=\s*\w+",
+    re.MULTILINE | re.IGNORECASE,
+)
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a dump became.
+
+    Attributes:
+        databases: those that the dump names, in its order and as the system names them; none for mere tables.
+        scripts: files of SQL, each with the database to run it in. That is empty where the script names its own, which
+            is always so for MariaDB, and where the dump names none: any database will do then.
+        notes: what was left out or changed, one line a kind.
+    """
+
+    databases: tuple[str, ...]
+    scripts: tuple[tuple[str, Path], ...]
+    notes: tuple[str, ...] = ()
+
+
+def looks_like_mysql(head: bytes) -> bool:
+    """Whether a file of SQL was written by MySQL or for it.
+
+    Args:
+        head: its beginning, some kilobytes; may be compressed by gzip.
+    """
+    if head.startswith(_GZIP):
+        try:
+            head = zlib.decompressobj(31).decompress(head)
+        except zlib.error:
+            return False
+    return _MYSQL.search(head) is not None
+
+
+def read_mysql(source: Path, target: Path, system: SystemName) -> Read:
+    """Reads a dump; memory holds one statement of it at a time.
+
+    MariaDB gets one script, with the lines of the dump. PostgreSQL and SQLite, which cannot change databases within a
+    script, get one for each database, in one transaction.
+
+    Args:
+        source: a file of SQL, or the same through gzip.
+        target: a directory for the scripts; made if need be.
+        system: that is to load them.
+
+    Raises:
+        DumpError: the dump cannot be read, or holds what cannot be translated.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        dump = _contents(source, target)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DumpError(f"{source}: cannot be read: {error}") from None
+    try:
+        if system == "mariadb":
+            script = target / "000.sql"
+            return Read(tuple(write_for_mariadb(dump, script)), (("", script),))
+        # Deferred: sqlglot takes a tenth of a second to import, and few images need it.
+        from tvsnap.images.dumps.translating import Translation
+
+        translation = Translation(target, system)
+        scripts = translation.run(dump)
+        return Read(tuple(name for name, _ in scripts if name), tuple(scripts), translation.notes)
+    except DumpError as error:
+        raise DumpError(f"{source}: {error}") from None
+
+
+def _contents(source: Path, target: Path) -> bytes | mmap.mmap:
+    with source.open("rb") as file:
+        packed = file.read(2) == _GZIP
+    if packed:
+        unpacked = target / "unpacked"
+        with gzip.open(source) as stream, unpacked.open("wb") as copy:
+            shutil.copyfileobj(stream, copy, 1 << 20)
+        source = unpacked
+    with source.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.seek(0, 2) else b""
