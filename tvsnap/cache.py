@@ -259,7 +259,8 @@ class Cache:
 
         Args:
             state: the state's full hash.
-            task, label: see `rollout`.
+            task: groups rollouts for people, as in `rollout`.
+            label: what people call this rollout.
 
         Raises:
             UsageError: `state` cannot be one, or another argument makes no sense.
