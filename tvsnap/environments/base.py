@@ -107,7 +107,8 @@ class Environment(Protocol):
 
         Args:
             call: the call, which is none of a read-only tool.
-            before, after: how the sandbox looked.
+            before: how the sandbox looked before the call.
+            after: how it looked after the call.
         """
         ...
 
