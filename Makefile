@@ -11,7 +11,7 @@ LIBRARY_FLAGS := -O2 -shared -fPIC -nostdlib -fvisibility=hidden -fno-builtin -f
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines native demo test fuzz bench soak lint format clean
+.PHONY: help setup engines native demo test fuzz bench soak lint format docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -78,6 +78,15 @@ soak: setup ## thousands of rollouts: does anything grow, or become slower?
 format: setup ## format the code
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
+
+# The site's tools are installed by this target alone: neither `make setup` nor the tests need them.
+docs: setup .venv/docs.stamp ## build the documentation site into build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+.venv/docs.stamp: pyproject.toml
+	$(PY) -m pip install --disable-pip-version-check --quiet -e '.[docs]'
+	@touch $@
 
 clean: ## remove what was built here (not the data directory, not the kept CRIU)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
