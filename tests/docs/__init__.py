@@ -1,0 +1,1 @@
+"""Checks of README.md and of the pages below docs/."""
