@@ -82,7 +82,7 @@ format: setup ## format the code
 # The site's tools are installed by this target alone: neither `make setup` nor the tests need them.
 docs: setup .venv/docs.stamp ## build the documentation site into build/site; a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
-	@echo "open build/site/index.html"
+	@echo "build/site/index.html; with search: $(PY) -m http.server --directory build/site"
 
 .venv/docs.stamp: pyproject.toml
 	$(PY) -m pip install --disable-pip-version-check --quiet -e '.[docs]'
