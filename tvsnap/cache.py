@@ -64,21 +64,22 @@ class ImageSource(Protocol):
 
 
 class Cache:
-    """A stateful tool-value cache on one data directory. Thread-safe; a context manager.
+    """A stateful tool-value cache on one data directory.
 
-    Several processes may use one directory at once.
+    It begins rollouts, and gives sandboxes in any state of the graph. It may be used by any number of threads, and is a
+    context manager that closes it. Several processes may use one data directory at once, each with a cache of its own.
 
     Attributes:
-        home: the data directory.
+        home: the absolute path of the data directory.
         graph: the tool-call graph.
         images: where images come from.
         backend: where sandboxes come from.
-        owner: the id of this process on the data directory.
+        owner: the id by which this process is known on the data directory.
         pool: the live sandboxes of this process.
-        limits: of every sandbox; None where each image's own apply.
+        limits: what every sandbox may use; None where the limits of each image apply.
         budget: what the cache may use.
-        audit: makes a share of the answers again: `audit.report()` tells what it found.
-        use_cache: False if nothing is looked up or recorded.
+        audit: makes a share of the answered calls again; `audit.report()` returns what it found.
+        use_cache: False if nothing is looked up and nothing is recorded.
     """
 
     def __init__(
@@ -96,26 +97,28 @@ class Cache:
         audit: float = 0.0,
         images: ImageSource | None = None,
     ) -> None:
-        """Opens a data directory, and cleans up what processes that have died left behind in it.
+        """Opens a data directory, and removes what processes that have died left behind in it.
 
         Args:
-            home: the data directory; see `resolve_home`.
-            backend: the name of a backend, or one that is open already (and is closed with the cache).
-            policy: `break-even`, `eager`, `never`, or a policy of your own: when to snapshot.
+            home: the data directory. By default `$TVSNAP_HOME`; without that /var/lib/tvsnap for root, and `tvsnap` in
+                the XDG data directory for other users. It is made if it is not there.
+            backend: the name of a backend (`local` or `docker`), or an open backend, which is closed with the cache.
+            policy: when to take snapshots: `break-even`, `eager`, `never`, or an object with `should_checkpoint`.
             limits: what one sandbox may use; by default what its image asks for.
             budget: what snapshots and sandboxes may use together; see `Budget` for the defaults.
-            use_cache: False to execute every call in one fresh sandbox a rollout, for comparison.
-            max_sandboxes: how many sandboxes may live at once, if `budget` allows as many; who needs one more waits.
-            park: how many sandboxes may wait unused at states that someone may come to.
-            prefork: how many sandboxes to keep ready for states that were needed lately, made ahead of time; by
-                default none, or a few where making one is slow.
-            audit: the share, 0 to 1, of answers from the graph that are made again in the background and compared; a
-                call that returns something else answers nothing from then on, and is told of (see `audit`).
-            images: where images come from; by default the data directory.
+            use_cache: False to execute every call, in one fresh sandbox for each rollout, for comparison.
+            max_sandboxes: how many sandboxes may live at once, unless `budget` allows fewer. A call that needs one more
+                waits.
+            park: how many unused sandboxes are kept for rollouts that may come to their states.
+            prefork: how many sandboxes are made ahead of time for states that were needed lately. By default 0, or a few
+                where making a sandbox takes long.
+            audit: the share (0 to 1) of the answered calls that are made again in the background and compared. A call
+                that returns something else is reported and answers nothing from then on.
+            images: an object whose `get` returns an image by name or digest; by default the images of the data directory.
 
         Raises:
-            UsageError: no such backend or policy, or another argument that makes no sense.
-            MachineLacks: this machine lacks what is needed.
+            UsageError: there is no such backend or policy, or another argument makes no sense.
+            MachineLacks: this machine lacks something that is needed; the message says what.
             TvsnapError: the graph cannot be opened.
         """
         chosen = (
@@ -196,17 +199,22 @@ class Cache:
         self._closed = False
 
     def rollout(self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None) -> Rollout:
-        """Begins a rollout at the state of a freshly started image. No sandbox is started yet.
+        """Begins a rollout at the root of an image, which is the state of a freshly started sandbox.
+
+        No sandbox is started yet.
 
         Args:
-            image: the image, or its name.
-            task: groups rollouts for people; states are shared across tasks.
-            salt: shares states only with rollouts of the same salt.
+            image: the image, or its name or digest.
+            task: the task that the rollout is of. It groups rollouts for people; states are shared across tasks.
+            salt: a text that keeps rollouts apart: states are shared only with rollouts of the same salt.
             label: what people call this rollout.
 
+        Returns:
+            The rollout, which is to be closed after its last call.
+
         Raises:
-            NotFound: no such image.
-            UsageError: the image's environment is unknown, or an argument makes no sense.
+            NotFound: there is no such image.
+            UsageError: the image's environment is unknown, an argument makes no sense, or the cache is closed.
         """
         self._check_open()
         check_text(task, "task")
@@ -226,20 +234,20 @@ class Cache:
         return self._begun(Rollout(self._context, recipe, root.hash, id, task, at))
 
     def warm(self, image: str | Image) -> str:
-        """Starts an image once and snapshots its root, so that the first rollout need not wait for a server's start.
+        """Starts an image once and takes a snapshot of its root, so that no rollout waits for the start of a server.
 
-        Nothing is done where there is a snapshot, or where sandboxes of the image have nothing that starts slowly.
+        Nothing is done where the root has a snapshot, or where sandboxes of the image run no service.
 
         Args:
-            image: the image, or its name.
+            image: the image, or its name or digest.
 
         Returns:
-            The root: the state that rollouts without a salt begin at.
+            The hash of the root, the state at which rollouts without a salt begin.
 
         Raises:
-            NotFound: no such image.
-            NotCheckpointable: with the reason; rollouts start the server themselves then.
-            InfrastructureError: it does not start.
+            NotFound: there is no such image.
+            NotCheckpointable: the root cannot be kept; the message is the reason. Each rollout then starts the server.
+            InfrastructureError: the sandbox does not start.
         """
         self._check_open()
         found = self._image(image)
@@ -258,13 +266,16 @@ class Cache:
         """Begins a rollout at any state of the graph.
 
         Args:
-            state: the state's full hash.
+            state: the state's full hash, as `Rollout.state` returns it.
             task: groups rollouts for people, as in `rollout`.
             label: what people call this rollout.
 
+        Returns:
+            The rollout, which stands at `state`.
+
         Raises:
-            UsageError: `state` cannot be one, or another argument makes no sense.
-            NotFound: no such state, or its image is gone.
+            UsageError: `state` is not the hash of a state, or another argument makes no sense.
+            NotFound: there is no such state, or its image was removed.
             StateLost: what kept the state is gone, and nothing else leads to it.
         """
         self._check_open()
@@ -290,17 +301,23 @@ class Cache:
 
     @contextlib.contextmanager
     def materialise(self, state: str, *, after: float = 0.0) -> Iterator[Sandbox]:
-        """A block with a live throw-away sandbox in any state of the graph.
+        """Returns a context manager with a live sandbox in any state of the graph, which is ended after the block.
+
+        It is meant for graders: whatever is done in the sandbox is gone afterwards and changes nothing for rollouts.
 
         Args:
-            state: the state's full hash.
-            after: seconds that it is to have been left to itself in the state; only where something runs by itself.
+            state: the state's full hash, as `Rollout.state` returns it.
+            after: seconds that the sandbox is to have run in the state before it is given out. It counts only where
+                something in the state runs by itself.
+
+        Yields:
+            The sandbox.
 
         Raises:
-            UsageError: `state` cannot be one, or another argument makes no sense.
-            NotFound: no such state, or its image is gone.
+            UsageError: `state` is not the hash of a state, or another argument makes no sense.
+            NotFound: there is no such state, or its image was removed.
             StateLost: what kept the state is gone, and nothing else leads to it.
-            InfrastructureError: no sandbox could be had.
+            InfrastructureError: the sandbox could not be made.
         """
         self._check_open()
         after = check_seconds(after, "after", least=0.0)
@@ -321,14 +338,18 @@ class Cache:
             self.pool.discard(live)
 
     def reexecute(self, edge: Edge) -> Remade:
-        """Makes a recorded call once more, in a throw-away sandbox in its state; what comes of it is not recorded.
+        """Makes a recorded call once more, in a sandbox in its state that is ended afterwards. Nothing is recorded.
 
         Args:
-            edge: the call.
+            edge: the recorded call, from `graph`.
+
+        Returns:
+            What the call returned this time, and the digest of what it left behind.
 
         Raises:
-            UsageError: `edge` is no call of the graph.
-            StateLost, InfrastructureError: see `materialise`.
+            UsageError: `edge` is not a `tvsnap.graph.Edge`.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            InfrastructureError: the sandbox could not be made, or it failed.
         """
         if not isinstance(edge, Edge):
             raise UsageError(f"edge must be a tvsnap.graph.Edge, not {edge!r}")
@@ -339,7 +360,7 @@ class Cache:
             return Remade(result, sandbox.digest() if edge.changed and edge.digest else None)
 
     def stats(self) -> Stats:
-        """Returns what this cache has done so far, and the counters of all processes."""
+        """Returns what this cache has done so far, and the counters of all processes that used the data directory."""
         if not self._closed:
             self._save_counters()
             self._totals = self.graph.counters()
@@ -357,16 +378,23 @@ class Cache:
         )
 
     def refusal(self, state: str) -> str | None:
-        """Returns why a state could not be checkpointed when this process tried; None if it did not, or could."""
+        """Returns why this process could not take a snapshot of a state; None if it did not try, or succeeded.
+
+        Args:
+            state: the state's full hash.
+        """
         return self._snapshotter.refusal(state)
 
     @property
     def trouble(self) -> str | None:
-        """Why no snapshots are being taken at present, such as a full disk; None if they are."""
+        """The reason why no snapshots are taken at present, such as a full disk; None if they are taken."""
         return self._snapshotter.trouble
 
     def close(self) -> None:
-        """Ends all rollouts and sandboxes, and writes what is to be written; safe to repeat."""
+        """Ends all rollouts and sandboxes, waits for snapshots under way, and writes the counters.
+
+        It may be called more than once.
+        """
         if self._in_use.forked_off:
             return  # all of it is the parent's
         with self._lock:
@@ -445,7 +473,14 @@ class Cache:
         return Recipe(image, environment(root.environment), _limits_of(root, self.limits_for(image)))
 
     def limits_for(self, image: Image) -> Limits:
-        """Returns the limits of an image's sandboxes."""
+        """Returns the limits that sandboxes of an image have in this cache.
+
+        Args:
+            image: the image.
+
+        Raises:
+            UsageError: the image asks for limits that make no sense, and the cache was given none.
+        """
         if self.limits is not None:
             return self.limits
         try:

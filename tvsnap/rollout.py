@@ -34,9 +34,10 @@ OUTSIDE = "(outside)"
 
 
 class Rollout:
-    """One run through one task: a cursor on the graph, with a sandbox only when it needs one. A context manager.
+    """One run of an agent through one task: a cursor on the graph that has a sandbox only while it needs one.
 
-    Made by `Cache.rollout`. Its calls are made one at a time; different rollouts may be used at the same time.
+    `Cache.rollout` and `Cache.resume` make rollouts. The calls of one rollout are made one after the other; different
+    rollouts may be used by different threads at the same time. It is a context manager that closes the rollout.
     """
 
     def __init__(self, context: Context, recipe: Recipe, root: str, id: str | None, task: str, at: Position) -> None:
@@ -63,59 +64,62 @@ class Rollout:
 
     @property
     def id(self) -> str | None:
-        """Its name in the graph; None without the cache, or where the graph could not take it."""
+        """The rollout's name in the graph; None if nothing is recorded (`use_cache=False`, or a full disk)."""
         return self._id
 
     @property
     def root(self) -> str:
-        """The hash of the state it began at."""
+        """The hash of its root, the state of a freshly started sandbox of its image."""
         return self._root
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The tools that may be called, by name."""
+        """The tools that may be called, by name: those of the image's environment."""
         return self._recipe.environment.tools
 
     @property
     def state(self) -> str:
-        """The hash of the state it stands at."""
+        """The hash of the state at which it stands. Where the last call led may have to be waited for."""
         return self._where().state
 
     @property
     def depth(self) -> int:
-        """How many calls that changed the state it is away from its root."""
+        """The number of calls that changed the state, counted from its root."""
         return self._where().depth
 
     @property
     def private(self) -> str | None:
-        """Why it is in a private branch, of which nothing is shared; None if it is not."""
+        """The reason why it is in a private branch, of which nothing is shared; None if it is not."""
         return self._where().private
 
     @property
     def unshared(self) -> str | None:
-        """Why the result of the last call will answer no other call; None if it may."""
+        """The reason why the result of the last call will answer no other call; None if it may answer some."""
         return self._where().unshared
 
     def call(
         self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT, *, after: float = 0.0
     ) -> ToolResult:
-        """Makes a tool call.
+        """Makes a tool call: answers it from the graph if that is possible, and executes it otherwise.
+
+        A failure of the tool itself, such as an exit status other than 0 or a timeout, is a result and no exception.
 
         Args:
-            name: the tool's name.
-            arguments: its arguments; plain JSON.
-            timeout: seconds that it may take where it is executed.
-            after: seconds, at least, that are to have passed in the sandbox since the last call. The time that the
-                caller has really let pass counts in any case; what is missing is waited for only where the call is
-                executed.
+            name: the name of one of `tools`.
+            arguments: the tool's arguments, as plain JSON.
+            timeout: seconds that the call may take where it is executed.
+            after: seconds that are at least to have passed in the sandbox since the last call. The time that the caller
+                has really let pass counts in any case; what is missing is waited for only where the call is executed.
 
         Returns:
-            What the tool returned, now or when the same was called in the same state before.
+            What the tool returned, now or when the same call was made in the same state before; `ToolResult.source`
+            tells which.
 
         Raises:
-            UsageError: no such tool, or its arguments are wrong.
-            StateLost: what kept the rollout's state is gone, and nothing else leads to it: the rollout cannot go on.
-            InfrastructureError: tvsnap, not the tool, failed. The rollout stands where it stood; try again if you like.
+            UsageError: there is no such tool, its arguments are wrong, or the rollout is closed.
+            StateLost: what kept the rollout's state is gone, and nothing else leads to it. The rollout cannot go on.
+            InfrastructureError: tvsnap, not the tool, failed. The rollout stands where it stood before the call, which
+                may be made again.
         """
         timeout, after = check_seconds(timeout), check_seconds(after, "after", least=0.0)
         call = ToolCall(name, arguments)
@@ -154,10 +158,19 @@ class Rollout:
     def try_hit(
         self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT, *, after: float = 0.0
     ) -> ToolResult | None:
-        """Makes a tool call if the graph has the answer, without waiting for anything; arguments as in `call`.
+        """Makes a tool call if the graph has the answer, without waiting for anything.
+
+        Args:
+            name: the name of one of `tools`.
+            arguments: the tool's arguments, as plain JSON.
+            timeout: seconds; a recorded call that took longer is no answer.
+            after: seconds that are at least to have passed since the last call, as in `call`.
 
         Returns:
             The recorded result; None if the call was not made.
+
+        Raises:
+            UsageError: the arguments make no sense.
         """
         timeout, after = check_seconds(timeout), check_seconds(after, "after", least=0.0)
         call = ToolCall(name, arguments)
@@ -175,18 +188,20 @@ class Rollout:
             self._turn.release()
 
     def settling(self) -> Future[Position] | None:
-        """Returns what comes with the outcome of the last call, None if that is known: where the rollout stands."""
+        """Returns a future that is done once it is known where the last call led; None if that is known already."""
         outcome = self._outcome
         return None if outcome is None or outcome.done() else outcome
 
     def sandbox(self) -> Sandbox:
-        """Returns a live sandbox in the rollout's present state, for graders that must look inside.
+        """Returns the rollout's own sandbox in its present state, for programs that must look inside.
 
-        The rollout goes on with this sandbox, so use it between calls only, and ask again after a call. What is done
-        in it is not recorded: where it changes anything, the rollout goes on in a private branch.
+        The rollout goes on with this sandbox, so use it between calls only, and ask for it again after a call. What is
+        done in it is not recorded; where that changes anything, the rollout goes on in a private branch. Graders had
+        better use `Cache.materialise`, whose sandbox changes nothing for the rollout.
 
         Raises:
-            InfrastructureError: if no sandbox could be had.
+            StateLost: what kept the rollout's state is gone, and nothing else leads to it.
+            InfrastructureError: no sandbox could be made.
         """
         with self._turn:
             if not self._context.use_cache:
@@ -201,20 +216,20 @@ class Rollout:
             return live.sandbox
 
     def keep(self, label: str, output: str = "") -> str:
-        """Records what was done in the sandbox that `sandbox` gave out, as one step, and snapshots what came of it.
+        """Records what was done in the sandbox that `sandbox` returned as one step, and takes a snapshot of the result.
 
-        The rollout goes on from there in a private branch.
+        The rollout goes on from there in a private branch. The snapshot stays until `tvsnap forget` deletes it.
 
         Args:
-            label: what was done, in words.
-            output: what is to be shown as the step's output.
+            label: what was done, in words, for people.
+            output: the text that is to be shown as the step's output.
 
         Returns:
-            The state that it led to; the one before if nothing was changed.
+            The hash of the state that it led to, or of the state before if nothing was changed.
 
         Raises:
-            UsageError: no sandbox was given out since the last call.
-            NotCheckpointable: recorded, but the state cannot be kept; the message is the reason.
+            UsageError: no sandbox was returned by `sandbox` since the last call.
+            NotCheckpointable: the step is recorded, but its state cannot be kept; the message is the reason.
             InfrastructureError: the sandbox has ended, or the snapshot failed.
         """
         with self._turn:
@@ -309,7 +324,10 @@ class Rollout:
             self._context.pool.discard(live)
 
     def close(self) -> None:
-        """Ends the rollout; safe to repeat. Its sandbox is left to other rollouts that come to its state."""
+        """Ends the rollout. Its sandbox is left to other rollouts that come to its state.
+
+        It may be called more than once.
+        """
         if self._context.home.forked_off:
             return
         with self._turn, self._context.home.in_place():
