@@ -198,13 +198,13 @@ def check_rollouts(
 
 def _first_mistake(rollout: PlannedRollout, environment: Environment) -> str:
     """Returns what is wrong with the first call that is none of a tool that there is; empty if all are good."""
-    from tvsnap.environments.base import validate_call
+    from tvsnap.environments.tools import check_call
     from tvsnap.model.errors import UsageError
 
     index = 0
     try:
         for index, step in enumerate(rollout.calls):  # noqa: B007  (used where it stopped)
-            validate_call(environment.tools, rollout.made(step))
+            check_call(environment.tools, rollout.made(step))
     except UsageError as error:
         return f"call {index}: {error}"
     return ""

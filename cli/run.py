@@ -15,7 +15,7 @@ from . import completion, context, options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tvsnap.environments.base import Tool
+    from tvsnap.environments.tools import Tool
     from tvsnap.model.calls import ToolResult
     from tvsnap.rollout import Rollout
 

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tvsnap.async_cache import AsyncCache, AsyncRollout
     from tvsnap.cache import Cache
-    from tvsnap.environments.base import Environment, Tool
+    from tvsnap.environments.base import Environment
+    from tvsnap.environments.service import InnerService
+    from tvsnap.environments.terminal import TerminalEnvironment
+    from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
+    from tvsnap.environments.toolset import ToolEnvironment
+    from tvsnap.graph import Graph
     from tvsnap.images import ImageStore
-    from tvsnap.model.calls import ToolCall, ToolResult
+    from tvsnap.model.calls import Part, ToolCall, ToolResult
     from tvsnap.model.errors import (
         CheckpointFailed,
         InfrastructureError,
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
     from tvsnap.model.stats import Stats
     from tvsnap.recording.budgets import Budget
     from tvsnap.recording.live import ParkLimits
+    from tvsnap.recording.policy import Policy
     from tvsnap.rollout import Rollout
     from tvsnap.sandboxes.protocol import Backend, Sandbox
 
@@ -61,7 +67,16 @@ _MODULES = {
     "SnapshotUnusable": "tvsnap.model.errors",
     "StateLost": "tvsnap.model.errors",
     "Stats": "tvsnap.model.stats",
-    "Tool": "tvsnap.environments.base",
+    "Tool": "tvsnap.environments.tools",
+    "tool": "tvsnap.environments.tools",
+    "CallContext": "tvsnap.environments.tools",
+    "ToolFailed": "tvsnap.environments.tools",
+    "ToolEnvironment": "tvsnap.environments.toolset",
+    "TerminalEnvironment": "tvsnap.environments.terminal",
+    "InnerService": "tvsnap.environments.service",
+    "Part": "tvsnap.model.calls",
+    "Policy": "tvsnap.recording.policy",
+    "Graph": "tvsnap.graph",
     "ToolCall": "tvsnap.model.calls",
     "ToolResult": "tvsnap.model.calls",
     "TvsnapError": "tvsnap.model.errors",
@@ -74,13 +89,16 @@ __all__ = [
     "Backend",
     "Budget",
     "Cache",
+    "CallContext",
     "Captures",
     "CheckpointFailed",
     "Environment",
     "FileChange",
+    "Graph",
     "Image",
     "ImageStore",
     "InfrastructureError",
+    "InnerService",
     "Limits",
     "MachineLacks",
     "NotCheckpointable",
@@ -88,6 +106,8 @@ __all__ = [
     "Observation",
     "Outcome",
     "ParkLimits",
+    "Part",
+    "Policy",
     "Process",
     "Rollout",
     "Sandbox",
@@ -96,11 +116,15 @@ __all__ = [
     "SnapshotUnusable",
     "StateLost",
     "Stats",
+    "TerminalEnvironment",
     "Tool",
     "ToolCall",
+    "ToolEnvironment",
+    "ToolFailed",
     "ToolResult",
     "TvsnapError",
     "UsageError",
+    "tool",
 ]
 
 

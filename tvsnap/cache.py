@@ -110,11 +110,12 @@ class Cache:
             max_sandboxes: how many sandboxes may live at once, unless `budget` allows fewer. A call that needs one more
                 waits.
             park: how many unused sandboxes are kept for rollouts that may come to their states.
-            prefork: how many sandboxes are made ahead of time for states that were needed lately. By default 0, or a few
-                where making a sandbox takes long.
+            prefork: how many sandboxes are made ahead of time for states that were needed lately. By default 0, or a
+                few where making a sandbox takes long.
             audit: the share (0 to 1) of the answered calls that are made again in the background and compared. A call
                 that returns something else is reported and answers nothing from then on.
-            images: an object whose `get` returns an image by name or digest; by default the images of the data directory.
+            images: an object whose `get` returns an image by name or digest; by default the images of the data
+                directory.
 
         Raises:
             UsageError: there is no such backend or policy, or another argument makes no sense.

@@ -16,7 +16,7 @@ from typing import Any
 
 from tvsnap.acquisition.context import Context
 from tvsnap.acquisition.recipe import Recipe
-from tvsnap.environments.base import Tool
+from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge
 from tvsnap.model.arguments import check_seconds
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.environments.screen import render
-from tvsnap.environments.sql.environment import parse_answer
+from tvsnap.environments.service import parse_answer
 from tvsnap.guest import protocol
 from tvsnap.guest.protocol import Guest
 from tvsnap.model.errors import TvsnapError
@@ -118,7 +118,7 @@ TARGETS: dict[str, Target] = {
     "reason of CRIU's": Target(_LOG, lambda data: refusals.reason(data.decode(errors="replace"), 0)),
     "cause of CRIU's": Target(_LOG, lambda data: refusals.cause(data.decode(errors="replace"))),
     "processes that CRIU holds": Target(_LOG, lambda data: refusals.held(data.decode(errors="replace"), 0)),
-    "answer of a database": Target((_ANSWER, b'{"broken": "x"}'), parse_answer),
+    "answer of a database": Target((_ANSWER, b'{"broken": "x"}'), lambda data: parse_answer(data, "sql")),
 }
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,8 +15,8 @@ from tests.fakes.backend import FakeBackend, FakeSandbox, Hook, fake_image
 from tests.fakes.filed import FiledBackend
 from tvsnap import ParkLimits
 from tvsnap.cache import Cache
-from tvsnap.environments.base import Tool
 from tvsnap.environments.terminal import TerminalEnvironment
+from tvsnap.environments.terminal import bash as bash_tool
 from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import NotFound
@@ -138,20 +138,12 @@ def threads(count: int) -> Iterator[ThreadPoolExecutor]:
 class OddEnvironment(TerminalEnvironment):
     """The terminal, with tools of other kinds; they take a command and run it in the persistent shell."""
 
-    tools = {  # noqa: RUF012
-        **TerminalEnvironment.tools,
-        **{
-            name: Tool(name, "", TerminalEnvironment.tools["bash"].parameters, **kind)
-            for name, kind in {
-                "ask": {"stochastic": True},
-                "send": {"cacheable": False},
-                "fetch": {"cacheable": False, "read_only": True},
-                "note": {"reproducible": True},
-            }.items()
-        },
-    }
-
     def __init__(self) -> None:
-        super().__init__()
-        for name in ("ask", "send", "fetch", "note"):
-            self._actions[name] = self._actions["bash"]
+        super().__init__(
+            tools=(
+                replace(bash_tool, name="ask", stochastic=True),
+                replace(bash_tool, name="send", cacheable=False),
+                replace(bash_tool, name="fetch", cacheable=False, read_only=True),
+                replace(bash_tool, name="note", reproducible=True),
+            )
+        )

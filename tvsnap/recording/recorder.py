@@ -7,7 +7,7 @@ import secrets
 import time
 from dataclasses import dataclass, replace
 
-from tvsnap.environments.base import Tool
+from tvsnap.environments.tools import Tool
 from tvsnap.graph import Graph
 from tvsnap.model.calls import ToolCall, ToolResult, next_state
 from tvsnap.model.errors import TvsnapError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tvsnap.model.errors import UsageError
+from tvsnap.host import plugins
+from tvsnap.model.arguments import check_provides
 
 if TYPE_CHECKING:
     from tvsnap.sandboxes.protocol import Backend
@@ -27,20 +28,23 @@ _FACTORIES = {"local": _local, "docker": _docker}
 
 
 def check_name(name: str) -> None:
-    """Makes sure that there is a backend of this name.
+    """Makes sure that there is a backend of this name: ours, or a package's with an entry point in `tvsnap.backends`.
+
+    Args:
+        name: the name, or `package.module:attribute`.
 
     Raises:
         UsageError: there is none.
     """
-    if name not in _FACTORIES:
-        raise UsageError(f'backend "{name}" not found; have: {", ".join(sorted(_FACTORIES))}')
+    plugins.check_name("backend", name, _FACTORIES)
 
 
 def open_backend(name: str, home: Path, owner: str) -> Backend:
     """Opens a backend; its module is imported only now.
 
     Args:
-        name: the backend's name.
+        name: see `check_name`; of another package it names a class, or a function, that is called with the two
+            arguments that follow here and returns a backend.
         home: the data directory.
         owner: the id of the process's `Owner`; its sandboxes carry it.
 
@@ -48,5 +52,5 @@ def open_backend(name: str, home: Path, owner: str) -> Backend:
         UsageError: if there is no such backend.
         MachineLacks: if this machine lacks what the backend needs.
     """
-    check_name(name)
-    return _FACTORIES[name](home, owner)
+    factory = _FACTORIES.get(name) or plugins.find("backend", name, _FACTORIES)
+    return check_provides(factory(home, owner), "fork", f"what {name} makes must be a tvsnap.Backend")

@@ -9,105 +9,70 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
-from tvsnap.environments.base import Tool, validate_call
+from tvsnap.environments.service import InnerService
 from tvsnap.environments.sql.naming import words
 from tvsnap.environments.sql.statements import effects
 from tvsnap.environments.terminal import TerminalEnvironment
+from tvsnap.environments.tools import CallContext, Tool, tool
 from tvsnap.guest.sql.lexemes import SystemName
 from tvsnap.guest.sql.reach import Words
 from tvsnap.guest.sql_program import sql_program
 from tvsnap.model.calls import ToolCall, ToolResult
-from tvsnap.model.errors import InfrastructureError, SandboxDied
-from tvsnap.model.limits import Limits
+from tvsnap.model.errors import SandboxDied
 from tvsnap.model.observations import Observation, Service
 from tvsnap.sandboxes.protocol import Sandbox
 
 MAX_ROWS = 1000
 """Rows of a result that are returned where the call does not say."""
-PROGRAM = "/run/tvsnap/sql.pyz"
-SOCKET = "/run/tvsnap/sql.socket"
-_START_TIMEOUT = 120.0
 _GRACE = 15.0
 """Seconds beyond a statement's timeout after which the session is taken for dead; cancelling takes a moment."""
 _LOOK_TIMEOUT = 60.0
-_LONGEST_REASON = 2000
-_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT})
 _WAS_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ETIMEDOUT})
-"""Of these, the errors by which a session turns out to have been ended by an earlier call, or not to answer in time."""
-_LOST = "the process that held the connection is gone; a new connection has taken its place, and what was open is lost"
-
-_TEXT = {"type": "string"}
-_DATABASE = {**_TEXT, "description": "for this call only; by default the one that is in use"}
-_SQL = Tool(
-    "sql",
+"""Errors by which a session turns out to have been ended by an earlier call, or not to answer in time."""
+_SQL = (
     "Runs one or more SQL statements in the rollout's one connection: open transactions, temporary tables, variables, "
     "prepared statements and locks carry over to the next call. Returns JSON: columns and rows, or what was affected, "
-    "or the database system's error.",
-    {
-        "type": "object",
-        "properties": {
-            "query": _TEXT,
-            "database": _DATABASE,
-            "max_rows": {"type": "integer", "minimum": 1, "description": f"rows returned; by default {MAX_ROWS}"},
-            "timeout": {
-                "type": "number",
-                "minimum": 0.001,
-                "description": "seconds after which it is cancelled; at most the call's own, which is the default",
-            },
-        },
-        "required": ["query"],
-    },
+    "or the database system's error."
 )
-_SCHEMA = Tool(
-    "schema",
-    "Returns the tables of a database, or one of them, as JSON: columns, keys and indexes.",
-    {"type": "object", "properties": {"database": _DATABASE, "table": _TEXT}, "required": []},
-)
+_SCHEMA = "Returns the tables of a database, or one of them, as JSON: columns, keys and indexes."
+_LOST = "the process that held the connection is gone; a new connection has taken its place, and what was open is lost"
+
+_Database = Annotated[str, "for this call only; by default the one that is in use"]
 
 
 class SqlEnvironment(TerminalEnvironment):
-    """Fulfils `tvsnap.environments.base.Environment` for one database system."""
-
-    version = "7"
-    serves = True
-    tools = {**{tool.name: tool for tool in (_SQL, _SCHEMA)}, **TerminalEnvironment.tools}  # noqa: RUF012
+    """The environment of one database system: its tools, and those of a terminal."""
 
     def __init__(self, system: SystemName) -> None:
-        """Args: system: which."""
-        super().__init__()
-        self.name = system
+        """
+        Args:
+            system: which.
+        """
         self._system = system
-        self._actions["sql"] = self._sql
-        self._actions["schema"] = self._schema
+        self._session = InnerService("sql", sql_program, system)
+        tools = (
+            tool(name="sql", description=_SQL)(self._sql),
+            tool(name="schema", description=_SCHEMA)(self._schema),
+        )
+        super().__init__(system, "7", tools, (self._session,))
 
     def tool(self, call: ToolCall) -> Tool:
         """See `Environment.tool`: a statement's own words tell if its value is left to chance or the clock."""
-        validate_call(self.tools, call)
-        tool = self.tools[call.name]
+        found = super().tool(call)
         if call.name != "sql":
-            return tool
-        known = effects(call.arguments["query"], self._system)
-        return replace(tool, stochastic=known.stochastic)
-
-    def prepare(self, sandbox: Sandbox) -> None:
-        """See `Environment.prepare`: starts the server and the session."""
-        try:
-            sandbox.write_file(PROGRAM, sql_program(), user="root")
-        except OSError as error:
-            raise InfrastructureError(
-                f"{PROGRAM} cannot be put into a sandbox of {sandbox.image.name}: {error}"
-            ) from None
-        self._start(sandbox)
+            return found
+        return replace(found, stochastic=effects(call.arguments["query"], self._system).stochastic)
 
     def observe(self, sandbox: Sandbox) -> Observation:
         """See `Environment.observe`: what the system knows is added; its own files and processes are told apart."""
         try:
-            said = _ask(sandbox, {"op": "observe"}, _LOOK_TIMEOUT)
+            said = self._session.ask(sandbox, {"op": "observe"}, _LOOK_TIMEOUT)
         except OSError:  # whoever calls next finds out, and starts another session
             return replace(sandbox.observe(), service=secrets.token_hex(), chance=True)
         service = Service(frozenset(said["processes"]), tuple(said["directories"]))
@@ -128,49 +93,48 @@ class SqlEnvironment(TerminalEnvironment):
         Programs of the agent's may have changed the system's processes, whose memory is too much to be compared, and
         what the session says of itself; so where they ran, something has changed.
         """
-        if call.name not in (_SQL.name, _SCHEMA.name):
+        if call.name not in ("sql", "schema"):
             return False
         return (before.files, before.processes, before.service) == (after.files, after.processes, after.service)
 
-    def _start(self, sandbox: Sandbox) -> None:
-        command = f"python3 -I {PROGRAM} start {self._system} {SOCKET}"
-        outcome = sandbox.exec(command, timeout=_START_TIMEOUT, cwd="/", user="root")
-        if outcome.exit_code != 0:
-            said = outcome.output.decode("utf-8", "replace").strip()
-            reason = said or ("it took too long" if outcome.timed_out else f"exit status {outcome.exit_code}")
-            raise InfrastructureError(f"{self._system} does not start in a sandbox of {sandbox.image.name}: {reason}")
+    def _sql(
+        self,
+        context: CallContext,
+        query: str,
+        database: _Database = "",
+        max_rows: Annotated[int, {"minimum": 1}, f"rows returned; by default {MAX_ROWS}"] = MAX_ROWS,
+        timeout: Annotated[
+            float,
+            {"minimum": 0.001},
+            "seconds after which it is cancelled; at most the call's own, which is the default",
+        ] = math.inf,
+    ) -> ToolResult:
+        known = effects(query, self._system)
+        seconds = min(context.timeout, float(timeout))
+        request = {
+            "op": "sql",
+            "query": query,
+            "database": database,
+            "timeout": seconds,
+            "max_rows": max_rows,
+            "limit": context.limits.output,
+            "kind": known.kind,
+            "chance": known.stochastic or known.volatile,
+            "words": _said(words(query, self._system)),
+        }
+        return self._result(context.sandbox, request, seconds)
 
-    def _sql(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
-        arguments = call.arguments
-        known = effects(arguments["query"], self._system)
-        return self._result(
-            sandbox,
-            {
-                "op": "sql",
-                "query": arguments["query"],
-                "database": arguments.get("database", ""),
-                "timeout": (seconds := min(timeout, float(arguments.get("timeout", timeout)))),
-                "max_rows": arguments.get("max_rows", MAX_ROWS),
-                "limit": limits.output,
-                "kind": known.kind,
-                "chance": known.stochastic or known.volatile,
-                "words": _said(words(arguments["query"], self._system)),
-            },
-            seconds,
-        )
-
-    def _schema(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
-        database, table = call.arguments.get("database", ""), call.arguments.get("table", "")
-        request = {"op": "schema", "database": database, "table": table, "limit": limits.output}
-        return self._result(sandbox, request, timeout)
+    def _schema(self, context: CallContext, database: _Database = "", table: str = "") -> ToolResult:
+        request = {"op": "schema", "database": database, "table": table, "limit": context.limits.output}
+        return self._result(context.sandbox, request, context.timeout)
 
     def _result(self, sandbox: Sandbox, request: Mapping[str, Any], seconds: float) -> ToolResult:
         try:
-            said = _ask(sandbox, request, seconds + _GRACE)
+            said = self._session.ask(sandbox, request, seconds + _GRACE)
         except OSError as error:
             if error.errno not in _WAS_GONE:
                 raise SandboxDied(f"the SQL session of sandbox {sandbox.id} ended amid a call ({error})") from None
-            self._start(sandbox)
+            self._session.start(sandbox)
             return ToolResult.of_text(
                 json.dumps({"error": _LOST}, separators=(",", ":")),
                 None,
@@ -200,39 +164,3 @@ def _said(known: Words) -> dict[str, Any]:
         "unseen": known.unseen,
         "plain": known.plain,
     }
-
-
-def _ask(sandbox: Sandbox, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """Returns what the session answers.
-
-    Raises:
-        OSError: there is none, or it does not answer.
-        InfrastructureError: it answers what it should not.
-    """
-    try:
-        answer = sandbox.request(SOCKET, json.dumps(request).encode(), timeout=timeout)
-    except OSError as error:
-        if error.errno in _GONE:
-            raise
-        raise InfrastructureError(f"the SQL session of a sandbox cannot be asked: {error}") from error
-    return parse_answer(answer)
-
-
-def parse_answer(answer: bytes) -> dict[str, Any]:
-    """Returns what a session has said.
-
-    Args:
-        answer: as it was sent.
-
-    Raises:
-        OSError: it is cut short, or no JSON.
-        InfrastructureError: the session says that it failed, or says no object.
-    """
-    try:
-        said = json.loads(answer)
-    except (ValueError, RecursionError):
-        raise OSError(errno.ECONNRESET, "the session ended amid its answer") from None
-    if not isinstance(said, dict) or "broken" in said:
-        reason = str(said["broken"])[:_LONGEST_REASON] if isinstance(said, dict) else "it answered no JSON object"
-        raise InfrastructureError(f"the SQL session of a sandbox failed: {reason}")
-    return said

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tvsnap.model.errors import UsageError
+from tvsnap.host import plugins
+from tvsnap.model.arguments import check_provides
 from tvsnap.recording.policy.costs import Costs
 
 UNPROVEN_WORTH = 10.0  # seconds that the checkpoint of a state may take that only a snapshot can keep
@@ -100,12 +101,14 @@ _POLICIES: Mapping[str, type[Eager] | type[Never] | type[BreakEven]] = {
 
 
 def policy(name: str) -> Policy:
-    """Returns a policy by name.
+    """Returns a policy by name: ours, or a package's with an entry point in `tvsnap.policies`.
+
+    Args:
+        name: the name, or `package.module:attribute`; of another package it names a policy, or a class of them.
 
     Raises:
-        UsageError: if there is no such policy.
+        UsageError: if there is no such policy, or it is none.
     """
-    found = _POLICIES.get(name)
-    if found is None:
-        raise UsageError(f'policy "{name}" not found; have: {", ".join(_POLICIES)}')
-    return found()
+    found = _POLICIES.get(name) or plugins.find("policy", name, _POLICIES)
+    made: Policy = found() if isinstance(found, type) else found
+    return check_provides(made, "should_checkpoint", f"{name} must be a tvsnap.Policy")

@@ -1,0 +1,121 @@
+"""Services that an environment keeps inside a sandbox, beside the shell: a database's session, an interpreter.
+
+A service is a program that is brought into the sandbox when that is started, and then answers JSON with JSON on a Unix
+socket there. It is checkpointed and forked with the sandbox, so a fork goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.images import Image
+from tvsnap.sandboxes.protocol import Sandbox
+
+DIRECTORY = "/run/tvsnap"
+"""Where the program and the socket of a service are, inside."""
+START_TIMEOUT = 120.0
+"""Seconds that a service may take to start."""
+_LONGEST_REASON = 2000
+_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT})
+
+
+class InnerService:
+    """A program that runs inside a sandbox beside the shell, and answers requests.
+
+    Its program is run by the `python3` of the image, as `python3 -I PROGRAM start [ARGUMENTS] SOCKET`; that command
+    ends once the service listens at SOCKET (it goes on in the background), or prints why it cannot. For each connection
+    the service reads JSON up to its end, and writes JSON; an object with the key `broken` says that it failed, and why.
+
+    Attributes:
+        name: of the program and the socket.
+        socket: where it listens, inside.
+    """
+
+    def __init__(self, name: str, program: Callable[[], bytes], arguments: str | Callable[[Image], str] = "") -> None:
+        """
+        Args:
+            name: of the program and the socket.
+            program: returns the program: the source of a Python module, or a zip file of modules.
+            arguments: of its start, as a shell takes them; or what returns them for an image.
+        """
+        self.name = name
+        self.socket = f"{DIRECTORY}/{name}.socket"
+        self._path = f"{DIRECTORY}/{name}.pyz"
+        self._program = program
+        self._arguments = arguments
+
+    def install(self, sandbox: Sandbox) -> None:
+        """Brings the program into a sandbox.
+
+        Raises:
+            InfrastructureError: it cannot be written there.
+        """
+        try:
+            sandbox.write_file(self._path, self._program(), user="root")
+        except OSError as error:
+            raise InfrastructureError(
+                f"{self._path} cannot be put into a sandbox of {sandbox.image.name}: {error}"
+            ) from None
+
+    def start(self, sandbox: Sandbox, user: str = "root") -> None:
+        """Starts it in a sandbox where it does not run.
+
+        Args:
+            sandbox: where.
+            user: who runs it.
+
+        Raises:
+            InfrastructureError: it does not start; with what it said.
+        """
+        arguments = self._arguments if isinstance(self._arguments, str) else self._arguments(sandbox.image)
+        command = " ".join(filter(None, ("python3 -I", self._path, "start", arguments, self.socket)))
+        outcome = sandbox.exec(command, timeout=START_TIMEOUT, cwd="/", user=user)
+        if outcome.exit_code != 0:
+            said = outcome.output.decode("utf-8", "replace").strip()
+            reason = said or ("it took too long" if outcome.timed_out else f"exit status {outcome.exit_code}")
+            raise InfrastructureError(f"{self.name} does not start in a sandbox of {sandbox.image.name}: {reason}")
+
+    def ask(self, sandbox: Sandbox, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """Returns what the service answers.
+
+        Args:
+            sandbox: where it runs.
+            request: plain JSON.
+            timeout: seconds.
+
+        Raises:
+            OSError: nobody answers, or not to the end, or not in time: the service may have been ended by a call.
+            InfrastructureError: it answers what it should not.
+        """
+        try:
+            answer = sandbox.request(self.socket, json.dumps(request).encode(), timeout=timeout)
+        except OSError as error:
+            if error.errno in _GONE:
+                raise
+            raise InfrastructureError(f"the service {self.name} of a sandbox cannot be asked: {error}") from error
+        return parse_answer(answer, self.name)
+
+
+def parse_answer(answer: bytes, name: str) -> dict[str, Any]:
+    """Returns what a service has said.
+
+    Args:
+        answer: as it was sent.
+        name: the service's.
+
+    Raises:
+        OSError: it is cut short, or no JSON.
+        InfrastructureError: the service says that it failed, or says no object.
+    """
+    try:
+        said = json.loads(answer)
+    except (ValueError, RecursionError):
+        raise OSError(errno.ECONNRESET, f"the service {name} ended amid its answer") from None
+    if not isinstance(said, dict) or "broken" in said:
+        reason = str(said["broken"])[:_LONGEST_REASON] if isinstance(said, dict) else "it answered no JSON object"
+        raise InfrastructureError(f"the service {name} of a sandbox failed: {reason}")
+    return said

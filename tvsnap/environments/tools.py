@@ -1,0 +1,319 @@
+"""Tools: typed functions, of which the names, types and docstrings say what agents may call, and with what."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, overload
+
+from tvsnap.model.arguments import LARGEST, check_number, check_text
+from tvsnap.model.calls import Part, ToolCall, ToolResult
+from tvsnap.model.errors import UsageError
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes.protocol import Sandbox
+
+Returned = Union[str, Part, "tuple[Part, ...]", "list[Part]", ToolResult, Any]
+"""What a tool's function may return: text, parts, a whole result, or a value that JSON can express."""
+_SCHEMAS: Mapping[object, Mapping[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    type(None): {"type": "null"},
+    dict: {"type": "object"},
+    list: {"type": "array"},
+    Any: {},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """What a tool's function may ask of the call that it is made for.
+
+    Attributes:
+        call: the call.
+        timeout: seconds that the call may take.
+        limits: of the sandbox.
+        sandbox: where the call is made; nobody else uses it meanwhile.
+    """
+
+    call: ToolCall
+    timeout: float
+    limits: Limits
+    sandbox: Sandbox
+
+
+class ToolFailed(Exception):
+    """Raised by a tool's function to return a failure: its message is the output, and the exit code is 1."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool, and what the cache must know of it.
+
+    Attributes:
+        name: as calls name it.
+        description: what it does, for who calls it.
+        parameters: JSON schema of its arguments, an object.
+        run: makes a call; see `tool` for its parameters. None where the environment makes them by other means.
+        read_only: it changes nothing itself; where nothing else lives that could notice it, nothing is observed.
+        cacheable: False if what it does cannot be repeated from the graph, nor seen in the sandbox (it acts on the
+            world outside): a rollout that calls it goes on in a private branch, unless the tool is read-only.
+        stochastic: its value is left to chance and is never shared, only the state before it.
+        reproducible: what it leaves behind is by its nature the same whenever it is called in the same state: neither
+            the clock, nor chance, nor a process id enters. Such a state can be reached by calling it again.
+        on_host: it runs in the process that has the cache open, without any sandbox, and changes no state: it asks an
+            API, say. Its value is kept under the state that it was called in, or as `stateless` says.
+        stateless: of a tool on the host: its value depends on its arguments alone, and serves rollouts in any state.
+        time_to_live: of a tool on the host: seconds after which its value is asked for again; None for never.
+        cost: what a call costs beyond time, by unit, as {"usd": 0.002}: what each answer from the graph saves. A call
+            whose result says otherwise (`ToolResult.cost`) costs that.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    run: Callable[..., Returned] | None = None
+    read_only: bool = False
+    cacheable: bool = True
+    stochastic: bool = False
+    reproducible: bool = False
+    on_host: bool = False
+    stateless: bool = False
+    time_to_live: float | None = None
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        what = f"tool {self.name}"
+        if not self.on_host and (self.stateless or self.time_to_live is not None):
+            raise UsageError(f"{what}: only a tool with on_host=True can be stateless or have a time_to_live")
+        if self.on_host and self.run is None:
+            raise UsageError(f"{what}: a tool on the host needs a function that makes its calls")
+        if self.time_to_live is not None:
+            check_number(self.time_to_live, f"{what}: time_to_live", 0)
+        for unit, amount in self.cost.items():
+            check_text(unit, f"{what}: a unit of cost")
+            check_number(amount, f"{what}: cost in {unit}", 0)
+
+    def check(self, arguments: object) -> None:
+        """Checks the arguments of a call against the schema.
+
+        Raises:
+            UsageError: naming the tool and the argument, the reason, and the way out.
+        """
+        if not isinstance(arguments, Mapping):
+            raise UsageError(f"{self.name}: arguments must be an object, not {_json_type(arguments)}; {self.usage}")
+        for name, value in arguments.items():
+            _check_storable(value, f'{self.name}: argument "{name}"')
+        for error in self._validator.iter_errors(dict(arguments)):
+            raise UsageError(f"{self.name}: {_explained(error)}; {self.usage}")
+
+    @property
+    def usage(self) -> str:
+        """Its arguments as people read them: `exec takes command, [cwd], [env], [user]`."""
+        required = self.parameters.get("required", ())
+        names = [name if name in required else f"[{name}]" for name in self.parameters.get("properties", {})]
+        return f"{self.name} takes {', '.join(names) or 'no arguments'}"
+
+    def returned(self, value: Returned, duration: float) -> ToolResult:
+        """Returns what its function returned as the result of a call.
+
+        Args:
+            value: see `Returned`.
+            duration: seconds that the call took; a result keeps its own if it is not 0.
+
+        Raises:
+            UsageError: `value` is nothing that JSON can express.
+        """
+        if isinstance(value, ToolResult):
+            result = value if value.duration else replace(value, duration=duration)
+        elif isinstance(value, str):
+            result = ToolResult.of_text(value, 0, duration)
+        elif isinstance(value, Part):
+            result = ToolResult((value,), 0, duration)
+        elif isinstance(value, (list, tuple)) and value and all(isinstance(part, Part) for part in value):
+            result = ToolResult(tuple(value), 0, duration)
+        else:
+            result = ToolResult((Part.json(value),), 0, duration)
+        return replace(result, cost=self.cost) if self.cost and not result.cost else result
+
+    @cached_property
+    def _validator(self) -> Any:
+        import jsonschema  # takes 60 ms, and is not needed for what is answered from the graph
+
+        return jsonschema.Draft202012Validator(self.parameters)
+
+
+def check_call(tools: Mapping[str, Tool], call: ToolCall) -> Tool:
+    """Returns the tool that a call is of, once its arguments are seen to be right.
+
+    Raises:
+        UsageError: naming the tool or the argument, the reason, and the way out.
+    """
+    tool = tools.get(call.name)
+    if tool is None:
+        raise UsageError(f'unknown tool "{call.name}"; have: {", ".join(tools)}')
+    tool.check(call.arguments)
+    return tool
+
+
+@overload
+def tool(function: Callable[..., Returned], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    read_only: bool = False,
+    cacheable: bool = True,
+    stochastic: bool = False,
+    reproducible: bool = False,
+    on_host: bool = False,
+    stateless: bool = False,
+    time_to_live: float | None = None,
+    cost: Mapping[str, float] | None = None,
+) -> Callable[[Callable[..., Returned]], Tool]: ...
+
+
+def tool(function: Callable[..., Returned] | None = None, /, **options: Any) -> Any:
+    """Makes a tool of a typed function: a decorator, with or without options.
+
+    The function's name is the tool's, its docstring the description. A parameter that is annotated `Sandbox` is given
+    the sandbox, one that is annotated `CallContext` what is known of the call; every other is an argument of the tool,
+    of the type str, int, float, bool, None, list, dict, a union or a Literal of these; `Annotated[str, "what it is"]`
+    describes it, and a default makes it one that may be left out.
+
+    Args:
+        function: makes a call, and returns text, parts, JSON, or a `ToolResult`. Raises `ToolFailed` where the call
+            fails by its own fault; an OSError that `Sandbox` raises is such a failure, too.
+        options: `parameters`, a JSON schema in place of the one that the types give, and attributes of `Tool`.
+
+    Raises:
+        UsageError: a parameter has a type that no schema can be made of, or the options contradict each other.
+    """
+    if function is None:
+        return lambda function: tool_of(function, **options)
+    return tool_of(function)
+
+
+def tool_of(function: Callable[..., Returned], **options: Any) -> Tool:
+    """See `tool`."""
+    name = options.pop("name", None) or function.__name__
+    description = options.pop("description", None) or " ".join((inspect.getdoc(function) or "").split())
+    parameters = options.pop("parameters", None) or schema_of(function, name)
+    options["cost"] = options.get("cost") or {}
+    return Tool(name, description, parameters, run=function, **options)
+
+
+def schema_of(function: Callable[..., object], name: str) -> dict[str, Any]:
+    """Returns the JSON schema of a function's arguments; see `tool` and its errors."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    properties: dict[str, Any] = {}
+    required = []
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints.get(parameter.name, Any)
+        if hint in (Sandbox, CallContext):
+            continue
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise UsageError(f"tool {name}: the parameter {parameter} has no name that a call could give")
+        if parameter.default is None:  # it may be left out, which is not to say that a call may give null
+            hint = _without_none(hint)
+        properties[parameter.name] = _schema(hint, f"tool {name}: the parameter {parameter.name}")
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def call_function(function: Callable[..., Returned], context: CallContext) -> Returned:
+    """Calls a tool's function for a call whose arguments were checked."""
+    given = dict(context.call.arguments)
+    for name, kind in _injected(function):
+        given[name] = context.sandbox if kind is Sandbox else context
+    return function(**given)
+
+
+def _injected(function: Callable[..., object]) -> list[tuple[str, object]]:
+    hints = typing.get_type_hints(function)
+    return [(name, hint) for name, hint in hints.items() if name != "return" and hint in (Sandbox, CallContext)]
+
+
+def _schema(hint: Any, subject: str) -> dict[str, Any]:
+    """Returns the JSON schema of a type; `subject` begins the error if there is none."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is None and hint in _SCHEMAS:
+        return dict(_SCHEMAS[hint])
+    if origin is Annotated:
+        schema = _schema(inner[0], subject)
+        for note in inner[1:]:
+            schema |= {"description": note} if isinstance(note, str) else dict(note)
+        return schema
+    if origin is Literal:
+        return {"enum": list(inner)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_schema(one, subject) for one in inner]}
+    if origin is list:
+        return {"type": "array", "items": _schema(inner[0], subject)}
+    if origin is dict and inner[0] is str:
+        return {"type": "object", "additionalProperties": _schema(inner[1], subject)}
+    raise UsageError(
+        f"{subject} is of the type {hint!r}, for which there is no JSON schema; take str, int, float, bool, list, dict "
+        "or a Literal, or give the tool its parameters"
+    )
+
+
+def _without_none(hint: Any) -> Any:
+    """Returns a type without the None in it; itself if there is none."""
+    if get_origin(hint) is Annotated:
+        return Annotated[(_without_none(get_args(hint)[0]), *hint.__metadata__)]
+    inner = [one for one in get_args(hint) if one is not type(None)]
+    is_union = get_origin(hint) in (Union, types.UnionType)
+    return Union[tuple(inner)] if is_union and inner else hint  # noqa: UP007  (its members are known only here)
+
+
+def _check_storable(value: object, subject: str) -> None:
+    """Raises UsageError, beginning with `subject`, unless the graph can hold all that is in `value`."""
+    if isinstance(value, str):
+        check_text(value, subject)
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        raise UsageError(f"{subject} is too large a number: {LARGEST} is the largest")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            check_text(key, f"{subject}, the name {key!r},")
+            _check_storable(item, f"{subject}, its item {key!r},")
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            _check_storable(item, f"{subject}, its item {number},")
+
+
+def _explained(error: Any) -> str:
+    """Returns in words what a schema's validator complains of."""
+    path = list(error.absolute_path)
+    subject = f'argument "{path[0]}"' + "".join(f", its item {step!r}," for step in path[1:]) if path else "arguments"
+    if error.validator == "required" and not path:
+        missing = next(name for name in error.validator_value if name not in error.instance)
+        return f'argument "{missing}" is missing'
+    if error.validator == "additionalProperties" and not path:
+        unknown = next(name for name in error.instance if name not in error.schema.get("properties", {}))
+        return f'unknown argument "{unknown}"'
+    if error.validator == "type" and isinstance(error.validator_value, str):
+        wanted = error.validator_value
+        article = "an" if wanted[0] in "aeiou" else "a"
+        return f"{subject} must be {article} {wanted}, not {_json_type(error.instance)}"
+    if error.validator == "minimum":
+        return f"{subject} must be at least {error.validator_value}, not {error.instance}"
+    if error.validator == "enum":
+        return f"{subject} must be one of {', '.join(map(repr, error.validator_value))}, not {error.instance!r}"
+    return f"{subject}: {error.message}"
+
+
+def _json_type(value: object) -> str:
+    """Returns the name that JSON has for the type of `value`."""
+    known = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    return "null" if value is None else known.get(type(value), type(value).__name__)

@@ -1,0 +1,97 @@
+"""Environments that are made of tools: what most need, and `terminal` and `python` are."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+
+from tvsnap.environments.service import InnerService
+from tvsnap.environments.tools import CallContext, Tool, ToolFailed, call_function, check_call
+from tvsnap.model.calls import ToolCall, ToolResult, canonical_json
+from tvsnap.model.errors import UsageError
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Observation
+from tvsnap.sandboxes.protocol import Sandbox
+
+# What can change an output. Processor time is not among them: it changes how long a call takes.
+_BEHAVIOUR = ("memory", "processes", "output", "disk")
+
+
+class ToolEnvironment:
+    """Fulfils `tvsnap.Environment` with tools that have functions.
+
+    Attributes:
+        name: as images name it.
+        version: raised when the tools behave differently: states of another version are not shared.
+        tools: by name.
+    """
+
+    def __init__(self, name: str, version: str, tools: Iterable[Tool], services: Iterable[InnerService] = ()) -> None:
+        """
+        Args:
+            name, version: see the attributes.
+            tools: what may be called; each has a function.
+            services: what runs beside the shell of each sandbox, see `InnerService`.
+
+        Raises:
+            UsageError: a tool has no function, or two have one name.
+        """
+        self.name = name
+        self.version = version
+        self.tools: Mapping[str, Tool] = {}
+        self._services = tuple(services)
+        for tool in tools:
+            if tool.run is None or tool.name in self.tools:
+                reason = "has no function that makes its calls" if tool.run is None else "is there twice"
+                raise UsageError(f"environment {name}: the tool {tool.name} {reason}")
+            self.tools = {**self.tools, tool.name: tool}
+
+    @property
+    def serves(self) -> bool:
+        """See `Environment.serves`."""
+        return bool(self._services)
+
+    def tool(self, call: ToolCall) -> Tool:
+        """See `Environment.tool`."""
+        return check_call(self.tools, call)
+
+    def prepare(self, sandbox: Sandbox) -> None:
+        """See `Environment.prepare`: starts the services."""
+        for service in self._services:
+            service.install(sandbox)
+            service.start(sandbox)
+
+    def execute(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
+        """See `Environment.execute`."""
+        return run_tool(self.tools[call.name], CallContext(call, timeout, limits, sandbox))
+
+    def observe(self, sandbox: Sandbox) -> Observation:
+        """See `Environment.observe`: the sandbox knows its shell and its processes, there is nothing to add."""
+        return sandbox.observe()
+
+    def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
+        """See `Environment.unchanged`: it is what it seems."""
+        return before == after
+
+    def behaviour(self, limits: Limits) -> str:
+        """See `Environment.behaviour`."""
+        return canonical_json({name: value for name, value in asdict(limits).items() if name in _BEHAVIOUR})
+
+
+def run_tool(tool: Tool, context: CallContext) -> ToolResult:
+    """Makes a call of a tool that has a function; raises what that raises, but for failures that are results."""
+    assert tool.run is not None
+    began = time.monotonic()
+    try:
+        returned = call_function(tool.run, context)
+        return tool.returned(returned, time.monotonic() - began)
+    except ToolFailed as failure:
+        text = str(failure)
+        return ToolResult.of_text(text if text.endswith("\n") else f"{text}\n", 1, time.monotonic() - began)
+    except OSError as error:  # met inside the sandbox
+        path = context.call.arguments.get("path")
+        reason = os.strerror(error.errno) if error.errno is not None else str(error)
+        words = f"{tool.name}: {path}: {reason}\n" if isinstance(path, str) else f"{tool.name}: {reason}\n"
+        return ToolResult.of_text(words, 1, time.monotonic() - began)

@@ -1,0 +1,390 @@
+"""The interpreter of the environment `python`: it runs inside the sandbox, with the image's own Python (3.7 or newer).
+
+Two processes: a supervisor, as root, that answers requests on a Unix socket one at a time; and the interpreter itself,
+as the image's user, that runs code. So code that takes too long is interrupted, and one that ends the interpreter is
+told so. Where the image has IPython its shell runs the code, else the standard library does.
+
+This file is brought into the sandbox as it is, and imports nothing of tvsnap.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import contextlib
+import io
+import json
+import linecache
+import os
+import pwd
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+import types
+from collections.abc import Iterator
+from typing import Any
+
+GRACE = 2.0  # seconds that code has to stop once it was interrupted
+START = 60.0  # seconds that an interpreter may take to start
+MOST_PICTURES = 8 << 20  # bytes of all pictures of one call
+CUT = "\n[... output cut here ...]\n"
+INTERRUPTED = "[interrupted after %g s]\n"
+LOST = "[the interpreter ended, and its variables with it; a fresh one takes its place]\n"
+
+
+# -- the interpreter ------------------------------------------------------------------------------------------------
+
+
+class Pictures:
+    """The pictures of the call that is being made, as PNG."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+
+    def add(self, data: Any) -> None:
+        """Adds a picture, given as bytes or in base 64, unless there are too many bytes of them."""
+        png = base64.b64decode(data) if isinstance(data, str) else bytes(data)
+        if sum(map(len, self.taken)) + len(png) > MOST_PICTURES:
+            print(f"[a picture of {len(png)} bytes was left out]")
+        else:
+            self.taken.append(png)
+
+    def take(self) -> list[str]:
+        """Returns the pictures in base 64, with what matplotlib has drawn, and forgets them."""
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot is not None:
+            for number in pyplot.get_fignums():
+                buffer = io.BytesIO()
+                pyplot.figure(number).savefig(buffer, format="png")
+                self.add(buffer.getvalue())
+            pyplot.close("all")
+        taken, self.taken = self.taken, []
+        return [base64.b64encode(png).decode() for png in taken]
+
+
+class PlainShell:
+    """Runs code as the interactive interpreter does, with the standard library alone."""
+
+    def __init__(self, pictures: Pictures) -> None:
+        self._pictures = pictures
+        self._count = 0
+        self._module = sys.modules["__main__"] = types.ModuleType("__main__")
+
+    def run(self, code: str) -> bool:
+        """Runs code; returns whether it failed, after it has printed why."""
+        self._count += 1
+        name = f"<call {self._count}>"
+        linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+        try:
+            tree = ast.parse(code, name)
+            last: Any = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, name, "exec"), self._module.__dict__)
+            if last is not None:
+                self._show(eval(compile(ast.Expression(last.value), name, "eval"), self._module.__dict__))
+        except SystemExit:
+            raise
+        except BaseException as error:
+            self._complain(error, name)
+            return True
+        return False
+
+    def _show(self, value: Any) -> None:
+        if value is None:
+            return
+        self._module.__dict__["_"] = value
+        draw = getattr(value, "_repr_png_", None)
+        picture = draw() if callable(draw) else None
+        print(repr(value))
+        if picture:
+            self._pictures.add(picture)
+
+    def _complain(self, error: BaseException, name: str) -> None:
+        """Prints a traceback that begins in the code of the call."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != name:
+            trace = trace.tb_next
+        sys.stdout.flush()
+        traceback.print_exception(type(error), error, trace)
+
+
+def ipython_shell(pictures: Pictures) -> Any:
+    """Returns IPython's shell, with the method that `PlainShell` has; raises ImportError where there is none."""
+    os.environ.setdefault("IPYTHONDIR", "/tmp/.ipython")
+    from IPython.core.displayhook import DisplayHook
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    def show(data: Any) -> None:
+        if "text/plain" in data:
+            print(data["text/plain"])
+        if "image/png" in data:
+            pictures.add(data["image/png"])
+
+    class Publisher(DisplayPublisher):  # type: ignore[misc,unused-ignore]
+        def publish(self, data: Any, *arguments: Any, **options: Any) -> None:
+            show(data)
+
+        def clear_output(self, wait: bool = False) -> None:
+            pass
+
+    class Hook(DisplayHook):  # type: ignore[misc,unused-ignore]
+        def write_output_prompt(self) -> None:
+            pass
+
+        def write_format_data(self, format_dict: Any, md_dict: Any = None) -> None:
+            show(format_dict)
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "NoColor"
+    config.InteractiveShell.color_info = False
+    shell = InteractiveShell.instance(config=config, display_pub_class=Publisher, displayhook_class=Hook)
+    sys.modules["__main__"] = shell.user_module
+
+    class Shell:
+        def run(self, code: str) -> bool:
+            result = shell.run_cell(code, store_history=True)
+            return not result.success
+
+    return Shell()
+
+
+def interpret(channel: socket.socket) -> None:
+    """Runs what comes through a channel, one line of JSON a call, until its end."""
+    pictures = Pictures()
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    shell: Any
+    try:
+        shell = ipython_shell(pictures)
+    except ImportError:
+        shell = PlainShell(pictures)
+    stream = channel.makefile("rwb")
+
+    def say(said: Any) -> None:
+        stream.write(json.dumps(said).encode() + b"\n")
+        stream.flush()
+
+    say({})
+    while True:
+        line = stream.readline()
+        if not line:
+            return
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            failed = shell.run(json.loads(line.decode())["code"])
+            shown = pictures.take()
+        except KeyboardInterrupt:
+            failed, shown = True, []
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for each in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # the code may have closed it
+                each.flush()
+        say({"failed": failed, "pictures": shown})
+
+
+# -- the supervisor -------------------------------------------------------------------------------------------------
+
+
+class Output:
+    """What was printed, of which the first and the last part are kept, half of a limit each."""
+
+    def __init__(self, limit: int) -> None:
+        self._head, self._tail = b"", b""
+        self._limit = limit
+        self.truncated = False
+
+    def add(self, data: bytes) -> None:
+        """Adds bytes."""
+        room = self._limit // 2 - len(self._head)
+        self._head += data[: max(0, room)]
+        tail = self._tail + data[max(0, room) :]
+        most = self._limit - self._limit // 2
+        self.truncated = self.truncated or len(tail) > most
+        self._tail = tail[len(tail) - most :] if len(tail) > most else tail
+
+    def text(self) -> str:
+        """Returns what is kept, as clean text."""
+        cut = CUT.encode() if self.truncated else b""
+        text = (self._head + cut + self._tail).decode("utf-8", "replace")
+        return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+
+
+class Interpreter:
+    """A live interpreter, as its supervisor knows it."""
+
+    def __init__(self, user: str, directory: str) -> None:
+        ours, theirs = socket.socketpair()
+        self._printed, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                become(user, directory, theirs, write)
+                interpret(socket.socket(fileno=3))
+            except SystemExit:
+                pass
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                with contextlib.suppress(BaseException):
+                    sys.stdout.flush()
+                os._exit(0)
+        theirs.close()
+        os.close(write)
+        self._channel = ours
+        self._stream = ours.makefile("rb")
+        started, output, _ = self._answer(START, 1 << 16)
+        if started is None:
+            raise RuntimeError(output.text() or "the interpreter does not start")
+
+    def run(self, code: str, timeout: float, limit: int) -> tuple[dict[str, Any], bool]:
+        """Runs code; returns what it came to, and whether the interpreter lives on."""
+        began = time.monotonic()
+        try:
+            self._channel.sendall(json.dumps({"code": code}).encode() + b"\n")
+            said, output, late = self._answer(timeout, limit)
+        except OSError:
+            said, output, late = None, Output(limit), False
+        text = output.text()
+        if late:
+            text += ("" if not text or text.endswith("\n") else "\n") + INTERRUPTED % timeout
+        if said is None:
+            self.end()
+            text += ("" if not text or text.endswith("\n") else "\n") + LOST
+        return {
+            "output": text,
+            "pictures": [] if said is None else said["pictures"],
+            "failed": said is None or said["failed"],
+            "timed_out": late,
+            "truncated": output.truncated,
+            "duration": time.monotonic() - began,
+        }, said is not None
+
+    def end(self) -> None:
+        """Kills it, with what it has started."""
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self._stream.close()
+        self._channel.close()
+        os.close(self._printed)
+
+    def _answer(self, timeout: float, limit: int) -> tuple[Any, Output, bool]:
+        """Returns what it says (None if it ended), what was printed until then, and whether it was interrupted."""
+        output, late = Output(limit), False
+        deadline = time.monotonic() + timeout
+        said = b""
+        watched: list[Any] = [self._channel, self._printed]
+        while not said.endswith(b"\n"):
+            ready, _, _ = select.select(watched, [], [], max(0.0, deadline - time.monotonic()))
+            if self._printed in ready:
+                output.add(os.read(self._printed, 1 << 16))
+            if self._channel in ready:
+                data = self._channel.recv(1 << 20)
+                if not data:
+                    said = b""
+                    break
+                said += data
+            if not ready:
+                if late:
+                    said = b""
+                    break
+                late, deadline = True, time.monotonic() + GRACE
+                with contextlib.suppress(OSError):
+                    os.killpg(self.pid, signal.SIGINT)
+        while select.select([self._printed], [], [], 0)[0]:
+            data = os.read(self._printed, 1 << 16)
+            if not data:
+                break
+            output.add(data)
+        return (json.loads(said.decode()) if said else None), output, late
+
+
+def become(user: str, directory: str, channel: socket.socket, printed: int) -> None:
+    """Makes a process that was just forked the interpreter: another user, and descriptors 0 to 3."""
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    # Above all that is to be replaced, lest one takes the place of another that is still needed.
+    kept = [os.dup2(fd, 1000 + number) for number, fd in enumerate((nothing, printed, printed, channel.fileno()))]
+    for number, fd in enumerate(kept):
+        os.dup2(fd, number)
+    os.closerange(4, 1 << 12)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    name, _, group = user.partition(":")
+    if name not in ("root", "0"):
+        entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+        os.initgroups(entry.pw_name, entry.pw_gid)
+        os.setgid(int(group) if group.isdigit() else entry.pw_gid)
+        os.setuid(entry.pw_uid)
+    with contextlib.suppress(OSError):
+        os.chdir(directory)
+    sys.path.insert(0, "")
+    sys.argv = [""]
+    sys.stdin = os.fdopen(0)
+    sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Returns what is sent on a connection until its end."""
+    return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def serve(listener: socket.socket, user: str, directory: str) -> Iterator[None]:
+    """Answers requests until the sandbox ends; first yields once its interpreter is ready."""
+    interpreter = Interpreter(user, directory)
+    yield
+    while True:
+        connection, _ = listener.accept()
+        try:
+            request = json.loads(read_all(connection).decode())
+            answer, lives = interpreter.run(request["code"], request["timeout"], request["limit"])
+            if not lives:
+                interpreter = Interpreter(user, directory)
+        except Exception as error:
+            answer = {"broken": f"{type(error).__name__}: {error}"}
+        with contextlib.suppress(OSError):
+            connection.sendall(json.dumps(answer).encode())
+        connection.close()
+
+
+def start(user: str, directory: str, path: str) -> None:
+    """Starts the supervisor in the background, and returns once it listens."""
+    ready, say = os.pipe()
+    if os.fork():
+        os.close(say)
+        reason = b"".join(iter(lambda: os.read(ready, 1 << 16), b""))
+        if reason != b"ready":
+            sys.exit(reason.decode("utf-8", "replace") or "the supervisor ended")
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.close(ready)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(nothing, number)
+        os.close(nothing)
+        answers = serve(listener, user, directory)
+        next(answers)
+        listener.listen(1)
+        os.write(say, b"ready")
+        os.close(say)
+        next(answers)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.write(say, str(error).encode())
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    start(*sys.argv[2:])
