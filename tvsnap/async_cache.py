@@ -28,10 +28,12 @@ T = TypeVar("T")
 
 
 class AsyncCache:
-    """A `Cache` for one event loop; an asynchronous context manager.
+    """A `Cache` for one event loop. A hit never leaves the loop; a call that is executed runs in a thread.
+
+    It is an asynchronous context manager that closes the cache.
 
     Attributes:
-        cache: the cache underneath, for what needs no waiting (`cache.graph`, `cache.pool`, ...).
+        cache: the `Cache` underneath, for what needs no waiting (`cache.graph`, `cache.pool`, ...).
     """
 
     def __init__(
@@ -50,10 +52,26 @@ class AsyncCache:
         images: ImageSource | None = None,
         threads: int = THREADS,
     ) -> None:
-        """Opens a data directory; arguments and errors are those of `Cache`.
+        """Opens a data directory.
 
         Args:
-            threads: how many calls may be executed or waited for at once; others queue.
+            home: the data directory; see `Cache`.
+            backend: the name of a backend, or an open backend; see `Cache`.
+            policy: when to take snapshots; see `Cache`.
+            limits: what one sandbox may use; see `Cache`.
+            budget: what snapshots and sandboxes may use together; see `Budget`.
+            use_cache: False to execute every call, in one fresh sandbox for each rollout.
+            max_sandboxes: how many sandboxes may live at once; see `Cache`.
+            park: how many unused sandboxes are kept; see `ParkLimits`.
+            prefork: how many sandboxes are made ahead of time; see `Cache`.
+            audit: the share (0 to 1) of the answered calls that are made again and compared; see `Cache`.
+            images: where images come from; see `Cache`.
+            threads: how many calls may be executed or waited for at once. Further calls wait for a thread.
+
+        Raises:
+            UsageError: there is no such backend or policy, or another argument makes no sense.
+            MachineLacks: this machine lacks something that is needed; the message says what.
+            TvsnapError: the graph cannot be opened.
         """
         check_whole(threads, "threads", 1)
         self.cache = Cache(
@@ -74,12 +92,33 @@ class AsyncCache:
     def rollout(
         self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None
     ) -> AsyncRollout:
-        """Returns a rollout, which begins with its first use; see `Cache.rollout`."""
+        """Returns a rollout at the root of an image. It begins with its first use; errors are raised then.
+
+        Args:
+            image: the image, or its name or digest.
+            task: the task that the rollout is of; it groups rollouts for people.
+            salt: a text that keeps rollouts apart: states are shared only with rollouts of the same salt.
+            label: what people call this rollout.
+        """
         return AsyncRollout(lambda: self.cache.rollout(image, task, salt, label), self._threads)
 
     @contextlib.asynccontextmanager
     async def materialise(self, state: str, *, after: float = 0.0) -> AsyncIterator[Sandbox]:
-        """A block with a live throw-away sandbox in any state of the graph; see `Cache.materialise`."""
+        """Returns an asynchronous context manager with a live sandbox in any state, which is ended after the block.
+
+        Args:
+            state: the state's full hash, as `AsyncRollout.state` returns it.
+            after: seconds that the sandbox is to have run in the state; see `Cache.materialise`.
+
+        Yields:
+            The sandbox. Its methods block: call them in a thread (`asyncio.to_thread`) if they may take long.
+
+        Raises:
+            UsageError: `state` is not the hash of a state, or another argument makes no sense.
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            InfrastructureError: the sandbox could not be made.
+        """
         block = self.cache.materialise(state, after=after)
 
         def leave(_: Sandbox) -> None:
@@ -92,11 +131,14 @@ class AsyncCache:
             leave(sandbox)  # its end is not waited for
 
     def stats(self) -> Stats:
-        """Returns what this cache has done so far; see `Cache.stats`."""
+        """Returns what this cache has done so far, and the counters of all processes; see `Cache.stats`."""
         return self.cache.stats()
 
     async def close(self) -> None:
-        """Ends all rollouts and sandboxes; waits for calls that are still being executed. Safe to repeat."""
+        """Ends all rollouts and sandboxes, and waits for calls that are still being executed.
+
+        It may be called more than once.
+        """
         await _in_thread(None, self.cache.close)
         await _in_thread(None, self._threads.shutdown)
 
@@ -108,7 +150,10 @@ class AsyncCache:
 
 
 class AsyncRollout:
-    """A `Rollout` whose calls are awaited. Made by `AsyncCache.rollout`; an asynchronous context manager."""
+    """A `Rollout` whose calls are awaited. `AsyncCache.rollout` makes it.
+
+    It begins with its first call, or when it is entered as an asynchronous context manager, which closes it.
+    """
 
     def __init__(self, begin: Callable[[], Rollout], threads: ThreadPoolExecutor) -> None:
         self._begin = begin
@@ -118,10 +163,10 @@ class AsyncRollout:
 
     @property
     def rollout(self) -> Rollout:
-        """The rollout underneath.
+        """The `Rollout` underneath.
 
         Raises:
-            UsageError: it has not begun: nothing was called, and no `async with` entered.
+            UsageError: the rollout has not begun: no call was made, and no `async with` was entered.
         """
         if self._begun is None:
             raise UsageError("the rollout has not begun; use `async with`, or make a call")
@@ -129,27 +174,30 @@ class AsyncRollout:
 
     @property
     def id(self) -> str | None:
-        """See `Rollout.id`."""
+        """The rollout's name in the graph; see `Rollout.id`."""
         return self.rollout.id
 
     @property
     def root(self) -> str:
-        """See `Rollout.root`."""
+        """The hash of the rollout's root; see `Rollout.root`."""
         return self.rollout.root
 
     @property
     def state(self) -> str:
-        """See `Rollout.state`. Await `settled` first where the loop must not wait for the last call's outcome."""
+        """The hash of the state at which the rollout stands; see `Rollout.state`.
+
+        Await `settled` first, so that the loop does not wait until it is known where the last call led.
+        """
         return self.rollout.state
 
     @property
     def depth(self) -> int:
-        """See `Rollout.depth`, and `state` here."""
+        """The number of calls that changed the state; see `Rollout.depth`, and `state` for what may be waited for."""
         return self.rollout.depth
 
     @property
     def private(self) -> str | None:
-        """See `Rollout.private`, and `state` here."""
+        """The reason why it is in a private branch, or None; see `Rollout.private`, and `state` for waiting."""
         return self.rollout.private
 
     async def settled(self) -> None:
@@ -161,10 +209,24 @@ class AsyncRollout:
     async def call(
         self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT, *, after: float = 0.0
     ) -> ToolResult:
-        """Makes a tool call; see `Rollout.call`.
+        """Makes a tool call: answers it from the graph if that is possible, and executes it in a thread otherwise.
 
         If the awaiting task is cancelled, a call that is being executed goes on to its end in its thread and counts as
         made; the rollout's next call comes after it.
+
+        Args:
+            name: the tool's name.
+            arguments: the tool's arguments, as plain JSON.
+            timeout: seconds that the call may take where it is executed.
+            after: seconds that are at least to have passed in the sandbox since the last call; see `Rollout.call`.
+
+        Returns:
+            What the tool returned, now or when the same call was made in the same state before.
+
+        Raises:
+            UsageError: there is no such tool, its arguments are wrong, or the rollout is closed.
+            StateLost: what kept the rollout's state is gone, and nothing else leads to it. The rollout cannot go on.
+            InfrastructureError: tvsnap, not the tool, failed. The call may be made again.
         """
         rollout = self._begun or await self._start()
         if rollout.settling() is not None:
@@ -175,12 +237,17 @@ class AsyncRollout:
         return await _in_thread(self._threads, lambda: rollout.call(name, arguments, timeout, after=after))
 
     async def sandbox(self) -> Sandbox:
-        """Returns a live sandbox in the present state; see `Rollout.sandbox`."""
+        """Returns the rollout's own sandbox in its present state; see `Rollout.sandbox`.
+
+        Raises:
+            StateLost: what kept the rollout's state is gone, and nothing else leads to it.
+            InfrastructureError: no sandbox could be made.
+        """
         rollout = self._begun or await self._start()
         return await _in_thread(self._threads, rollout.sandbox)
 
     async def close(self) -> None:
-        """Ends the rollout; see `Rollout.close`."""
+        """Ends the rollout, if it has begun; see `Rollout.close`. It may be called more than once."""
         if self._begun is not None:
             await asyncio.shield(_in_thread(self._threads, self._begun.close))
 
