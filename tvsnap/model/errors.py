@@ -4,34 +4,40 @@ from __future__ import annotations
 
 
 class TvsnapError(Exception):
-    """Base of every error that tvsnap raises on purpose.
+    """The base of every error that tvsnap raises on purpose.
 
-    The message names the thing, the reason and the way out, in one line.
+    The message is one line, which names the thing, the reason and the way out.
+
+    Attributes:
+        exit_status: the exit status that the command line ends with over such an error.
     """
 
     exit_status = 1
 
 
 class UsageError(TvsnapError):
-    """The caller asked for something that makes no sense (a bad argument, an unknown tool)."""
+    """The caller asked for something that makes no sense, such as a wrong argument or an unknown tool."""
 
     exit_status = 2
 
 
 class NotFound(TvsnapError):
-    """No such image, state, snapshot or task, or a prefix that names several."""
+    """There is no such image, state, snapshot or task, or a prefix fits several of them."""
 
     exit_status = 3
 
 
 class MachineLacks(TvsnapError):
-    """This machine lacks a thing that is needed (CRIU, btrfs, rights); `tvsnap doctor` tells more."""
+    """This machine lacks something that is needed, such as CRIU, btrfs or rights; `tvsnap doctor` tells more."""
 
     exit_status = 5
 
 
 class InfrastructureError(TvsnapError):
-    """tvsnap itself, not the agent's command, failed. Never returned as output, never recorded."""
+    """tvsnap itself failed, not the agent's command.
+
+    Such a failure is never returned as a tool's output and never recorded. The call may be made again.
+    """
 
 
 class SandboxDied(InfrastructureError):
@@ -39,28 +45,29 @@ class SandboxDied(InfrastructureError):
 
 
 class SandboxRefused(InfrastructureError):
-    """The sandbox lives, but could not do what was asked of it: its limits leave no room for another process, say."""
+    """The sandbox lives, but could not do what was asked, for example because its limits allow no more processes."""
 
 
 class NotCheckpointable(InfrastructureError):
-    """What the sandbox holds cannot be checkpointed as it stands; it lives on. The message is the reason in words.
+    """A snapshot cannot be taken of what the sandbox holds at present; the sandbox lives on.
 
-    As far as can be told: a reason that is none of the known ones was the same several times in a row. So whoever keeps
-    it in mind forgets it after a while.
+    The message is the reason in words. A reason that tvsnap does not know was the same several times in a row, and is
+    forgotten after a while, since it may have been the machine's doing all the same.
     """
 
 
 class CheckpointFailed(InfrastructureError):
-    """The machine, not what the sandbox holds, kept it from being checkpointed, several times in a row; it lives on.
+    """A snapshot could not be taken, several times in a row, for a reason that lies in the machine.
 
-    It says nothing of the state: once the machine has less to do, or more room, it succeeds.
+    The sandbox lives on. This says nothing about the state: a snapshot of it can succeed once the machine has less to
+    do, or more room.
     """
 
 
 class StateLost(InfrastructureError):
     """A state can no longer be reached: what kept it is gone, and making its calls again does not lead back to it.
 
-    A rollout that stands there cannot go on; begin it anew. Nothing else would be its own past.
+    A rollout that stands there cannot go on and has to be begun anew: another state could contradict what it has seen.
     """
 
 
@@ -69,11 +76,14 @@ class SnapshotUnusable(InfrastructureError):
 
 
 class NotRestorable(InfrastructureError):
-    """A snapshot is as it was taken, yet cannot be brought back here, for the same reason several times in a row.
+    """A sound snapshot cannot be forked on this machine, for the same reason several times in a row.
 
-    It is kept: another machine, or another version of CRIU, may bring it back.
+    The snapshot is kept: another machine, or another version of CRIU, may be able to fork it.
     """
 
 
 class ForkFailed(InfrastructureError):
-    """The machine, not the snapshot, kept it from being forked, several times in a row; later it succeeds."""
+    """A snapshot could not be forked for a reason that lies in the machine, several times in a row.
+
+    This says nothing about the snapshot: a fork of it can succeed later.
+    """
