@@ -70,7 +70,7 @@ class ToolCall:
 
     @cached_property
     def canonical(self) -> str:
-        """The call in canonical JSON; two calls are the same if these are equal."""
+        """The call in canonical JSON. Two calls are the same if their canonical JSON is equal."""
         return canonical_json({"arguments": self.arguments, "name": self.name})
 
     @property
@@ -86,12 +86,12 @@ class ToolCall:
 
     @cached_property
     def key(self) -> str:
-        """The call's hash, 64 hex digits."""
+        """The call's hash, 64 hexadecimal digits."""
         return digest("call", self.canonical)
 
     @classmethod
     def from_canonical(cls, text: str) -> ToolCall:
-        """Returns the call that `text` is the canonical form of."""
+        """Returns the call whose canonical JSON is `text`."""
         data = json.loads(text)
         return cls(data["name"], data["arguments"])
 
@@ -136,7 +136,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool call returned.
+    """What a tool call returned, and how long that took.
 
     Attributes:
         parts: what the agent sees, in order.
@@ -169,7 +169,16 @@ class ToolResult:
         blocked: bool = False,
         truncated: bool = False,
     ) -> ToolResult:
-        """Returns the result of a call that returned plain text; arguments are named as the attributes are."""
+        """Returns the result of a call that returned plain text.
+
+        Args:
+            output: the text that the agent sees.
+            exit_code: the command's exit status; None if it has none.
+            duration: seconds that the call took.
+            timed_out: the call was ended by its timeout.
+            blocked: it timed out while merely waiting, so it always would.
+            truncated: the text was longer than the limit and was cut in the middle.
+        """
         return cls((Part(TEXT, output),), exit_code, duration, timed_out, blocked, truncated)
 
     @property
@@ -191,11 +200,11 @@ class ToolResult:
         return {"output": self.output, "parts": [part.as_json() for part in self.parts]}
 
     def from_source(self, source: Source) -> ToolResult:
-        """Returns the same result with another `source`."""
+        """Returns the same result with another `source`: `hit`, `coalesced` or `executed`."""
         return self if source == self.source else replace(self, source=source)
 
     def same_value(self, other: ToolResult) -> bool:
-        """Whether an agent would see the same in both: all but duration, source and cost."""
+        """Returns whether an agent would see the same in both: everything but duration, source and cost is equal."""
         return (
             self.parts == other.parts
             and self.exit_code == other.exit_code
