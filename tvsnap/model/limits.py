@@ -19,15 +19,18 @@ LEAST_CPUS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one sandbox may use.
+    """What one sandbox may use. What goes beyond a limit fails inside the sandbox.
 
     Attributes:
-        memory: bytes, at least 6 MiB.
-        processes: how many processes and threads at once, at least 4.
-        cpus: processors' worth of time, at least 0.01; 0 for no limit.
-        output: bytes of one call's output; beyond that it is cut in the middle.
-        disk: bytes that its files may take beyond the image; 0 for no limit. Where a backend cannot see to it, as
-            `tvsnap doctor` tells, there is none.
+        memory: memory in bytes, at least 6 MiB.
+        processes: how many processes and threads there may be at once, at least 4.
+        cpus: processor time, as a number of processors, at least 0.01; 0 for no limit.
+        output: the length of one call's output in bytes; a longer one is cut in the middle.
+        disk: how many bytes its files may take beyond the image; 0 for no limit. `tvsnap doctor` tells whether the
+            backend can enforce this limit on this machine; where it cannot, there is none.
+
+    Raises:
+        UsageError: a limit is out of its range.
     """
 
     memory: int = 2048 * MIB
