@@ -74,22 +74,22 @@ class Image:
     """A root filesystem to start sandboxes from, and how to start them.
 
     Attributes:
-        name: by which it was found, or "" for one that has none (a newer build took it over).
-        digest: 64 hexadecimal digits; equal for two images only if what a sandbox sees of them is equal, but for
-            the modification times of files.
-        environment: what kind of tools it is for, as "terminal".
-        rootfs: the tree; read-only by convention, its owners shifted by `UID_BASE`.
-        env: environment variables of every process.
-        workdir: where shells start; absolute, inside.
-        user: who shells run as, name or number, inside; may have ":group" after it.
+        name: the name by which it was found; "" if it has none, because a newer build took the name over.
+        digest: 64 hexadecimal digits. Two images have the same digest only if a sandbox sees no difference between
+            them, except in the modification times of files.
+        environment: the name of the environment that defines its tools, such as "terminal".
+        rootfs: the directory with its files; not to be written to. Owners are shifted by `UID_BASE`.
+        env: the environment variables of every process.
+        workdir: the absolute path, inside, at which shells start.
+        user: the user that shells run as, by name or number inside; ":group" may follow.
         size: bytes on disk.
-        created: seconds since the epoch.
-        hostname: of its sandboxes.
-        limits: of its sandboxes, where the caller of the cache gives none.
-        timeouts: for who runs its task; tvsnap itself passes them on.
-        no_new_privileges: no program gives more rights than its caller has, whatever its set-user-id bit says.
-        clock: where the clock of its sandboxes begins, seconds since 1970; None for that of the machine.
-        random_seed: of its sandboxes' randomness; None for that of the machine.
+        created: when it was built, in seconds since the epoch.
+        hostname: the host name of its sandboxes.
+        limits: what its sandboxes may use, where the caller of the cache gives no limits.
+        timeouts: seconds for agent and verifier, for the program that runs its task; tvsnap only passes them on.
+        no_new_privileges: whether programs never give more rights than their caller has, despite set-user-id bits.
+        clock: the time at which the clock of its sandboxes begins, in seconds since 1970; None for the machine's clock.
+        random_seed: the seed of its sandboxes' randomness; None for the machine's randomness.
     """
 
     name: str
