@@ -9,7 +9,13 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """What a snapshot holds: `files` always; live `processes`; the idle `shell`."""
+    """What a snapshot holds.
+
+    Attributes:
+        files: the files that differ from the image; always true.
+        processes: all live processes.
+        shell: the idle persistent shell.
+    """
 
     files: bool = True
     processes: bool = False
@@ -18,16 +24,17 @@ class Captures:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one action in a sandbox came to.
+    """The result of one command in a sandbox.
 
     Attributes:
-        output: raw bytes, stdout and stderr as they interleaved.
-        exit_code: 128 and the signal's number where a signal ended the command; None if it timed out or was not run.
-        duration: seconds, as measured inside.
-        timed_out: ended by its timeout; its processes are gone, the sandbox lives on.
-        blocked: it used no processor time for the latter half of its time: it merely waited.
-        truncated: cut in the middle at `Limits.output`.
-        shell_lost: the persistent shell ended with this action; a fresh one has taken its place.
+        output: raw bytes of standard output and standard error, in the order in which they were written.
+        exit_code: the exit status; 128 and the signal's number where a signal ended the command; None if it timed out
+            or was not run.
+        duration: seconds, as measured inside the sandbox.
+        timed_out: it was ended by its timeout. Its processes are gone, and the sandbox lives on.
+        blocked: it used no processor time in the second half of its time: it merely waited.
+        truncated: its output was longer than `Limits.output` and was cut in the middle.
+        shell_lost: the persistent shell ended with this command; a fresh one has taken its place.
     """
 
     output: bytes
@@ -101,7 +108,15 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One live process of a sandbox, with its id inside and its command line."""
+    """One live process of a sandbox.
+
+    Attributes:
+        pid: its id inside the sandbox.
+        parent: the id of its parent inside the sandbox.
+        state: its state, as one letter, as in /proc/PID/stat (`R` runs, `S` sleeps, `T` is stopped, ...).
+        command: its command line.
+        memory: its resident memory in bytes.
+    """
 
     pid: int
     parent: int
@@ -116,11 +131,13 @@ class FileChange:
 
     Attributes:
         kind: `file`, `directory`, `symlink`, `fifo`, `socket`, or `deleted`.
-        size: bytes.
-        mode: permission bits.
-        uid, gid: owner, as seen inside.
-        mtime_ns: modification time, nanoseconds.
-        identity: equal for two files only if their contents are (a digest for a small file, else inode and times).
+        size: its size in bytes.
+        mode: its permission bits.
+        uid: the user that owns it, as seen inside.
+        gid: the group that owns it, as seen inside.
+        mtime_ns: its modification time in nanoseconds since the epoch.
+        identity: a text that is equal for two files only if their contents are (a digest for a small file, inode and
+            times for a larger one).
     """
 
     kind: Literal["file", "directory", "symlink", "fifo", "socket", "deleted"]
@@ -134,15 +151,15 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """A checkpoint on disk.
+    """A snapshot on disk.
 
     Attributes:
         id: the backend's name for it.
         captures: what it holds.
         size: bytes on disk.
-        duration: seconds that taking it took.
-        frozen: seconds of it in which the sandbox stood still.
-        processes: what ran in the sandbox, beyond its PID 1 and its idle shell.
+        duration: how long it took to take it, in seconds.
+        frozen: how long the sandbox stood still meanwhile, in seconds.
+        processes: the command lines of what ran in the sandbox, except its PID 1 and its idle shell.
     """
 
     id: str
