@@ -13,14 +13,17 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 
 class Environment(Protocol):
-    """What tool calls mean. Holds no state; thread-safe."""
+    """What tool calls mean: a protocol that `terminal`, `python`, `sqlite`, `postgres` and `mariadb` fulfil.
+
+    An environment holds no state of its own, and is used by many threads at once.
+    """
 
     @property
     def name(self) -> str: ...
 
     @property
     def version(self) -> str:
-        """Raised when the tools behave differently: states of another version are not shared."""
+        """The version of its tools. It is raised when they behave differently: states of versions are kept apart."""
         ...
 
     @property
@@ -30,63 +33,81 @@ class Environment(Protocol):
 
     @property
     def serves(self) -> bool:
-        """Whether its sandboxes run a service, which takes long to start: a root is then snapshotted when it runs."""
+        """Whether its sandboxes run a service that takes long to start; roots are then snapshotted once it runs."""
         ...
 
     def tool(self, call: ToolCall) -> Tool:
-        """Returns the tool that a call is of, as it applies to this very call, whose words may tell more of it.
+        """Checks a call, and returns its tool as it applies to this very call, whose arguments may tell more about it.
+
+        Args:
+            call: the call.
+
+        Returns:
+            The tool; for example a read-only one if these arguments can change nothing.
 
         Raises:
-            UsageError: the call is wrong: naming the tool or the argument, the reason, and the tools that there are.
+            UsageError: the call is wrong. The message names the tool or the argument, the reason, and the way out.
         """
         ...
 
     def prepare(self, sandbox: Sandbox) -> None:
-        """Makes a freshly started sandbox ready for calls: what it starts is part of the root's state.
+        """Makes a freshly started sandbox ready for calls. What it starts there is part of the root's state.
+
+        Args:
+            sandbox: the sandbox.
 
         Raises:
-            InfrastructureError: it cannot be made ready.
+            InfrastructureError: the sandbox cannot be made ready.
         """
         ...
 
     def execute(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
-        """Makes a valid call in a sandbox.
+        """Makes a call in a sandbox.
 
         Args:
-            sandbox: where; nobody else uses it meanwhile.
-            call: a call that `validate` accepts.
-            timeout: seconds.
-            limits: those that the sandbox has.
+            sandbox: the sandbox, which nobody else uses meanwhile.
+            call: a call that `tool` accepts.
+            timeout: seconds that the call may take.
+            limits: what the sandbox may use.
 
         Returns:
-            What the caller sees; a failure of the tool itself is a result too.
+            What the caller sees. A failure of the tool itself is a result, too.
 
         Raises:
-            InfrastructureError: if the sandbox, not the tool, failed.
+            InfrastructureError: the sandbox, not the tool, failed.
         """
         ...
 
     def observe(self, sandbox: Sandbox) -> Observation:
-        """Returns fingerprints of all that later calls could see: the sandbox's, and what only the environment knows.
+        """Returns fingerprints of everything that later calls could see.
+
+        They are those of the sandbox (`Sandbox.observe`), and of what only the environment knows. Observing changes
+        nothing.
+
+        Args:
+            sandbox: the sandbox, in which no call is being made.
 
         Raises:
-            InfrastructureError: if the sandbox failed.
+            InfrastructureError: the sandbox failed.
         """
         ...
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        """Whether a call left the state as it was.
+        """Returns whether a call left the state as it was.
 
         Args:
-            call: the call, which is none of a read-only tool.
+            call: the call, which is not one of a read-only tool.
             before: how the sandbox looked before the call.
             after: how it looked after the call.
         """
         ...
 
     def behaviour(self, limits: Limits) -> str:
-        """Returns those limits that can change what a call returns, as a JSON object of fields of `Limits`.
+        """Returns those limits that can change what a call returns, as the text of a JSON object of fields of `Limits`.
 
         The text is part of a root's name.
+
+        Args:
+            limits: what sandboxes may use.
         """
         ...
