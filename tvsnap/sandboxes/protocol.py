@@ -27,21 +27,29 @@ from tvsnap.model.observations import (
 
 
 class Sandbox(Protocol):
-    """One live container with a persistent shell. Used by one thread at a time.
+    """One live container with a persistent shell. It is used by one thread at a time.
 
-    Every method raises `SandboxDied` once the sandbox has ended.
+    Paths are those inside the sandbox. Every method but `close` raises `SandboxDied` once the sandbox has ended.
     """
 
     @property
     def id(self) -> str:
-        """Its name, unique in the data directory."""
+        """Its name, which is unique in the data directory."""
         ...
 
     @property
     def image(self) -> Image: ...
 
     def run(self, command: str, *, timeout: float) -> Outcome:
-        """Runs `command` in the persistent shell; `timeout` in seconds."""
+        """Runs a command in the persistent shell.
+
+        Args:
+            command: the command as one would type it; it may have several lines.
+            timeout: seconds, after which its processes are ended.
+
+        Returns:
+            What it came to. A command that fails or times out is no error.
+        """
         ...
 
     def exec(
@@ -53,38 +61,53 @@ class Sandbox(Protocol):
         env: Mapping[str, str] = {},
         user: str | None = None,
     ) -> Outcome:
-        """Runs `command` in a fresh shell (`bash -c`), which leaves the persistent one alone."""
+        """Runs a command in a fresh shell (`bash -c`), which leaves the persistent one alone.
+
+        Args:
+            command: the command.
+            timeout: seconds, after which its processes are ended.
+            cwd: the directory in which it starts; by default the image's working directory.
+            env: environment variables beyond the image's.
+            user: the user that runs it; by default the image's.
+
+        Returns:
+            What it came to. A command that fails or times out is no error.
+        """
         ...
 
     def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
-        """Returns a file's contents, read inside the sandbox; a relative path starts at the shell's cwd.
+        """Returns a file's contents, read inside the sandbox.
+
+        Args:
+            path: the file; a relative path starts at the shell's working directory.
+            limit: the largest number of bytes to read.
 
         Raises:
-            OSError: with the errno met inside (ENOENT, EISDIR, EACCES, EFBIG beyond `limit`, ...).
+            OSError: with the errno that was met inside (ENOENT, EISDIR, EACCES, EFBIG beyond `limit`, ...).
         """
         ...
 
     def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
-        """Writes a file inside the sandbox, making parent directories.
+        """Writes a file inside the sandbox, and makes the directories above it.
 
         Args:
-            path: a relative one starts at the shell's cwd.
+            path: the file; a relative path starts at the shell's working directory.
             data: its contents.
-            user: who writes it; by default the image's.
+            user: the user that writes it; by default the image's.
 
         Raises:
-            OSError: as `read_file` does.
+            OSError: with the errno that was met inside (EACCES, EISDIR, ENOSPC, ...).
         """
         ...
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
-        """Returns what a service inside answers to `data` on the Unix socket at `path`, which root may use.
+        """Sends a request to a service inside the sandbox over a Unix socket, and returns its answer.
 
         Args:
-            path: absolute, inside.
-            data: the request; the end of it is the end of what is sent.
-            timeout: seconds.
-            limit: bytes of the answer.
+            path: the absolute path of the socket, which root may use.
+            data: the request; after it, the sending side of the connection is closed.
+            timeout: seconds to wait for the end of the answer.
+            limit: the largest number of bytes of the answer.
 
         Raises:
             OSError: ENOENT or ECONNREFUSED where nobody listens, ETIMEDOUT, EFBIG beyond `limit`.
@@ -92,15 +115,25 @@ class Sandbox(Protocol):
         ...
 
     def send_keys(self, data: bytes, *, wait: float) -> None:
-        """Types `data` into the shell's terminal, then waits until it is quiet, at most `wait` seconds."""
+        """Types bytes into the shell's terminal, and waits until the terminal is quiet.
+
+        Args:
+            data: what a keyboard would send.
+            wait: seconds to wait at most.
+        """
         ...
 
     def terminal(self) -> TerminalBytes:
-        """Returns what the terminal was sent, to be rendered by a terminal emulator."""
+        """Returns the bytes that the shell's terminal was sent, to be rendered by a terminal emulator, and its size."""
         ...
 
     def attach(self, columns: int, rows: int) -> socket.socket:
-        """Returns a byte stream joined to the shell's terminal, for a person. Closing it detaches."""
+        """Returns a socket that is joined to the shell's terminal, for a person. Closing the socket detaches it.
+
+        Args:
+            columns: the width of the person's terminal in cells.
+            rows: its height in cells.
+        """
         ...
 
     def shell_state(self) -> Mapping[str, str]:
@@ -112,14 +145,16 @@ class Sandbox(Protocol):
         ...
 
     def changes(self) -> Mapping[str, FileChange]:
-        """Returns the absolute paths that differ from the image."""
+        """Returns what differs from the image, by absolute path."""
         ...
 
     def observe(self, service: Service = NO_SERVICE) -> Observation:
-        """Returns fingerprints of the present moment, at a cost proportional to what differs from the image.
+        """Returns fingerprints of files, processes and shell at this moment.
+
+        This takes time in proportion to what differs from the image, not to the size of the image.
 
         Args:
-            service: what is told apart, in `Observation.data` and `Observation.serving`.
+            service: what belongs to a service, and is reported apart in `Observation.data` and `Observation.serving`.
         """
         ...
 
@@ -135,65 +170,74 @@ class Sandbox(Protocol):
         ...
 
     def settle(self, *, changed: bool) -> None:
-        """Takes note of whether the last call changed the state, before a snapshot is taken or the next call is made.
+        """Is told whether the last call changed the state, before a snapshot is taken or the next call is made.
 
         The processes of a call are numbered from a number that depends on how many calls have changed the state, so
         that they have the same ids in each execution of a history, whichever calls in between were answered without
-        one, and in forks: a snapshot holds how many there were. Costs nothing; where nobody calls it, each call's
-        processes are numbered alike.
+        one, and in forks: a snapshot holds how many there were. It takes no time. If it is never called, the processes
+        of every call are numbered from the same number.
+
+        Args:
+            changed: whether the last call changed the state.
         """
         ...
 
     def note(self) -> None:
-        """Notes, by what is seen from outside, what tvsnap's own processes in it are, for `go_back`.
+        """Notes what PID 1 and the persistent shell are, as seen from outside the sandbox, for `go_back`.
 
-        Costs nothing where they were noted since the state last changed.
+        It takes no time if they were noted since the state last changed.
         """
         ...
 
     def go_back(self) -> bool:
-        """Makes tvsnap's own processes in it what they were when they were noted, after a call that changed nothing.
+        """Makes PID 1 and the persistent shell what they were when they were noted, after a call that changed nothing.
 
-        What a sandbox says of itself, a command can have it say. After this, it stands where it stood by what was seen
-        from outside alone.
+        A command can change what these processes report, so their report alone proves nothing. After this, the sandbox
+        is known to be in the state before the call by what was seen from outside.
 
         Returns:
-            Whether it stands there for certain; otherwise nothing was done, and the call counts as one that changed the
-            state.
+            Whether the sandbox is in that state for certain. Otherwise nothing was done, and the call counts as one
+            that changed the state.
 
         Raises:
-            SandboxDied: it must not go on.
+            SandboxDied: the sandbox was ended, since it must not go on.
         """
         ...
 
     def trouble(self, said: str) -> str | None:
-        """Returns why what was seen in it since this was last asked may be this machine's doing; None if it is not.
+        """Returns a trouble of this machine, such as a full disk, that may have decided what was seen in the sandbox.
 
-        That is a full disk, for example. Asked before and after each call, and so quick.
+        It is asked before and after each call, and answers quickly.
 
         Args:
-            said: what the call returned.
+            said: the output of the call; empty before it.
+
+        Returns:
+            The trouble in words, of the time since this was last asked; None if there was none.
 
         Raises:
-            SandboxDied: what it stands on is damaged; nothing that was seen in it can be trusted.
-            InfrastructureError: it is this machine's doing, such as a full disk.
+            SandboxDied: the files that the sandbox stands on are damaged, and nothing that was seen in it counts.
+            InfrastructureError: what was seen is certainly this machine's doing.
         """
         ...
 
     def checkpoint(self) -> SnapshotInfo:
-        """Takes a snapshot of files and processes at one moment; the sandbox goes on undisturbed.
+        """Takes a snapshot of files and processes at one moment. The sandbox goes on undisturbed.
+
+        Returns:
+            The complete snapshot.
 
         Raises:
-            NotCheckpointable: with the reason in words, which is what the sandbox holds at present; it goes on.
-            CheckpointFailed: the machine's doing, though it was tried several times; the sandbox goes on.
-            SandboxDied: it was ended over it.
+            NotCheckpointable: what the sandbox holds at present cannot be kept; the message is the reason. It goes on.
+            CheckpointFailed: the machine, not the sandbox, is the reason, after several tries. The sandbox goes on.
+            SandboxDied: the sandbox was ended by the attempt.
         """
         ...
 
     def archive(self) -> AbstractContextManager[IO[bytes]]:
-        """A block with the sandbox's root filesystem as one tar stream (pax): any tar or `docker import` reads it.
+        """Returns a context manager with the sandbox's files as a tar stream (pax), for any tar or `docker import`.
 
-        The sandbox stands still meanwhile. Owners are as seen inside. What a sandbox brings itself is left out: the
+        The sandbox stands still in the block. Owners are as seen inside. What tvsnap brings is left out: the
         contents of /proc, /sys and /dev, and tvsnap's own directory; so is what is named `.wh.*`, by which layers of
         container images say what they delete (OCI image specification 1.0, layer.md).
 
@@ -203,26 +247,26 @@ class Sandbox(Protocol):
         ...
 
     def memory(self) -> int:
-        """Returns the sandbox's proportional memory, bytes."""
+        """Returns the memory that the sandbox takes, in bytes; of shared pages, its proportional part counts."""
         ...
 
     def close(self) -> None:
-        """Ends the sandbox and all it holds. Never raises; safe to repeat."""
+        """Ends the sandbox and everything in it. It raises nothing, and may be called more than once."""
         ...
 
 
 class Backend(Protocol):
-    """Where sandboxes come from. Thread-safe."""
+    """What runs sandboxes: it starts them, takes snapshots of them and forks these. Many threads may use it at once."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def platform(self) -> str:
-        """What commands can see of the machine, and so part of a root's name: its architecture, as `x86_64`, and
-        what is unusual about it.
+        """What commands can see of the machine: its architecture, as `x86_64`, and what is unusual about it.
 
-        Backends whose sandboxes look alike to commands say the same: states recorded with one then serve the other.
+        It is part of a root's name. Backends whose sandboxes look alike to commands return the same text, so that
+        states that were recorded with one serve the other.
         """
         ...
 
@@ -232,16 +276,29 @@ class Backend(Protocol):
         ...
 
     def start(self, image: Image, limits: Limits) -> Sandbox:
-        """Returns a fresh sandbox of `image`."""
+        """Starts a sandbox.
+
+        Args:
+            image: what it is started from.
+            limits: what it may use.
+
+        Raises:
+            InfrastructureError: it does not start.
+        """
         ...
 
     def fork(self, snapshot: str, image: Image, limits: Limits) -> Sandbox:
-        """Returns a new sandbox in the state that the snapshot was taken in.
+        """Makes a new sandbox in the state in which a snapshot was taken.
+
+        Args:
+            snapshot: the snapshot's id.
+            image: the image that the snapshot's sandbox was started from.
+            limits: what the new sandbox may use.
 
         Raises:
-            SnapshotUnusable: it is known to be gone or damaged.
-            NotRestorable: it is sound, but cannot be brought back here, though it was tried several times.
-            ForkFailed: the machine's doing, though it was tried several times.
+            SnapshotUnusable: the snapshot is known to be missing or damaged, or is of another version of tvsnap.
+            NotRestorable: the snapshot is sound, but cannot be forked on this machine, after several tries.
+            ForkFailed: the machine, not the snapshot, is the reason, after several tries.
         """
         ...
 
@@ -250,21 +307,25 @@ class Backend(Protocol):
         ...
 
     def delete_snapshot(self, snapshot: str) -> None:
-        """Deletes a snapshot; nothing happens if it is gone. Live forks of it go on."""
+        """Deletes a snapshot, if it is there. Live forks of it go on.
+
+        Args:
+            snapshot: the snapshot's id.
+        """
         ...
 
     def reap(self) -> ReapReport:
-        """Removes what owners that have died left behind (any process's, on this data directory)."""
+        """Removes what processes that have died left behind in this data directory, and returns how much that was."""
         ...
 
     def reclaim(self) -> None:
-        """Sees to it that the disk has back what was deleted; may take a minute."""
+        """Gives back to the disk what was deleted. This may take a minute."""
         ...
 
     def disk_usage(self) -> Mapping[str, int]:
-        """Returns bytes on disk by kind: `snapshots`, `sandboxes`."""
+        """Returns the bytes that are taken on disk, by kind: `snapshots` and `sandboxes`."""
         ...
 
     def close(self) -> None:
-        """Ends all sandboxes of this owner."""
+        """Ends all sandboxes of this process, and closes the backend."""
         ...
