@@ -32,17 +32,21 @@ REFUSING = 5.0  # seconds for which what is worth no more than one that was refu
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a cache may use; None for no limit. A limit that is reached stops snapshots, never a rollout.
+    """What a cache may use. None stands for no limit. A limit that is reached stops snapshots, never a rollout.
 
     Attributes:
-        disk: bytes that the snapshots of the cache's backend may take, of all processes on the data directory together;
-            what saves least time per byte is evicted.
-        snapshots: how many of them there may be.
-        memory: bytes that the sandboxes of this process may take together (proportional memory, as seen between calls);
-            idle ones are closed, and rebuilt when they are needed, but one rollout can always go on.
-        sandboxes: how many may live at once in this process; who needs one more waits.
-        reserve: bytes to leave free on the data directory's file system: with less, no snapshots are taken. None for
-            1 GiB, or 5 % of it if that is less.
+        disk: how many bytes the snapshots of the cache's backend may take, of all processes on the data directory
+            together. The snapshots that save least time for each byte are evicted.
+        snapshots: how many of these snapshots there may be.
+        memory: how many bytes of memory the sandboxes of this process may take together (proportional memory, as seen
+            between calls). Idle sandboxes are closed, and made again when they are needed. One rollout can always go
+            on.
+        sandboxes: how many sandboxes may live at once in this process. A call that needs one more waits.
+        reserve: how many bytes are left free on the file system of the data directory: with less, no snapshots are
+            taken. None for 1 GiB, or 5 % of the file system if that is less.
+
+    Raises:
+        UsageError: a number is out of its range.
     """
 
     disk: int | None = None

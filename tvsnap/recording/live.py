@@ -15,13 +15,17 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 @dataclass(frozen=True, slots=True)
 class ParkLimits:
-    """How much may be parked: sandboxes that nobody uses, kept for whoever comes to their state.
+    """How many parked sandboxes are kept: those that nobody uses, for rollouts that come to their states.
 
-    One with programs running in it, but for services, is not kept: they would use the processor, and its state, up.
+    A sandbox in which programs run by themselves is not parked, except for services: they would use the processor, and
+    change its state.
 
     Attributes:
-        count: sandboxes.
-        memory: bytes, all of them together.
+        count: how many sandboxes.
+        memory: how many bytes of memory they may take together.
+
+    Raises:
+        UsageError: a number is negative.
     """
 
     count: int = 32
