@@ -20,36 +20,41 @@ DEEPEST = 99  # calls later than this in their rollout are counted with it
 
 @dataclass(frozen=True)
 class Stats:
-    """What one cache (one process) has done since it was opened. Times are in seconds.
+    """What one cache, in one process, has done since it was opened. Times are in seconds.
 
     Attributes:
         rollouts: rollouts begun.
         hits: calls answered from the graph.
         coalesced: calls answered by waiting for another rollout that was executing the same.
         executed: calls executed.
-        prefix_hits: those of them that a parked or ready sandbox or a fork of just their state was there for.
-        arrivals: those of them that needed another sandbox than the rollout's own, by how it was had.
+        prefix_hits: executed calls for which there was a parked or ready sandbox, or a snapshot, of exactly their
+            state.
+        arrivals: executed calls that needed another sandbox than the rollout's own, by how it was obtained: `parked`,
+            `ready`, `forked`, `started` or `replayed`.
         replayed: recorded calls executed again to rebuild a state.
         starts: sandboxes started from an image.
         forks: sandboxes forked from a snapshot.
         preforks: sandboxes forked or started ahead of time, which are not among `starts` and `forks`.
-        preforks_used: those of them that a rollout took.
+        preforks_used: preforked sandboxes that a rollout took.
         checkpoints: snapshots taken.
         tool_time_s: durations of the calls executed.
         answered_s: recorded durations of the calls answered without executing them.
         hit_time_s: time spent on hits.
         waited_s: time spent waiting for another rollout's result.
-        start_time_s, fork_time_s, replay_time_s, checkpoint_time_s: time spent on these; checkpoints are taken
-            while the caller thinks.
+        start_time_s: time spent on starting sandboxes.
+        fork_time_s: time spent on forks.
+        replay_time_s: time spent on replays.
+        checkpoint_time_s: time spent on checkpoints, which are taken while the caller thinks.
         prefork_time_s: time spent on forks and starts ahead of time, for which nobody waited.
         audited: answers of the graph that were audited: made again in the background. Their forks, starts and replays
             are among the others.
         audit_differences: recorded calls that turned out to return something else.
-        evicted: snapshots that made room for others, of `evicted_bytes`.
+        evicted: snapshots that were deleted to make room for others.
+        evicted_bytes: what these took on disk, in bytes.
         snapshots_refused: snapshots that were not taken for want of room.
         sandboxes: sandboxes alive now.
-        parked: those of them that nobody uses any more.
-        ready: those of them that were made ahead of time, and that nobody has used yet.
+        parked: live sandboxes that nobody uses any more.
+        ready: live sandboxes that were made ahead of time, and that nobody has used yet.
         budget: (used, limit or None) by what `Budget` limits: `disk` and `snapshots` of all processes, `memory` and
             `sandboxes` of this one; sandboxes are weighed between calls, or not at all where there is no such limit.
         trouble: why no snapshots are being taken at present; None if they are.
