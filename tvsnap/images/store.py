@@ -70,13 +70,13 @@ class ImageStore:
         self._recipes = self._images / "recipes"
 
     def get(self, name: str) -> Image:
-        """Finds an image.
+        """Returns an image.
 
         Args:
-            name: its name, or its digest or any unique prefix of that (4 digits or more).
+            name: its name, its digest, or any unique prefix of the digest of at least 4 digits.
 
         Raises:
-            ImageNotFound: there is none, or several.
+            ImageNotFound: there is no such image, or several.
         """
         digest = self._named().get(name)
         if digest is not None:
@@ -92,24 +92,35 @@ class ImageStore:
         return Manifest.read(directory).image(directory, names.get(matches[0], ""))
 
     def list(self) -> builtins.list[Image]:
-        """All images, sorted by name: one with several names comes once for each, those without a name last."""
+        """Returns all images, sorted by name.
+
+        An image with several names comes once for each of them. Those without a name come last.
+        """
         named = self._named()
         entries = sorted(named.items())
         entries += [("", digest) for digest in self._digests() if digest not in named.values()]
         return [Manifest.read(self._images / digest).image(self._images / digest, name) for name, digest in entries]
 
     def manifest(self, image: Image) -> Manifest:
-        """What is recorded about an image beyond what it is."""
+        """Returns what is recorded about an image beyond `Image`: its source, notes of the build, its databases.
+
+        Args:
+            image: the image.
+        """
         return Manifest.read(image.rootfs.parent)
 
     def remove(self, name: str) -> Image:
-        """Removes a name, and the image with it if it has no other; by digest, the image with all its names.
+        """Removes an image.
+
+        Args:
+            name: a name, which is removed together with the image if that has no other name; or a digest, by which the
+                image is removed with all its names.
 
         Returns:
-            What was removed.
+            The image that was removed, or that lost its name.
 
         Raises:
-            ImageNotFound: see `get`.
+            ImageNotFound: there is no such image, or several.
         """
         image = self.get(name)
         named = self._named()
@@ -132,23 +143,28 @@ class ImageStore:
     ) -> Image:
         """Builds the image that a folder describes, unless it is there already.
 
-        An image that it starts from is built first, if that comes with tvsnap and is not there or has changed.
-        If another process builds the same, waits for it and returns what that made.
+        If it starts from an image that comes with tvsnap, that is built first where it is missing or has changed. If
+        another process builds the same image, this waits for it and returns what that made.
 
         Args:
-            source: the folder: with an image.yaml, a task's, or with a Dockerfile; see `load_source`. Or what one says.
-            name: for the image; by default the one that image.yaml says, or the folder's.
-            progress: told what happens.
-            force: build even if nothing changed, as to get newer packages. If they differ, the name moves on to the
-                new image and the old one stays, without a name.
-            keep_layers: leave in the Docker Engine what makes the next build of a Dockerfile quicker.
+            source: a folder with an image.yaml, with a task of Harbor or terminal-bench, or with a Dockerfile; or the
+                contents of an image.yaml that was read already.
+            name: the image's name; by default that in image.yaml, or the folder's.
+            progress: an object that is told what happens.
+            force: whether to build even if nothing changed, for example to get newer packages. If the result differs,
+                it takes the name, and the old image stays without one.
+            keep_layers: whether to leave the layers of a Dockerfile in the Docker Engine, so that its next build is
+                quicker.
             allow: directories outside the folder that hold what the image may start from.
+
+        Returns:
+            The image.
 
         Raises:
             ImageSpecError: the folder's description is missing or wrong.
-            UsageError: the name cannot be one.
+            UsageError: the name cannot be the name of an image.
             ImageBuildError: a step failed; nothing of the build is left.
-            MachineLacks: this machine lacks what is needed.
+            MachineLacks: this machine lacks something that is needed.
         """
         spec = source if isinstance(source, ImageSpec) else load_source(Path(source), allow)
         name = spec.name if name is None else check_name(name)
@@ -221,23 +237,26 @@ class ImageStore:
         force: bool = False,
         progress: BuildProgress | None = None,
     ) -> str:
-        """Bootstraps a Debian system and puts it under a name where Dockerfiles start FROM, for want of a registry.
+        """Makes a base image for Dockerfiles, for machines that reach no registry.
+
+        It bootstraps a Debian or Ubuntu system, and puts it into the Docker Engine, or the storage of buildah, under a
+        name that `FROM` of a Dockerfile finds.
 
         Args:
-            reference: the name, as "debian:bookworm-slim".
-            suite: of Debian or Ubuntu.
-            packages: to install beyond a minimal system.
+            reference: the name and tag, as "debian:bookworm-slim".
+            suite: the suite of Debian or Ubuntu, as "bookworm".
+            packages: packages to install beyond a minimal system.
             into: `engine`, `buildah`, or `auto` for the one that builds use.
-            force: replace an image that has the name.
-            progress: told what happens.
+            force: whether to replace an image that has the name.
+            progress: an object that is told what happens.
 
         Returns:
-            Where it is now, in words.
+            Where the image is now, in words.
 
         Raises:
-            UsageError: it cannot be a name, or there is an image that has it.
-            ImageBuildError: a step failed.
-            MachineLacks: this machine lacks what is needed.
+            UsageError: `reference` cannot be a name, or there is an image of that name.
+            ImageBuildError: a step failed; nothing of it is left.
+            MachineLacks: this machine lacks something that is needed.
         """
         progress = progress or Silent()
         reference = full_reference(reference)
@@ -256,9 +275,9 @@ class ImageStore:
             return tool.place
 
     def sweep(self) -> None:
-        """Removes what builds and removals left that did not come to their end.
+        """Removes what is left of builds and removals that did not come to their end.
 
-        What cannot go yet, as programs of a killed build are just ending in it, goes the next time.
+        What cannot be removed yet, since programs of a killed build are just ending in it, is removed the next time.
         """
         for path in self._entries(".removed-"):
             with contextlib.suppress(OSError):
