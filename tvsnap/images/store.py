@@ -56,12 +56,12 @@ _YOUNG = 60.0
 
 
 class ImageStore:
-    """The images below one data directory. Several processes may use one at once."""
+    """The images of one data directory: finds, builds, lists and removes them. Several processes may use it at once."""
 
     def __init__(self, home: Path) -> None:
         """
         Args:
-            home: the data directory; see `resolve_home`.
+            home: the data directory, as `Cache.home` says.
         """
         self._home = home
         self._images = home / "images"

@@ -91,7 +91,11 @@ class ToolCall:
 
     @classmethod
     def from_canonical(cls, text: str) -> ToolCall:
-        """Returns the call whose canonical JSON is `text`."""
+        """Returns the call that a canonical JSON stands for.
+
+        Args:
+            text: what `canonical` of that call is.
+        """
         data = json.loads(text)
         return cls(data["name"], data["arguments"])
 
@@ -200,11 +204,19 @@ class ToolResult:
         return {"output": self.output, "parts": [part.as_json() for part in self.parts]}
 
     def from_source(self, source: Source) -> ToolResult:
-        """Returns the same result with another `source`: `hit`, `coalesced` or `executed`."""
+        """Returns the same result with another source.
+
+        Args:
+            source: `hit`, `coalesced` or `executed`.
+        """
         return self if source == self.source else replace(self, source=source)
 
     def same_value(self, other: ToolResult) -> bool:
-        """Returns whether an agent would see the same in both: everything but duration, source and cost is equal."""
+        """Returns whether an agent would see the same: everything but duration, source and cost is equal.
+
+        Args:
+            other: the result to compare with.
+        """
         return (
             self.parts == other.parts
             and self.exit_code == other.exit_code
