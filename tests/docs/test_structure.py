@@ -107,7 +107,7 @@ def test_blocks_of_code_are_narrow_enough_to_be_read() -> None:
         for page in pages()
         for block in page.blocks
         for offset, line in enumerate(block.text.splitlines(), 1)
-        if len(line) > 132 and block.language != "json"
+        if len(line) > 110
     ]
     assert not wide
 
