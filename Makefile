@@ -5,7 +5,7 @@ PY := .venv/bin/python
 # Static, so that PID 1 of a sandbox needs nothing of the image it runs in.
 NATIVE_FLAGS := -O2 -static -Wall -Wextra
 # Of no C library, so that it can be loaded with any.
-LIBRARY_FLAGS := -O2 -shared -fPIC -nostdlib -fvisibility=hidden -fno-builtin -fno-stack-protector -U_FORTIFY_SOURCE \
+LIBRARY_FLAGS := -O2 -D_GNU_SOURCE -shared -fPIC -nostdlib -fvisibility=hidden -fno-builtin -fno-stack-protector -U_FORTIFY_SOURCE \
                  -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,--hash-style=gnu -Wall -Wextra
 # Where what is compiled goes, in the package.
 BIN := tvsnap/host/bin
@@ -44,8 +44,13 @@ $(BIN)/criu_plugin/interrupted.so: native/criu_plugin/interrupted.c
 	$(CC) $(LIBRARY_FLAGS) -Wl,-z,defs -o $@.new $(filter %.c,$^)
 	@mv $@.new $@
 
-$(BIN)/tvsnap-rewind.so: native/rewind/rewind.c
-	$(CC) -O2 -shared -fPIC -Wall -Wextra -o $@.new $(filter %.c,$^)
+# x86-64 only: elsewhere there is no evidence.
+REWIND := $(filter-out %/elsewhere.c,$(wildcard native/rewind/*.c))
+ifeq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
+REWIND := native/rewind/elsewhere.c
+endif
+$(BIN)/tvsnap-rewind.so: $(REWIND) $(wildcard native/rewind/*.h)
+	$(CC) -O2 -D_GNU_SOURCE -shared -fPIC -fvisibility=hidden -Wall -Wextra -o $@.new $(filter %.c,$^)
 	@mv $@.new $@
 
 # The list of system calls, which the Docker backend reads, too.

@@ -9,7 +9,6 @@
 #ifndef PRELOAD_H
 #define PRELOAD_H
 
-#define _GNU_SOURCE
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,13 +49,14 @@ struct timespec shown_timespec(struct timespec real);
 struct timespec real_timespec(struct timespec shown);
 bool is_of_shown_clock(const struct timespec *deadline);
 
+/* mktemp.c */
+bool pretends_taken(void);
+bool draws_the_same(void);
+
 /* chance.c */
 void draw(void *buffer, size_t length);
 uint32_t draw_below(uint32_t limit);
 
-/* names.c */
-bool pretends_taken(void);
-bool draws_the_same(void);
 
 /* devices.c */
 bool reads_chance(int fd);

@@ -1,0 +1,9 @@
+/* What a process is that can be compared only: descriptors, credentials, signal handlers, limits, terminals. */
+#ifndef TVSNAP_REWIND_FACTS_H
+#define TVSNAP_REWIND_FACTS_H
+
+#include "tracee.h"
+
+bool add_facts(struct text *to, struct process *p, const struct user_regs_struct *at);
+
+#endif

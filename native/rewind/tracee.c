@@ -1,0 +1,114 @@
+#include "tracee.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SHORTEST_US = 20, LONGEST_US = 3000000 }; /* between two looks at a process, and for it to stop */
+
+/* Waits for a process to stop; returns its wait status, or NONE. Not without end: PID 1 that is killed waits for all that
+ * lives in its namespace, and so for a shell that we have stopped. */
+int await_stop(int pid) {
+    int status;
+    for (long pause = SHORTEST_US, waited = 0; waited < LONGEST_US; waited += pause, pause += pause / 2) {
+        pid_t found = waitpid(pid, &status, __WALL | WNOHANG);
+        if (found) return found == pid && WIFSTOPPED(status) ? status : NONE;
+        struct timespec time = {pause / 1000000, pause % 1000000 * 1000};
+        nanosleep(&time, NULL);
+    }
+    return NONE;
+}
+
+/* Takes note of a signal that a process has stopped for, which is not one of ours. */
+void keep_signal(struct process *p, int status) {
+    if (status != NONE && status >> 16 == 0 && WSTOPSIG(status) != SIGTRAP) p->signal = WSTOPSIG(status);
+}
+
+bool stop(struct process *p, struct reason *why) {
+    p->signal = 0;
+    p->handle = (int)syscall(SYS_pidfd_open, p->pid, 0);
+    if (p->handle < 0 || start_of(p->pid) != p->start) return fail(why, "process %d is no more", p->pid);
+    if (ptrace(PTRACE_SEIZE, p->pid, 0, 0)) return fail(why, "process %d cannot be stopped: %s", p->pid, strerror(errno));
+    if (ptrace(PTRACE_INTERRUPT, p->pid, 0, 0)) return fail(why, "process %d does not stop: %s", p->pid, strerror(errno));
+    int status = await_stop(p->pid);
+    keep_signal(p, status);
+    if (status == NONE || status >> 16 != PTRACE_EVENT_STOP || WSTOPSIG(status) != SIGTRAP)
+        return fail(why, "process %d does not stand still", p->pid);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/mem", p->pid);
+    p->memory = open(path, O_RDWR | O_CLOEXEC);
+    return p->memory >= 0 || fail(why, "the memory of process %d: %s", p->pid, strerror(errno));
+}
+
+bool set_registers(struct process *p, const struct user_regs_struct *registers) {
+    struct iovec part = {(void *)registers, sizeof *registers};
+    return ptrace(PTRACE_SETREGSET, p->pid, NT_PRSTATUS, &part) == 0;
+}
+
+bool get_registers(struct process *p, struct user_regs_struct *registers) {
+    struct iovec part = {registers, sizeof *registers};
+    return ptrace(PTRACE_GETREGSET, p->pid, NT_PRSTATUS, &part) == 0;
+}
+
+/* Whether a process waits in a system call. */
+bool waits(struct process *p, const struct user_regs_struct *registers) {
+    uint16_t instruction = 0;
+    return (long)registers->orig_rax >= 0 && (long)registers->rax < 0 &&
+           pread(p->memory, &instruction, 2, (off_t)registers->rip - 2) == 2 && instruction == 0x050f;
+}
+
+bool call(struct process *p, const struct user_regs_struct *at, long number, long a, long b, long c, long d, long *result) {
+    struct user_regs_struct registers = *at;
+    registers.rip -= 2; /* the instruction in which it waits */
+    registers.orig_rax = (unsigned long)-1;
+    registers.rax = (unsigned long)number;
+    registers.rdi = (unsigned long)a;
+    registers.rsi = (unsigned long)b;
+    registers.rdx = (unsigned long)c;
+    registers.r10 = (unsigned long)d;
+    registers.r8 = (unsigned long)-1; /* of mmap: no file */
+    registers.r9 = 0;
+    if (!set_registers(p, &registers) || ptrace(PTRACE_SINGLESTEP, p->pid, 0, 0)) return false;
+    int status = await_stop(p->pid);
+    keep_signal(p, status);
+    p->broken |= status == NONE;
+    if (status == NONE || WSTOPSIG(status) != SIGTRAP || !get_registers(p, &registers)) return false;
+    *result = (long)registers.rax;
+    return registers.rip == at->rip;
+}
+
+/* Has a system call that our stop interrupted begin again, where the kernel would not: some return EINTR at once. */
+static void begin_again(struct process *p) {
+    struct user_regs_struct registers;
+    if (p->signal || p->memory < 0 || !get_registers(p, &registers) || !waits(p, &registers)) return;
+    if ((long)registers.rax != -EINTR) return;
+    registers.rax = registers.orig_rax;
+    registers.rip -= 2;
+    registers.orig_rax = (unsigned long)-1;
+    set_registers(p, &registers);
+}
+
+/* Lets the processes go on; all are ended where one is amid what it was to do for us. */
+bool let_go(struct process *processes, int count) {
+    bool broken = false;
+    for (int i = 0; i < count; i++) broken |= processes[i].broken;
+    for (int i = 0; i < count; i++) {
+        struct process *p = &processes[i];
+        if (broken) syscall(SYS_pidfd_send_signal, p->handle, SIGKILL, NULL, 0);
+        else begin_again(p);
+        if (p->memory >= 0) close(p->memory);
+        if (p->handle >= 0) close(p->handle);
+        p->memory = p->handle = NONE;
+        ptrace(PTRACE_DETACH, p->pid, 0, p->signal);
+    }
+    return !broken;
+}
