@@ -56,7 +56,6 @@ static const int allowed_calls[] = {
     SYS_fsync,
     SYS_ftruncate,
     SYS_futex,
-    SYS_futex_waitv,
     SYS_get_robust_list,
     SYS_getcpu,
     SYS_getcwd,
@@ -106,7 +105,6 @@ static const int allowed_calls[] = {
     SYS_madvise,
     SYS_membarrier,
     SYS_memfd_create,
-    SYS_memfd_secret,
     SYS_mincore,
     SYS_mkdirat,
     SYS_mknodat,
@@ -147,7 +145,6 @@ static const int allowed_calls[] = {
     SYS_preadv,
     SYS_preadv2,
     SYS_prlimit64,
-    SYS_process_mrelease,
     SYS_process_vm_readv,
     SYS_process_vm_writev,
     SYS_pselect6,
@@ -253,6 +250,9 @@ static const int allowed_calls[] = {
     SYS_write,
     SYS_writev,
     /* Newer than the headers of some C libraries, whereas the filter must not depend on who compiled it. */
+    447, /* memfd_secret */
+    448, /* process_mrelease */
+    449, /* futex_waitv */
     451, /* cachestat */
     452, /* fchmodat2 */
     453, /* map_shadow_stack */

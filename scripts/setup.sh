@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up what tvsnap needs on Debian 12 or newer or Ubuntu, and only what is missing:
 #
-#   1. system packages: btrfs tools, mmdebstrap, mount, the C library's headers
+#   1. system packages: btrfs tools, mmdebstrap, mount, the C library's headers, and musl, a smaller one
 #   2. CRIU 4.2 or newer: built from the source that apt fetches from a newer suite, with what it lacks
 #      (scripts/build_criu.sh); the binary is kept under ~/.cache/tvsnap for the next time. Where it cannot be built,
 #      the distribution's, if it is good (`tvsnap doctor` tells what that costs)
@@ -34,7 +34,7 @@ check_platform() {
 }
 
 install_system_packages() {
-    local wanted=(btrfs-progs libc6-dev mmdebstrap mount util-linux)
+    local wanted=(btrfs-progs libc6-dev mmdebstrap mount musl-tools util-linux)
     # Debian packs what `python3 -m venv` needs apart; a Python that came another way has it.
     "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||
         wanted+=("$("$PYTHON" -c 'import sys; print(f"python3.{sys.version_info.minor}-venv")')")

@@ -1,9 +1,9 @@
-/* The action under way: its beginning, its output, its end. */
-#include "guest.h"
+#include "action.h"
 
 #include <unistd.h>
 
-struct action action = {.client = -1, .output = -1, .input = -1};
+#include "connections.h"
+#include "output.h"
 
 void begin_action(enum action_kind kind, int client, int64_t timeout_us, size_t limit) {
     action.kind = kind;
@@ -21,33 +21,15 @@ void begin_action(enum action_kind kind, int client, int64_t timeout_us, size_t 
     capture_start(&action.capture, limit);
 }
 
-/* Reads on from an output whose action is over, until its last writer closes it. */
-void leave_to_drain(int fd) {
-    if (guest.drain_count < MAX_DRAINS) guest.drains[guest.drain_count++] = fd;
-    else close(fd);
-}
-
-/* `polled`: what poll said of the first `count` drains. */
-void read_drains(const struct pollfd *polled, int count) {
-    int kept = 0;
-    for (int i = 0; i < guest.drain_count; i++) {
-        char chunk[65536];
-        bool ended = i < count && polled[i].revents && read(guest.drains[i], chunk, sizeof chunk) == 0;
-        if (ended) close(guest.drains[i]);
-        else guest.drains[kept++] = guest.drains[i];
-    }
-    guest.drain_count = kept;
-}
-
-/* Captures what there is, for one turn at most 1 MiB of it: an endless writer must not keep us from the shell's report,
- * from other clients or from the timeout. True at the end of the file. */
-bool drain_output(void) {
-    char chunk[65536];
-    ssize_t n = 1;
-    int fd = action.output;
-    for (int i = 0; i < 16 && fd >= 0 && (n = read(fd, chunk, sizeof chunk)) > 0; i++)
-        capture_add(&action.capture, chunk, (size_t)n);
-    return fd >= 0 && n == 0;
+/* Ready for the next action; nobody is told. */
+void forget_action(void) {
+    capture_start(&action.capture, 0);
+    release(&action.pending);
+    release(&action.input_data);
+    if (action.input >= 0) close(action.input);
+    action.kind = NOTHING;
+    action.client = action.output = action.input = -1;
+    action.child = 0;
 }
 
 /* Answers the client, and leaves what may still be written to drains. */
@@ -80,25 +62,20 @@ void finish_action(void) {
     }
     struct capture *c = &action.capture;
     int64_t duration = now_us() - action.started;
-    answer(action.client, 'O', c->head.data, c->head.length);
+    answer(action.client, ANSWER_OUTPUT, c->head.data, c->head.length);
     if (c->tail.length) {
         bool full = c->tail.length == c->limit - c->limit / 2;
         size_t at = full ? c->tail_at : 0;
-        answer(action.client, 'O', c->tail.data + at, c->tail.length - at);
-        if (at) answer(action.client, 'O', c->tail.data, at);
+        answer(action.client, ANSWER_OUTPUT, c->tail.data + at, c->tail.length - at);
+        if (at) answer(action.client, ANSWER_OUTPUT, c->tail.data, at);
     }
-    answer_text(action.client, 'X', "%d %lld %llu %d %d %d", action.exit_code, (long long)duration,
+    answer_text(action.client, ANSWER_END, "%d %lld %llu %d %d %d", action.exit_code, (long long)duration,
                 (unsigned long long)c->total, action.timed_out, action.blocked, action.shell_lost);
     forget_action();
 }
 
-/* Ready for the next action; nobody is told. */
-void forget_action(void) {
-    capture_start(&action.capture, 0);
-    release(&action.pending);
-    release(&action.input_data);
-    if (action.input >= 0) close(action.input);
-    action.kind = NOTHING;
-    action.client = action.output = action.input = -1;
-    action.child = 0;
+/* Ends an action that cannot be done, and says why. */
+void refuse_action(const char *why, int error) {
+    answer_text(action.client, ANSWER_ERROR, "%s: %s", why, error_text(error));
+    forget_action();
 }

@@ -1,5 +1,4 @@
-/* Sets modification times to the nanosecond, which archives of files lose: `PATH\0MTIME_NS\0` for each, on stdin. */
-#include "guest.h"
+#include "amend.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +15,7 @@ struct amendment {
 static size_t failures;
 
 static void fail(const char *path) {
-    if (!failures++) dprintf(2, "%s: %s\n", path, strerror(errno));
+    if (!failures++) dprintf(2, "%s: %s\n", path, error_text(errno));
 }
 
 static void set_time(const struct amendment *a) {

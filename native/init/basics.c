@@ -1,5 +1,4 @@
-/* What every other file needs: buffers, whole writes, the clock. */
-#include "guest.h"
+#include "basics.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,7 +8,7 @@
 #include <unistd.h>
 
 void die(const char *what) {
-    dprintf(2, "tvsnap-init: %s: %s\n", what, strerror(errno));
+    dprintf(2, "tvsnap-init: %s: %s\n", what, error_text(errno));
     _exit(125);
 }
 
@@ -26,9 +25,20 @@ static void reserve(struct buffer *b, size_t more) {
 }
 
 void append(struct buffer *b, const void *data, size_t length) {
+    if (!length) return; /* nothing may have no place */
     reserve(b, length);
     memcpy(b->data + b->length, data, length);
     b->length += length;
+}
+
+/* Takes away what `b` begins with; all of it gives its memory back. */
+void drop_beginning(struct buffer *b, size_t length) {
+    if (length == b->length) {
+        release(b);
+    } else if (length) {
+        memmove(b->data, b->data + length, b->length - length);
+        b->length -= length;
+    }
 }
 
 void release(struct buffer *b) {
@@ -57,18 +67,23 @@ bool write_all(int fd, const void *data, size_t length) {
     return true;
 }
 
+/* Writes what is taken at once; returns how many bytes, or -1 if nobody can read them any more. */
+ssize_t write_now(int fd, const char *data, size_t length) {
+    size_t done = 0;
+    while (done < length) {
+        ssize_t n = write(fd, data + done, length - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) break;
+        if (n <= 0) return -1;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
 /* Appends all that is left to read; false on an error. */
 bool read_all(int fd, struct buffer *b) {
     char chunk[65536];
     ssize_t n;
     while ((n = read(fd, chunk, sizeof chunk)) > 0) append(b, chunk, (size_t)n);
     return n == 0;
-}
-
-/* In a child: makes `fd` the descriptor `wanted`, open across exec. */
-void use_fd(int fd, int wanted) {
-    if (fd == wanted)
-        fcntl(fd, F_SETFD, 0);
-    else if (dup2(fd, wanted) < 0)
-        die("dup2");
 }

@@ -1,5 +1,4 @@
-/* The output of one action: the first and the last half of its limit, whatever its length. */
-#include "guest.h"
+#include "capture.h"
 
 #include <string.h>
 

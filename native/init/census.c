@@ -9,7 +9,7 @@
  * deleted, and a line `NUMBER POSITION FLAGS TARGET` for each open file, in whose target `\` and newline are `\\` and `\n`. It is
  * missing if it cannot be told: only the shell's user, or root with CAP_SYS_PTRACE, may look.
  */
-#include "guest.h"
+#include "census.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -18,21 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What stat tells of a process. */
-struct life {
-    char state;
-    int parent;
-    long nice;
-    unsigned long long start;
-};
-
-static bool read_life(pid_t pid, struct life *l) {
-    char text[2048];
-    if (read_proc(pid, "stat", text, sizeof text) <= 0) return false;
-    char *after = strrchr(text, ')'); /* its name may have any other character */
-    return after && sscanf(after + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %ld %*d %*d %llu",
-                           &l->state, &l->parent, &l->nice, &l->start) == 4;
-}
+#include "holds.h"
+#include "proc.h"
 
 /* Finds what /proc/PID/status says by a name; returns its length, or -1. */
 static int find_status(const char *status, const char *name, const char **value) {

@@ -1,7 +1,4 @@
-/* What a sandbox may ask of the kernel: its view of /proc, capabilities and a filter of system calls. */
-#include "guest.h"
-#include "allowed.h"
-#include "resource_limits.h"
+#include "confine.h"
 
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -18,6 +15,9 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "allowed.h"
+#include "resource_limits.h"
 
 #define LAST_PID "/proc/sys/kernel/ns_last_pid"
 
@@ -129,7 +129,7 @@ static void emit(struct sock_filter instruction) {
     filter.code[filter.length++] = instruction;
 }
 
-#define LOAD(field) emit((struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field)))
+#define LOAD(field) emit((struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, field)))
 #define JUMP(test, value, yes, no) emit((struct sock_filter)BPF_JUMP(BPF_JMP | test | BPF_K, value, yes, no))
 #define ANSWER(value) emit((struct sock_filter)BPF_STMT(BPF_RET | BPF_K, value))
 #define REFUSE(error) ANSWER(SECCOMP_RET_ERRNO | error)

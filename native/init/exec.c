@@ -1,48 +1,34 @@
-/* Programs that run apart from the shell: their start and their input. */
-#include "guest.h"
+#include "exec.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* What a child must not inherit of PID 1. */
-void become_ordinary(void) {
-    int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-    if (oom >= 0) {
-        if (write(oom, "300", 3) != 3) die("oom_score_adj"); /* before PID 1, whatever its size */
-        close(oom);
-    }
-    sigset_t none;
-    sigemptyset(&none);
-    for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
+#include "action.h"
+#include "child.h"
+#include "connections.h"
+#include "processes.h"
 
 /* fields: timeout, limit, user, cwd ("" for the image's, "." for the shell's), stdin, argc, argv..., env... */
-void start_exec(int client, struct field *f, int count) {
+void start_exec(int client, const struct request *r) {
+    const struct field *f = r->fields;
     int out[2], in[2];
-    int argc = (int)number_of(f[5], INT_MAX);
-    if (argc < 1 || argc > count - 6) {
-        answer_text(client, 'E', "malformed request");
-        return;
-    }
     struct user user = guest.user;
     char *wanted = text_of(f[2]);
     bool known = !*wanted || find_user(wanted, &user);
     free(wanted);
     if (!known) {
-        answer_text(client, 'U', "no such user in the image");
+        answer_text(client, ANSWER_NO_USER, "no such user in the image");
         return;
     }
     if (pipe2(out, O_CLOEXEC)) {
-        answer_text(client, 'E', "pipe: %s", strerror(errno));
+        answer_text(client, ANSWER_ERROR, "pipe: %s", error_text(errno));
         return;
     }
     if (pipe2(in, O_CLOEXEC)) {
-        answer_text(client, 'E', "pipe: %s", strerror(errno));
+        answer_text(client, ANSWER_ERROR, "pipe: %s", error_text(errno));
         close(out[0]), close(out[1]);
         return;
     }
@@ -51,8 +37,7 @@ void start_exec(int client, struct field *f, int count) {
     pid_t pid = fork();
     if (pid < 0) {
         close(out[0]), close(out[1]), close(in[0]), close(in[1]);
-        answer_text(client, 'E', "fork: %s", strerror(errno));
-        forget_action();
+        refuse_action("fork", errno);
         return;
     }
     if (pid == 0) {
@@ -60,15 +45,17 @@ void start_exec(int client, struct field *f, int count) {
         char *cwd = text_of(f[3]), link[64];
         snprintf(link, sizeof link, "/proc/%d/cwd", guest.shell);
         bool here = strcmp(cwd, ".") == 0;
-        const char *where = !*cwd || (here && guest.mode == SHELL_STARTING) ? guest.cwd : here ? link : cwd;
-        char **argv = calloc((size_t)argc + 1, sizeof *argv);
-        for (int i = 0; i < argc; i++) argv[i] = text_of(f[6 + i]);
+        const char *where = !*cwd || (here && (guest.mode == SHELL_STARTING || guest.mode == SHELL_GONE)) ? guest.cwd : here ? link : cwd;
+        char **argv = calloc((size_t)r->arguments + 1, sizeof *argv);
+        if (!argv) die("memory");
+        int at = EXECUTE_FIXED_FIELDS;
+        for (int i = 0; i < r->arguments; i++) argv[i] = text_of(f[at++]);
         environ = guest.environment;
         setenv("HOME", user.home, 0);
         setenv("USER", user.name, 0);
         setenv("SHELL", "/bin/bash", 0);
         if (user.uid != guest.user.uid) setenv("HOME", user.home, 1), setenv("USER", user.name, 1);
-        for (int i = 6 + argc; i + 1 < count; i += 2) setenv(text_of(f[i]), text_of(f[i + 1]), 1);
+        for (; at + 1 < r->count; at += 2) setenv(text_of(f[at]), text_of(f[at + 1]), 1);
         int no_input = f[4].length ? in[0] : open("/dev/null", O_RDONLY | O_CLOEXEC);
         use_fd(out[1], 1);
         dup2(1, 2);
@@ -76,16 +63,16 @@ void start_exec(int client, struct field *f, int count) {
         else use_fd(no_input, 0);
         become_ordinary();
         if (!become(&user)) {
-            dprintf(2, "cannot become user %s: %s\n", user.name, strerror(errno));
+            dprintf(2, "cannot become user %s: %s\n", user.name, error_text(errno));
             _exit(126);
         }
         if (chdir(where) && where != guest.cwd) {
-            dprintf(2, "bash: cd: %s: %s\n", where, strerror(errno));
+            dprintf(2, "bash: cd: %s: %s\n", where, error_text(errno));
             _exit(1);
         }
         if (strcmp(argv[0], INIT_PATH) == 0) execv("/proc/self/exe", argv); /* whatever is there by now */
-        else execvp(argv[0], argv);
-        dprintf(2, "%s: %s\n", argv[0], strerror(errno));
+        else execute(argv);
+        dprintf(2, "%s: %s\n", argv[0], error_text(errno));
         _exit(127);
     }
     close(out[1]);

@@ -1,5 +1,4 @@
-/* File tools, and questions to services; run as children of PID 1 so that they have a user's rights and cannot hold it up. */
-#include "guest.h"
+#include "files.h"
 
 #include <fcntl.h>
 #include <signal.h>

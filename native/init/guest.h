@@ -1,83 +1,16 @@
-/* Types, the two global structures and the functions that the files of PID 1 share.
+/* The state of PID 1.
  *
- * PID 1 is one thread around one poll: `guest` is what lives as long as the sandbox, `action` the one run, exec or
+ * It is one thread around one poll: `guest` is what lives as long as the sandbox, `action` the one run, exec or
  * typing of keys that may be under way. Both are in every snapshot, so they hold little and nothing from outside.
  */
 #ifndef TVSNAP_GUEST_H
 #define TVSNAP_GUEST_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include <errno.h>
-#include <limits.h>
-#include <poll.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "capture.h"
+#include "protocol.h"
+#include "users.h"
 
-#define HOME_DIR "/run/tvsnap"
-#define CONTROL_PATH HOME_DIR "/control" /* the socket that clients connect to */
-#define OUTPUT_PATH HOME_DIR "/out"      /* the FIFO that the shell opens for a command's output */
-#define RC_PATH HOME_DIR "/rc"           /* the shell's startup file */
-#define INIT_PATH HOME_DIR "/init"       /* this program */
-
-enum { MAX_CLIENTS = 8, MAX_DRAINS = 64, TYPING_LIMIT = 65536 };
-
-/* What a request may ask for at most: ten years, and bytes of output. */
-#define MAX_TIME_US (10LL * 366 * 86400 * 1000000)
-#define MAX_OUTPUT (1LL << 30)
-
-/* basics.c */
-
-/* Bytes in memory of their own; all zero is an empty one. */
-struct buffer {
-    char *data;
-    size_t length, room;
-};
-
-_Noreturn void die(const char *what);
-void append(struct buffer *b, const void *data, size_t length);
-void release(struct buffer *b);
-int64_t now_us(void);
-void set_nonblocking(int fd);
-bool write_all(int fd, const void *data, size_t length);
-bool read_all(int fd, struct buffer *b);
-void use_fd(int fd, int wanted);
-
-/* capture.c */
-
-struct capture {
-    struct buffer head, tail; /* tail: a ring once it is full, whose oldest byte is at tail_at */
-    size_t limit, tail_at;    /* bytes */
-    uint64_t total;           /* bytes seen, kept or not */
-};
-
-void capture_start(struct capture *c, size_t limit);
-void capture_add(struct capture *c, const char *data, size_t length);
-
-/* users.c */
-
-struct user {
-    uid_t uid;
-    gid_t gid;
-    gid_t groups[64];
-    int group_count;
-    char name[64], home[256];
-};
-
-bool find_user(const char *wanted, struct user *u);
-bool become(const struct user *u);
-
-/* What PID 1 is and does. */
-
-enum shell_mode {
-    SHELL_STARTING, /* rc is being read */
-    SHELL_IDLE,     /* waits for a command from us */
-    SHELL_RUNNING,  /* executes one */
-    SHELL_PROMPT,   /* was handed to the terminal: shows its prompt, or runs what was typed there */
-};
+enum { MAX_CLIENTS = 8, MAX_DRAINS = 64 };
 
 struct client {
     int input, output;      /* -1: there is none; the same for a socket */
@@ -103,7 +36,7 @@ struct guest {
     /* the shell, and our ends of what joins us to it */
     pid_t shell;        /* 0: it ended, and another is started at */
     int64_t restart_at; /* this time */
-    enum shell_mode mode;
+    enum shell_mode mode; /* see shell_mode.h */
     int64_t shell_started;
     int master;        /* its terminal */
     int wake;          /* tells it what to do next */
@@ -170,136 +103,8 @@ struct action {
 
     pid_t *before; /* processes alive at its start: not ours to kill */
     size_t before_count;
+    unsigned long long before_ticks; /* when that was: who has one of those numbers and began later is another */
 };
 extern struct action action;
-
-/* action.c */
-
-void begin_action(enum action_kind kind, int client, int64_t timeout_us, size_t limit);
-void leave_to_drain(int fd);
-void read_drains(const struct pollfd *polled, int count);
-bool drain_output(void);
-void finish_action(void);
-void forget_action(void);
-
-/* processes.c */
-
-size_t list_processes(pid_t **out);
-ssize_t read_proc(pid_t pid, const char *name, char *out, size_t room);
-void remember_processes(void);
-bool group_lives(pid_t group);
-size_t signal_new(int signal);
-void kill_new(void);
-uint64_t sleeping_time(void);
-
-/* shell.c */
-
-void read_rc(void);
-bool make_output_fifo(void);
-void renew_output(void);
-bool start_shell(void);
-void want_shell(void);
-void restart_shell(void);
-bool shell_has_pending(int signal);
-void await_dying_shell(void);
-void give_shell_up(void);
-void feed_command(void);
-void to_prompt(void);
-void read_report(void);
-void type_keys(const void *keys, size_t length);
-void type_on(void);
-void read_terminal(void);
-void put_terminal_back(const void *shown, size_t length, uint64_t count, unsigned sequence);
-void shell_ended(int status);
-bool shell_has_terminal(void);
-void foreground_name(char *out, size_t room);
-
-/* exec.c */
-
-/* Part of a request. */
-struct field {
-    const char *data;
-    size_t length;
-};
-
-void become_ordinary(void);
-void start_exec(int client, struct field *f, int count);
-void feed_input(void);
-
-/* clients.c */
-
-void make_home(void);
-bool clear_path(const char *path);
-bool listen_here(void);
-void keep_listening(void);
-void serve_stdio(void);
-bool accept_client(void);
-void drop_client(int i);
-bool anyone_attached(void);
-int64_t rest_ends(void);
-struct pollfd awaited(const struct client *c);
-void serve_client(int i);
-void answer(int client, char type, const void *data, size_t length);
-void answer_text(int client, char type, const char *format, ...) __attribute__((format(printf, 3, 4)));
-int bridge(void);
-
-/* requests.c */
-
-#define HASH_START 14695981039346656037u /* what `mix` is given first */
-
-void handle_request(int i, const char *body, size_t length);
-uint64_t mix(uint64_t hash, const void *data, size_t length);
-uint64_t inner_state(void); /* without HOME_DIR */
-char *text_of(struct field f);
-int64_t number_of(struct field f, int64_t most);
-
-/* waiting.c */
-
-bool anything_waits(struct field shell_files, struct field processes);
-
-/* confine.c */
-
-void protect_proc(void);
-void drop_capabilities(void);
-void set_resource_limits(void);
-bool number_processes(pid_t last);
-void filter_system_calls(void);
-
-/* Programs of their own, run inside a sandbox or beside it; they return their exit status. */
-
-/* files.c */
-
-int get_file(const char *path, const char *limit_text);
-int put_file(const char *path);
-int ask_service(const char *path);
-
-/* walk.c */
-
-int walk_main(char **arguments);
-
-/* census.c */
-
-int census(pid_t shell, char **serving);
-
-/* home.c */
-
-uint64_t mix_home(uint64_t hash, bool with_host);
-
-/* holds.c */
-
-struct stat;
-enum holder { OTHER, SERVING, SHELL };
-uint64_t kernel_attributes(pid_t pid, bool all);
-uint64_t terminal_state(uint64_t hash, int fd);
-bool is_stopped(int slave);
-bool is_terminal(const struct stat *st);
-bool look_as_user_of(pid_t pid);
-void look_as_root(void);
-void print_holds(pid_t pid, enum holder kind);
-int holds_main(char **pids);
-
-/* amend.c */
-
-int amend(void);
 
 #endif

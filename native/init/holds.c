@@ -1,17 +1,4 @@
-/* What calls can change of a process while it sleeps, so that neither its life nor its processor time tells of it.
- *
- *   tvsnap-init holds PID...       a line `PID HOLDS LOCKS` for each, on the host or inside; `-PID`: only its locks are
- *                                  looked at; `=PID`: of an idle shell, those open files that it does not have by itself
- *
- * HOLDS is a hash, or `?` where part of what it is to stand for cannot be seen. It covers
- *   - scheduling (policy, priorities, slice, flags), input and output priority, autogroup, limits, the memory killer's
- *     score, the filter of core dumps, name, login id, tracer, memory policy, signals not yet taken;
- *   - each descriptor: what it leads to, position, flags, locks and leases; of a deleted file or one in memory its size
- *     and times; of a terminal its modes, speeds, size, foreground group and what waits to be read; of a pipe its size;
- *   - all memory of its own: anonymous pages by address and content, and what is mapped of shared memory.
- * LOCKS is a hash of the locks and leases alone: of processes that run by themselves, such as a database's server.
- */
-#include "guest.h"
+#include "holds.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -24,10 +11,15 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <termios.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, CHUNK = 1 << 18, MAX_FILES = 4096, TERMIOS2 = 44, IOPRIO_WHO_PROCESS = 1 };
+#include "attributes.h"
+#include "hash.h"
+#include "home.h"
+#include "proc.h"
+#include "terminal_state.h"
+
+enum { PAGE = 4096, CHUNK = 1 << 18, MAX_FILES = 4096 };
 #define MAX_MEMORY (128LL << 20) /* bytes that are looked at, of all processes together: about 50 ms */
 #define TASK_END ((1ULL << 47) - PAGE)
 
@@ -62,50 +54,6 @@ static void take_page(const void *data, size_t length) {
     }
 }
 
-/* A file of /proc, whole; one that is not there or not for us says so too. */
-static void take_proc(pid_t pid, const char *name) {
-    char text[8192];
-    ssize_t n = read_proc(pid, name, text, sizeof text);
-    take_number((uint64_t)n);
-    if (n > 0) take(text, (size_t)n);
-}
-
-static void take_status(pid_t pid, bool signals) {
-    static const char *const lines[] = {"\nTracerPid:",   "\nUid:",    "\nGid:",    "\nCpus_allowed:", "\nMems_allowed:",
-                                        "\nTHP_enabled:", "\nCapEff:", "\nCapPrm:", "\nNoNewPrivs:",   "\nSigPnd:",
-                                        "\nShdPnd:"};
-    char text[8192];
-    size_t count = sizeof lines / sizeof *lines - (signals ? 0 : 2);
-    if (read_proc(pid, "status", text, sizeof text) <= 0) doubt = true;
-    else
-        for (size_t i = 0; i < count; i++) {
-            const char *line = strstr(text, lines[i]);
-            if (line) take(line + 1, strcspn(line + 1, "\n"));
-        }
-}
-
-/* What others set of a process, and the shell's children or its own builtins of the shell. Two sandboxes' shells of the
- * same history have the same. `all`: of the shell what a shell made like it would have anew, too; and of others the signals
- * that wait for them. */
-uint64_t kernel_attributes(pid_t pid, bool all) {
-    static const char *const files[] = {"oom_score_adj", "coredump_filter", "comm", "loginuid"};
-    unsigned char scheduling[64] = {0};
-    char group[128];
-    uint64_t before = sum;
-    sum = HASH_START;
-    take_status(pid, all && pid != guest.shell);
-    if (all) take_proc(pid, "limits");
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) take_proc(pid, files[i]);
-    if (read_proc(pid, "autogroup", group, sizeof group) > 0 && strchr(group, ' ')) /* what is before it is a number */
-        take(strchr(group, ' '), strlen(strchr(group, ' ')));
-    take_number((uint64_t)syscall(SYS_sched_getattr, pid, scheduling, (unsigned)sizeof scheduling, 0));
-    take(scheduling, sizeof scheduling);
-    take_number((uint64_t)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, pid));
-    uint64_t found = sum;
-    sum = before;
-    return found;
-}
-
 /* Descriptors. */
 
 static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
@@ -126,33 +74,6 @@ static void take_info(pid_t pid, const char *number) {
         if (starts(line, "lock:")) locks = mix(mix(locks, number, strlen(number)), line, length);
         if (!starts(line, "it_value:") && !starts(line, "ticks:")) take(line, length);
     }
-}
-
-/* A terminal's modes and speeds, its size, its line discipline, and whether others may open it; from either end. */
-uint64_t terminal_state(uint64_t hash, int fd) {
-    static const unsigned long questions[] = {TIOCGETD, TIOCGEXCL, TIOCGSOFTCAR};
-    unsigned char modes[TERMIOS2] = {0};
-    struct winsize size = {0};
-    ioctl(fd, _IOR('T', 0x2A, unsigned char[TERMIOS2]), modes); /* TCGETS2 */
-    ioctl(fd, TIOCGWINSZ, &size);
-    hash = mix(mix(hash, modes, sizeof modes), &size, sizeof size);
-    for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
-        int value = -1;
-        ioctl(fd, questions[i], &value);
-        hash = mix(hash, &value, sizeof value);
-    }
-    return hash;
-}
-
-/* Whether a terminal's output was stopped (Ctrl-S, tcflow), or there is no room for more of it. */
-bool is_stopped(int slave) {
-    struct pollfd its = {slave, POLLOUT, 0};
-    return poll(&its, 1, 0) == 0;
-}
-
-bool is_terminal(const struct stat *st) {
-    unsigned kind = major(st->st_rdev);
-    return S_ISCHR(st->st_mode) && ((kind >= 136 && kind <= 143) || (kind == 5 && minor(st->st_rdev) == 2));
 }
 
 static void take_file(pid_t pid, int process, const char *number, bool shell) {
@@ -223,7 +144,7 @@ static bool is_own(int number) {
 
 static void take_files(pid_t pid, bool shell) {
     char name[64];
-    int count = 0, process = (int)syscall(SYS_pidfd_open, pid, 0);
+    int count = 0, process = open_process(pid);
     snprintf(name, sizeof name, "/proc/%d/fd", pid);
     DIR *d = opendir(name);
     struct dirent *e;
@@ -320,6 +241,8 @@ static void take_memory(pid_t pid) {
     int pages = open(name, O_RDONLY | O_CLOEXEC);
     snprintf(name, sizeof name, "/proc/%d/maps", pid);
     FILE *maps = fopen(name, "re");
+    static char room[65536];
+    if (maps) setvbuf(maps, room, _IOFBF, sizeof room); /* a list that is read in parts may change between them */
     if (!maps || ((memory < 0 || pages < 0) && !forbidden)) doubt = true;
     bool anonymous = !doubt && memory >= 0 && take_anonymous(memory, pages);
     while (!doubt && maps && fgets(line, sizeof line, maps)) {
@@ -348,10 +271,9 @@ static bool look_as(uid_t uid, gid_t gid) {
 }
 
 bool look_as_user_of(pid_t pid) {
-    char status[4096];
-    unsigned uid, gid;
-    char *users = read_proc(pid, "status", status, sizeof status) > 0 ? strstr(status, "\nUid:") : NULL;
-    return users && sscanf(users, " Uid: %u %*u %*u %*u Gid: %u", &uid, &gid) == 2 && look_as(uid, gid);
+    uid_t uid;
+    gid_t gid;
+    return read_owner(pid, &uid, &gid) && look_as(uid, gid);
 }
 
 void look_as_root(void) {
@@ -360,13 +282,17 @@ void look_as_root(void) {
 
 /* Prints what one process holds, as above, without a line's end. */
 void print_holds(pid_t pid, enum holder kind) {
-    char text[2048], *after;
+    struct life l;
+    uint64_t kept = 0;
     sum = locks = HASH_START;
     doubt = false;
-    bool ended = read_proc(pid, "stat", text, sizeof text) <= 0 || !(after = strrchr(text, ')')) || after[2] == 'Z';
+    bool ended = !read_life(pid, &l) || l.state == 'Z';
     if (!ended) take_files(pid, kind == SHELL);
     if (!ended && !doubt && kind == OTHER) take_memory(pid);
-    if (kind == OTHER) take_number(kernel_attributes(pid, true));
+    if (kind == OTHER) {
+        doubt = !kernel_attributes(pid, ALL_OF_OTHERS, &kept) || doubt;
+        take_number(kept);
+    }
     if (kind == SERVING) sum = locks;
     if (doubt) printf("? ");
     else printf("%llx ", (unsigned long long)sum);

@@ -1,11 +1,14 @@
-/* What calls have done to HOME_DIR, which no look at the files tells of: what lies there is ours. */
-#include "guest.h"
+#include "home.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "hash.h"
 
 enum { MOST_ENTRIES = 1000, MOST_LEVELS = 20 };
 
@@ -71,4 +74,22 @@ uint64_t mix_home(uint64_t hash, bool with_host) {
     if (whole && add_directory(&sum, AT_FDCWD, HOME_DIR, 0, &room)) return mix(hash, &sum, sizeof sum);
     looks++; /* in doubt, it has changed */
     return mix(hash, &looks, sizeof looks);
+}
+
+/* Makes our directory, whatever commands have put in its place. */
+void make_home(void) {
+    static const char *const parts[] = {"/run", HOME_DIR};
+    for (int i = 0; i < 2; i++) {
+        struct stat st;
+        if (stat(parts[i], &st) == 0 && S_ISDIR(st.st_mode)) continue;
+        unlink(parts[i]);
+        mkdir(parts[i], 0755);
+    }
+}
+
+/* Makes room for a file of ours; a directory is moved aside, as it may be anything's. */
+bool clear_path(const char *path) {
+    char aside[] = HOME_DIR "/aside-XXXXXX";
+    if (unlink(path) == 0 || errno == ENOENT) return true;
+    return errno == EISDIR && mkdtemp(aside) && rename(path, aside) == 0;
 }

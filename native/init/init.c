@@ -1,7 +1,7 @@
 /* PID 1 of a sandbox: reaps, holds the shell's terminal, and answers requests on a Unix socket.
  *
  * Static, without dependencies, and every descriptor it holds ends inside the sandbox, so a checkpoint has no outside
- * ends but, where they are used, standard input and output. The protocol is described in protocol.py, its only client.
+ * ends but, where they are used, standard input and output. See protocol.h for how it is talked to.
  *
  *   tvsnap-init serve COLUMNS ROWS USER CWD   PID 1; its environment becomes the shell's. Where standard input is a
  *                                             pipe or a socket, descriptors 0 and 1 are a client as well (clients.c)
@@ -16,10 +16,8 @@
  * TVSNAP_UNSET in PID 1's environment: names of variables that whoever started us adds and nobody wants.
  * TVSNAP_BARE: the shell reads no startup file of the user's, since it is to be made like another.
  *
- * This file has the event loop and its clock. Nothing it calls may wait long: while PID 1 waits, no timeout is kept.
+ * This file has the event loop. Nothing it calls may wait long: while PID 1 waits, no timeout is kept.
  */
-#include "guest.h"
-
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,14 +29,27 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    PROMPT_MS = 100, /* within which a shell shows its prompt, if it has one */
-    INTERRUPT_GRACE_MS = 150, /* between a timeout's first SIGINT and SIGKILL for what the action started */
-    FIRST_SHELL = 16, /* the shell's process id; runtimes use up to ten */
-    SHELL_GRACE_MS = 1500,    /* and SIGKILL for the shell, whose state is lost then */
-};
+#include "action.h"
+#include "amend.h"
+#include "bridge.h"
+#include "census.h"
+#include "clients.h"
+#include "confine.h"
+#include "connections.h"
+#include "exec.h"
+#include "files.h"
+#include "holds.h"
+#include "home.h"
+#include "inner.h"
+#include "output.h"
+#include "reports.h"
+#include "shell.h"
+#include "shell_end.h"
+#include "terminal.h"
+#include "timing.h"
+#include "walk.h"
 
-struct guest guest;
+enum { FIRST_SHELL = 16 }; /* the shell's process id; runtimes use up to ten */
 
 static void reap(void) {
     int status;
@@ -52,84 +63,6 @@ static void reap(void) {
             finish_action();
         }
     }
-}
-
-/* What the clock decides: keys that have had their effect, a call's timeout and what follows it. */
-static void check_time(void) {
-    if (!guest.shell && now_us() >= guest.restart_at) restart_shell();
-    int64_t now = now_us();
-    if (action.kind == NOTHING) return;
-    if (action.kind == KEYS) {
-        bool prompted = guest.terminal_count != action.shown || now > action.started + PROMPT_MS * 1000;
-        if (action.pending.length && guest.mode == SHELL_PROMPT && prompted && now > action.started + 3000) {
-            /* the prompt, if there is to be one, is out: readline takes earlier keys as well, but they would show twice */
-            struct buffer keys = action.pending;
-            action.pending = (struct buffer){0};
-            type_keys(keys.data, keys.length);
-            release(&keys);
-            now = now_us();
-        }
-        bool typed = !action.pending.length && !guest.typing.length;
-        if (now >= action.deadline || (typed && now >= action.quiet_until)) finish_action();
-        return;
-    }
-    if (!action.sampled && now >= action.half) {
-        action.sampled = true;
-        action.sample = sleeping_time();
-        action.sampled_at = now;
-    }
-    if (now < action.deadline) return;
-    if (!action.timed_out) {
-        /* On a starved machine the command may not have begun, or may just have been looked at for the first time. */
-        bool begun = action.kind != RUN || action.fed;
-        bool slept_long = now - action.sampled_at >= (action.deadline - action.half) / 2;
-        action.blocked = begun && slept_long && action.sample && sleeping_time() == action.sample;
-        action.timed_out = true;
-        action.interrupted = now;
-        if (action.kind == RUN) { /* first as Ctrl-C would, so that the shell abandons the whole command */
-            signal_new(SIGINT);
-            if (guest.shell) kill(guest.shell, SIGINT);
-        } else {
-            kill_new();
-        }
-        return;
-    }
-    bool long_ago = now - action.interrupted > SHELL_GRACE_MS * 1000;
-    if (action.settled || (action.kind == RUN && !guest.shell)) {
-        if (guest.shell && now < action.settled) return;
-        if (guest.shell && !long_ago && shell_has_pending(SIGINT)) { /* it would take the next command's place */
-            action.settled = now + 1000;
-            return;
-        }
-        if (!guest.shell) action.shell_lost = true;
-        kill_new(); /* those that ignore SIGINT */
-        finish_action();
-        return;
-    }
-    /* A shell that has reported is left to say its state, but not for ever: a forged report promises nothing. */
-    if (long_ago || (now - action.interrupted > INTERRUPT_GRACE_MS * 1000 && !action.reported)) {
-        kill_new();
-        if (action.kind != RUN || !guest.shell) return;
-        if (long_ago) give_shell_up();
-        else kill(guest.shell, SIGINT);
-    }
-}
-
-/* Milliseconds until check_time has something to do; -1 for never. */
-static int next_wakeup_ms(void) {
-    int64_t now = now_us(), at;
-    if (action.kind == NOTHING) at = INT64_MAX;
-    else if (action.kind == KEYS && action.pending.length) at = now + 1000;
-    else if (action.kind == KEYS && guest.typing.length) at = action.deadline;
-    else if (action.kind == KEYS) at = action.quiet_until < action.deadline ? action.quiet_until : action.deadline;
-    else if (action.timed_out) at = action.settled ? action.settled : now + 10000;
-    else if (!action.sampled) at = action.half < action.deadline ? action.half : action.deadline;
-    else at = action.deadline;
-    if (!guest.shell && guest.restart_at < at) at = guest.restart_at;
-    if (rest_ends() < at) at = rest_ends();
-    if (at == INT64_MAX) return -1;
-    int64_t wait = at <= now ? 0 : (at - now + 999) / 1000;
-    return wait < 3600000 ? (int)wait : 3600000; /* more would not fit */
 }
 
 static volatile sig_atomic_t woken; /* by a child's end, or by whoever does not find our socket outside */
@@ -253,6 +186,8 @@ _Noreturn static void serve(char **argv) {
 int main(int argc, char **argv) {
     umask(022);
     if (argc == 6 && strcmp(argv[1], "serve") == 0) serve(argv + 2);
+    static char room[65536];
+    setvbuf(stdout, room, _IOFBF, sizeof room); /* some libraries' own is a sixtieth of that */
     if (argc == 2 && strcmp(argv[1], "connect") == 0) return bridge();
     if (argc >= 4 && strcmp(argv[1], "walk") == 0) return walk_main(argv + 2);
     if (argc >= 3 && strcmp(argv[1], "processes") == 0) return census((pid_t)atoi(argv[2]), argv + 3);

@@ -1,64 +1,16 @@
-/* The sandbox's processes: which ones the action started, whether they sleep, and how they are ended. */
-#include "guest.h"
+#include "processes.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Returns how many processes there are, and their ids. The list is overwritten by the next call. */
-size_t list_processes(pid_t **out) {
-    static pid_t *pids;
-    static size_t room;
-    size_t n = 0;
-    DIR *d = opendir("/proc");
-    struct dirent *e;
-    while (d && (e = readdir(d))) {
-        if (e->d_name[0] < '1' || e->d_name[0] > '9') continue;
-        if (n == room) {
-            room = room ? room * 2 : 64;
-            pids = realloc(pids, room * sizeof *pids);
-            if (!pids) die("memory");
-        }
-        pids[n++] = (pid_t)atoi(e->d_name);
-    }
-    if (d) closedir(d);
-    *out = pids;
-    return n;
-}
-
-/* Reads a small file of /proc; returns its length, or -1. */
-ssize_t read_proc(pid_t pid, const char *name, char *out, size_t room) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    ssize_t n = read(fd, out, room - 1);
-    close(fd);
-    if (n >= 0) out[n] = 0;
-    return n;
-}
-
-/* Whether a process group has a member that has not ended. */
-bool group_lives(pid_t group) {
-    pid_t *pids;
-    size_t n = list_processes(&pids);
-    for (size_t i = 0; i < n; i++) {
-        char stat[512], state;
-        int its_group;
-        char *end = read_proc(pids[i], "stat", stat, sizeof stat) > 0 ? strrchr(stat, ')') : NULL;
-        if (end && sscanf(end + 1, " %c %*d %d", &state, &its_group) == 2 && its_group == group && state != 'Z' &&
-            state != 'X')
-            return true;
-    }
-    return false;
-}
+#include "guest.h"
+#include "proc.h"
 
 void remember_processes(void) {
     pid_t *pids;
+    action.before_ticks = now_ticks();
     size_t n = list_processes(&pids);
     action.before = realloc(action.before, n * sizeof *pids + 1);
     if (!action.before) die("memory");
@@ -66,46 +18,42 @@ void remember_processes(void) {
     action.before_count = n;
 }
 
-static bool is_new(pid_t pid) {
+/* `l`: of the process; one that began after the action, to the tick, may have the number of one that ended since. */
+static bool is_new(pid_t pid, const struct life *l) {
     if (pid == 1 || pid == guest.shell) return false;
-    if (pid == action.child) return true; /* also if its number was another's at the start */
+    if (pid == action.child || l->start > action.before_ticks) return true;
     for (size_t i = 0; i < action.before_count; i++)
         if (action.before[i] == pid) return false;
     return true;
 }
 
-static pid_t parent_of(pid_t pid) {
-    char stat[512];
-    ssize_t got = read_proc(pid, "stat", stat, sizeof stat);
-    char *end = got > 0 ? strrchr(stat, ')') : NULL;
-    int parent = 0;
-    if (end) sscanf(end + 1, " %*c %d", &parent);
-    return parent;
-}
-
 /* Whether the action started it, and not a server or a job from before, which is to go on. */
-static bool is_ours(pid_t pid) {
+static bool is_ours(pid_t pid, struct life l) {
     enum { MAX_GENERATIONS = 64 };
-    for (int i = 0; i < MAX_GENERATIONS && is_new(pid); i++) {
-        pid_t parent = parent_of(pid);
+    for (int i = 0; i < MAX_GENERATIONS && is_new(pid, &l); i++) {
+        pid_t parent = l.parent;
         if (parent <= 1 || parent == guest.shell) return true;
-        if (!is_new(parent)) return false;
+        l = (struct life){0};
+        bool lives = read_life(parent, &l);
+        if (!is_new(parent, &l)) return false;
+        if (!lives) return true;
         pid = parent;
     }
-    return is_new(pid);
+    return is_new(pid, &l);
 }
 
+/* Returns how many got it. */
 size_t signal_new(int signal) {
     pid_t *pids;
     size_t n = list_processes(&pids), hit = 0;
-    for (size_t i = 0; i < n; i++)
-        if (is_ours(pids[i])) {
-            char stat[512];
-            ssize_t got = read_proc(pids[i], "stat", stat, sizeof stat);
-            char *end = got > 0 ? strrchr(stat, ')') : NULL;
-            if (!end || end[2] == 'Z') continue;
-            if (kill(pids[i], signal) == 0) hit++;
-        }
+    for (size_t i = 0; i < n; i++) {
+        struct life l;
+        if (pids[i] == 1 || pids[i] == guest.shell) continue;
+        int process = open_process(pids[i]); /* before it is looked at: see proc.h */
+        if (process < 0) continue;
+        if (read_life(pids[i], &l) && l.state != 'Z' && is_ours(pids[i], l) && send_signal(process, signal)) hit++;
+        close(process);
+    }
     return hit;
 }
 
@@ -126,11 +74,12 @@ uint64_t sleeping_time(void) {
     size_t n = list_processes(&pids);
     uint64_t sum = 1;
     for (size_t i = 0; i < n; i++) {
-        if (pids[i] == 1 || (pids[i] != guest.shell && !is_new(pids[i]))) continue;
+        struct life l;
+        if (pids[i] == 1) continue;
+        if (!read_life(pids[i], &l)) return 0;
+        if (pids[i] != guest.shell && !is_new(pids[i], &l)) continue;
         char text[512];
-        if (read_proc(pids[i], "stat", text, sizeof text) <= 0) return 0;
-        char *end = strrchr(text, ')');
-        if (!end || (end[2] != 'S' && end[2] != 'T' && end[2] != 't')) return 0;
+        if (l.state != 'S' && l.state != 'T' && l.state != 't') return 0;
         if (read_proc(pids[i], "schedstat", text, sizeof text) <= 0) return 0;
         sum = sum * 31 + (uint64_t)pids[i] + strtoull(text, NULL, 10);
     }

@@ -1,5 +1,4 @@
-/* The persistent shell: its start, the commands it is fed, its reports, its terminal. The other end is rc. */
-#include "guest.h"
+#include "shell.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -7,29 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
+
+#include "action.h"
+#include "child.h"
+#include "connections.h"
+#include "home.h"
+#include "output.h"
+#include "proc.h"
+#include "shell_mode.h"
 
 /* The shell's ends; rc knows these numbers. */
 enum { SHELL_WAKE = 27, SHELL_REPORT = 28, SHELL_COMMAND = 29 };
 
-enum {
-    TERMINAL_KEEP = 256 * 1024,
-    RESTART_US = 100000,           /* between two attempts to start a shell */
-    HEADER_LIMIT = 48,             /* bytes of a report's first line */
-    REPORT_LIMIT = 8 * 1024 * 1024 /* bytes of a report; a shell that says more is ended */
-};
-
-/* How long a terminal is silent that is taken to have answered its keys. */
-enum { QUIET_US = 100000 };
-
-enum { NOT_EXECUTED = 125, NO_SHELL = 127 }; /* exit statuses: of die, and of what could not be run */
-
-/* A SIGINT that is on its way when the shell reports must find it still ours. */
-enum { SETTLE_US = 3000 };
+enum { RESTART_US = 100000 }; /* between two attempts to start a shell */
 
 /* Remembers the startup file. */
 void read_rc(void) {
@@ -57,38 +49,7 @@ static void keep_rc(void) {
     close(fd);
 }
 
-/* A new FIFO at the place of the old one, which whoever has it open keeps. */
-bool make_output_fifo(void) {
-    make_home();
-    /* Where it lies in a layer below, as in forks on Docker, overlayfs goes on counting the link of a file that is open
-     * and deleted, and CRIU then takes it for one that has another name. A copy above is counted as any file is. */
-    if (lchown(OUTPUT_PATH, guest.user.uid, guest.user.gid)) errno = 0;
-    clear_path(OUTPUT_PATH);
-    return mkfifo(OUTPUT_PATH, 0622) == 0 && chmod(OUTPUT_PATH, 0622) == 0 &&
-           chown(OUTPUT_PATH, guest.user.uid, guest.user.gid) == 0;
-}
-
-/* Opens our end of the FIFO, from which the output of the next command is read. */
-static void open_output(void) {
-    struct stat st;
-    if (guest.out_reader >= 0) close(guest.out_reader);
-    guest.out_reader = open(OUTPUT_PATH, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (guest.out_reader >= 0 && (fstat(guest.out_reader, &st) || !S_ISFIFO(st.st_mode))) {
-        close(guest.out_reader); /* a command put something else there: poll would call it ready for ever */
-        guest.out_reader = -1;
-    }
-}
-
-/* Leaves the output of the last command to the jobs that hold it, and makes another: at once, so that between two calls
- * we are the same whatever the one before was. */
-void renew_output(void) {
-    leave_to_drain(guest.out_reader);
-    guest.out_reader = -1;
-    make_output_fifo();
-    open_output();
-}
-
-static void close_shell_ends(void) {
+void close_shell_ends(void) {
     int *ends[] = {&guest.master, &guest.wake, &guest.report};
     for (int i = 0; i < 3; i++) {
         if (*ends[i] >= 0) close(*ends[i]);
@@ -100,6 +61,32 @@ static void close_shell_ends(void) {
     guest.dump_ready = false;
 }
 
+/* Ends a shell that cannot be talked to any more. What it may still say is not heard: no command is fed to a dying one. */
+void give_shell_up(void) {
+    if (guest.shell) signal_child(guest.shell, SIGKILL);
+    if (guest.report >= 0) close(guest.report);
+    guest.report = -1;
+    guest.loss_untold = true;
+}
+
+/* Has the shell be in another mode. Where that cannot follow, nobody knows what the shell does: the action ends with that
+ * as its answer, and the shell with it; false then. */
+bool set_mode(enum shell_mode mode) {
+    char why[128];
+    if (may_follow(guest.mode, mode)) {
+        guest.mode = mode;
+        return true;
+    }
+    snprintf(why, sizeof why, "the shell, which was %s, cannot be %s next", mode_name(guest.mode), mode_name(mode));
+    dprintf(2, "tvsnap-init: %s\n", why);
+    if (action.kind != NOTHING) {
+        answer_text(action.client, ANSWER_ERROR, "%s", why);
+        forget_action();
+    }
+    give_shell_up();
+    return false;
+}
+
 /* False, with errno, if the sandbox lacks a process or a terminal for it: commands may have used up either. */
 bool start_shell(void) {
     int wake[2] = {-1, -1}, report[2] = {-1, -1};
@@ -107,7 +94,6 @@ bool start_shell(void) {
     int number = 0, unlock = 0;
     close_shell_ends();
     keep_rc();
-    guest.mode = SHELL_STARTING;
     guest.fresh_kernel = 0;
     guest.shell_started = now_us();
     guest.master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -119,8 +105,7 @@ bool start_shell(void) {
     struct winsize size = {.ws_row = guest.rows, .ws_col = guest.columns};
     if (ready) ioctl(guest.master, TIOCSWINSZ, &size);
     snprintf(name, sizeof name, "/dev/pts/%d", number);
-    if (ready && chown(name, guest.user.uid, guest.user.gid)) { /* a terminal that is not owned still works */
-    }
+    if (ready && chown(name, guest.user.uid, guest.user.gid)) errno = 0; /* a terminal that is not owned still works */
     pid_t pid = ready ? fork() : -1;
     if (pid) {
         int error = errno;
@@ -132,6 +117,7 @@ bool start_shell(void) {
             errno = error;
             return false;
         }
+        set_mode(SHELL_STARTING);
         set_nonblocking(guest.master);
         set_nonblocking(guest.wake);
         if (write(guest.wake, guest.bare ? "bare\n" : "full\n", 5) != 5) die("pipe"); /* it is empty */
@@ -165,12 +151,14 @@ bool start_shell(void) {
     die("/bin/bash");
 }
 
-/* Ends a shell that cannot be talked to any more. What it may still say is not heard: no command is fed to a dying one. */
-void give_shell_up(void) {
-    if (guest.shell) kill(guest.shell, SIGKILL);
-    if (guest.report >= 0) close(guest.report);
-    guest.report = -1;
-    guest.loss_untold = true;
+/* Starts the shell that is due; later, if it cannot be started now. */
+void restart_shell(void) {
+    if (!start_shell()) guest.restart_at = now_us() + RESTART_US;
+}
+
+/* Somebody is about to use the shell. */
+void want_shell(void) {
+    if (!guest.shell && guest.restart_at == INT64_MAX) guest.restart_at = now_us();
 }
 
 /* Gives the waiting shell the command of a number, or hands it to the terminal: what is typed there can see the number,
@@ -190,23 +178,19 @@ void feed_command(void) {
     size_t digits = (size_t)snprintf(number, sizeof number, "%c%u\n", 0, guest.sequence + 1);
     if (ftruncate(guest.command, 0) || pwrite(guest.command, text, length, 0) != (ssize_t)length ||
         pwrite(guest.command, number, digits, (off_t)length) != (ssize_t)digits) {
-        answer_text(action.client, 'E', "the command could not be handed to the shell: %s", strerror(errno));
-        forget_action();
+        refuse_action("the command could not be handed to the shell", errno);
         return;
     }
     lseek(guest.command, 0, SEEK_SET);
     guest.sequence++;
     action.attempts++;
-    struct stat st;
-    if ((lstat(OUTPUT_PATH, &st) || !S_ISFIFO(st.st_mode)) && !make_output_fifo() &&
-        (errno == ENOSPC || errno == EDQUOT)) {
-        answer_text(action.client, 'E', "nothing could take the command's output: %s", strerror(errno));
-        forget_action();
+    if (!keep_output_fifo() && (errno == ENOSPC || errno == EDQUOT)) {
+        refuse_action("nothing could take the command's output", errno);
         return;
     }
     open_output();
     action.output = guest.out_reader;
-    guest.mode = SHELL_RUNNING;
+    if (!set_mode(SHELL_RUNNING)) return;
     action.fed = true;
     guest.dump_ready = false;
     wake_shell('c', guest.sequence);
@@ -214,252 +198,7 @@ void feed_command(void) {
 
 /* An idle shell goes to its terminal. */
 void to_prompt(void) {
-    if (guest.mode == SHELL_IDLE) {
-        guest.mode = SHELL_PROMPT;
-        guest.dump_ready = false;
-        wake_shell('p', 0);
-    }
-}
-
-/* Length of the header, newline included, that `text` begins with; 0 if it may yet become one, -1 if it cannot. */
-static ssize_t header_length(const char *text, size_t length) {
-    for (size_t i = 0; i < length && i < HEADER_LIMIT; i++) {
-        if (i == 0 && text[i] != 'S') return -1;
-        if (text[i] == '\n') return (ssize_t)i + 1;
-        if (text[i] < ' ' || text[i] > '~') return -1;
-    }
-    return length < HEADER_LIMIT ? 0 : -1;
-}
-
-/* The command is done; its output has been written. */
-static void take_header(const char *text, size_t length) {
-    char line[HEADER_LIMIT + 1];
-    memcpy(line, text, length);
-    line[length] = 0;
-    if (guest.mode == SHELL_IDLE) guest.mode = SHELL_STARTING; /* it was interrupted while it waited */
-    int status, ran;
-    unsigned sequence;
-    action.unread = false;
-    if (sscanf(line, "S%d %d %u\n", &status, &ran, &sequence) != 3) return;
-    if (action.kind != RUN || !action.fed || action.reported) return;
-    action.unread = !ran && sequence != guest.sequence;
-    if (sequence != guest.sequence) return;
-    if (!ran && !action.timed_out) return;
-    action.reported = true;
-    action.exit_code = action.timed_out ? -1 : status;
-    if (!action.timed_out) finish_action();
-}
-
-/* The shell waits for what comes next. */
-static void take_state(const char *text, size_t length) {
-    release(&guest.dump);
-    append(&guest.dump, text, length);
-    guest.dump_ready = guest.proven = true;
-    guest.unready = false;
-    guest.mode = SHELL_IDLE;
-    if (guest.out_reader < 0) open_output();
-    if (!guest.fresh_kernel) guest.fresh_kernel = kernel_attributes(guest.shell, false);
-    if (action.kind == RUN && action.unread) { /* fed again, the command would run twice */
-        guest.mode = SHELL_RUNNING;
-    } else if (action.kind == RUN && action.timed_out) {
-        action.settled = now_us() + SETTLE_US;
-    } else if (action.kind == RUN && action.attempts < 3) { /* also when it was interrupted before it began */
-        feed_command();
-    } else if (action.kind == RUN && !guest.loss_untold) { /* as with too few file descriptors left to it: another can */
-        static const char why[] = "the shell could not open its output, and was ended\n";
-        capture_add(&action.capture, why, sizeof why - 1);
-        guest.mode = SHELL_RUNNING;
-        give_shell_up();
-    }
-    if (action.kind == KEYS || anyone_attached()) to_prompt();
-}
-
-/* The shell reports `S<status> <ran> <sequence>\n` the moment a command is done, then its state, ended by a NUL.
- *
- * Commands do not inherit the descriptor but can open it through /proc, so that anything may arrive. What cannot be
- * a report is skipped; one read a turn, so that a flood of reports holds up nothing else. */
-void read_report(void) {
-    char chunk[65536];
-    ssize_t n = read(guest.report, chunk, sizeof chunk);
-    if (n == 0) { /* the shell was replaced (exec) or closed it: nothing will come, and poll would not stop saying so */
-        close(guest.report);
-        guest.report = -1;
-    }
-    if (n <= 0) return;
-    struct buffer *b = &guest.incoming;
-    append(b, chunk, (size_t)n);
-    size_t at = 0;
-    while (at < b->length && guest.report >= 0) {
-        const char *text = b->data + at, *next, *end;
-        size_t left = b->length - at;
-        ssize_t header = header_length(text, left);
-        if (header == 0) break;
-        if (header < 0) {
-            next = memchr(text + 1, 'S', left - 1);
-            at = next ? (size_t)(next - b->data) : b->length;
-            continue;
-        }
-        take_header(text, (size_t)header);
-        end = memchr(text + header, 0, left - (size_t)header);
-        if (!end) break;
-        take_state(text + header, (size_t)(end - text - header));
-        at = (size_t)(end - b->data) + 1;
-    }
-    if (b->length - at > REPORT_LIMIT) give_shell_up();
-    if (at == b->length || guest.report < 0) {
-        release(b);
-    } else if (at) {
-        memmove(b->data, b->data + at, b->length - at);
-        b->length -= at;
-    }
-}
-
-/* Types what the terminal takes without waiting. A program that writes while it reads must find its output read. */
-void type_on(void) {
-    struct buffer *b = &guest.typing;
-    while (guest.typed < b->length) {
-        ssize_t n = write(guest.master, b->data + guest.typed, b->length - guest.typed);
-        if (n < 0 && errno == EAGAIN) return;
-        if (n <= 0) break;
-        guest.typed += (size_t)n;
-    }
-    release(b);
-    guest.typed = 0;
-    if (action.kind == KEYS && !action.pending.length) action.quiet_until = now_us() + QUIET_US;
-}
-
-void type_keys(const void *keys, size_t length) {
-    append(&guest.typing, keys, length);
-    type_on();
-}
-
-/* Keeps what the terminal shows and passes it on; a client that is slow to read misses some. One turn's worth. */
-void read_terminal(void) {
-    char chunk[16384];
-    ssize_t n;
-    for (int i = 0; i < 64 && (n = read(guest.master, chunk, sizeof chunk)) > 0; i++) {
-        append(&guest.terminal, chunk, (size_t)n);
-        guest.terminal_count += (uint64_t)n;
-        if (guest.terminal.length > 2 * TERMINAL_KEEP) {
-            memmove(guest.terminal.data, guest.terminal.data + guest.terminal.length - TERMINAL_KEEP, TERMINAL_KEEP);
-            guest.terminal.length = TERMINAL_KEEP;
-        }
-        for (int i = 0; i < MAX_CLIENTS; i++)
-            if (guest.clients[i].attached && write(guest.clients[i].output, chunk, (size_t)n) < 0 &&
-                errno != EAGAIN)
-                drop_client(i);
-        if (action.kind == KEYS && !action.pending.length) action.quiet_until = now_us() + QUIET_US;
-    }
-}
-
-/* Makes the terminal show what another sandbox's showed: the shell has just been made like the one there.
- *
- * Args: what was kept of the bytes sent to it, how many were sent in all, and the number of the last command. */
-void put_terminal_back(const void *shown, size_t length, uint64_t count, unsigned sequence) {
-    read_terminal(); /* what the making left there */
-    release(&guest.terminal);
-    append(&guest.terminal, shown, length);
-    guest.terminal_count = count;
-    guest.sequence = sequence;
-    guest.bare = false;
-}
-
-/* The command was not run, for there is no shell that could have. */
-static void tell_no_shell(int status) {
-    char text[128];
-    const char *how = WIFSIGNALED(status) ? "signal" : "exit status";
-    int n, number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
-    if (access("/bin/bash", X_OK)) n = snprintf(text, sizeof text, "no shell: /bin/bash: %s\n", strerror(errno));
-    else if (WIFEXITED(status) && number == NOT_EXECUTED)
-        n = snprintf(text, sizeof text, "no shell: /bin/bash cannot be executed\n");
-    else n = snprintf(text, sizeof text, "no shell: /bin/bash ended before it was ready, %s %d (~/.bashrc?)\n", how, number);
-    capture_add(&action.capture, text, (size_t)n);
-    action.exit_code = NO_SHELL;
-}
-
-/* The shell is gone, with its state: whoever waits for it learns so. Another one is started once every process that
- * ended with it is reaped: until then they count against the sandbox's limit. */
-void shell_ended(int status) {
-    read_report();
-    guest.shell = 0;
-    guest.unready = guest.mode == SHELL_STARTING;
-    bool at_fault = guest.unready && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* else another killed it */
-    if (action.kind == RUN && (action.fed || at_fault || action.timed_out)) {
-        action.exit_code = action.timed_out ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        action.shell_lost = true;
-        if (action.timed_out) kill_new();
-        else if (!action.fed) tell_no_shell(status); /* the next would end alike */
-        if (!action.fed && !guest.proven && !action.timed_out) {
-            answer_text(action.client, 'E', "the image has no usable /bin/bash");
-            forget_action();
-        } else {
-            finish_action();
-        }
-    } else {
-        guest.loss_untold = true;
-    }
-    for (int i = 0; i < MAX_CLIENTS; i++)
-        if (guest.clients[i].attached) drop_client(i);
-    if (!guest.unready) guest.restart_at = now_us();
-    else if (WIFSIGNALED(status)) guest.restart_at = now_us() + RESTART_US;
-    else guest.restart_at = INT64_MAX; /* the next would end like this one, unless something is done about it: want_shell */
-    close_shell_ends();
-    guest.mode = SHELL_STARTING;
-}
-
-/* Somebody is about to use the shell. */
-void want_shell(void) {
-    if (!guest.shell && guest.restart_at == INT64_MAX) guest.restart_at = now_us();
-}
-
-/* Whether the shell was sent a signal that it has not come to notice. */
-bool shell_has_pending(int signal) {
-    static const char *const kinds[] = {"\nSigPnd:", "\nShdPnd:"};
-    char text[4096];
-    unsigned long long pending;
-    if (read_proc(guest.shell, "status", text, sizeof text) <= 0) return false;
-    for (int i = 0; i < 2; i++) {
-        const char *line = strstr(text, kinds[i]);
-        if (line && sscanf(line + 8, "%llx", &pending) == 1 && pending >> (signal - 1) & 1) return true;
-    }
-    return false;
-}
-
-static bool shell_is_dying(void) {
-    enum { EXITING = 4 }; /* PF_EXITING of the kernel */
-    char text[4096], state;
-    unsigned flags;
-    char *end = read_proc(guest.shell, "stat", text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
-    if (!end || sscanf(end + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2) return false;
-    return state == 'Z' || state == 'X' || flags & EXITING || shell_has_pending(SIGKILL);
-}
-
-/* A program may have killed the shell (`kill -9 -1`): once it has ended, the next call is not to find that shell. */
-void await_dying_shell(void) {
-    int status;
-    for (int i = 0; i < 1000 && guest.shell && shell_is_dying(); i++) {
-        if (waitpid(guest.shell, &status, WNOHANG) == guest.shell) shell_ended(status);
-        else usleep(100);
-    }
-}
-
-/* Starts the shell that is due; later, if it cannot be started now. */
-void restart_shell(void) {
-    if (!start_shell()) guest.restart_at = now_us() + RESTART_US;
-}
-
-/* Whether the shell reads its terminal, or is about to: a program that has ended holds it until the shell takes note. */
-bool shell_has_terminal(void) {
-    pid_t group = 0;
-    return ioctl(guest.master, TIOCGPGRP, &group) == 0 && (group == guest.shell || !group_lives(group));
-}
-
-/* The command line of what holds the terminal. */
-void foreground_name(char *out, size_t room) {
-    pid_t group = 0;
-    snprintf(out, room, "a program");
-    if (ioctl(guest.master, TIOCGPGRP, &group) || group <= 0) return;
-    ssize_t n = read_proc(group, "cmdline", out, room);
-    for (ssize_t i = 0; i + 1 < n; i++)
-        if (!out[i]) out[i] = ' ';
+    if (guest.mode != SHELL_IDLE || !set_mode(SHELL_PROMPT)) return;
+    guest.dump_ready = false;
+    wake_shell('p', 0);
 }

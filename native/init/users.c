@@ -1,5 +1,4 @@
-/* Users: the image's passwd and group, read by hand since a static program has no NSS. */
-#include "guest.h"
+#include "users.h"
 
 #include <fcntl.h>
 #include <grp.h>

@@ -1,13 +1,7 @@
-/* What waits to be read in the pipes, fifos and sockets of processes: calls add to it and take from it, and nobody who
- * has it open needs to run for that.
- *
- * pidfd_getfd gives us the same open file, at which we can look without disturbing it. The kernel asks for the rights
- * that ptrace needs: that the real user is theirs, and where Yama is in force that we are their ancestor. So this is
- * done by PID 1 itself, in the other user's name for a moment, and not by a program of its own, as the census is.
- */
-#include "guest.h"
+#include "waiting.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +9,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "guest.h"
+#include "proc.h"
+#include "terminal_state.h"
 
 enum { MAX_LOOKS = 10000 }; /* at descriptors, a request: about 40 ms */
 
@@ -24,10 +22,9 @@ static bool go_by(uid_t uid, gid_t gid) {
 }
 
 static bool go_by_those_of(pid_t pid) {
-    char status[4096];
-    unsigned uid, gid;
-    char *users = read_proc(pid, "status", status, sizeof status) > 0 ? strstr(status, "\nUid:") : NULL;
-    return users && sscanf(users, " Uid: %u %*u %*u %*u Gid: %u", &uid, &gid) == 2 && go_by(uid, gid);
+    uid_t uid;
+    gid_t gid;
+    return read_owner(pid, &uid, &gid) && go_by(uid, gid);
 }
 
 /* Whether something waits behind a descriptor of a process, or it cannot be told. */
@@ -48,7 +45,7 @@ static bool waits_behind(int process, int number) {
 /* Looks at those descriptors of a process whose numbers are given, or at all of them. */
 static bool process_waits(pid_t pid, const char *numbers, int *looks) {
     char name[64], *end;
-    int process = (int)syscall(SYS_pidfd_open, pid, 0);
+    int process = open_process(pid);
     bool waits = process < 0 || !go_by_those_of(pid);
     if (numbers) {
         for (long number; !waits && (number = strtol(numbers, &end, 10), end != numbers); numbers = end)

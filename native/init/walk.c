@@ -18,7 +18,7 @@
  * time if it is one of those in FILE (that of an untouched image), or if the directory is one of those in which files
  * come and go with a mere look (`Entry.dated` in observing.py), unless it was set on purpose (it is not its ctime).
  */
-#include "guest.h"
+#include "walk.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -31,6 +31,8 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+#include "home.h"
 
 /* Flags of files that their owners can change; others follow from what a file holds and where it lies. */
 #define SETTABLE (FS_FL_USER_MODIFIABLE | FS_JOURNAL_DATA_FL | FS_NOCOMP_FL | FS_NOCOW_FL | FS_DAX_FL | FS_PROJINHERIT_FL)
@@ -134,12 +136,12 @@ static void read_attributes(const char *name, uint64_t out[2]) {
     static char names[65536], value[65536];
     out[0] = out[1] = 0;
     ssize_t length = llistxattr(name, names, sizeof names);
-    if (length < 0 && errno != ENOTSUP && errno != ENOENT) not_seen(strerror(errno));
+    if (length < 0 && errno != ENOTSUP && errno != ENOENT) not_seen(error_text(errno));
     for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1) {
         if (strncmp(names + at, "trusted.", 8) == 0) continue;
         ssize_t size = lgetxattr(name, names + at, value, sizeof value);
         if (size < 0) {
-            if (errno != ENODATA && errno != ENOENT) not_seen(strerror(errno));
+            if (errno != ENODATA && errno != ENOENT) not_seen(error_text(errno));
             continue;
         }
         uint64_t hash[2] = {1, 2};
@@ -192,16 +194,35 @@ static void add_to_digest(const struct entry *e, size_t length) {
     for (int i = 0; i < 2; i++) sum[i] += hash[i];
 }
 
+/* Adds a number and a blank: printf would take longer than all else that is done about an entry. */
+static char *put_number(char *to, uint64_t number, unsigned base) {
+    char digits[24];
+    int count = 0;
+    do digits[count++] = (char)('0' + number % base);
+    while (number /= base);
+    while (count) *to++ = digits[--count];
+    *to++ = ' ';
+    return to;
+}
+
+static char *put_signed(char *to, int64_t number) {
+    if (number < 0) *to++ = '-';
+    return put_number(to, number < 0 ? -(uint64_t)number : (uint64_t)number, 10);
+}
+
 static void print_record(const struct entry *e) {
     const struct stat *st = &e->st;
+    char line[256], *at = put_number(line, st->st_mode, 8);
     int64_t ctime = nanoseconds(st->st_ctim);
     if (ctime < since) return;
-    fputs(*path ? path : "/", stdout);
-    putchar(0);
-    printf("%o %u %u %lld %lld %lld %lld %llu %llu %d %u ", (unsigned)st->st_mode, st->st_uid, st->st_gid,
-           (long long)st->st_size, (long long)nanoseconds(st->st_mtim), (long long)ctime,
-           (long long)nanoseconds(st->st_atim), (unsigned long long)st->st_ino, (unsigned long long)st->st_rdev,
-           e->opaque, e->flags);
+    at = put_number(put_number(at, st->st_uid, 10), st->st_gid, 10);
+    at = put_signed(put_signed(at, st->st_size), nanoseconds(st->st_mtim));
+    at = put_signed(put_signed(at, ctime), nanoseconds(st->st_atim));
+    at = put_number(put_number(at, st->st_ino, 10), st->st_rdev, 10);
+    at = put_number(put_number(at, e->opaque, 10), e->flags, 10);
+    const char *name = *path ? path : "/";
+    fwrite(name, 1, strlen(name) + 1, stdout);
+    fwrite(line, 1, (size_t)(at - line), stdout);
     if (e->attributes[0] | e->attributes[1])
         printf("%016llx%016llx", (unsigned long long)e->attributes[0], (unsigned long long)e->attributes[1]);
     else putchar('0');
@@ -231,7 +252,7 @@ static void walk(int directory, size_t length) {
     DIR *d = fdopendir(directory);
     struct dirent *e;
     if (!d) {
-        not_seen(strerror(errno));
+        not_seen(error_text(errno));
         close(directory);
         return;
     }
@@ -252,18 +273,18 @@ static void walk(int directory, size_t length) {
         int child = -1;
         if (S_ISDIR(entry.st.st_mode) && entry.st.st_dev == device) {
             child = open_directory(directory, name, O_NOFOLLOW);
-            if (child < 0 && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) not_seen(strerror(errno));
+            if (child < 0 && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) not_seen(error_text(errno));
             char value;
             entry.opaque = child >= 0 && fgetxattr(child, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
         }
-        if (!here && fchdir(directory)) not_seen(strerror(errno));
+        if (!here && fchdir(directory)) not_seen(error_text(errno));
         here = true;
         tell(&entry, name, child, length + 1 + n);
         if (child < 0) continue;
         walk(child, length + 1 + n);
         here = false;
     }
-    if (errno) not_seen(strerror(errno));
+    if (errno) not_seen(error_text(errno));
     closedir(d);
 }
 
@@ -280,7 +301,7 @@ static void walk_from(const char *root) {
     struct entry entry = {0};
     int fd = inherited ? atoi(root) : open_directory(AT_FDCWD, root, 0);
     if (fd < 0 || fstat(fd, &entry.st) || fchdir(fd)) {
-        not_seen(strerror(errno));
+        not_seen(error_text(errno));
         return;
     }
     device = entry.st.st_dev;

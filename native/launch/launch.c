@@ -22,7 +22,6 @@
  *           --hostname NAME
  *           --no-new-privileges
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -44,8 +43,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "resource_limits.h"
+#include "error_text.h"
 #include "owners.h"
+#include "resource_limits.h"
+#include "signals.h"
 
 /* What CRIU needs of root's rights on this machine; what a restore needs in the sandbox, it has from its namespace. */
 static const int CRIU_CAPABILITIES[] = {
@@ -73,7 +74,7 @@ static struct {
 } O;
 
 static void fail(const char *what) {
-    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    fprintf(stderr, "%s: %s\n", what, error_text(errno));
     exit(1);
 }
 
@@ -295,7 +296,7 @@ static void enter_sandbox(int go) {
     check(setsid() >= 0, "session");
     int null = open("/dev/null", O_RDWR);
     for (int i = 0; i < 3; i++) check(dup2(null, i) >= 0, "dup2");
-    check(close_range(3, ~0U, 0) == 0, "close_range");
+    check(syscall(SYS_close_range, 3, ~0U, 0) == 0, "close_range");
     execve(O.command[0], O.command, environ);
     _exit(127);
 }
@@ -304,17 +305,14 @@ static void enter_sandbox(int go) {
  * service, in the background with signals ignored. */
 static void become_usual(void) {
     static const struct sched_param none = {0};
-    sigset_t empty;
-    check(sched_setscheduler(0, SCHED_OTHER, &none) == 0, "scheduling");
+    check(syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &none) == 0, "scheduling"); /* POSIX has musl refuse this */
     check(setpriority(PRIO_PROCESS, 0, 0) == 0, "niceness");
     check(syscall(SYS_ioprio_set, 1, 0, 0) == 0, "input and output priority"); /* 1: of a process, this one */
     check(prctl(PR_SET_TIMERSLACK, 50000) == 0, "timer slack");
     check(personality(PER_LINUX) >= 0, "personality");
     write_file("/proc/self/oom_score_adj", "0");
     write_file("/proc/self/coredump_filter", "0x33");
-    for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL); /* fails for two, and the C library's own */
-    sigemptyset(&empty);
-    check(sigprocmask(SIG_SETMASK, &empty, NULL) == 0, "signals");
+    reset_signals();
     umask(022);
 }
 

@@ -1,5 +1,4 @@
 /* See owners.h. */
-#define _GNU_SOURCE
 #include "owners.h"
 
 #include <fcntl.h>
@@ -16,22 +15,41 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define KEPT ((uid_t)-1)
+
 static int wait_for_signals(void *unused) {
     (void)unused;
     while (pause());
     return 0;
 }
 
-/* Starts a process that waits, in a new user namespace, which belongs to a user. */
-static pid_t hold_namespace(uid_t owner) {
+/* A process of ours, and a descriptor of it, by which it is ended: its number may be another's by then. */
+struct holder {
+    pid_t pid;
+    int process;
+};
+
+static void end(struct holder h) {
+    siginfo_t end;
+    syscall(SYS_pidfd_send_signal, h.process, SIGKILL, NULL, 0);
+    waitid(P_PIDFD, (id_t)h.process, &end, WEXITED);
+    close(h.process);
+}
+
+/* Starts a process that waits, in a new user namespace, which belongs to a user. Its pid is -1 if that fails. */
+static struct holder hold_namespace(uid_t owner) {
     static char stack[4096] __attribute__((aligned(16))); /* it shares our memory, which takes half the time */
+    struct holder h = {-1, -1};
     int usual = prctl(PR_GET_SECUREBITS);
     /* The namespace belongs to the effective user; whoever changes that keeps capabilities only if told so. */
-    if (usual < 0 || prctl(PR_SET_SECUREBITS, usual | SECBIT_NO_SETUID_FIXUP) || setresuid(-1, owner, -1)) return -1;
-    pid_t pid = clone(wait_for_signals, stack + sizeof stack, CLONE_NEWUSER | CLONE_VM | SIGCHLD, NULL);
-    if (setresuid(-1, getuid(), -1) == 0 && prctl(PR_SET_SECUREBITS, usual) == 0) return pid;
-    if (pid > 0) kill(pid, SIGKILL);
-    return -1;
+    if (usual < 0 || prctl(PR_SET_SECUREBITS, usual | SECBIT_NO_SETUID_FIXUP) || setresuid(KEPT, owner, KEPT))
+        return h;
+    int flags = CLONE_NEWUSER | CLONE_VM | CLONE_PIDFD | SIGCHLD;
+    h.pid = clone(wait_for_signals, stack + sizeof stack, flags, NULL, &h.process);
+    if (setresuid(KEPT, getuid(), KEPT) == 0 && prctl(PR_SET_SECUREBITS, usual) == 0) return h;
+    if (h.pid > 0) end(h);
+    h.pid = -1;
+    return h;
 }
 
 static bool write_map(pid_t pid, const char *name, unsigned long first, unsigned long shown, unsigned long count) {
@@ -47,14 +65,13 @@ static bool write_map(pid_t pid, const char *name, unsigned long first, unsigned
 int open_users(uid_t owner, unsigned long first, unsigned long shown, unsigned long count) {
     char path[64];
     int fd = -1;
-    pid_t pid = hold_namespace(owner);
-    if (pid < 0) return -1;
-    if (write_map(pid, "uid_map", first, shown, count) && write_map(pid, "gid_map", first, first, count)) {
-        snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+    struct holder h = hold_namespace(owner);
+    if (h.pid < 0) return -1;
+    if (write_map(h.pid, "uid_map", first, shown, count) && write_map(h.pid, "gid_map", first, first, count)) {
+        snprintf(path, sizeof path, "/proc/%d/ns/user", (int)h.pid);
         fd = open(path, O_RDONLY | O_CLOEXEC);
     }
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
+    end(h);
     return fd;
 }
 

@@ -1,28 +1,9 @@
-"""The wire protocol of a sandbox's PID 1 (requests.c), and a client for it.
-
-A frame is a 32-bit little-endian length and that many bytes. A request is an operation letter and fields, each with a
-32-bit length before it. An answer is a type letter and a payload:
-
-    r timeout limit command                      run in the shell      O* X | B (terminal busy) | E
-    e timeout limit user cwd stdin argc argv...  run a program         O* X | U (no such user) | E
-    k deadline quiet keys                        type, wait for quiet  X
-    t                                            the terminal          W (its size) T (its bytes)
-    s                                            the shell's state     D | L (later) | N (not idle)
-    i                                            what goes on          I (shell's pid, mode, action, inner state,
-                                                                         commands, whether inner is as at the start,
-                                                                         what the kernel keeps of the shell, whether
-                                                                         that is as at its start but for limits)
-    n number                                     processes to come are numbered from there; no answer
-    w files processes                            what waits for them   H (whether anything does, or it cannot be told)
-    p shown count commands                       the terminal as it was elsewhere P
-    a columns rows                               attach                A, then raw bytes both ways | E
-    q                                            close                 end of file
+"""A client of a sandbox's PID 1; native/init/protocol.h defines what they say to each other.
 
 Commands may have root's rights inside, and so PID 1 may come to be theirs: nothing is kept of an answer beyond what was
 asked for, none is waited for beyond its time, and one that makes no sense ends the sandbox.
 
-Times are in microseconds. X carries exit status (-1 for none), duration, bytes of output, and the flags timed out,
-blocked and shell lost. On PID 1's standard input and output where those are pipes, `a` is refused and `q` does nothing.
+On PID 1's standard input and output where those are pipes, `a` is refused and `q` does nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +42,7 @@ _GRACE = 20.0
 _LARGEST_ANSWER = 16 * MIB
 """Bytes of any answer but a call's output. The shell's state is the largest: PID 1 takes half of this."""
 _MOST_PARTS = 3
-"""Answers that an output comes in: its head, and a ring that is cut where it begins (action.c)."""
+"""Answers that an output comes in: its head, and a ring that is cut where it begins (protocol.h)."""
 _LONGEST_MESSAGE = 500
 _LONGEST_DURATION = 10 * 366 * 86400 * 10**6
 

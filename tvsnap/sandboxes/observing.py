@@ -35,7 +35,7 @@ _REPORTING = frozenset({10, 11, 12, 30})
 _SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
 UNSEEN = "?"
 """In place of a hash, of what cannot all be seen: it may have changed."""
-_NO_LOCKS = f"{14695981039346656037:x}"  # HASH_START (guest.h)
+_NO_LOCKS = f"{14695981039346656037:x}"  # HASH_START (hash.h)
 SMALL_FILE = 64 * 1024
 """Bytes up to which a file is named by a digest of its contents."""
 _KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {

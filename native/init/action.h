@@ -1,0 +1,12 @@
+/* The action under way: its beginning and its end. */
+#ifndef TVSNAP_ACTION_H
+#define TVSNAP_ACTION_H
+
+#include "guest.h"
+
+void begin_action(enum action_kind kind, int client, int64_t timeout_us, size_t limit);
+void finish_action(void);
+void refuse_action(const char *why, int error);
+void forget_action(void);
+
+#endif

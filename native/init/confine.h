@@ -1,0 +1,13 @@
+/* What a sandbox may ask of the kernel: its view of /proc, capabilities and a filter of system calls. */
+#ifndef TVSNAP_CONFINE_H
+#define TVSNAP_CONFINE_H
+
+#include "basics.h"
+
+void protect_proc(void);
+void drop_capabilities(void);
+void set_resource_limits(void);
+bool number_processes(pid_t last);
+void filter_system_calls(void);
+
+#endif

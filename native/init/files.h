@@ -1,0 +1,11 @@
+/* File tools, and questions to services; run as children of PID 1 so that they have a user's rights and cannot hold it up. */
+#ifndef TVSNAP_FILES_H
+#define TVSNAP_FILES_H
+
+#include "basics.h"
+
+int get_file(const char *path, const char *limit_text);
+int put_file(const char *path);
+int ask_service(const char *path);
+
+#endif

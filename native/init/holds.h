@@ -1,0 +1,26 @@
+/* What calls can change of a process while it sleeps, so that neither its life nor its processor time tells of it.
+ *
+ *   tvsnap-init holds PID...       a line `PID HOLDS LOCKS` for each, on the host or inside; `-PID`: only its locks are
+ *                                  looked at; `=PID`: of an idle shell, those open files that it does not have by itself
+ *
+ * HOLDS is a hash, or `?` where part of what it is to stand for cannot be seen. It covers
+ *   - scheduling (policy, priorities, slice, flags), input and output priority, autogroup, limits, the memory killer's
+ *     score, the filter of core dumps, name, login id, tracer, memory policy, signals not yet taken;
+ *   - each descriptor: what it leads to, position, flags, locks and leases; of a deleted file or one in memory its size
+ *     and times; of a terminal its modes, speeds, size, foreground group and what waits to be read; of a pipe its size;
+ *   - all memory of its own: anonymous pages by address and content, and what is mapped of shared memory.
+ * LOCKS is a hash of the locks and leases alone: of processes that run by themselves, such as a database's server.
+ */
+#ifndef TVSNAP_HOLDS_H
+#define TVSNAP_HOLDS_H
+
+#include "basics.h"
+
+enum holder { OTHER, SERVING, SHELL };
+
+bool look_as_user_of(pid_t pid);
+void look_as_root(void);
+void print_holds(pid_t pid, enum holder kind);
+int holds_main(char **pids);
+
+#endif

@@ -1,0 +1,116 @@
+#include "inner.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "guest.h"
+#include "hash.h"
+#include "proc.h"
+#include "terminal_state.h"
+
+enum { MOST_SEGMENTS = 64 };
+
+/* Who last used a segment of shared memory, and when. */
+struct use {
+    long long id, created, by, attached, detached;
+};
+
+/* A checkpoint attaches each segment from outside, where no process has an id that we know: its use is not one of ours.
+ * Returns the use before it, as far as it was seen. */
+static struct use use_of_ours(struct use found) {
+    static struct use seen[MOST_SEGMENTS];
+    static size_t count, next;
+    size_t i = 0;
+    while (i < count && (seen[i].id != found.id || seen[i].created != found.created)) i++;
+    if (!found.by && found.attached) return i < count ? seen[i] : found;
+    if (i == count) {
+        i = next++ % MOST_SEGMENTS;
+        if (count < MOST_SEGMENTS) count++;
+    }
+    return seen[i] = found;
+}
+
+/* Takes what a table of System V objects says. It tells when each was last used, to the second: what was used within
+ * the last one may be used once more without a trace, and so is never equal to anything. It tells by whom shared memory
+ * was used, too: a process that still lives is not taken for another (in a fork, a server has just attached its own). */
+static uint64_t mix_objects(uint64_t hash, const char *table) {
+    enum { ID = 1, BY = 5, ATTACHED = 11, DETACHED = 12, CREATED = 13, COLUMNS = 16 };
+    static uint64_t looks;
+    struct buffer text = {0};
+    int fd = open(table, O_RDONLY | O_CLOEXEC);
+    bool recent = fd < 0 || !read_all(fd, &text), memory = strstr(table, "shm");
+    if (fd >= 0) close(fd);
+    append(&text, "", 1);
+    long long now = time(NULL);
+    for (char *line = text.data + strcspn(text.data, "\n"), *end; *line; line += strcspn(line, "\n")) {
+        long long column[COLUMNS] = {0};
+        int count = 0;
+        bool used = false;
+        line++;
+        for (char *at = line; *at && *at != '\n' && count < COLUMNS; at = end) {
+            column[count] = strtoll(at, &end, 10);
+            if (end == at) end++;
+            else count++;
+        }
+        if (memory && count > CREATED) {
+            struct use use = use_of_ours(
+                (struct use){column[ID], column[CREATED], column[BY], column[ATTACHED], column[DETACHED]});
+            column[BY] = use.by;
+            column[ATTACHED] = use.attached;
+            column[DETACHED] = use.detached;
+        }
+        for (int i = 0; i < count; i++) used = used || (column[i] >= now - 1 && column[i] <= now + 1);
+        if (used && !(memory && column[BY] > 0 && number_is_taken((pid_t)column[BY]))) recent = true;
+        hash = mix(hash, column, sizeof column);
+    }
+    release(&text);
+    if (!recent) return hash;
+    looks++;
+    return mix(hash, &looks, sizeof looks);
+}
+
+/* A directory and a file in it that are in no layer: who may make terminals, and see them. */
+static uint64_t mix_devpts(uint64_t hash) {
+    static const char *const paths[] = {"/dev/pts", "/dev/pts/ptmx"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct stat st;
+        uint32_t about[3] = {0};
+        if (stat(paths[i], &st) == 0) about[0] = st.st_mode, about[1] = st.st_uid, about[2] = st.st_gid;
+        hash = mix(hash, about, sizeof about);
+    }
+    return hash;
+}
+
+/* A hash of it, and of whether the next call is to be told of a loss. */
+uint64_t inner_state(void) {
+    static const char *const objects[] = {"/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm"};
+    uint64_t hash = mix(HASH_START, &guest.loss_untold, sizeof guest.loss_untold);
+    char name[64];
+    struct stat st;
+    int number;
+    pid_t group = 0;
+    hash = mix_devpts(terminal_state(hash, guest.master));
+    int slave = ioctl(guest.master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    bool stopped = slave >= 0 && is_stopped(slave);
+    if (slave >= 0) close(slave);
+    hash = mix(hash, &stopped, sizeof stopped);
+    bool away = ioctl(guest.master, TIOCGPGRP, &group) == 0 && group && group != guest.shell;
+    hash = mix(hash, &away, sizeof away);
+    if (ioctl(guest.master, TIOCGPTN, &number) == 0) {
+        snprintf(name, sizeof name, "/dev/pts/%d", number);
+        if (stat(name, &st) == 0) {
+            hash = mix(hash, &st.st_mode, sizeof st.st_mode);
+            hash = mix(hash, &st.st_uid, sizeof st.st_uid);
+            hash = mix(hash, &st.st_gid, sizeof st.st_gid);
+        }
+    }
+    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) hash = mix_objects(hash, objects[i]);
+    return hash;
+}

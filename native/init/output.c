@@ -1,0 +1,74 @@
+#include "output.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "guest.h"
+#include "home.h"
+
+/* A new FIFO at the place of the old one, which whoever has it open keeps. */
+bool make_output_fifo(void) {
+    make_home();
+    /* Where it lies in a layer below, as in forks on Docker, overlayfs goes on counting the link of a file that is open
+     * and deleted, and CRIU then takes it for one that has another name. A copy above is counted as any file is. */
+    if (lchown(OUTPUT_PATH, guest.user.uid, guest.user.gid)) errno = 0;
+    clear_path(OUTPUT_PATH);
+    return mkfifo(OUTPUT_PATH, 0622) == 0 && chmod(OUTPUT_PATH, 0622) == 0 &&
+           chown(OUTPUT_PATH, guest.user.uid, guest.user.gid) == 0;
+}
+
+/* Makes one where a command has put something else in its place; false, with errno, if that fails. */
+bool keep_output_fifo(void) {
+    struct stat st;
+    return (lstat(OUTPUT_PATH, &st) == 0 && S_ISFIFO(st.st_mode)) || make_output_fifo();
+}
+
+/* Opens our end of the FIFO, from which the output of the next command is read. */
+void open_output(void) {
+    struct stat st;
+    if (guest.out_reader >= 0) close(guest.out_reader);
+    guest.out_reader = open(OUTPUT_PATH, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (guest.out_reader >= 0 && (fstat(guest.out_reader, &st) || !S_ISFIFO(st.st_mode))) {
+        close(guest.out_reader); /* a command put something else there: poll would call it ready for ever */
+        guest.out_reader = -1;
+    }
+}
+
+/* Reads on from an output whose action is over, until its last writer closes it. */
+void leave_to_drain(int fd) {
+    if (guest.drain_count < MAX_DRAINS) guest.drains[guest.drain_count++] = fd;
+    else close(fd);
+}
+
+/* Leaves the output of the last command to the jobs that hold it, and makes another: at once, so that between two calls
+ * we are the same whatever the one before was. */
+void renew_output(void) {
+    leave_to_drain(guest.out_reader);
+    guest.out_reader = -1;
+    make_output_fifo();
+    open_output();
+}
+
+/* `polled`: what poll said of the first `count` drains. */
+void read_drains(const struct pollfd *polled, int count) {
+    int kept = 0;
+    for (int i = 0; i < guest.drain_count; i++) {
+        char chunk[65536];
+        bool ended = i < count && polled[i].revents && read(guest.drains[i], chunk, sizeof chunk) == 0;
+        if (ended) close(guest.drains[i]);
+        else guest.drains[kept++] = guest.drains[i];
+    }
+    guest.drain_count = kept;
+}
+
+/* Captures what there is, for one turn at most 1 MiB of it: an endless writer must not keep us from the shell's report,
+ * from other clients or from the timeout. True at the end of the file. */
+bool drain_output(void) {
+    char chunk[65536];
+    ssize_t n = 1;
+    int fd = action.output;
+    for (int i = 0; i < 16 && fd >= 0 && (n = read(fd, chunk, sizeof chunk)) > 0; i++)
+        capture_add(&action.capture, chunk, (size_t)n);
+    return fd >= 0 && n == 0;
+}

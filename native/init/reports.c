@@ -1,0 +1,103 @@
+#include "reports.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "action.h"
+#include "attributes.h"
+#include "connections.h"
+#include "output.h"
+#include "shell.h"
+
+enum { HEADER_LIMIT = 48 }; /* bytes of a report's first line */
+
+/* A SIGINT that is on its way when the shell reports must find it still ours. */
+enum { SETTLE_US = 3000 };
+
+/* Length of the header, newline included, that `text` begins with; 0 if it may yet become one, -1 if it cannot. */
+static ssize_t header_length(const char *text, size_t length) {
+    for (size_t i = 0; i < length && i < HEADER_LIMIT; i++) {
+        if (i == 0 && text[i] != 'S') return -1;
+        if (text[i] == '\n') return (ssize_t)i + 1;
+        if (text[i] < ' ' || text[i] > '~') return -1;
+    }
+    return length < HEADER_LIMIT ? 0 : -1;
+}
+
+/* The command is done; its output has been written. */
+static void take_header(const char *text, size_t length) {
+    char line[HEADER_LIMIT + 1];
+    memcpy(line, text, length);
+    line[length] = 0;
+    if (guest.mode == SHELL_IDLE && !set_mode(SHELL_STARTING)) return; /* it was interrupted while it waited */
+    int status, ran;
+    unsigned sequence;
+    action.unread = false;
+    if (sscanf(line, "S%d %d %u\n", &status, &ran, &sequence) != 3) return;
+    if (action.kind != RUN || !action.fed || action.reported) return;
+    action.unread = !ran && sequence != guest.sequence;
+    if (sequence != guest.sequence) return;
+    if (!ran && !action.timed_out) return;
+    action.reported = true;
+    action.exit_code = action.timed_out ? -1 : status;
+    if (!action.timed_out) finish_action();
+}
+
+/* The shell waits for what comes next. */
+static void take_state(const char *text, size_t length) {
+    release(&guest.dump);
+    append(&guest.dump, text, length);
+    guest.dump_ready = guest.proven = true;
+    guest.unready = false;
+    if (!set_mode(SHELL_IDLE)) return;
+    if (guest.out_reader < 0) open_output();
+    if (!guest.fresh_kernel) kernel_attributes(guest.shell, KEPT_BY_SHELLS, &guest.fresh_kernel);
+    if (action.kind == RUN && action.unread) { /* fed again, the command would run twice */
+        set_mode(SHELL_RUNNING);
+    } else if (action.kind == RUN && action.timed_out) {
+        action.settled = now_us() + SETTLE_US;
+    } else if (action.kind == RUN && action.attempts < 3) { /* also when it was interrupted before it began */
+        feed_command();
+    } else if (action.kind == RUN && !guest.loss_untold) { /* as with too few file descriptors left to it: another can */
+        static const char why[] = "the shell could not open its output, and was ended\n";
+        capture_add(&action.capture, why, sizeof why - 1);
+        if (set_mode(SHELL_RUNNING)) give_shell_up();
+    }
+    if (action.kind == KEYS || anyone_attached()) to_prompt();
+}
+
+/* The shell reports `S<status> <ran> <sequence>\n` the moment a command is done, then its state, ended by a NUL.
+ *
+ * Commands do not inherit the descriptor but can open it through /proc, so that anything may arrive. What cannot be
+ * a report is skipped; one read a turn, so that a flood of reports holds up nothing else. */
+void read_report(void) {
+    char chunk[65536];
+    ssize_t n = read(guest.report, chunk, sizeof chunk);
+    if (n == 0) { /* the shell was replaced (exec) or closed it: nothing will come, and poll would not stop saying so */
+        close(guest.report);
+        guest.report = -1;
+    }
+    if (n <= 0) return;
+    struct buffer *b = &guest.incoming;
+    append(b, chunk, (size_t)n);
+    size_t at = 0;
+    while (at < b->length && guest.report >= 0) {
+        const char *text = b->data + at, *next, *end;
+        size_t left = b->length - at;
+        ssize_t header = header_length(text, left);
+        if (header == 0) break;
+        if (header < 0) {
+            next = memchr(text + 1, 'S', left - 1);
+            at = next ? (size_t)(next - b->data) : b->length;
+            continue;
+        }
+        take_header(text, (size_t)header);
+        end = memchr(text + header, 0, left - (size_t)header);
+        if (!end) break;
+        take_state(text + header, (size_t)(end - text - header));
+        at = (size_t)(end - b->data) + 1;
+    }
+    if (b->length - at > MAX_SHELL_STATE) give_shell_up();
+    drop_beginning(b, guest.report < 0 ? b->length : at);
+}

@@ -1,0 +1,7 @@
+/* What the shell reports of itself: that a command is done, and its state when it waits for the next. */
+#ifndef TVSNAP_REPORTS_H
+#define TVSNAP_REPORTS_H
+
+void read_report(void);
+
+#endif

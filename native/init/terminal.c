@@ -1,0 +1,82 @@
+#include "terminal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "connections.h"
+#include "guest.h"
+#include "proc.h"
+
+enum { TERMINAL_KEEP = 256 * 1024 }; /* bytes of what it showed */
+
+/* How long a terminal is silent that is taken to have answered its keys. */
+enum { QUIET_US = 100000 };
+
+/* Types what the terminal takes without waiting. A program that writes while it reads must find its output read. */
+void type_on(void) {
+    struct buffer *b = &guest.typing;
+    while (guest.typed < b->length) {
+        ssize_t n = write(guest.master, b->data + guest.typed, b->length - guest.typed);
+        if (n < 0 && errno == EAGAIN) return;
+        if (n <= 0) break;
+        guest.typed += (size_t)n;
+    }
+    release(b);
+    guest.typed = 0;
+    if (action.kind == KEYS && !action.pending.length) action.quiet_until = now_us() + QUIET_US;
+}
+
+void type_keys(const void *keys, size_t length) {
+    append(&guest.typing, keys, length);
+    type_on();
+}
+
+/* Keeps what the terminal shows and passes it on; a client that is slow to read misses some. One turn's worth. */
+void read_terminal(void) {
+    char chunk[16384];
+    ssize_t n;
+    for (int i = 0; i < 64 && (n = read(guest.master, chunk, sizeof chunk)) > 0; i++) {
+        append(&guest.terminal, chunk, (size_t)n);
+        guest.terminal_count += (uint64_t)n;
+        if (guest.terminal.length > 2 * TERMINAL_KEEP) {
+            memmove(guest.terminal.data, guest.terminal.data + guest.terminal.length - TERMINAL_KEEP, TERMINAL_KEEP);
+            guest.terminal.length = TERMINAL_KEEP;
+        }
+        for (int client = 0; client < MAX_CLIENTS; client++)
+            if (guest.clients[client].attached && write(guest.clients[client].output, chunk, (size_t)n) < 0 &&
+                errno != EAGAIN)
+                drop_client(client);
+        if (action.kind == KEYS && !action.pending.length) action.quiet_until = now_us() + QUIET_US;
+    }
+}
+
+/* Makes the terminal show what another sandbox's showed: the shell has just been made like the one there.
+ *
+ * Args: what was kept of the bytes sent to it, how many were sent in all, and the number of the last command. */
+void put_terminal_back(const void *shown, size_t length, uint64_t count, unsigned sequence) {
+    read_terminal(); /* what the making left there */
+    release(&guest.terminal);
+    append(&guest.terminal, shown, length);
+    guest.terminal_count = count;
+    guest.sequence = sequence;
+    guest.bare = false;
+}
+
+/* Whether the shell reads its terminal, or is about to: a program that has ended holds it until the shell takes note. */
+bool shell_has_terminal(void) {
+    pid_t group = 0;
+    return ioctl(guest.master, TIOCGPGRP, &group) == 0 && (group == guest.shell || !group_lives(group));
+}
+
+/* The command line of what holds the terminal. */
+void foreground_name(char *out, size_t room) {
+    pid_t group = 0;
+    snprintf(out, room, "a program");
+    if (ioctl(guest.master, TIOCGPGRP, &group) || group <= 0) return;
+    ssize_t n = read_proc(group, "cmdline", out, room);
+    for (ssize_t i = 0; i + 1 < n; i++)
+        if (!out[i]) out[i] = ' ';
+}

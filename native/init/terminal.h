@@ -1,0 +1,16 @@
+/* The shell's terminal: what is typed there, what it shows, who holds it. */
+#ifndef TVSNAP_TERMINAL_H
+#define TVSNAP_TERMINAL_H
+
+#include "basics.h"
+
+enum { TYPING_LIMIT = 65536 }; /* keys that wait for the terminal, beyond which no more are read */
+
+void type_keys(const void *keys, size_t length);
+void type_on(void);
+void read_terminal(void);
+void put_terminal_back(const void *shown, size_t length, uint64_t count, unsigned sequence);
+bool shell_has_terminal(void);
+void foreground_name(char *out, size_t room);
+
+#endif

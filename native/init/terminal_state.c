@@ -1,0 +1,38 @@
+#include "terminal_state.h"
+
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <termios.h>
+
+#include "hash.h"
+
+enum { TERMIOS2 = 44 };
+
+/* A terminal's modes and speeds, its size, its line discipline, and whether others may open it; from either end. */
+uint64_t terminal_state(uint64_t hash, int fd) {
+    static const int questions[] = {TIOCGETD, TIOCGEXCL, TIOCGSOFTCAR};
+    unsigned char modes[TERMIOS2] = {0};
+    struct winsize size = {0};
+    ioctl(fd, _IOR('T', 0x2A, unsigned char[TERMIOS2]), modes); /* TCGETS2 */
+    ioctl(fd, TIOCGWINSZ, &size);
+    hash = mix(mix(hash, modes, sizeof modes), &size, sizeof size);
+    for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
+        int value = -1;
+        ioctl(fd, questions[i], &value);
+        hash = mix(hash, &value, sizeof value);
+    }
+    return hash;
+}
+
+/* Whether a terminal's output was stopped (Ctrl-S, tcflow), or there is no room for more of it. */
+bool is_stopped(int slave) {
+    struct pollfd its = {slave, POLLOUT, 0};
+    return poll(&its, 1, 0) == 0;
+}
+
+bool is_terminal(const struct stat *st) {
+    unsigned kind = major(st->st_rdev);
+    return S_ISCHR(st->st_mode) && ((kind >= 136 && kind <= 143) || (kind == 5 && minor(st->st_rdev) == 2));
+}
