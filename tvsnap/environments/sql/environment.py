@@ -21,7 +21,6 @@ from tvsnap.environments.sql.statements import effects
 from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.environments.tools import CallContext, Tool, tool
 from tvsnap.guest.sql.lexemes import SystemName
-from tvsnap.guest.sql.reach import Words
 from tvsnap.guest.sql_program import sql_program
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import SandboxDied
@@ -120,7 +119,7 @@ class SqlEnvironment(TerminalEnvironment):
             "limit": context.limits.output,
             "kind": known.kind,
             "chance": known.stochastic or known.volatile,
-            "words": _said(words(query, self._system)),
+            "words": words(query, self._system).said(),
         }
         return self._result(context.sandbox, request, seconds)
 
@@ -148,19 +147,3 @@ class SqlEnvironment(TerminalEnvironment):
             timed_out=said["timed_out"],
             truncated=said["truncated"],
         )
-
-
-def _said(known: Words) -> dict[str, Any]:
-    """Returns what a request's words name, as the session reads it."""
-    return {
-        "names": None if known.names is None else sorted(known.names),
-        "calls": sorted(known.calls),
-        "called": sorted(known.called),
-        "defined": sorted(known.defined),
-        "made": sorted(known.made),
-        "timed": known.timed,
-        "defines": known.defines,
-        "executes": known.executes,
-        "unseen": known.unseen,
-        "plain": known.plain,
-    }

@@ -1,11 +1,10 @@
 """Fills the databases of an image while it is built: runs in the image's own root, by a plan that the host wrote.
 
-    {"database": name or null, "databases": [{"name": name, "files": [{"path", "format", "table"}]}], "report": path}
+    {"database": name or null, "databases": [{"name": name, "files": [{"path", "format", "table"}]}]}
 
 `database` is the one in use from the start. A name is empty where a script names its own databases. A path is absolute,
 inside; a format is `sql`, `csv` (into `table`) or `sqlite`; what ends in `.gz` is unpacked first. The databases that
 there are in the end are listed in LOADED beside the plan.
-`report`, if there is one, is a file that gets a list of all databases that there are then.
 """
 
 from __future__ import annotations
@@ -52,16 +51,12 @@ def load(system: DatabaseSystem, plan_file: str, configuration: str = CONFIGURAT
         in_use = _in_use(system, plan)
         with open(os.path.join(os.path.dirname(plan_file), LOADED), "w", encoding="utf-8") as stream:
             json.dump(system.databases(), stream)
-        there = system.databases()
     except BaseException:
         with contextlib.suppress(Exception):  # the first trouble is what counts
             system.stop()
         raise
     system.stop()
     _write_configuration(configuration, in_use)
-    if "report" in plan:
-        with open(plan["report"], "w", encoding="utf-8") as stream:
-            json.dump(there, stream)
 
 
 def _load_file(system: DatabaseSystem, database: str, file: Dict[str, Any]) -> str:

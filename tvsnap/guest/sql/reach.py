@@ -43,19 +43,14 @@ class Words:
     @classmethod
     def of(cls, said: Dict[str, Any]) -> Words:
         """Returns them as a request says them."""
-        names = said["names"]
-        return cls(
-            None if names is None else frozenset(names),
-            frozenset(said["calls"]),
-            frozenset(said["called"]),
-            frozenset(said["defined"]),
-            frozenset(said["made"]),
-            said["timed"],
-            said["defines"],
-            said["executes"],
-            said["unseen"],
-            said["plain"],
-        )
+        values: Dict[str, Any] = {
+            name: frozenset(value) if isinstance(value, list) else value for name, value in said.items()
+        }
+        return cls(**values)
+
+    def said(self) -> Dict[str, Any]:
+        """Returns them as JSON, for a request."""
+        return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in vars(self).items()}
 
 
 ENDS = frozenset({"commit", "end", "constraints"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
@@ -10,6 +11,15 @@ from .reach import Definitions
 
 CONFIGURATION = "/etc/tvsnap/sql.json"
 """In the image: `{"database": name}`, the database that is in use from the start."""
+
+
+def configured_database(configuration: str = CONFIGURATION) -> str:
+    """Returns the database that the image says is in use from the start; empty if it says none."""
+    try:
+        with open(configuration, encoding="utf-8") as stream:
+            return json.load(stream)["database"] or ""
+    except FileNotFoundError:
+        return ""
 
 
 @dataclass

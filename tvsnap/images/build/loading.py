@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from tvsnap.guest.sql.lexemes import SystemName
+from tvsnap.guest.sql.loading import LOADED
 from tvsnap.guest.sql.system import CONFIGURATION
 from tvsnap.guest.sql_program import sql_program
 from tvsnap.images import dumps
@@ -27,7 +28,7 @@ STAGE = "/.tvsnap-load"
 
 _PROGRAM = f"{STAGE}/sql.pyz"
 _PLAN = f"{STAGE}/plan.json"
-_LOADED = f"{STAGE}/loaded.json"
+_LOADED = f"{STAGE}/{LOADED}"
 _HEAD = 1 << 16
 """Bytes of a script by whose looks its dialect is told."""
 
@@ -128,7 +129,7 @@ def load_databases(
             said = {"path": inside, "format": load.format, **({"table": load.table} if load.table else {})}
             plan.append({"name": load.database, "files": [said]})
         chosen = first or next((load.database or load.first for load in loads), "") or None
-        write_file(root, _PLAN, json.dumps({"database": chosen, "databases": plan, "report": _LOADED}).encode())
+        write_file(root, _PLAN, json.dumps({"database": chosen, "databases": plan}).encode())
         write_file(root, _PROGRAM, sql_program())
         # The shell stays, as the first process, for those that nobody else waits for.
         shell(

@@ -41,7 +41,6 @@ _TYPES = {
 """Types of MySQL, and what they are in SQLite and in PostgreSQL; `{}` stands for their arguments."""
 _TYPE = {name: to for names, to in _TYPES.items() for name in names.split()}
 
-_CHARACTERS = {"CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "ENUM", "SET"}
 _NOT_KEPT = (
     exp.CharacterSetColumnConstraint,
     exp.CollateColumnConstraint,
@@ -227,7 +226,7 @@ class Translation:
                 elif key != [column.name]:
                     self._fail(f"AUTO_INCREMENT of {table}.{column.name}, which is not the primary key")
         compares_case = any(_COMPARES_CASE.search(name) for name in collations)
-        if known[0] == "TEXT" and kind.this.name in _CHARACTERS and not compares_case:
+        if known[1] in ("varchar{}", "text") and not compares_case:
             if self._postgres:
                 self._notes["columns in which text is now compared with regard to case"] += 1
             else:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
 from typing import Any, Dict, List, Optional
 
 from ..reach import Definitions
-from ..system import CONFIGURATION, Answer, DatabaseSystem, Facts, Result, StatementFailed, SystemFailed, Table
+from ..system import Answer, DatabaseSystem, Facts, Result, StatementFailed, SystemFailed, Table, configured_database
 from . import schema, server, tables
 from .definitions import Definers
 from .facts import Witness
@@ -280,7 +279,7 @@ class MariaDB(DatabaseSystem):
         session = server.connect()
         try:
             there = self.databases()
-            wanted = _configured().lower()
+            wanted = configured_database().lower()
             self._database = wanted if wanted in there else next(iter(there), "mysql")
             session.use(self._database)
         except (Refused, Lost) as error:
@@ -338,12 +337,3 @@ def _result(reply: Reply) -> Result:
         return Result(affected=reply.affected)
     rows = [list(map(value, reply.fields, row)) for row in reply.rows]
     return Result([field.name for field in reply.fields], rows, reply.more)
-
-
-def _configured() -> str:
-    """Returns the database that the image wants in use from the start; empty if it names none."""
-    try:
-        with open(CONFIGURATION) as stream:
-            return json.load(stream).get("database") or ""
-    except FileNotFoundError:
-        return ""

@@ -198,14 +198,11 @@ class Connection:
             raise StatementFailed(answer.error)
         return answer.results[-1].rows if answer.results else []
 
-    def copy(self, command: str, data: Any) -> int:
+    def copy(self, command: str, data: Any) -> None:
         """Runs a COPY ... FROM STDIN with data.
 
         Args:
             data: iterable of bytes.
-
-        Returns:
-            how many rows were copied.
 
         Raises:
             StatementFailed: with the database system's reason.
@@ -213,7 +210,6 @@ class Connection:
         self._begin(math.inf)
         self._libpq.send_query(command.encode())
         answer = Answer()
-        copied = 0
         while True:
             result = self._next()
             if result is None:
@@ -223,13 +219,10 @@ class Connection:
                     while not self._libpq.put_copy_data(part):
                         self._wait()
                 self._libpq.put_copy_end()
-            elif result.status == pq.ExecStatus.COMMAND_OK:
-                copied = result.command_tuples or 0
-            else:
+            elif result.status != pq.ExecStatus.COMMAND_OK:
                 self._failed(result, answer, [])
         if answer.error:
             raise StatementFailed(answer.error)
-        return copied
 
     def _begin(self, timeout: float) -> None:
         self._cancelled = False

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from typing import Any, Dict, List, Optional
 
 from ..copying import copy_up
 from ..reach import NONE, Definitions
-from ..system import CONFIGURATION, Answer, DatabaseSystem, Facts, StatementFailed, SystemFailed, Table
+from ..system import Answer, DatabaseSystem, Facts, StatementFailed, SystemFailed, Table, configured_database
 from .connection import Connection, Refused
 from .definitions import Definers
 from .facts import TIMERS, Watch
@@ -61,7 +60,7 @@ class Postgres(DatabaseSystem):
         self._server.initialise()
 
     def start(self, *, loading: bool = False) -> None:
-        self._default = _configured()
+        self._default = configured_database() or HOME
         self._server.steady = not loading
         if self._server.pid is None:
             copy_up(DIRECTORY)
@@ -324,12 +323,3 @@ class Postgres(DatabaseSystem):
             if name not in names and name not in OWN:
                 return Answer(error=f"{refused}\nThere are: {', '.join(names) or HOME}", code="3D000")
         return Answer(error=str(refused), timed_out=refused.for_now)
-
-
-def _configured() -> str:
-    """Returns the database that is in use from the start."""
-    try:
-        with open(CONFIGURATION, encoding="utf-8") as stream:
-            return str(json.load(stream)["database"])
-    except FileNotFoundError:
-        return HOME

@@ -7,7 +7,6 @@ observed as any file is; the facts here tell what no file shows.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -16,7 +15,16 @@ import subprocess
 import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from ..system import CONFIGURATION, Answer, DatabaseSystem, Facts, StatementFailed, SystemFailed, Table
+from ..system import (
+    CONFIGURATION,
+    Answer,
+    DatabaseSystem,
+    Facts,
+    StatementFailed,
+    SystemFailed,
+    Table,
+    configured_database,
+)
 from .connection import Connection, drawn, open_database
 from .schema import describe, quoted, relations
 from .statements import statements
@@ -71,7 +79,7 @@ class SQLite(DatabaseSystem):
 
     def start(self, *, loading: bool = False) -> None:
         self.initialise()
-        self._in_use = self._configured()
+        self._in_use = configured_database(self._configuration)
         there = self.databases()
         for name in there:
             with contextlib.suppress(OSError), open(self._path(name), "r+b"):
@@ -266,14 +274,6 @@ class SQLite(DatabaseSystem):
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name + SUFFIX)
-
-    def _configured(self) -> str:
-        """Returns the database that the image says is in use; empty if it says none."""
-        try:
-            with open(self._configuration, encoding="utf-8") as stream:
-                return json.load(stream)["database"] or ""
-        except FileNotFoundError:
-            return ""
 
     def _named(self, database: str) -> str:
         """Returns the database that a request means; empty if there is none."""
