@@ -109,6 +109,8 @@ def test_what_no_system_can_load(tmp_path: Path, system: SystemName, text: str, 
         ("CREATE TABLE t (a geometry)", "the type GEOMETRY of t.a"),
         ("INSERT INTO t VALUES (_binary 'x')", "a string in _binary: dump with"),
         ("INSERT INTO t VALUES ('a\\0b')", "a NUL character in a text"),
+        ("INSERT INTO o VALUES (1, 'b')", "text in the binary column o.b: dump with --hex-blob"),
+        ("INSERT INTO o (B) VALUES (''), ('b')", "text in the binary column o.b: dump with --hex-blob"),
         (b"INSERT INTO t VALUES ('\xff')", "it is not UTF-8: dump with --default-character-set=utf8mb4 --hex-blob"),
     ],
 )
@@ -116,7 +118,7 @@ def test_what_no_system_can_load(tmp_path: Path, system: SystemName, text: str, 
 def test_what_cannot_be_translated_is_named(tmp_path: Path, system: SystemName, text: str | bytes, reason: str) -> None:
     data = text.encode() if isinstance(text, str) else text
     with pytest.raises(DumpError) as caught:
-        read(tmp_path, b"CREATE TABLE o (a int);\n\n" + data, system)
+        read(tmp_path, b"CREATE TABLE o (a int, b blob);\n\n" + data, system)
     line = 4 if data.startswith(b"DELIMITER") else 3
     said = str(caught.value)
     assert f"dump.sql: line {line}: this cannot be translated for {system}: {reason}" in said
@@ -127,6 +129,22 @@ def test_what_cannot_be_translated_is_named(tmp_path: Path, system: SystemName, 
 def test_sqlite_numbers_its_primary_key_alone(tmp_path: Path) -> None:
     with pytest.raises(DumpError, match=r"AUTO_INCREMENT of t\.a, which is not the primary key"):
         read(tmp_path, "CREATE TABLE t (a int AUTO_INCREMENT, b int, PRIMARY KEY (a, b))")
+
+
+def test_a_script_of_people(tmp_path: Path) -> None:
+    """Keys beside their columns, and a view that reads another that comes later."""
+    text = """
+        create table t (id int auto_increment primary key, n int unique, key (n desc));
+        insert into t (n) values (7), (8) # two
+        ;
+        create view above as select n / 2 as half from beneath;
+        create or replace view beneath as select n from t where n = 7 || n = 8;
+    """
+    connection = loaded(tmp_path, text)
+    assert rows(connection, "SELECT * FROM t") == [(1, 7), (2, 8)]
+    assert rows(connection, "SELECT half FROM above ORDER BY 1") == [(3.5,), (4,)]
+    with pytest.raises(DumpError, match=r"line 5: this cannot be translated for sqlite: "):
+        read(tmp_path, text.replace("n / 2", "cast(n as nosuch"))
 
 
 def test_damaged_missing_and_empty_files(tmp_path: Path) -> None:
@@ -304,7 +322,10 @@ def mysql_text(value: str, doubled: bool) -> bytes:
 
 
 def mysql_bytes(value: bytes, short: bool) -> bytes:
-    return b"0x" + value.hex().upper().encode() if short and value else b"X'" + value.hex().encode() + b"'"
+    """A literal as mysqldump writes it with --hex-blob, or as people do."""
+    if short:
+        return b"0x" + value.hex().upper().encode() if value else b"''"
+    return b"X'" + value.hex().encode() + b"'"
 
 
 ROW = st.tuples(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tvsnap.guest.sql.lexemes import SystemName
 
+logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # what it cannot read, is refused here
+
 _TYPES = {
     "TINYINT UTINYINT SMALLINT YEAR BOOLEAN": ("INTEGER", "smallint"),
     "USMALLINT MEDIUMINT UMEDIUMINT INT": ("INTEGER", "integer"),
@@ -90,9 +92,6 @@ class Translation:
         Raises:
             DumpError: it holds what cannot be translated.
         """
-        log = logging.getLogger("sqlglot")
-        level = log.level
-        log.setLevel(logging.CRITICAL)  # what it complains of, it raises as well
         try:
             for statement in statements(dump):
                 self._line = statement.line
@@ -100,12 +99,10 @@ class Translation:
                     self._script(name)
                 self._translate(statement)
             for script in self._scripts.values():
-                script.write(*script.later, *map(self._text, _ordered(script.views)), "COMMIT")
+                script.write(*script.later, *_ordered(script.views), "COMMIT")
             return [(name, script.path) for name, script in self._scripts.items()]
         except (sqlglot.errors.SqlglotError, RecursionError, ValueError) as error:
             self._fail(_TERMINAL.sub("", str(error)).partition("\n")[0] or type(error).__name__)
-        finally:
-            log.setLevel(level)
 
     def _fail(self, reason: str) -> NoReturn:
         raise DumpError(f"line {self._line}: this cannot be translated for {self._system}: {reason}; {_WAY_OUT}")
@@ -134,14 +131,32 @@ class Translation:
         if isinstance(tree, exp.Create) and kind == "TABLE" and isinstance(tree.this, exp.Schema):
             self._table(tree, script)
         elif isinstance(tree, exp.Create) and kind == "VIEW":
-            script.views[tree.this.name] = tree
+            tree.set("replace", False)
+            reads = {table.name.lower() for table in tree.expression.find_all(exp.Table)}
+            script.views[tree.this.name.lower()] = (reads, self._text(tree))
         elif isinstance(tree, exp.Drop) and kind == "VIEW":
             for view in tree.find_all(exp.Table):
-                script.views.pop(view.name, None)
+                script.views.pop(view.name.lower(), None)
         elif (isinstance(tree, exp.Drop) and kind == "TABLE") or _is_change(tree):
+            if isinstance(tree, exp.Insert):
+                self._check_bytes(tree, script)
             script.write(self._text(tree))
         else:
             self._fail(f"a statement of this kind ({kind or tree.sql('mysql')[:40]})")
+
+    def _check_bytes(self, tree: exp.Insert, script: _Script) -> None:
+        """Sees to it that no text goes where bytes belong, but for the empty one, which is never in hexadecimal."""
+        into = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+        columns = script.columns.get(into.name.lower(), {})
+        if not any(columns.values()):
+            return
+        named = [one.name.lower() for one in tree.this.expressions] if into is not tree.this else list(columns)
+        for row in tree.expression.expressions:
+            for name, value in zip(named, row.expressions, strict=False):
+                if columns.get(name) and isinstance(value, exp.Literal) and value.is_string:
+                    if value.name:
+                        self._fail(f"text in the binary column {into.name}.{name}: dump with --hex-blob")
+                    value.replace(exp.HexString(this=""))
 
     def _text(self, tree: exp.Expr) -> str:
         """Returns a statement in the system's words."""
@@ -181,8 +196,10 @@ class Translation:
     def _table(self, tree: exp.Create, script: _Script) -> None:
         table = tree.this.this.name
         key = [part.name for one in tree.find_all(exp.PrimaryKey) for part in one.expressions]
+        key += [one.name for one in tree.find_all(exp.ColumnDef) if one.find(exp.PrimaryKeyColumnConstraint)]
         collations = [one.name for one in tree.find_all(exp.CollateProperty)]
         kept, indexes = [], []
+        script.columns[table.lower()] = {}
         for item in tree.this.expressions:
             if isinstance(item, exp.ColumnDef):
                 self._column(item, table, key, collations, script)
@@ -190,7 +207,9 @@ class Translation:
                 if item.args.get("kind"):
                     self._notes["full-text and spatial indexes left out"] += 1
                 else:
-                    indexes.append(_index(item, table))
+                    columns = [part.this if isinstance(part, exp.ColumnPrefix) else part for part in item.expressions]
+                    name, held = self._quoted(f"{table}_{item.name}"), ", ".join(map(self._text, columns))
+                    indexes.append(f"CREATE INDEX {name} ON {self._quoted(table)} ({held})")
                 continue
             elif isinstance(item, exp.UniqueColumnConstraint) and isinstance(item.this, exp.Schema):
                 item.this.set("this", None)
@@ -203,7 +222,7 @@ class Translation:
                 kept.append(item)
         tree.this.set("expressions", kept)
         tree.set("properties", None)
-        script.write(*map(self._text, [tree, *indexes]))
+        script.write(self._text(tree), *indexes)
 
     def _column(
         self, column: exp.ColumnDef, table: str, key: list[str], collations: list[str], script: _Script
@@ -212,6 +231,7 @@ class Translation:
         known = _TYPE.get(kind.this.name)
         if known is None:
             self._fail(f"the type {kind.sql('mysql')} of {table}.{column.name}")
+        script.columns[table.lower()][column.name.lower()] = known[0] == "BLOB"
         constraints = [one for one in column.constraints if not isinstance(one.kind, _NOT_KEPT)]
         for one in column.constraints:
             if isinstance(one.kind, exp.CollateColumnConstraint):
@@ -245,14 +265,16 @@ class _Script:
     """The script of one database, and what it is to end with.
 
     Attributes:
+        columns: of each table, in lower case, and whether they hold bytes.
         later: what needs all tables, or their rows.
-        views: by their names; they come last.
+        views: by their names, each with the names of what it reads; they come last.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.columns: dict[str, dict[str, bool]] = {}
         self.later: list[str] = []
-        self.views: dict[str, exp.Expr] = {}
+        self.views: dict[str, tuple[set[str], str]] = {}
         path.write_text("BEGIN;\n")
 
     def write(self, *statements: str) -> None:
@@ -261,13 +283,12 @@ class _Script:
             file.writelines(f"{statement};\n" for statement in statements)
 
 
-def _ordered(views: dict[str, exp.Expr]) -> Iterator[exp.Expr]:
+def _ordered(views: dict[str, tuple[set[str], str]]) -> Iterator[str]:
     """Yields views, each after those that it reads."""
     left = dict(views)
     while left:
-        reads = {name: {table.name for table in view.expression.find_all(exp.Table)} for name, view in left.items()}
-        ready = [name for name in left if not reads[name] & (left.keys() - {name})]
-        yield from [left.pop(name) for name in ready or list(left)]
+        ready = [name for name, (reads, _) in left.items() if not reads & (left.keys() - {name})]
+        yield from [left.pop(name)[1] for name in ready or list(left)]
 
 
 def _executed(text: str) -> str:
@@ -282,15 +303,3 @@ def _is_change(tree: exp.Expr) -> bool:
     if isinstance(tree, exp.Insert):
         return isinstance(tree.expression, exp.Values) and not tree.args.get("conflict") and not tree.args.get("ignore")
     return isinstance(tree, exp.Update | exp.Delete)
-
-
-def _index(item: exp.IndexColumnConstraint, table: str) -> exp.Expr:
-    columns = [part.this if isinstance(part, exp.ColumnPrefix) else part for part in item.expressions]
-    return exp.Create(
-        this=exp.Index(
-            this=exp.to_identifier(f"{table}_{item.name}"),
-            table=exp.to_table(table),
-            params=exp.IndexParameters(columns=columns),
-        ),
-        kind="INDEX",
-    )
