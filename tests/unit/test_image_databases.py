@@ -292,6 +292,11 @@ class TestLoading:
             ("[bad.db]", b"no database", "bad.db"),
             ("[bad.sql.gz]", b"no gzip", "gzip"),
             ("{other: bad.sql}", MYSQL_DUMP.encode(), r"names its databases itself \(zoo, farm\).*instead of as other"),
+            (
+                "[bad.sql]",
+                b"-- MySQL dump 10\nREPLACE INTO t VALUES (1);",
+                "line 2: this cannot be translated for sqlite",
+            ),
             ("[bad.csv]\ndatabase: nope", b"a\n1\n", 'no database "nope", .*there are: bad'),
         ],
     )

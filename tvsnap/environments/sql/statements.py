@@ -1,9 +1,10 @@
 """What SQL statements do, told by their words: whether they may change anything, and what they leave to chance.
 
-The text is cut up as the system cuts it (`guest/sql/lexemes.py`), and every name that stands before a parenthesis
-must be known (`dialects.py`); sqlglot tells names of tables and columns from functions where the words leave it open.
-Whatever is not known for sure counts as a change. What a view, a trigger or a stored function does cannot be seen here:
-a system's own counters show the changes that they make, and what they leave to chance is for `guest/sql/reach.py`.
+The text is cut up as the system cuts it (`guest/sql/lexemes.py`), and every name that stands before a parenthesis must
+be known (`dialects.py`); sqlglot tells names of tables and columns from functions where the words leave it open. Which
+words stand for chance is told by `chance.py`. Whatever is not known for sure counts as a change. What a view, a trigger
+or a stored function does cannot be seen here: a system's own counters show the changes that they make, and what they
+leave to chance is for `guest/sql/reach.py`.
 """
 
 from __future__ import annotations
