@@ -25,16 +25,18 @@ TESTS = Path(__file__).parent
 ORDER = ("property", "fakes", "unit", "native", "fuzz", "e2e", "docs", "faults", "conformance")
 """What property tests wait for, images, is built while others run unit tests, which need none."""
 
+WITHOUT_ROOT = ("fakes", "unit")
+"""Folders whose tests need neither root nor an engine nor images: those of `make unit`."""
+
 WITH_IMAGES = ("tests/conformance/test_fixed_chance.py",)
 """Files of the conformance suite with images of their own, which come into an engine slowly."""
-MARKERS = (
-    "needs_programs: runs real programs of the terminal image; not generated for backends without (the fake)",
-    "needs_processes: needs snapshots that capture live processes; skipped where the machine has no such",
-)
+MARKERS = ("needs_processes: needs snapshots that capture live processes; skipped where the machine has no such",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+    given = [Path(argument.partition("::")[0]).absolute() for argument in config.args]
+    alone = all(any(path.is_relative_to(TESTS / folder) for folder in WITHOUT_ROOT) for path in given)
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput") and not alone:
         _share_engine(config)
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)

@@ -1,5 +1,4 @@
 """What every backend must do, written against `tvsnap.sandboxes.protocol`.
 
-A new backend joins with one entry in `targets.py`. Tests marked `needs_programs` run what only a real system has;
-tests marked `needs_processes` need snapshots of live processes.
+A new backend joins with one entry in `targets.py`. Tests marked `needs_processes` need snapshots of live processes.
 """

@@ -20,9 +20,7 @@ __all__ = ["client", "sql_backend", "sql_cache", "sql_lab", "sql_warm"]
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" not in metafunc.fixturenames:
         return
-    needs_programs = metafunc.definition.get_closest_marker("needs_programs") is not None
-    names = [name for name, target in TARGETS.items() if target.programs or not needs_programs]
-    metafunc.parametrize("target", names, indirect=True, scope="session")
+    metafunc.parametrize("target", TARGETS, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")

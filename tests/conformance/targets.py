@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.backend import FakeBackend, fake_image
 from tvsnap.host.owners import Owner
 from tvsnap.images import Image
 from tvsnap.sandboxes.local import LocalBackend
@@ -23,22 +22,15 @@ class Target:
         name: as it appears in test ids.
         make: returns the backend, given a data directory; called again it acts as another process's would.
         image: returns the image to start, given the test request (for session fixtures).
-        programs: sandboxes run real programs of the terminal image.
-        construction: Python source of an expression that makes the backend in another process from `home`, a Path;
-            None for a backend that lives in one process only.
+        construction: Python source of an expression that makes the backend in another process from `home`, a Path.
         engine: it needs a Docker Engine.
     """
 
     name: str
     make: Callable[[Path], Backend]
     image: Callable[[pytest.FixtureRequest], Image]
-    programs: bool = True
-    construction: str | None = None
+    construction: str
     engine: bool = False
-
-
-def make_fake(home: Path) -> Backend:
-    return FakeBackend()
 
 
 def make_local(home: Path) -> Backend:
@@ -68,7 +60,6 @@ def built_terminal_image(request: pytest.FixtureRequest) -> Image:
 TARGETS = {
     target.name: target
     for target in (
-        Target("fake", make_fake, lambda request: fake_image(), programs=False),
         Target(
             "local",
             make_local,

@@ -113,7 +113,6 @@ def test_fresh_sandbox_is_at_rest(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("name", AT_REST)
-@pytest.mark.needs_programs
 def test_at_rest(reused: Sandbox, name: str) -> None:
     sh(reused, "rm -f /tmp/f; kill -9 $(ps -eo pid= | grep -vx -e ' *1' -e \" *$$\") 2> /dev/null; true")
     sh(reused, AT_REST[name])
@@ -123,7 +122,6 @@ def test_at_rest(reused: Sandbox, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DEVELOPING)
-@pytest.mark.needs_programs
 def test_develops(reused: Sandbox, name: str) -> None:
     command, says, most = DEVELOPING[name]
     sh(reused, "rm -f /tmp/f; kill -9 $(ps -eo pid= | grep -vx -e ' *1' -e \" *$$\") 2> /dev/null; true")
@@ -150,7 +148,6 @@ def test_job_of_either_kind(sandbox: Sandbox) -> None:
     eventually(lambda: at_rest(sandbox))
 
 
-@pytest.mark.needs_programs
 def test_nothing_happens_while_it_is_quiet(sandbox: Sandbox) -> None:
     sh(sandbox, "(sleep 2; echo done > /tmp/f) &")
     eventually(lambda: "sleep 2" in str(sandbox.observe().active))
@@ -162,7 +159,6 @@ def test_nothing_happens_while_it_is_quiet(sandbox: Sandbox) -> None:
     assert sh(sandbox, "cat /tmp/f") == "done\n"
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(
     ("typed", "shows"), [("python3 -q\r", ">>> "), ("vim -u NONE /tmp/x\r", "~"), ("seq 500 | less\r", ":")]
 )
@@ -171,7 +167,6 @@ def test_programs_at_the_terminal(sandbox: Sandbox, typed: str, shows: str) -> N
     eventually(lambda: at_rest(sandbox))
 
 
-@pytest.mark.needs_programs
 def test_shell_that_ends_by_itself(sandbox: Sandbox) -> None:
     sh(sandbox, "TMOUT=300")
     assert sandbox.observe().active is None
@@ -180,7 +175,6 @@ def test_shell_that_ends_by_itself(sandbox: Sandbox) -> None:
     assert 290 < sandbox.observe().quiet_s <= 300
 
 
-@pytest.mark.needs_programs
 def test_two_sandboxes(lab: Lab) -> None:
     """What rings in one says nothing of the other."""
     noisy, still = lab.start(), lab.start()
@@ -190,7 +184,6 @@ def test_two_sandboxes(lab: Lab) -> None:
     eventually(lambda: at_rest(still))
 
 
-@pytest.mark.needs_programs
 @pytest.mark.needs_processes
 def test_forks_say_the_same(lab: Lab) -> None:
     """Also where a wait was interrupted by the checkpoint and goes on, in the sandbox as in its fork."""

@@ -86,7 +86,6 @@ def test_what_was_done_is_in_it(sandbox: Sandbox) -> None:
     usable(sandbox)
 
 
-@pytest.mark.needs_programs
 def test_every_kind_of_file(sandbox: Sandbox) -> None:
     sandbox.write_file("/tmp/make.py", f"NAMES = {ODD_NAMES!r}\n{MAKE_TREE}".encode())
     assert sh(sandbox, "python3 /tmp/make.py; cd /srv/t; mkdir .wh..; touch +kept .wh.+kept .wh../lost") == ""
@@ -116,7 +115,6 @@ def test_every_kind_of_file(sandbox: Sandbox) -> None:
     assert {"proc", "sys", "dev"} <= members.keys()
 
 
-@pytest.mark.needs_programs
 def test_two_of_the_same_are_equal(sandbox: Sandbox) -> None:
     sh(sandbox, "touch /tmp/f")
     archives = []
@@ -126,7 +124,6 @@ def test_two_of_the_same_are_equal(sandbox: Sandbox) -> None:
     assert archives[0] == archives[1]
 
 
-@pytest.mark.needs_programs
 def test_it_is_one_moment_of_what_runs(sandbox: Sandbox) -> None:
     sh(sandbox, "cd /tmp; (while :; do echo x >> a; echo x >> z; done) & until [ -s z ]; do sleep 0.05; done")
     with sandbox.archive() as stream:

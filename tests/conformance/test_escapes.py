@@ -156,7 +156,6 @@ def programs(home: Path) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in home.glob("guest/*/run/tvsnap/*")}
 
 
-@pytest.mark.needs_programs
 def test_every_way_out_is_closed(lab: Lab, sandbox: Sandbox, host: Host, tvsnap_home: Path) -> None:
     """Also in a fork: what CRIU or an engine brought back is confined as it was."""
     before = programs(tvsnap_home)
@@ -179,7 +178,6 @@ su nobody -s /bin/sh -c '/var/tmp/id -u; mount -t tmpfs none /mnt 2>/dev/null ||
 """Commands of root that let a user of no rights run programs of root's that set the user id."""
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize("confined", [True, False])
 def test_rights_are_gained_only_where_the_image_lets_them(lab: Lab, confined: bool) -> None:
     """By whatever runs in a sandbox, and in a fork. What root does is the same; root inside is all there is to gain."""
@@ -198,7 +196,6 @@ def test_rights_are_gained_only_where_the_image_lets_them(lab: Lab, confined: bo
             assert each.exec("/var/tmp/id -u", timeout=TIMEOUT, user="root").output == b"0\n"
 
 
-@pytest.mark.needs_programs
 def test_nothing_of_another_sandbox(lab: Lab, sandbox: Sandbox) -> None:
     """Though all have the same range of users: shared memory, abstract sockets, processes."""
     other = lab.start()
@@ -239,7 +236,6 @@ print(asyncio.run(asyncio.sleep(0, "loop")), subprocess.check_output(["echo", "c
 """Command lines, and what they show."""
 
 
-@pytest.mark.needs_programs
 def test_ordinary_programs_are_not_hindered(sandbox: Sandbox) -> None:
     seen = {
         name: run(sandbox, f"(cd /var/tmp; {command}\n)", timeout=120).output.decode()

@@ -50,7 +50,6 @@ def outside() -> Iterator[Path]:
         yield directory
 
 
-@pytest.mark.needs_programs
 @pytest.mark.timeout(300, func_only=True)
 def test_races_against_those_who_look(lab: Lab, sandbox: Sandbox, outside: Path) -> None:
     """Directories, files, links and pipes take each other's place thousands of times a second."""
@@ -71,7 +70,6 @@ def test_races_against_those_who_look(lab: Lab, sandbox: Sandbox, outside: Path)
     usable(sandbox)
 
 
-@pytest.mark.needs_programs
 @pytest.mark.timeout(300, func_only=True)
 def test_an_archive_holds_only_what_is_within(sandbox: Sandbox, outside: Path) -> None:
     """Taken while the race goes on; and all that it names lies below its root."""
@@ -94,7 +92,6 @@ def test_an_archive_holds_only_what_is_within(sandbox: Sandbox, outside: Path) -
     assert not [name for name in seen if "only-outside" in name]
 
 
-@pytest.mark.needs_programs
 def test_links_of_the_image_lead_nowhere(sandbox: Sandbox) -> None:
     """The image's /var/run leads to /run: to the sandbox's, not to this machine's."""
     assert sh(sandbox, "readlink /var/run") == "/run\n"
@@ -106,7 +103,6 @@ def test_links_of_the_image_lead_nowhere(sandbox: Sandbox) -> None:
     }
 
 
-@pytest.mark.needs_programs
 def test_an_abyss(sandbox: Sandbox) -> None:
     """Directories deeper than any path is long: what cannot be looked at counts as changed, and costs no memory."""
     dig = "for _ in range(5000): os.mkdir('d' * 50); os.chdir('d' * 50)"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from tests.conformance.helpers import TIMEOUT, changed, commands, eventually, sh, usable
 from tvsnap.images import Image
 from tvsnap.sandboxes.protocol import Sandbox
@@ -59,7 +57,6 @@ def test_user(sandbox: Sandbox, image: Image) -> None:
     assert sandbox.exec("whoami", timeout=TIMEOUT, user="nobody").output == b"nobody\n"
 
 
-@pytest.mark.needs_programs
 def test_user_has_the_users_rights(sandbox: Sandbox) -> None:
     sh(sandbox, "umask 022; mkdir /srv/d; chmod 777 /srv/d; echo secret > /srv/d/s; chmod 600 /srv/d/s")
     outcome = sandbox.exec("cat /srv/d/s; touch /srv/d/mine; id -u; id -G", timeout=TIMEOUT, user="nobody")
@@ -69,7 +66,6 @@ def test_user_has_the_users_rights(sandbox: Sandbox) -> None:
     assert sh(sandbox, "stat -c %U /srv/d/mine") == "nobody\n"
 
 
-@pytest.mark.needs_programs
 def test_unknown_user_is_a_failure(sandbox: Sandbox) -> None:
     outcome = sandbox.exec("echo ran", timeout=TIMEOUT, user="no-such-user")
     assert outcome.exit_code

@@ -118,19 +118,16 @@ def test_the_persistent_shell_is_left_alone(sandbox: Sandbox) -> None:
     assert sh(sandbox, "echo $?") == "7\n"
 
 
-@pytest.mark.needs_programs
 def test_permission(sandbox: Sandbox) -> None:
     with pytest.raises(OSError, match=r"\[Errno") as caught:
         sandbox.write_file("/proc/version", b"x")
     assert caught.value.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
 
 
-@pytest.mark.needs_programs
 def test_file_of_unknown_size(sandbox: Sandbox) -> None:
     assert sandbox.read_file("/proc/version").startswith(b"Linux")
 
 
-@pytest.mark.needs_programs
 def test_endless_file(sandbox: Sandbox) -> None:
     with pytest.raises(OSError, match=r"\[Errno") as caught:
         sandbox.read_file("/dev/zero", limit=1000)
@@ -138,7 +135,6 @@ def test_endless_file(sandbox: Sandbox) -> None:
     usable(sandbox)
 
 
-@pytest.mark.needs_programs
 @pytest.mark.timeout(60, func_only=True)
 def test_fifo_without_a_writer_does_not_hang(sandbox: Sandbox) -> None:
     sh(sandbox, "mkfifo /tmp/p")
@@ -147,7 +143,6 @@ def test_fifo_without_a_writer_does_not_hang(sandbox: Sandbox) -> None:
     usable(sandbox)
 
 
-@pytest.mark.needs_programs
 def test_written_file_belongs_to_the_user(sandbox: Sandbox) -> None:
     sandbox.write_file("/tmp/dir/f", b"x")
     assert sh(sandbox, "stat -c '%u:%g %a' /tmp/dir/f /tmp/dir") == "0:0 644\n0:0 755\n"

@@ -14,8 +14,6 @@ from tests.conformance.helpers import Lab, eventually, sh
 from tvsnap.images import Image, ImageStore
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
-pytestmark = pytest.mark.needs_programs
-
 START = 1_704_067_200
 """2024-01-01, seconds since 1970."""
 SLACK = 120.0

@@ -26,7 +26,6 @@ def test_shell_state_survives(lab: Lab, reused: Sandbox, command: str, probe: st
     assert sh(reused, probe) == expected
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(("command", "probe", "expected"), REAL_SHELL)
 def test_more_shell_state_survives(lab: Lab, reused: Sandbox, command: str, probe: str, expected: str) -> None:
     sh(reused, command)
@@ -39,7 +38,6 @@ def test_files_survive(lab: Lab, sandbox: Sandbox) -> None:
     assert_all_survive(lab, sandbox, [case.values for case in FILES])
 
 
-@pytest.mark.needs_programs
 def test_more_files_survive(lab: Lab, sandbox: Sandbox) -> None:
     assert_all_survive(lab, sandbox, [case.values for case in REAL_FILES])
 
@@ -63,7 +61,6 @@ def test_times_and_inodes_survive(lab: Lab, sandbox: Sandbox) -> None:
     assert sh(fork, "test f -ef g; echo $?") == "0\n"
 
 
-@pytest.mark.needs_programs
 def test_snapshots_of_nearly_equal_files_stay_apart(lab: Lab) -> None:
     """Archives of an engine lack parts of seconds, attributes and sockets, and it keeps equal ones once."""
     prepare = (

@@ -10,7 +10,7 @@ from tests.conformance.helpers import Lab, commands, eventually, job, keys, scre
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.sandboxes.protocol import Sandbox
 
-pytestmark = [pytest.mark.needs_programs, pytest.mark.needs_processes]
+pytestmark = pytest.mark.needs_processes
 
 WAIT_FOR_READY = "for i in $(seq 900); do [ -e ready ] && break; sleep 0.05; done; [ -e ready ]"
 WAIT_FOR_REPORT = "until [ -s report ]; do sleep 0.05; done"

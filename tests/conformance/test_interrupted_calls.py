@@ -172,7 +172,6 @@ NOT_CUT_SHORT = {
 }
 
 
-@pytest.mark.needs_programs
 @pytest.mark.needs_processes
 @pytest.mark.parametrize("call", CUT_SHORT.values(), ids=CUT_SHORT)
 def test_a_call_that_a_snapshot_would_cut_short(lab: Lab, sandbox: Sandbox, call: str) -> None:

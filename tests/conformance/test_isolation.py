@@ -20,7 +20,6 @@ def test_files_of_another_sandbox(lab: Lab, sandbox: Sandbox) -> None:
     assert sh(other, "ls /tmp; test -e /etc/os-release; echo $?") == "0\n"
 
 
-@pytest.mark.needs_programs
 def test_device_nodes_are_its_own(lab: Lab, sandbox: Sandbox) -> None:
     """Who locks one, or touches it, reaches nobody else."""
     other = lab.start()
@@ -41,7 +40,6 @@ def test_each_start_is_fresh(lab: Lab, sandbox: Sandbox) -> None:
     assert dict(other.shell_state()) == dict(lab.start().shell_state())
 
 
-@pytest.mark.needs_programs
 def test_resource_limits_are_its_own(lab: Lab) -> None:
     """Those of the program that uses tvsnap are of no account."""
     usual = {number: resource.getrlimit(number) for number in (resource.RLIMIT_NOFILE, resource.RLIMIT_STACK)}
@@ -55,21 +53,18 @@ def test_resource_limits_are_its_own(lab: Lab) -> None:
     assert sh(sandbox, "ulimit -n; ulimit -s; ulimit -c; ulimit -l; ulimit -i") == "1024\n8192\n0\n8192\n65536\n"
 
 
-@pytest.mark.needs_programs
 def test_processes_of_another_sandbox(lab: Lab, sandbox: Sandbox) -> None:
     job(sandbox, "sleep 4321")
     other = lab.start()
     assert "4321" not in sh(other, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '")
 
 
-@pytest.mark.needs_programs
 def test_processes_of_the_host(sandbox: Sandbox) -> None:
     numbers = sh(sandbox, "echo /proc/[0-9]*").split()
     assert len(numbers) < 10
     assert "/proc/1" in numbers
 
 
-@pytest.mark.needs_programs
 def test_files_of_the_host(sandbox: Sandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
@@ -77,7 +72,6 @@ def test_files_of_the_host(sandbox: Sandbox, tmp_path: Path) -> None:
     assert sh(sandbox, f"cat {secret} /proc/1/root{secret} /proc/self/root{secret} 2>/dev/null; echo end") == "end\n"
 
 
-@pytest.mark.needs_programs
 def test_network(sandbox: Sandbox) -> None:
     interfaces = sh(sandbox, "tail -n +3 /proc/net/dev | cut -d: -f1").split()
     assert interfaces == ["lo"]
@@ -87,7 +81,6 @@ def test_network(sandbox: Sandbox) -> None:
     assert b"Network is unreachable" in outcome.output
 
 
-@pytest.mark.needs_programs
 def test_loopback_is_the_sandboxes_own(lab: Lab, sandbox: Sandbox) -> None:
     other = lab.start()
     server = "python3 -m http.server 8765 --bind 127.0.0.1 > /dev/null 2>&1 &"
@@ -99,7 +92,6 @@ def test_loopback_is_the_sandboxes_own(lab: Lab, sandbox: Sandbox) -> None:
     eventually(lambda: sh(other, client) == "200\n")
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(
     "command",
     [
@@ -129,7 +121,6 @@ ALLOWED = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 29,
 """The capabilities of Docker's default set (linux/capability.h), without the making of device nodes."""
 
 
-@pytest.mark.needs_programs
 def test_root_inside_is_unprivileged_outside(sandbox: Sandbox) -> None:
     assert sh(sandbox, "id -u") == "0\n"
     if isinstance(sandbox, DockerSandbox):  # its engine decides on user namespaces; what root may do is bounded

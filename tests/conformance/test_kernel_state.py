@@ -154,7 +154,6 @@ def prepared(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-@pytest.mark.needs_programs
 def test_changes_are_seen(sandbox: Sandbox) -> None:
     prepared(sandbox)
     unseen = []
@@ -169,7 +168,6 @@ def test_changes_are_seen(sandbox: Sandbox) -> None:
     assert unseen == []
 
 
-@pytest.mark.needs_programs
 def test_nothing_is_seen_where_nothing_changed(sandbox: Sandbox) -> None:
     """All of it is there, and merely lives: what was looked at stays as it was."""
     prepared(sandbox)
@@ -180,7 +178,6 @@ def test_nothing_is_seen_where_nothing_changed(sandbox: Sandbox) -> None:
     assert changed(sandbox, "stty -F $TTY > /dev/null; ls -l /proc/$H/fd > /dev/null") == set()
 
 
-@pytest.mark.needs_programs
 def test_a_socket_that_calls_inherit(sandbox: Sandbox) -> None:
     """Its options are the open socket's, and so the shell's."""
     prepared(sandbox)
@@ -223,7 +220,6 @@ KEPT = (
 )
 
 
-@pytest.mark.needs_programs
 @pytest.mark.needs_processes
 @pytest.mark.parametrize(("change", "look"), KEPT, ids=[change for change, _ in KEPT])
 def test_a_fork_has_it_too(lab: Lab, change: str, look: str) -> None:
@@ -278,14 +274,12 @@ def started_unusually() -> Iterator[None]:
             signal.signal(number, before)
 
 
-@pytest.mark.needs_programs
 def test_it_is_the_same_however_tvsnap_was_started(lab: Lab) -> None:
     usual = sh(lab.start(), SEEN)
     with started_unusually():
         assert sh(lab.start(), SEEN) == usual
 
 
-@pytest.mark.needs_programs
 @pytest.mark.needs_processes
 def test_so_it_is_in_forks(lab: Lab) -> None:
     sandbox = lab.start()
@@ -295,7 +289,6 @@ def test_so_it_is_in_forks(lab: Lab) -> None:
         assert sh(lab.fork_of(sandbox), SEEN) == usual
 
 
-@pytest.mark.needs_programs
 @pytest.mark.needs_processes
 def test_new_processes_inherit_the_same_in_a_fork(lab: Lab) -> None:
     """From the shell, and from PID 1, which makes those of `exec`."""

@@ -57,7 +57,6 @@ def test_closing_one_leaves_the_others(lab: Lab, sandbox: Sandbox) -> None:
     usable(other)
 
 
-@pytest.mark.needs_programs
 def test_closing_ends_every_process(lab: Lab, sandbox: Sandbox) -> None:
     plain, daemon = unique_sleep(), unique_sleep()
     job(sandbox, plain)
@@ -72,7 +71,6 @@ def test_closing_ends_every_process(lab: Lab, sandbox: Sandbox) -> None:
     assert not on_host(daemon)
 
 
-@pytest.mark.needs_programs
 def test_closing_frees_disk(lab: Lab) -> None:
     sandbox = lab.start()
     sh(sandbox, "head -c 8M /dev/urandom > big; sync")
@@ -94,7 +92,6 @@ def test_memory(sandbox: Sandbox) -> None:
     assert 0 < sandbox.memory() < 32 * MIB
 
 
-@pytest.mark.needs_programs
 def test_memory_grows_with_use(sandbox: Sandbox) -> None:
     before = sandbox.memory()
     sh(sandbox, 'python3 -c \'x = bytearray(64 << 20); open("ready", "w"); import time; time.sleep(99)\' &')
@@ -149,7 +146,6 @@ def test_identity_of_contents(sandbox: Sandbox) -> None:
     assert changes["/root/a"].identity == changes["/root/c"].identity
 
 
-@pytest.mark.needs_programs
 def test_owner_in_changes_is_as_seen_inside(sandbox: Sandbox) -> None:
     sh(sandbox, "touch /root/f; chown 33:44 /root/f; touch /root/g")
     changes = sandbox.changes()
@@ -157,7 +153,6 @@ def test_owner_in_changes_is_as_seen_inside(sandbox: Sandbox) -> None:
     assert (changes["/root/g"].uid, changes["/root/g"].gid) == (0, 0)
 
 
-@pytest.mark.needs_programs
 def test_deleted_directory_in_changes(sandbox: Sandbox) -> None:
     sh(sandbox, "rm -r /etc/vim; mkdir /etc/vim; touch /etc/vim/new")
     changes = sandbox.changes()
@@ -188,14 +183,12 @@ def test_attaching(sandbox: Sandbox) -> None:
     usable(sandbox)
 
 
-@pytest.mark.needs_programs
 def test_attaching_sets_the_size(sandbox: Sandbox) -> None:
     with contextlib.closing(sandbox.attach(101, 31)) as stream:
         stream.sendall(b"stty size < /dev/tty\r")
         receive(stream, b"31 101")
 
 
-@pytest.mark.needs_programs
 def test_checkpoint_after_attaching(lab: Lab, sandbox: Sandbox) -> None:
     with contextlib.closing(sandbox.attach(80, 24)) as stream:
         stream.sendall(b"z=5; echo z-$z\r")
@@ -203,7 +196,6 @@ def test_checkpoint_after_attaching(lab: Lab, sandbox: Sandbox) -> None:
     assert sh(lab.fork_of(sandbox), "echo $z") == "5\n"
 
 
-@pytest.mark.needs_programs
 def test_interrupting_from_the_terminal(sandbox: Sandbox) -> None:
     with contextlib.closing(sandbox.attach(80, 24)) as stream:
         stream.sendall(b"sleep 500\r")
@@ -225,11 +217,8 @@ time.sleep(600)
 """
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_reaping_what_a_dead_owner_left(lab: Lab, target: Target, tvsnap_home: Path, sign: signal.Signals) -> None:
-    if target.construction is None:
-        pytest.skip(f"the {target.name} backend lives in one process only")
     import pickle
 
     theirs, ours = unique_sleep(), unique_sleep()
@@ -263,7 +252,6 @@ def test_reaping_what_a_dead_owner_left(lab: Lab, target: Target, tvsnap_home: P
     usable(mine)
 
 
-@pytest.mark.needs_programs
 def test_death_of_a_sandbox_is_an_error_of_the_infrastructure(lab: Lab, sandbox: Sandbox) -> None:
     """A sandbox killed from outside raises; its last words are never taken for a command's output."""
     sleep = unique_sleep()
@@ -296,7 +284,6 @@ def test_backend_closes_its_sandboxes(target: Target, lab: Lab, tvsnap_home: Pat
     usable(mine)
 
 
-@pytest.mark.needs_programs
 def test_snapshots_outlive_their_backend(target: Target, lab: Lab, tvsnap_home: Path) -> None:
     backend = target.make(tvsnap_home)
     sandbox = backend.start(lab.image, LIMITS)

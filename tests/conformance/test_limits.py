@@ -9,8 +9,6 @@ import pytest
 from tests.conformance.helpers import Lab, commands, eventually, job, on_host, run, sh, unique_sleep, usable
 from tvsnap.model.limits import MIB, Limits
 
-pytestmark = pytest.mark.needs_programs
-
 
 def test_memory(lab: Lab) -> None:
     sandbox = lab.start(Limits(memory=128 * MIB))

@@ -58,7 +58,6 @@ def test_nothing_changed(reused: Sandbox, command: str) -> None:
     assert found <= ({"shell"} if " & " in command else set())
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(
     "command",
     [
@@ -103,7 +102,6 @@ def test_reading_and_looking_change_nothing(sandbox: Sandbox) -> None:
     assert sandbox.observe() == before
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(
     "command",
     [
@@ -173,7 +171,6 @@ def test_files_changed(reused: Sandbox, command: str) -> None:
     assert changed(reused, command) == {"files"}
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(
     "command",
     [
@@ -211,7 +208,6 @@ def test_quick_rewrites_of_equal_size(sandbox: Sandbox) -> None:
     assert len(set(seen)) == len(seen)
 
 
-@pytest.mark.needs_programs
 def test_quick_writes_through_an_open_descriptor(sandbox: Sandbox) -> None:
     sh(sandbox, "printf 0 > f; exec 7<> f")
     seen = [sandbox.observe().files]
@@ -250,7 +246,6 @@ def test_shell_changed(reused: Sandbox, command: str) -> None:
     assert changed(reused, command) == {"shell"}
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(
     "command",
     [
@@ -283,7 +278,6 @@ def test_more_of_the_shell_changed(reused: Sandbox, command: str) -> None:
 COME_AND_GO = "touch {0}/x; rm {0}/x"
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(
     "command",
     [
@@ -319,7 +313,6 @@ def test_what_a_directory_is_beyond_its_entries(reused: Sandbox, command: str) -
     assert changed(reused, f"{command} && true") == {"files"}
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize("directory", ["dir", "changed", "/srv", "/usr/share", "/opt", "/", "dir/.github"])
 def test_entries_that_come_and_go_leave_a_directory_s_time(reused: Sandbox, directory: str) -> None:
     """By which `make` goes, and `find -newer`; also at first, while its time is the image's."""
@@ -329,7 +322,6 @@ def test_entries_that_come_and_go_leave_a_directory_s_time(reused: Sandbox, dire
     assert changed(reused, f"touch {directory}/x; rm {directory}/x; true") == {"files"}
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize("directory", ["/tmp", "/var/tmp", "/dev/shm", "sticky", "work/.git", "work/.git/objects"])
 def test_temporary_files_and_locks_of_git_leave_nothing(reused: Sandbox, directory: str) -> None:
     prepared(reused, "mkdir -p sticky work/.git/objects; chmod 1700 sticky")
@@ -337,20 +329,17 @@ def test_temporary_files_and_locks_of_git_leave_nothing(reused: Sandbox, directo
     assert changed(reused, f"ls -la {directory} > /dev/null; touch {directory}/x; rm {directory}/x") == set()
 
 
-@pytest.mark.needs_programs
 def test_descriptor_offset_changed(sandbox: Sandbox) -> None:
     prepared(sandbox, "seq 9 > lines; exec 7< lines; x=1; read -r x <&7; x=1")
     assert changed(sandbox, "read -r x <&7; x=1")
 
 
-@pytest.mark.needs_programs
 def test_cwd_that_was_replaced(sandbox: Sandbox) -> None:
     """Another directory stands in the old one's place, and the shell in one that is gone."""
     prepared(sandbox, "mkdir d; cd d")
     assert changed(sandbox, "rmdir ../d; mkdir ../d")
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(
     "command",
     [
@@ -415,7 +404,6 @@ def test_job_that_runs_is_seen(sandbox: Sandbox) -> None:
     assert sandbox.observe().processes != before.processes
 
 
-@pytest.mark.needs_programs
 def test_daemon_is_seen(sandbox: Sandbox) -> None:
     prepared(sandbox)
     assert "processes" in changed(sandbox, "(setsid sleep 1000 > /dev/null 2>&1 < /dev/null &)")
@@ -423,7 +411,6 @@ def test_daemon_is_seen(sandbox: Sandbox) -> None:
     assert changed(sandbox, "true") == set()
 
 
-@pytest.mark.needs_programs
 def test_memory_of_a_job_is_seen(sandbox: Sandbox) -> None:
     """A process that is asked to change something in memory only, and then waits again, did change."""
     program = (
@@ -438,7 +425,6 @@ def test_memory_of_a_job_is_seen(sandbox: Sandbox) -> None:
     assert "processes" in changed(sandbox, "kill -USR1 $!; sleep 0.1")
 
 
-@pytest.mark.needs_programs
 def test_keys_are_seen(sandbox: Sandbox) -> None:
     before = sandbox.observe()
     sandbox.send_keys(b"python3 -q\r", wait=3)

@@ -18,8 +18,6 @@ from tvsnap.model.errors import MachineLacks
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.processes.procfs import inner_pid
 
-pytestmark = pytest.mark.needs_programs
-
 FORGED = "cat() { builtin echo forged; }; make() { builtin echo forged; }"
 PATCH = """
 import os

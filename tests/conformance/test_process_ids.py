@@ -74,7 +74,6 @@ def test_programs_apart_from_the_shell_have_the_same_ids(lab: Lab) -> None:
     assert one.exec("echo $$", timeout=30).output == other.exec("echo $$", timeout=30).output
 
 
-@pytest.mark.needs_programs
 def test_numbers_begin_anew_before_they_run_out(sandbox: Sandbox) -> None:
     seen = []
     for _ in range(125):
@@ -84,7 +83,6 @@ def test_numbers_begin_anew_before_they_run_out(sandbox: Sandbox) -> None:
     assert max(seen) < 32768
 
 
-@pytest.mark.needs_programs
 def test_nobody_inside_can_number_processes(sandbox: Sandbox, target: Target) -> None:
     """The file may be written to as far as its mount goes, but only PID 1 has what it takes."""
     for command in (

@@ -39,7 +39,6 @@ def test_output_interleaves(sandbox: Sandbox) -> None:
     assert output == "out1\nerr1\nout2\nerr2\nout3\nerr3\n"
 
 
-@pytest.mark.needs_programs
 def test_output_of_programs_interleaves(sandbox: Sandbox) -> None:
     program = "import os\nfor i in range(50): os.write(1, b'o%d\\n' % i); os.write(2, b'e%d\\n' % i)"
     sandbox.write_file("p.py", program.encode())
@@ -55,7 +54,6 @@ def test_exit_code(reused: Sandbox, command: str, code: int) -> None:
     usable(reused)
 
 
-@pytest.mark.needs_programs
 def test_exit_code_of_killed_program(sandbox: Sandbox) -> None:
     assert run(sandbox, "bash -c 'kill -9 $$'").exit_code == 137
     assert sh(sandbox, "echo $?") == "137\n"
@@ -67,7 +65,6 @@ def test_shell_state_persists(reused: Sandbox, command: str, probe: str, expecte
     assert sh(reused, probe) == expected
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(("command", "probe", "expected"), REAL_SHELL)
 def test_more_shell_state_persists(reused: Sandbox, command: str, probe: str, expected: str) -> None:
     sh(reused, command)
@@ -80,7 +77,6 @@ def test_files_persist(reused: Sandbox, command: str, probe: str, expected: str)
     assert sh(reused, probe) == expected
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(("command", "probe", "expected"), REAL_FILES)
 def test_more_files_persist(reused: Sandbox, command: str, probe: str, expected: str) -> None:
     sh(reused, command)
@@ -274,7 +270,6 @@ def test_output_limit_is_the_sandboxes_own(lab: Lab) -> None:
     assert len(more.output) < 1200
 
 
-@pytest.mark.needs_programs
 def test_endless_output(sandbox: Sandbox) -> None:
     outcome = run(sandbox, "yes", timeout=SHORT)
     assert outcome.timed_out
@@ -327,7 +322,6 @@ def test_busy_loop_is_not_blocked(sandbox: Sandbox) -> None:
     usable(sandbox)
 
 
-@pytest.mark.needs_programs
 def test_busy_program_is_not_blocked(sandbox: Sandbox) -> None:
     outcome = run(sandbox, "python3 -c 'while True: pass'", timeout=SHORT)
     assert (outcome.timed_out, outcome.blocked) == (True, False)
@@ -335,7 +329,6 @@ def test_busy_program_is_not_blocked(sandbox: Sandbox) -> None:
     usable(sandbox)
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(
     "command",
     [
@@ -363,7 +356,6 @@ def test_timeout_spares_earlier_jobs(sandbox: Sandbox) -> None:
     usable(sandbox)
 
 
-@pytest.mark.needs_programs
 def test_timeout_spares_what_earlier_jobs_start(sandbox: Sandbox) -> None:
     sh(sandbox, "(while :; do sleep 0.7; echo x >> beats; done) &")
     beats = "wc -l < beats"
@@ -374,7 +366,6 @@ def test_timeout_spares_what_earlier_jobs_start(sandbox: Sandbox) -> None:
     usable(sandbox)
 
 
-@pytest.mark.needs_programs
 def test_timeout_in_a_terminal_program(sandbox: Sandbox) -> None:
     outcome = run(sandbox, "vim --not-a-term --cmd 'set updatetime=1000000' file", timeout=5)  # else it looks about
     assert outcome.timed_out
@@ -412,7 +403,6 @@ def test_job_goes_on_during_later_calls(sandbox: Sandbox) -> None:
         assert sh(sandbox, f"until grep {step} step; do sleep 0.05; done") == f"{step}\n"
 
 
-@pytest.mark.needs_programs
 def test_job_that_prints_survives_its_call(sandbox: Sandbox) -> None:
     sh(sandbox, "(while true; do echo tick; echo x >> ticks; sleep 0.05; done) &")
     eventually(lambda: sh(sandbox, "cat ticks 2> /dev/null"))
@@ -432,7 +422,6 @@ def test_many_calls(sandbox: Sandbox) -> None:
     assert sh(sandbox, "echo $n") == "100\n"
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize("name", ["eval", "printf", "echo", "read", "trap", "command", "cat", "test", "exit"])
 def test_functions_that_hide_builtins(reused: Sandbox, name: str) -> None:
     sh(reused, f"{name}() {{ /bin/echo hidden; return 9; }}")
@@ -444,7 +433,6 @@ def test_functions_that_hide_builtins(reused: Sandbox, name: str) -> None:
     usable(reused)
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize(
     ("command", "probe", "expected"),
     [
@@ -476,7 +464,6 @@ def test_hostile_shell_settings(reused: Sandbox, command: str, probe: str, expec
     reused.observe()
 
 
-@pytest.mark.needs_programs
 @pytest.mark.parametrize("command", ["exec 1>&- 2>&-", "exec 0<&-", "exec > log 2>&1", "exec 0</dev/null"])
 def test_redirecting_the_shell_itself(sandbox: Sandbox, command: str) -> None:
     outcome = run(sandbox, command)
@@ -485,7 +472,6 @@ def test_redirecting_the_shell_itself(sandbox: Sandbox, command: str) -> None:
     assert run(sandbox, "(exit 3)").exit_code == 3
 
 
-@pytest.mark.needs_programs
 def test_closing_every_descriptor(sandbox: Sandbox) -> None:
     outcome = run(sandbox, 'for d in /proc/$$/fd/*; do d=${d##*/}; eval "exec $d>&-"; done 2>/dev/null', timeout=3)
     assert outcome.timed_out or outcome.exit_code is not None
@@ -493,33 +479,28 @@ def test_closing_every_descriptor(sandbox: Sandbox) -> None:
     assert outcome.exit_code == 0
 
 
-@pytest.mark.needs_programs
 def test_idle_timeout_of_the_shell(sandbox: Sandbox) -> None:
     sh(sandbox, "TMOUT=1")
     time.sleep(1.4)
     assert sh(sandbox, "echo still $TMOUT") == "still 1\n"
 
 
-@pytest.mark.needs_programs
 def test_traps_on_debug_and_error_fire(sandbox: Sandbox) -> None:
     sh(sandbox, "trap 'echo failed' ERR")
     outcome = run(sandbox, "false; echo hi; (exit 4)")
     assert (outcome.output, outcome.exit_code) == (b"failed\nhi\nfailed\n", 4)
 
 
-@pytest.mark.needs_programs
 def test_commands_do_not_show_on_the_terminal(sandbox: Sandbox) -> None:
     sh(sandbox, "echo some-output-here")
     assert "some-output-here" not in screen(sandbox)
 
 
-@pytest.mark.needs_programs
 def test_a_program_may_use_the_terminal(sandbox: Sandbox) -> None:
     sh(sandbox, "echo to-the-terminal > /dev/tty")
     eventually(lambda: "to-the-terminal" in screen(sandbox))
 
 
-@pytest.mark.needs_programs
 def test_zombies_are_reaped(sandbox: Sandbox) -> None:
     sh(sandbox, "for i in 1 2 3 4 5; do (setsid bash -c 'sleep 0.05' &); done; sleep 0.4")
     eventually(lambda: not [process for process in sandbox.processes() if process.state == "Z"])

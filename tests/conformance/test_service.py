@@ -44,8 +44,6 @@ while True:
             time.sleep(1000)
 """
 
-pytestmark = pytest.mark.needs_programs
-
 
 def serve(sandbox: Sandbox) -> Service:
     sandbox.write_file("/root/service.py", SERVICE.encode())

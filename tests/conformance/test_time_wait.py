@@ -46,7 +46,6 @@ def leave(sandbox: Sandbox, port: int, address: str = "127.0.0.1", *options: str
     eventually(lambda: f"TCP port {port} is in TIME_WAIT" in str(sandbox.observe().active))
 
 
-@pytest.mark.needs_programs
 def test_fork_has_it(lab: Lab) -> None:
     sandbox = lab.start()
     leave(sandbox, 9201)
@@ -67,7 +66,6 @@ def test_fork_has_it(lab: Lab) -> None:
     assert again.observe().quiet_s <= sandbox.observe().quiet_s + 2
 
 
-@pytest.mark.needs_programs
 def test_another_one_is_a_change(lab: Lab) -> None:
     sandbox = lab.start()
     leave(sandbox, 9201)
@@ -79,7 +77,6 @@ def test_another_one_is_a_change(lab: Lab) -> None:
     assert sandbox.observe() != before
 
 
-@pytest.mark.needs_programs
 @pytest.mark.needs_processes
 def test_beside_a_server(lab: Lab) -> None:
     """Which goes on to listen, with its options or without."""

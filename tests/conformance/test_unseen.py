@@ -39,7 +39,6 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-@pytest.mark.needs_programs
 def test_change_that_nobody_runs_for(sandbox: Sandbox, name: str) -> None:
     reach, change = CHANGES[name]
     sh(sandbox, reach)
@@ -57,7 +56,6 @@ OF_THE_KERNEL = {
 
 
 @pytest.mark.parametrize("change", OF_THE_KERNEL.values(), ids=OF_THE_KERNEL)
-@pytest.mark.needs_programs
 def test_change_that_is_in_no_file(sandbox: Sandbox, change: str) -> None:
     """Seen by what the sandbox says of itself, or from outside: nobody else is given such a sandbox."""
     before = sandbox.observe()
@@ -66,7 +64,6 @@ def test_change_that_is_in_no_file(sandbox: Sandbox, change: str) -> None:
     assert sandbox.observe() != before or not sandbox.go_back()
 
 
-@pytest.mark.needs_programs
 def test_what_merely_lives_changes_nothing(sandbox: Sandbox) -> None:
     job(sandbox, "sleep 1000")
     sh(sandbox, "setpriv --reuid 65534 --regid 65534 --clear-groups sleep 1000 &")

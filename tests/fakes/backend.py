@@ -1,6 +1,7 @@
-"""A backend in memory: the protocol's semantics without processes, fast, deterministic, with faults on request.
+"""A scripted backend in memory: the protocol's semantics without processes, fast, with faults on request.
 
-Time in it is virtual: `sleep 100` takes none, and counts. What it does not have: real programs, a kernel, users.
+Its commands are those of `machine`; what needs a real shell runs on `directories`. Time in it is virtual: `sleep 100`
+takes none, and counts.
 """
 
 from __future__ import annotations
@@ -19,26 +20,13 @@ import tarfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from tests.fakes.files import FileTree, join
-from tests.fakes.shell import (
-    TERMINAL,
-    CallTimedOut,
-    FunctionReturn,
-    Interpreter,
-    LoopControl,
-    Machine,
-    Shell,
-    ShellExit,
-    Sink,
-    Streams,
-    Variable,
-    decode,
-)
+from tests.fakes.machine import Machine, Run, Shell, ShellEnded, TimedOut, image_files
+from tests.fakes.script import NotScripted
 from tvsnap.images import Image
 from tvsnap.model.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits
@@ -56,9 +44,7 @@ from tvsnap.model.observations import (
 )
 
 Hook = Callable[["FakeSandbox | None", str], None]
-DIRECTORIES = ("/bin", "/dev", "/etc", "/home", "/home/user", "/root", "/task", "/tmp", "/usr", "/usr/bin", "/var")
-FILES = {"/etc/hostname": b"sandbox\n", "/etc/os-release": b'NAME="Fake"\n'}
-TERMINAL_LIMIT = 256 * 1024
+TAR_TYPES = {"file": tarfile.REGTYPE, "directory": tarfile.DIRTYPE, "symlink": tarfile.SYMTYPE}
 EVERYTHING = Captures(files=True, processes=True, shell=True)
 
 
@@ -119,10 +105,12 @@ class FakeBackend:
         commands: the commands that were run, in order.
         live: the sandboxes that are not closed, by id.
         trouble: what all sandboxes say of the machine.
+        kept: the snapshots, with the digests of their images, by id.
     """
 
     name = "fake"
     platform = "fake"
+    sandbox_type: type[FakeSandbox]
 
     def __init__(
         self,
@@ -148,14 +136,13 @@ class FakeBackend:
         self.counts: Counter[str] = Counter()
         self.commands: list[str] = []
         self.live: dict[str, FakeSandbox] = {}
-        self._snapshots: dict[str, tuple[Machine, str]] = {}
+        self.kept: MutableMapping[str, tuple[Machine, str]] = {}
         self._numbers = itertools.count(1)
-        self._bases: dict[str, FileTree] = {}
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def enter(self, operation: str, sandbox: FakeSandbox | None, subject: str = "") -> None:
         """Counts an operation, waits its delay, calls its hook and raises its planned fault."""
-        with self._lock:
+        with self.lock:
             self.counts[operation] += 1
             if operation in ("run", "exec"):
                 self.commands.append(subject)
@@ -172,31 +159,17 @@ class FakeBackend:
             raise error
 
     def number(self) -> int:
-        with self._lock:
+        with self.lock:
             return next(self._numbers)
-
-    def base(self, image: Image) -> FileTree:
-        """Returns the file tree of an image: always the same few directories, and its workdir."""
-        with self._lock:
-            found = self._bases.get(image.digest)
-            if found is None:
-                found = FileTree()
-                for path in (*DIRECTORIES, image.workdir):
-                    found.make_directories(path)
-                for path, data in FILES.items():
-                    found.write(path, data)
-                self._bases[image.digest] = found
-            return found
 
     def start(self, image: Image, limits: Limits) -> FakeSandbox:
         self.enter("start", None, image.name)
-        base = self.base(image)
-        machine = Machine(base.copy(), base, fresh_shell(image), self.chance)
-        return self.admit(machine, image, limits)
+        files = image_files(image.workdir)
+        return self.admit(Machine(dict(files), files, fresh_shell(image), self.chance), image, limits)
 
     def fork(self, snapshot: str, image: Image, limits: Limits) -> FakeSandbox:
         self.enter("fork", None, snapshot)
-        held = self._snapshots.get(snapshot)
+        held = self.kept.get(snapshot)
         if held is None:
             raise SnapshotUnusable(f"snapshot {snapshot} is gone")
         machine, digest = held
@@ -208,24 +181,23 @@ class FakeBackend:
         return self.admit(copy, image, limits)
 
     def admit(self, machine: Machine, image: Image, limits: Limits) -> FakeSandbox:
-        machine.process_limit = limits.processes
-        sandbox = FakeSandbox(self, f"fake-{self.number()}", image, machine, limits)
-        with self._lock:
+        sandbox = self.sandbox_type(self, f"fake-{self.number()}", image, machine, limits)
+        with self.lock:
             self.live[sandbox.id] = sandbox
         return sandbox
 
     def keep(self, machine: Machine, image: Image) -> str:
         """Stores a snapshot; returns its id."""
         snapshot = f"snapshot-{self.number()}"
-        self._snapshots[snapshot] = (machine, image.digest)
+        self.kept[snapshot] = (machine, image.digest)
         return snapshot
 
     def snapshots(self) -> list[str]:
-        return list(self._snapshots)
+        return list(self.kept)
 
     def delete_snapshot(self, snapshot: str) -> None:
         self.enter("delete_snapshot", None, snapshot)
-        self._snapshots.pop(snapshot, None)
+        self.kept.pop(snapshot, None)
 
     def reap(self) -> ReapReport:
         return ReapReport()
@@ -234,7 +206,7 @@ class FakeBackend:
         pass
 
     def disk_usage(self) -> Mapping[str, int]:
-        snapshots = [machine for machine, _ in list(self._snapshots.values())]
+        snapshots = [machine for machine, _ in list(self.kept.values())]
         sandboxes = [sandbox.machine for sandbox in list(self.live.values())]
         return {"snapshots": sum(map(size_of, snapshots)), "sandboxes": sum(map(size_of, sandboxes))}
 
@@ -253,7 +225,6 @@ class FakeSandbox:
         self._id = identity
         self._image = image
         self._screen = bytearray()
-        self._typed = ""
         self._lock = threading.RLock()
 
     @property
@@ -277,8 +248,7 @@ class FakeSandbox:
     def run(self, command: str, *, timeout: float) -> Outcome:
         self.enter("run", command)
         with self._lock:
-            self.machine.begin_call()
-            return self.interpret(self.machine.shell, command, timeout, persistent=True)
+            return self.interpret(self.machine.shell, command, timeout)
 
     def exec(
         self,
@@ -290,105 +260,68 @@ class FakeSandbox:
         user: str | None = None,
     ) -> Outcome:
         self.enter("exec", command)
+        shell = fresh_shell(self._image)
+        shell.cwd, shell.user = cwd or shell.cwd, user or shell.user
+        shell.variables.update(env)
         with self._lock:
-            shell = fresh_shell(self._image)
-            self.machine.begin_call()
-            shell.pid = self.machine.take_pid()
-            shell.user = user or shell.user
-            if cwd is not None:
-                inode = self.machine.files.lookup(cwd)
-                if inode is None or inode.kind != "directory":
-                    return Outcome(f"bash: line 1: cd: {cwd}: No such file or directory\n".encode(), 1, 0.0)
-                shell.cwd = cwd
-                shell.set("PWD", cwd)
-            for name, value in env.items():
-                shell.variables[name] = Variable(value, True)
-            return self.interpret(shell, command, timeout, persistent=False)
+            return self.interpret(shell, command, timeout)
 
-    def interpret(self, shell: Shell, command: str, timeout: float, *, persistent: bool) -> Outcome:
+    def interpret(self, shell: Shell, command: str, timeout: float) -> Outcome:
         machine = self.machine
-        machine.calls += 1
-        sink = Sink()
-        stdin = TERMINAL if persistent else "null"
-        streams: Streams = {0: stdin, 1: sink, 2: sink}
-        scale = self.backend.sleep_scale
-        sleeper = (lambda seconds: time.sleep(seconds * scale)) if scale else None
-        began = machine.clock
-        interpreter = Interpreter(machine, shell, streams, deadline=began + timeout, sleeper=sleeper)
-        status: int | None
-        timed_out = blocked = shell_lost = False
+        machine.begin_call()
+        began, scale = machine.clock, self.backend.sleep_scale
+        run = Run(machine, shell, began + timeout, (lambda seconds: time.sleep(seconds * scale)) if scale else None)
+        status: int | None = None
+        timed_out = blocked = lost = False
         try:
-            status = interpreter.run_text(command)
-            if not persistent:
-                status = interpreter.at_exit(status)
-        except ShellExit as end:
-            status = interpreter.at_exit(end.status)
-            shell_lost = persistent
-        except (FunctionReturn, LoopControl):
-            status = shell.status
-        except CallTimedOut as end:
-            status, timed_out, blocked = None, True, end.blocked
+            status = run.text(command)
+        except ShellEnded as end:
+            status, lost = end.status, shell is machine.shell
+        except TimedOut as end:
+            timed_out, blocked = True, end.blocked
             shell.status = 137
             machine.clock = max(machine.clock, began + timeout)
-            for job in list(machine.jobs.values()):
-                if job.born_in == machine.calls:
-                    machine.end_job(job.pid, 137)
-        if shell_lost:
+            for job in [job for job in machine.jobs.values() if job.born_in == machine.calls]:
+                machine.end_job(job.pid)
+        if lost:
             machine.shell = fresh_shell(self._image)
         duration = machine.clock - began + (0.0 if timed_out else self.backend.command_duration)
-        output, truncated = cut(bytes(sink.data), self.limits.output)
-        return Outcome(output, status, duration, timed_out, blocked, truncated, shell_lost)
+        output, truncated = cut(bytes(run.output), self.limits.output)
+        return Outcome(output, status, duration, timed_out, blocked, truncated, lost)
 
     def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
         self.enter("read_file", path)
-        data = self.machine.files.read(join(self.machine.shell.cwd, path))
+        data = self.machine.read(posixpath.join(self.machine.shell.cwd, path))
         if len(data) > limit:
-            raise OSError(errno.EFBIG, "File too large", path)
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         return data
 
     def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
         self.enter("write_file", path)
+        absolute = posixpath.join(self.machine.shell.cwd, path)
         with self._lock:
-            absolute = join(self.machine.shell.cwd, path)
-            self.machine.files.make_directories(posixpath.dirname(absolute.rstrip("/")))
-            self.machine.files.write(absolute, data)
+            self.machine.make_directories(posixpath.dirname(absolute))
+            self.machine.write(absolute, data)
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         self.enter("request", path)
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)  # it runs no services
 
     def send_keys(self, data: bytes, *, wait: float) -> None:
-        self.enter("send_keys", decode(data))
-        self.type(data, wait)
-
-    def type(self, data: bytes, wait: float) -> None:
-        """Types into the shell: complete lines are run, and their output shows on the terminal."""
+        """Types complete lines into the shell, whose output shows on the terminal."""
+        keys = data.decode()
+        self.enter("send_keys", keys)
         with self._lock:
-            self.machine.begin_call()
-            self._typed += decode(data).replace("\r", "\n")
-            while "\n" in self._typed:
-                line, self._typed = self._typed.split("\n", 1)
-                outcome = self.interpret(self.machine.shell, line, max(wait, 1.0), persistent=True)
+            for line in keys.split("\r")[:-1]:
+                outcome = self.interpret(self.machine.shell, line, max(wait, 1.0))
                 self._screen += outcome.output.replace(b"\n", b"\r\n")
-            del self._screen[:-TERMINAL_LIMIT]
 
     def terminal(self) -> TerminalBytes:
         self.enter("terminal")
         return TerminalBytes(bytes(self._screen), 80, 24)
 
     def attach(self, columns: int, rows: int) -> socket.socket:
-        self.enter("attach")
-        ours, theirs = socket.socketpair()
-
-        def serve() -> None:
-            with contextlib.closing(ours), contextlib.suppress(OSError, SandboxDied):
-                while data := ours.recv(4096):
-                    before = len(self._screen)
-                    self.type(data, 1.0)
-                    ours.sendall(bytes(self._screen[before:]))
-
-        threading.Thread(target=serve, daemon=True, name=f"attach-{self._id}").start()
-        return theirs
+        raise NotScripted("nobody sits at a fake terminal")
 
     def shell_state(self) -> Mapping[str, str]:
         self.enter("shell_state")
@@ -396,30 +329,24 @@ class FakeSandbox:
 
     def processes(self) -> list[Process]:
         self.enter("processes")
-        shell = self.machine.shell.pid
         jobs = self.machine.jobs.values()
-        return [
-            Process(shell, 1, "S", "bash", 4 * MIB),
-            *(Process(job.pid, shell, "T" if job.stopped else "S", job.command, MIB) for job in jobs),
-        ]
+        return [Process(2, 1, "S", "bash", 4 * MIB), *(Process(job.pid, 2, "S", job.command, MIB) for job in jobs)]
 
     def changes(self) -> Mapping[str, FileChange]:
         self.enter("changes")
-        return self.machine.files.changes(self.machine.base)
+        return self.machine.differing()
 
     def observe(self, service: Service = NO_SERVICE) -> Observation:
         self.enter("observe")
         machine = self.machine
-        jobs = [(job.pid, job.command, job.stopped, job.steps) for job in machine.jobs.values()]
-        state = sorted(machine.shell.state().items())
-        awake = sorted((job for job in machine.jobs.values() if not job.stopped), key=lambda job: job.wake)
+        jobs = sorted(machine.jobs.values(), key=lambda job: job.wake)
         return Observation(
-            machine.files.fingerprint(machine.base),
-            fingerprint(jobs),
-            fingerprint(state),
-            alone=not machine.jobs,
-            active="; ".join(f"process {job.pid} ({job.command}) goes on by itself" for job in awake),
-            quiet_s=max(0.0, awake[0].wake - machine.clock) if awake else math.inf,
+            fingerprint(sorted(machine.differing().items())),
+            fingerprint(sorted((job.pid, job.command, job.steps) for job in jobs)),
+            fingerprint(sorted(machine.shell.state().items())),
+            alone=not jobs,
+            active="; ".join(f"process {job.pid} ({job.command}) goes on by itself" for job in jobs),
+            quiet_s=max(0.0, jobs[0].wake - machine.clock) if jobs else math.inf,
         )
 
     def settle(self, *, changed: bool) -> None:
@@ -434,10 +361,9 @@ class FakeSandbox:
     def digest(self) -> str | None:
         self.enter("digest")
         machine = self.machine
-        if machine.jobs or machine.finished:
+        if machine.jobs or machine.ended:
             return None
-        held = machine.files.digest(machine.base), sorted(machine.shell.state().items()), self._screen, machine.changes
-        return fingerprint(held)
+        return fingerprint((machine.contents(), sorted(machine.shell.state().items()), self._screen, machine.changes))
 
     def checkpoint(self) -> SnapshotInfo:
         self.enter("checkpoint")
@@ -455,19 +381,14 @@ class FakeSandbox:
         self.enter("archive")
         stream = io.BytesIO()
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            for name, number in sorted(self.machine.files.names.items()):
-                inode = self.machine.files.inodes[number]
+            for name, file in sorted(self.machine.files.items()):
                 member = tarfile.TarInfo(f".{name}")
-                member.mode, member.mtime = inode.mode, inode.mtime
-                if inode.kind == "file":
-                    member.size = len(inode.data)
-                elif inode.kind == "symlink":
-                    member.type, member.linkname = tarfile.SYMTYPE, inode.data.decode()
-                elif inode.kind in ("directory", "fifo"):
-                    member.type = tarfile.DIRTYPE if inode.kind == "directory" else tarfile.FIFOTYPE
-                else:
-                    continue
-                tar.addfile(member, io.BytesIO(inode.data) if inode.kind == "file" else None)
+                member.mode, member.mtime, member.type = file.mode, file.stamp, TAR_TYPES[file.kind]
+                if file.kind == "file":
+                    member.size = len(file.data)
+                elif file.kind == "symlink":
+                    member.linkname = file.data.decode()
+                tar.addfile(member, io.BytesIO(file.data) if file.kind == "file" else None)
         stream.seek(0)
         yield stream
 
@@ -476,7 +397,7 @@ class FakeSandbox:
         return 5 * MIB + len(self.machine.jobs) * MIB
 
     def close(self) -> None:
-        with self.backend._lock:
+        with self.backend.lock:
             self.backend.live.pop(self._id, None)
 
 
@@ -498,10 +419,7 @@ def fake_image(name: str = "terminal") -> Image:
 
 def fresh_shell(image: Image) -> Shell:
     """Returns the persistent shell as it is right after the start."""
-    variables = {name: Variable(value, True) for name, value in image.env.items()}
-    variables.setdefault("HOME", Variable("/root", True))
-    variables["PWD"] = Variable(image.workdir, True)
-    return Shell(image.workdir, variables, user=image.user)
+    return Shell(image.workdir, dict(image.env), image.user)
 
 
 def cut(data: bytes, limit: int) -> tuple[bytes, bool]:
@@ -518,7 +436,7 @@ def fingerprint(value: object) -> str:
 
 def size_of(machine: Machine) -> int:
     """Returns the bytes of files that a machine has beyond its image."""
-    return sum(change.size for change in machine.files.changes(machine.base).values())
+    return sum(change.size for change in machine.differing().values())
 
 
-__all__ = ["FakeBackend", "FakeSandbox", "Faults", "fake_image"]
+FakeBackend.sandbox_type = FakeSandbox

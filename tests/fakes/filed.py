@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from tests.fakes.backend import FakeBackend
-from tests.fakes.shell import Machine
+from tests.fakes.machine import Machine
 from tvsnap.images import Image
+
+Kept = tuple[Machine, str]
 
 
 class FiledBackend(FakeBackend):
@@ -24,43 +26,39 @@ class FiledBackend(FakeBackend):
         super().__init__(**options)
         self.owner = "nobody"
         directory.mkdir(parents=True, exist_ok=True)
-        self._snapshots: Any = _Files(directory)
+        self.kept = _Files(directory)
 
     def keep(self, machine: Machine, image: Image) -> str:
         """Stores a snapshot; returns its id."""
         snapshot = f"{self.owner}.{self.number()}"
-        self._snapshots[snapshot] = (machine, image.digest)
+        self.kept[snapshot] = (machine, image.digest)
         return snapshot
 
 
-class _Files:
-    """As much of a dictionary as the backend uses."""
-
+class _Files(MutableMapping[str, Kept]):
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
 
-    def __setitem__(self, name: str, value: tuple[Machine, str]) -> None:
-        new = self._directory / f".{name}"
+    def __setitem__(self, name: str, value: Kept) -> None:
+        new = self.directory / f".{name}"
         new.write_bytes(pickle.dumps(value))
-        new.rename(self._directory / name)
+        new.rename(self.directory / name)
 
-    def __getitem__(self, name: str) -> tuple[Machine, str]:
-        value = self.get(name)
-        if value is None:
-            raise KeyError(name)
+    def __getitem__(self, name: str) -> Kept:
+        try:
+            value: Kept = pickle.loads((self.directory / name).read_bytes())
+        except FileNotFoundError:
+            raise KeyError(name) from None
         return value
 
-    def get(self, name: str) -> tuple[Machine, str] | None:
-        with contextlib.suppress(FileNotFoundError):
-            value: tuple[Machine, str] = pickle.loads((self._directory / name).read_bytes())
-            return value
-        return None
+    def __delitem__(self, name: str) -> None:
+        try:
+            (self.directory / name).unlink()
+        except FileNotFoundError:
+            raise KeyError(name) from None
 
-    def pop(self, name: str, default: object = None) -> None:
-        (self._directory / name).unlink(missing_ok=True)
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(name for name in os.listdir(self.directory) if not name.startswith(".")))
 
-    def __iter__(self) -> Any:
-        return iter(sorted(name for name in os.listdir(self._directory) if not name.startswith(".")))
-
-    def values(self) -> list[tuple[Machine, str]]:
-        return [value for name in self if (value := self.get(name)) is not None]
+    def __len__(self) -> int:
+        return len(list(iter(self)))

@@ -71,7 +71,7 @@ def test_hooks_hold_an_operation() -> None:
 
     backend = FakeBackend(hooks={"run": hook})
     sandbox = backend.start(IMAGE, LIMITS)
-    thread = threading.Thread(target=lambda: sandbox.run("touch f", timeout=1))
+    thread = threading.Thread(target=lambda: sandbox.run("echo > f", timeout=1))
     thread.start()
     assert entered.wait(5)
     assert dict(sandbox.changes()) == {}

@@ -43,13 +43,6 @@ print(json.dumps({"found": found, "evicted": stats.evicted, "refused": stats.sna
 """
 
 
-@pytest.fixture
-def home(tmp_path: Path, terminal_image: Image) -> Path:
-    """A fresh data directory with the terminal image."""
-    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
-    return tmp_path
-
-
 def test_processes_that_evict_each_others_snapshots(home: Path, terminal_image: Image) -> None:
     arguments = [str(home), terminal_image.name, str(DISK), str(ROLLOUTS)]
     workers = [

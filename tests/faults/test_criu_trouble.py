@@ -20,7 +20,6 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import Lab, eventually, sh
-from tests.conformance.targets import make_local
 from tests.faults.consistency import local
 from tvsnap import Cache, CheckpointFailed, ParkLimits
 from tvsnap.images import Image
@@ -51,21 +50,10 @@ def one_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, terminal_image: Image) -> Iterator[Cache]:
+def cache(home: Path) -> Iterator[Cache]:
     """One that always forks, and snapshots all."""
-    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
-    with Cache(tmp_path, policy="eager", park=ParkLimits(count=0)) as opened:
+    with Cache(home, policy="eager", park=ParkLimits(count=0)) as opened:
         yield opened
-
-
-@pytest.fixture
-def lab(tvsnap_home: Path, terminal_image: Image) -> Iterator[Lab]:
-    """Starts, checkpoints and forks sandboxes of the local backend, and removes them all at the end of the test."""
-    backend = make_local(tvsnap_home)
-    laboratory = Lab(backend, terminal_image)
-    yield laboratory
-    laboratory.close()
-    backend.close()
 
 
 @contextlib.contextmanager

@@ -49,15 +49,6 @@ with Cache({home!r}) as cache:
 
 
 @pytest.fixture
-def backend(tvsnap_home: Path) -> Iterator[LocalBackend]:
-    owner = Owner(tvsnap_home)
-    backend = LocalBackend(tvsnap_home, owner.id)
-    yield backend
-    backend.close()
-    owner.close()
-
-
-@pytest.fixture
 def sandbox(backend: LocalBackend, terminal_image: Image) -> Iterator[LocalSandbox]:
     sandbox = backend.start(terminal_image, LIMITS)
     yield sandbox

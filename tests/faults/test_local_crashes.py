@@ -46,13 +46,6 @@ def die():  # in a moment, with the call under way
 """
 
 
-@pytest.fixture
-def home(tmp_path: Path, terminal_image: Image) -> Path:
-    """A fresh data directory with the terminal image."""
-    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
-    return tmp_path
-
-
 def work(home: Path, image: Image, fault: str = "") -> subprocess.CompletedProcess[str]:
     return run_program(program(home, image, fault, backend="local", imports=IMPORTS))
 

@@ -17,7 +17,6 @@ import pytest
 
 from tests.conformance.helpers import LIMITS, Lab, eventually, sh
 from tvsnap.host import native
-from tvsnap.host.owners import Owner
 from tvsnap.images import Image
 from tvsnap.model.errors import SandboxDied, TvsnapError
 from tvsnap.model.limits import Limits
@@ -74,22 +73,6 @@ for round in itertools.count():
         time.sleep(0.01)
     open("/tmp/rounds", "w").write(str(round))
 """
-
-
-@pytest.fixture
-def backend(tvsnap_home: Path) -> Iterator[LocalBackend]:
-    owner = Owner(tvsnap_home)
-    backend = LocalBackend(tvsnap_home, owner.id)
-    yield backend
-    backend.close()
-    owner.close()
-
-
-@pytest.fixture
-def lab(backend: LocalBackend, terminal_image: Image) -> Iterator[Lab]:
-    laboratory = Lab(backend, terminal_image)
-    yield laboratory
-    laboratory.close()
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def _options() -> argparse.Namespace:
     add(
         "--backend",
         action="append",
-        help="local, no-criu, docker or fake; again for more; by default all that work here",
+        help="local, no-criu, docker or memory; again for more; by default all that work here",
     )
     add("--environment", action="append", help="terminal, sqlite, postgres or mariadb; again for more; by default all")
     add("--policy", choices=sorted(set(POLICIES)), help="only this one")

@@ -30,7 +30,7 @@ WEIGHTS = {
     "local/postgres": 3,
     "local/mariadb": 3,
     "local/sqlite": 3,
-    "fake/terminal": 2,
+    "memory/terminal": 2,
 }
 INODES = ("C1 inode", "C1 git index")
 """Topics that ask for numbers of files, as git does: a commit of a container engine makes new ones (docs/forks.md)."""
@@ -202,7 +202,7 @@ def patience(case: Case) -> float:
     """Returns the seconds after which a case hangs."""
     steps = [case.steps[number] for action in case.actions for play in (*action.plays, action.look) for number in play]
     waits = sum(step.pause + min(step.timeout or 0.0, 1.0) for step in steps)
-    quick = case.world in ("local/terminal", "no-criu/terminal", "fake/terminal")
+    quick = case.world in ("local/terminal", "no-criu/terminal", "memory/terminal")
     return (PATIENCE + 4 * waits) * (1 if quick else SLOW)
 
 

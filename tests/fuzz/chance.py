@@ -30,7 +30,7 @@ SOURCES: dict[str, tuple[str, str]] = {
 }
 """Why the value is free, and the command that prints it."""
 
-FAKE_SOURCES = {
+PLAIN_SOURCES = {
     "RANDOM": ("chance", "echo $RANDOM-$RANDOM"),
     "date": ("clock", "date +%s"),
 }
@@ -187,16 +187,16 @@ def placed(chance: Random, d: str, *, programs: bool = True) -> Motif:
         place, make = chance.choice(sorted(PLACES.items()))
         kind, command = chance.choice(list(SOURCES.values()))
     else:
-        place, make = "file", _fake_file
-        kind, command = chance.choice(list(FAKE_SOURCES.values()))
+        place, make = "file", _plain_file
+        kind, command = chance.choice(list(PLAIN_SOURCES.values()))
     commands, views = make(d, command)
     commands[0] = f"mkdir -p {d}; {commands[0]}"
     return motif(f"A {place}", d, kind, [bash(text) for text in commands], views)
 
 
-def _fake_file(d: str, source: str) -> tuple[list[str], list[Step]]:
+def _plain_file(d: str, source: str) -> tuple[list[str], list[Step]]:
     f = f"{d}/token"
-    return [f"{source} > {f}"], [bash(f"cat {f}"), execute(f"cat {f}"), read(f), bash(f"head -n 1 {f}")]
+    return [f"{source} > {f}"], [bash(f"cat {f}"), execute(f"cat {f}"), read(f), bash(f"cat {f}; true")]
 
 
 def motif(topic: str, d: str, free: str, steps: list[Step], views: list[Step]) -> Motif:

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fakes.backend import FakeBackend
 from tests.fuzz.cases import COUNT, TIMEOUT, Action, Case, Seen, Step, Violation
 from tests.fuzz.compare import Ledger, agrees, comparable, difference
 from tests.fuzz.helpers import Helper, Report
@@ -22,6 +21,7 @@ from tests.fuzz.worlds import World
 from tvsnap import Cache, InfrastructureError, Rollout
 from tvsnap.environments import environment
 from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.sandboxes.protocol import Backend
 from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
 FURTHER = 2
@@ -83,7 +83,7 @@ class Executor:
         self._options = dict(case.options)
         self._cache: Cache
         self._uncached: Cache
-        self._kept: FakeBackend | None = None
+        self._kept: Backend | None = None
         self._helpers: dict[tuple[int, int], Helper] = {}
         if world.programs:
             for index, action in enumerate(case.actions):
@@ -174,7 +174,7 @@ class Executor:
 
     def _open(self) -> None:
         self._cache = self._world.open(self._home, self._options, self._kept)
-        if isinstance(self._cache.backend, FakeBackend):
+        if self._world.make is not None:
             self._kept = self._cache.backend  # what it holds lives in memory only
 
     def _close(self) -> None:

@@ -64,7 +64,33 @@ SIMPLE = (
     "no-such-command-here",
     "if then",
 )
-"""What the fake backend understands as well."""
+
+SCRIPTED = (
+    "echo <word> > <name>",
+    "echo <word> >> <name>",
+    "rm <name>",
+    "rm -f <name>",
+    "mkdir <dir>",
+    "mkdir -p <dir>",
+    "ln -s <name> <name>",
+    "cat <name> > <name>",
+    "cd <dir>",
+    "cd ..",
+    "cd /app",
+    "<var>=<word>",
+    'n="$n"<n>; echo $n',
+    "exit <n>",
+    "(exit <n>)",
+    "echo > temporary; rm temporary",
+    "echo mine > <image>",
+    "echo $?",
+    "pwd; ls",
+    "cat <name>",
+    "test -s <name>; echo $?",
+    'echo "[$<var>]"',
+    "kill %1",
+)
+"""What the sandboxes in memory understand."""
 
 PROGRAMS = (
     "cp -a <name> <name>",
@@ -157,7 +183,7 @@ def step(chance: Random, *, programs: bool = True) -> Step:
         return bash(chance.choice(BLOCKED), timeout=0.4)
     if programs and kind < 0.6:
         return bash(_filled(chance, chance.choice(PROGRAMS)), timeout=PATIENCE)
-    return bash(_filled(chance, chance.choice(SIMPLE)), timeout=PATIENCE)
+    return bash(_filled(chance, chance.choice(SIMPLE if programs else SCRIPTED)), timeout=PATIENCE)
 
 
 def _filled(chance: Random, template: str) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox
-from tests.fakes.shell import Machine
 from tests.fuzz.cases import FREE, Action, Case, Seen, Step, bash, execute, read
 from tests.fuzz.compare import Ledger, agrees, normalise
 from tests.fuzz.execute import Executor, Outcome
@@ -21,7 +20,7 @@ from tests.fuzz.histories import Taste, make_case
 from tests.fuzz.isolate import Crashed, Hung, isolated
 from tests.fuzz.script import script
 from tests.fuzz.shrink import shrink
-from tests.fuzz.worlds import World, fake_world
+from tests.fuzz.worlds import World, memory_world
 from tvsnap.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, Observation, Service
@@ -40,8 +39,7 @@ class Forgetful(FakeBackend):
     def fork(self, snapshot: str, image: Image, limits: Limits) -> FakeSandbox:
         fork = super().fork(snapshot, image, limits)
         for name in ("/app/a", "/app/ma/token"):
-            if fork.machine.files.lookup(name) is not None:
-                fork.machine.files.remove(name)
+            fork.machine.files.pop(name, None)
         return fork
 
 
@@ -54,10 +52,7 @@ class Unwatched(FakeSandbox):
 
 
 class Inattentive(FakeBackend):
-    def admit(self, machine: Machine, image: Image, limits: Limits) -> FakeSandbox:
-        sandbox = super().admit(machine, image, limits)
-        sandbox.__class__ = Unwatched
-        return sandbox
+    sandbox_type = Unwatched
 
 
 class Torn(FakeSandbox):
@@ -81,7 +76,7 @@ def execute_case(world: World, home: Path, case: Case, salt: str) -> Outcome:
 
 @pytest.mark.parametrize("make", [Forgetful, Inattentive, Mistaken])
 def test_a_planted_fault_is_found_and_made_small(make: Callable[[], Backend], tmp_path: Path) -> None:
-    world, salts = fake_world(make), iter(range(10**6))
+    world, salts = memory_world(make), iter(range(10**6))
     taste = Taste(programs=False, processes=False, policies=("eager",))
     for number in range(MOST_CASES):
         case = make_case(f"1:{number}", world.name, taste).steady()
@@ -107,8 +102,8 @@ def test_a_planted_fault_is_found_and_made_small(make: Callable[[], Backend], tm
 
 
 def test_a_sound_world_has_no_other_answers(tmp_path: Path) -> None:
-    """What is determined by the calls is the same on the fake backend, which has no faults of its own."""
-    world = fake_world()
+    """What is determined by the calls is the same in memory."""
+    world = memory_world()
     for number in range(CASES):
         case = make_case(f"3:{number}", world.name, TASTE)
         outcome = execute_case(world, tmp_path, case, str(number))
@@ -127,8 +122,8 @@ def test_a_program_shows_what_was_found(tmp_path: Path) -> None:
         Action("resume", ((1, 2),), of=0),
         Action("together", ((0, 2), (0, 3))),
     )
-    case = Case("0:0", "fake/terminal", steps, actions, {"policy": "eager"})
-    assert execute_case(fake_world(), tmp_path, case, "").violations == []
+    case = Case("0:0", "memory/terminal", steps, actions, {"policy": "eager"})
+    assert execute_case(memory_world(), tmp_path, case, "").violations == []
     file = tmp_path / "found.py"
     finding = Ledger()
     assert finding.note(steps[2], Seen("one\n", 0), 0, "by the rollout") is None
@@ -213,7 +208,8 @@ def test_a_helper_tells_what_it_sees_until_it_is_killed() -> None:
 
 
 def test_the_command_line_reports_what_it_found(tmp_path: Path) -> None:
-    arguments = ["--backend", "fake", "--seconds", "3", "--jobs", "1", "--seed", "4", "--shrink", "2", "--cases", "12"]
+    options = {"backend": "memory", "seconds": 3, "jobs": 1, "seed": 4, "shrink": 2, "cases": 12}
+    arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     report = tmp_path / "report.json"
     run = subprocess.run(
         [

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fuzz.campaign import run_cases
 from tests.fuzz.execute import Outcome
-from tests.fuzz.worlds import World, fake_world
+from tests.fuzz.worlds import World, memory_world
 from tests.sql_images import SqlImages
 from tvsnap.images import Image, ImageStore
 
@@ -38,7 +38,7 @@ def run(world: World, numbers: Iterable[int], home: Path, **taste: Any) -> Outco
 
 
 def test_in_memory(tmp_path: Path) -> None:
-    assert run(fake_world(), range(20), tmp_path).counts["hits"] > 60
+    assert run(memory_world(), range(20), tmp_path).counts["hits"] > 60
 
 
 def test_local(world: World, tmp_path: Path) -> None:

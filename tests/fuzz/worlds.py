@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ NAMES = (
     "no-criu/terminal",
     "docker/terminal",
     "docker/sqlite",
-    "fake/terminal",
+    "memory/terminal",
 )
 """All worlds, by `BACKEND/ENVIRONMENT`."""
 
@@ -108,14 +107,14 @@ def without_criu(wanted: bool) -> Iterator[None]:
             os.environ[WITHOUT_CRIU] = before
 
 
-def fake_world(make: Callable[[], Backend] | None = None) -> World:
-    """Returns the world in memory.
+def memory_world(make: Callable[[], Backend] = FakeBackend) -> World:
+    """Returns the world in memory, whose few commands are scripted.
 
     Args:
-        make: returns its backend; by default a plain fake one.
+        make: returns its backend.
     """
-    seeds = itertools.count(1)
-    return World("fake/terminal", FakeImages(), fake_image(), make or (lambda: FakeBackend(seed=next(seeds))))
+    image = replace(fake_image(), workdir="/app")
+    return World("memory/terminal", FakeImages(image), image, make)
 
 
 def image_home() -> Path:
@@ -137,8 +136,8 @@ def open_world(name: str, image: str = "") -> World:
         TvsnapError: the machine lacks what is needed for it.
     """
     backend, _, environment = name.partition("/")
-    if backend == "fake":
-        return fake_world()
+    if backend == "memory":
+        return memory_world()
     images = ImageStore(image_home())
     if image:
         return World(name, images, images.get(image))

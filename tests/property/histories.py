@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
@@ -103,6 +103,36 @@ BLOCKED: list[st.SearchStrategy[Call]] = [
     st.just(Call("bash", {"command": "n=7; sleep 100; n=8"}, timeout=0.5)),
 ]
 
+# What the scripted backend in memory understands: thousands of histories of it take seconds.
+SCRIPTED: list[st.SearchStrategy[Call]] = [
+    bash("echo {word} > {name}", word=WORDS.map(quoted), name=NAMES),
+    bash("echo {word} >> {name}", word=WORDS.map(quoted), name=NAMES),
+    bash("rm {name}", name=NAMES),
+    bash("rm -f {name}; rm -f d", name=NAMES),
+    bash("mkdir {directory} 2> /dev/null", directory=DIRECTORIES),
+    bash("chmod {mode} {name}", mode=st.sampled_from(["600", "644"]), name=NAMES),
+    bash("ln -s {name} {other}", name=NAMES, other=NAMES),
+    bash("cat {name} > {other}", name=NAMES, other=NAMES),
+    bash("cd {directory}", directory=st.sampled_from(["d", "..", "/tmp", "/"])),
+    bash("{variable}={word}", variable=VARIABLES, word=WORDS.map(quoted)),
+    bash('n="$n"{number}; echo $n', number=NUMBERS),
+    bash("(exit {number})", number=NUMBERS),
+    bash("exit {number}", number=NUMBERS),
+    bash("sleep {number}000 &", number=NUMBERS),
+    bash("kill %{number}", number=st.integers(1, 2)),
+    bash("echo > temporary; rm temporary"),
+    bash("echo mine > /etc/hostname"),
+    bash("echo $?"),
+    bash("pwd; ls"),
+    bash("cat {name} || echo {word}", name=NAMES, word=WORDS.map(quoted)),
+    bash("test -s {name}; echo $?", name=NAMES),
+    bash('echo "[${variable}]"', variable=VARIABLES),
+    bash("cat /etc/hostname; jobs"),
+    st.builds(lambda name, word: Call("write_file", {"path": name, "content": word}), NAMES, WORDS),
+    st.builds(lambda name: Call("read_file", {"path": name}), NAMES),
+    st.builds(lambda name: Call("exec", {"command": f"echo by-exec >> {name}; pwd", "cwd": "/tmp"}), NAMES),
+]
+
 # What only real processes can do: hold state in memory that no file and no shell variable shows.
 PROCESSES: list[st.SearchStrategy[Call]] = [
     bash(
@@ -123,16 +153,23 @@ PROCESSES: list[st.SearchStrategy[Call]] = [
 ]
 
 
-def histories(*, programs: bool, longest: int) -> st.SearchStrategy[list[list[Call]]]:
+Kind = Literal["scripted", "shell", "programs"]
+
+
+def histories(kind: Kind, *, longest: int) -> st.SearchStrategy[list[list[Call]]]:
     """Returns groups of rollouts that share prefixes: each goes a way along the first, then its own way.
 
     Args:
-        programs: include calls that need real programs and processes.
+        kind: of calls: those of the scripted backend, those of a shell, or also such as need real processes.
         longest: how many calls a rollout has at most.
     """
-    kinds = [*CHANGES, *LOOKS, *(PROCESSES if programs else [])]
-    weighted = st.one_of(*kinds, *CHANGES, *([] if programs else BLOCKED))
-    call = st.one_of(weighted, weighted, weighted, st.one_of(*BLOCKED)) if programs else weighted
+    if kind == "scripted":
+        call = st.one_of(*SCRIPTED, *BLOCKED)
+    elif kind == "shell":
+        call = st.one_of(*CHANGES, *LOOKS, *CHANGES, *BLOCKED)
+    else:
+        weighted = st.one_of(*CHANGES, *LOOKS, *PROCESSES, *CHANGES)
+        call = st.one_of(weighted, weighted, weighted, st.one_of(*BLOCKED))
     rollout = st.lists(call, min_size=1, max_size=longest)
 
     @st.composite

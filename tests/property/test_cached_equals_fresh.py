@@ -13,12 +13,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 import tvsnap
-from tests.fakes.backend import FakeBackend, FakeSandbox, fake_image
-from tests.fakes.shell import Machine
+from tests.fakes.backend import FakeBackend, fake_image
+from tests.fakes.directories import DirectoryBackend, DirectorySandbox
 from tests.property.histories import Call, histories
 from tvsnap.images import Image
 from tvsnap.model.errors import TvsnapError
-from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, Observation, Service
 
 VARIANTS = [("eager", 0), ("break-even", 0), ("never", 0), ("eager", 4)]
@@ -29,7 +28,8 @@ SALTS = itertools.count()
 # `TVSNAP_TEST_EXAMPLES=20` looks at 20 times as many, other ones each time.
 SCALE = int(os.environ.get("TVSNAP_TEST_EXAMPLES", "0"))
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=SCALE == 0)
-FAKE = settings(COMMON, max_examples=50 * max(SCALE, 1))
+SCRIPTED = settings(COMMON, max_examples=100 * max(SCALE, 1))
+IN_DIRECTORIES = settings(COMMON, max_examples=30 * max(SCALE, 1))
 REAL = settings(
     COMMON,
     max_examples=4 * max(SCALE, 1),
@@ -87,8 +87,13 @@ def check(fresh: tvsnap.Cache, cached: tvsnap.Cache, image: str | Image, group: 
         same("at once", seen, wanted)
 
 
-@pytest.fixture(params=VARIANTS, ids=lambda variant: f"{variant[0]}-{variant[1]}" if variant[1] else variant[0])
-def fake_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
+def name_of(variant: tuple[str, int]) -> str:
+    policy, prefork = variant
+    return f"{policy}-{prefork}" if prefork else policy
+
+
+@pytest.fixture(params=VARIANTS, ids=name_of)
+def scripted_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
     policy, prefork = request.param
     with (
         tvsnap.Cache(home=tmp_path / "fresh", backend=FakeBackend(), use_cache=False) as fresh,
@@ -98,13 +103,32 @@ def fake_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tupl
 
 
 @pytest.mark.usefixtures("proofs_at_once")
-@FAKE
-@given(group=histories(programs=False, longest=12))
-def test_on_the_fake_backend(fake_caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[list[Call]]) -> None:
-    check(*fake_caches, fake_image(), group)
+@SCRIPTED
+@given(group=histories("scripted", longest=12))
+def test_in_memory(scripted_caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[list[Call]]) -> None:
+    check(*scripted_caches, fake_image(), group)
 
 
-@pytest.fixture(params=VARIANTS, ids=lambda variant: f"{variant[0]}-{variant[1]}" if variant[1] else variant[0])
+@pytest.fixture(params=VARIANTS, ids=name_of)
+def caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
+    policy, prefork = request.param
+    with (
+        DirectoryBackend(tmp_path) as one,
+        DirectoryBackend(tmp_path) as other,
+        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False) as fresh,
+        tvsnap.Cache(home=tmp_path / "cached", backend=other, policy=policy, prefork=prefork) as cached,
+    ):
+        yield fresh, cached
+
+
+@pytest.mark.usefixtures("proofs_at_once")
+@IN_DIRECTORIES
+@given(group=histories("shell", longest=12))
+def test_in_directories(caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[list[Call]]) -> None:
+    check(*caches, fake_image(), group)
+
+
+@pytest.fixture(params=VARIANTS, ids=name_of)
 def local_caches(
     request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image
 ) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
@@ -118,34 +142,33 @@ def local_caches(
 
 @pytest.mark.usefixtures("proofs_at_once")
 @REAL
-@given(group=histories(programs=True, longest=12))
+@given(group=histories("programs", longest=12))
 def test_on_the_local_backend(local_caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[list[Call]]) -> None:
     check(*local_caches, "terminal", group)
 
 
 def test_a_clock_is_found_out(tmp_path: Path) -> None:
     """A clock is not a function of the calls before it: the check must notice that."""
-    call = Call("bash", {"command": "date"})
+    call = Call("bash", {"command": "date +%N"})
     with (
-        tvsnap.Cache(home=tmp_path / "fresh", backend=FakeBackend(seed=1), use_cache=False) as fresh,
-        tvsnap.Cache(home=tmp_path / "cached", backend=FakeBackend(seed=2), policy="eager") as cached,
+        DirectoryBackend(tmp_path) as one,
+        DirectoryBackend(tmp_path) as other,
+        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False) as fresh,
+        tvsnap.Cache(home=tmp_path / "cached", backend=other, policy="eager") as cached,
         pytest.raises(AssertionError),
     ):
         check(fresh, cached, fake_image(), [[call]])
 
 
-class Inattentive(FakeSandbox):
+class Inattentive(DirectorySandbox):
     """Overlooks every change."""
 
     def observe(self, service: Service = NO_SERVICE) -> Observation:
         return Observation("same", "same", "same")
 
 
-class InattentiveBackend(FakeBackend):
-    def admit(self, machine: Machine, image: Image, limits: Limits) -> FakeSandbox:
-        sandbox = super().admit(machine, image, limits)
-        sandbox.__class__ = Inattentive
-        return sandbox
+class InattentiveBackend(DirectoryBackend):
+    sandbox_type = Inattentive
 
 
 @pytest.mark.parametrize("change", ["echo 1 > a", "x=1", "cd /tmp", "(exit 3)", "sleep 1000 &"])
@@ -153,8 +176,10 @@ def test_an_overlooked_change_is_found_out(tmp_path: Path, change: str) -> None:
     look = Call("bash", {"command": "echo $?; cat a; echo $x; pwd; jobs"})
     group = [[Call("bash", {"command": change}), look], [look]]
     with (
-        tvsnap.Cache(home=tmp_path / "fresh", backend=FakeBackend(), use_cache=False) as fresh,
-        tvsnap.Cache(home=tmp_path / "cached", backend=InattentiveBackend(), policy="eager") as cached,
+        DirectoryBackend(tmp_path) as one,
+        InattentiveBackend(tmp_path) as other,
+        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False) as fresh,
+        tvsnap.Cache(home=tmp_path / "cached", backend=other, policy="eager") as cached,
         pytest.raises(AssertionError),
     ):
         check(fresh, cached, fake_image(), group)
@@ -165,7 +190,7 @@ def test_generated_histories_share_prefixes() -> None:
     shared: list[int] = []
 
     @settings(max_examples=50, derandomize=True, deadline=None)
-    @given(group=histories(programs=False, longest=12))
+    @given(group=histories("shell", longest=12))
     def collect(group: list[list[Call]]) -> None:
         for other in group[1:]:
             pairs = zip(group[0], other, strict=False)

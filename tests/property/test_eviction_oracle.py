@@ -118,7 +118,7 @@ def test_the_order_in_which_they_come_does_not_matter(every: list[Kept], room: S
 @pytest.mark.usefixtures("proofs_at_once")
 @settings(COMMON, max_examples=60 * max(SCALE, 1))
 @given(
-    group=histories(programs=False, longest=10),
+    group=histories("scripted", longest=10),
     disk=st.none() | st.sampled_from([0, 3, 10, 60, 400]),
     count=st.none() | st.integers(0, 4),
     policy=st.sampled_from(["eager", "break-even"]),

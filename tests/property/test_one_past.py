@@ -27,10 +27,10 @@ LOOKS = [f"cat {name} 2> /dev/null" for name in FILES]
 OTHERS = [
     "echo one > other",
     "echo two > other",
-    "n=$((n + 1))",
+    'n="$n"1',
     "sleep 1000 &",
     "kill %1; wait; true",
-    "ls other",
+    "cat other 2> /dev/null",
     EVICT,
 ]
 NEW = "; : new"
@@ -84,7 +84,7 @@ class Knowledge:
 
 
 def evict(cache: Cache) -> None:
-    for snapshot in Ledger(cache.graph, "fake", Holds(cache.home)).evict(cache.graph.snapshots()):
+    for snapshot in Ledger(cache.graph, cache.backend.name, Holds(cache.home)).evict(cache.graph.snapshots()):
         cache.backend.delete_snapshot(snapshot.id)
 
 

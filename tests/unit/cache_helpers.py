@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tests.fakes.backend import FakeBackend, FakeSandbox, Hook, fake_image
 from tests.fakes.filed import FiledBackend
+from tests.fakes.machine import WORK
 from tvsnap import ParkLimits
 from tvsnap.cache import Cache
 from tvsnap.environments.terminal import TerminalEnvironment
@@ -23,18 +24,21 @@ from tvsnap.model.errors import NotFound
 from tvsnap.rollout import Rollout
 
 IMAGE = fake_image()
-BUSY = "while :; do :; done"
+BUSY = WORK
 """A command that works until its timeout."""
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
 class FakeImages:
-    """Stands in for an `ImageStore`."""
+    """Stands in for an `ImageStore`, with one image."""
+
+    image: Image = IMAGE
 
     def get(self, name: str) -> Image:
-        if name not in (IMAGE.name, IMAGE.digest):
-            raise NotFound(f'image "{name}" not found; have: {IMAGE.name}')
-        return IMAGE
+        if name not in (self.image.name, self.image.digest):
+            raise NotFound(f'image "{name}" not found; have: {self.image.name}')
+        return self.image
 
 
 def open_cache(home: Path, backend: FakeBackend | None = None, **options: Any) -> Cache:
@@ -124,7 +128,7 @@ def writes(path: str, data: bytes) -> Hook:
 
     def write(sandbox: FakeSandbox | None, subject: str) -> None:
         assert sandbox is not None
-        sandbox.machine.files.write(path, data)
+        sandbox.machine.write(path, data)
 
     return write
 

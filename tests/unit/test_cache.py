@@ -154,7 +154,7 @@ def test_a_parked_sandbox_that_has_changed_is_not_used(cache: Cache) -> None:
     run(cache, "echo 1 > f")
     eventually(lambda: cache.pool.parked == 1)
     (sandbox,) = backend_of(cache).live.values()
-    sandbox.machine.files.write("/task/f", b"changed by a background job\n")
+    sandbox.machine.write("/task/f", b"changed by a background job\n")
     with cache.rollout("terminal") as rollout:
         bash(rollout, "echo 1 > f")
         assert bash(rollout, "cat f").output == "1\n"

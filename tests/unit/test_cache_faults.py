@@ -391,13 +391,13 @@ def test_opening_makes_rows_and_files_of_snapshots_agree(tmp_path: Path) -> None
         run(cache, "echo 1 > f", "echo 2 >> f")
     one, two = backend.snapshots()
     backend.delete_snapshot(two)
-    backend._snapshots["stray"] = backend._snapshots[one]
+    backend.kept["stray"] = backend.kept[one]
     with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
         assert backend.snapshots() == [one]
         assert [snapshot.id for snapshot in cache.graph.snapshots()] == [one]
         # A snapshot without a row may be one that a live process has just taken.
         stray = f"{cache.owner}.stray"
-        backend._snapshots[stray] = backend._snapshots[one]
+        backend.kept[stray] = backend.kept[one]
         with open_cache(tmp_path, backend):
             assert set(backend.snapshots()) == {one, stray}
     with open_cache(tmp_path, backend):

@@ -261,6 +261,7 @@ def test_a_rollout_can_be_resumed_anywhere(cache: Cache) -> None:
         bash(rollout, "echo 1 > f")
         state = rollout.state
         bash(rollout, "echo 2 > f")
+        settle(rollout)
     with cache.resume(state, task="by hand") as rollout:
         assert (rollout.state, rollout.depth) == (state, 1)
         assert bash(rollout, "cat f").output == "1\n"

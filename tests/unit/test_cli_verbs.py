@@ -257,7 +257,8 @@ class TestShow:
         assert "is only 2 steps from its root" in tvsnap.error("show", calls[1]["state"][:8] + "~3", status=3)
 
     def test_long_output_is_cut_unless_asked_for(self, tvsnap: CommandLine) -> None:
-        command = "for i in 1 2 3 4 5 6 7 8; do echo $i; echo $i; echo $i; echo $i; done; echo last > f; cat f"
+        lines = "".join(f"{n}\\n" * 4 for n in range(1, 9))
+        command = f"printf '{lines}'; echo last > f; cat f"
         state = tvsnap.rollout(command)[0]["state"]
         shown = tvsnap("show", state).stdout
         assert "… 13 more lines (--output)" in shown
@@ -514,7 +515,7 @@ class TestGc:
         tvsnap.rollout("echo x > f")
         other = Owner(tvsnap.home)
         stray = f"{other.id}.stray"
-        tvsnap.backend._snapshots[stray] = tvsnap.backend._snapshots[tvsnap.backend.snapshots()[0]]
+        tvsnap.backend.kept[stray] = tvsnap.backend.kept[tvsnap.backend.snapshots()[0]]
         from cli import context
         from tvsnap.upkeep.maintenance import plan_gc
 

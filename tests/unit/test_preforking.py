@@ -284,10 +284,7 @@ def test_those_that_never_stay_as_they_were_are_given_up_for_a_while(
             return Observation(looks.files, looks.processes, f"{time.perf_counter()}")
 
     class RestlessBackend(FakeBackend):
-        def admit(self, *arguments: object) -> FakeSandbox:
-            sandbox = super().admit(*arguments)  # type: ignore[arg-type]
-            sandbox.__class__ = Restless
-            return sandbox
+        sandbox_type = Restless
 
     with open_cache(tmp_path, RestlessBackend(), prefork=2, park=NOTHING_PARKED, policy="never") as cache:
         salts = itertools.count()

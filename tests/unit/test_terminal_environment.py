@@ -97,7 +97,7 @@ def test_a_timeout(sandbox: FakeSandbox) -> None:
 
 
 def test_output_is_cut_in_the_middle(sandbox: FakeSandbox) -> None:
-    result = call(sandbox, "bash", command="printf 'a%.0s' 1 2 3; printf '%0200d' 1; printf 'é'")
+    result = call(sandbox, "bash", command="printf aaa; printf '%0200d' 1; printf 'é'")
     assert result.truncated
     head, tail = result.output.split(CUT)
     assert head == "aaa" + "0" * 47
