@@ -37,7 +37,7 @@ def test_environments_by_name() -> None:
     assert isinstance(TERMINAL, TerminalEnvironment)
     assert environment("terminal") is TERMINAL
     assert list(TERMINAL.tools) == ["bash", "exec", "read_file", "write_file", "keys", "screen"]
-    with pytest.raises(UsageError, match='environment "oracle" not found; have: mariadb, postgres, python, sqlite, terminal'):
+    with pytest.raises(UsageError, match='environment "oracle" not found; have: mariadb, postgres, python'):
         environment("oracle")
 
 
