@@ -37,8 +37,8 @@ class CallContext:
     Attributes:
         call: the call.
         timeout: seconds that the call may take.
-        limits: of the sandbox.
-        sandbox: where the call is made; nobody else uses it meanwhile.
+        limits: what the sandbox may use.
+        sandbox: the sandbox in which the call is made; nobody else uses it meanwhile.
     """
 
     call: ToolCall
@@ -53,25 +53,27 @@ class ToolFailed(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool, and what the cache must know of it.
+    """One tool, and what the cache must know about it.
 
     Attributes:
-        name: as calls name it.
-        description: what it does, for who calls it.
-        parameters: JSON schema of its arguments, an object.
-        run: makes a call; see `tool` for its parameters. None where the environment makes them by other means.
-        read_only: it changes nothing itself; where nothing else lives that could notice it, nothing is observed.
-        cacheable: False if what it does cannot be repeated from the graph, nor seen in the sandbox (it acts on the
-            world outside): a rollout that calls it goes on in a private branch, unless the tool is read-only.
-        stochastic: its value is left to chance and is never shared, only the state before it.
+        name: the name by which it is called.
+        description: what it does, for the agent that calls it.
+        parameters: the JSON schema of its arguments, which is an object.
+        run: the function that makes its calls; see `tool` for its parameters. None where the environment makes the
+            calls by other means.
+        read_only: it changes nothing itself. Where nothing else lives that could notice the call, the sandbox is not
+            observed after it.
+        cacheable: False if what it does can neither be repeated from the graph nor seen in the sandbox, as where it
+            acts on the outside world. A rollout that calls it goes on in a private branch, unless it is read-only.
+        stochastic: its value is left to chance and is never shared; only the state before it is.
         reproducible: what it leaves behind is by its nature the same whenever it is called in the same state: neither
-            the clock, nor chance, nor a process id enters. Such a state can be reached by calling it again.
-        on_host: it runs in the process that has the cache open, without any sandbox, and changes no state: it asks an
-            API, say. Its value is kept under the state that it was called in, or as `stateless` says.
-        stateless: of a tool on the host: its value depends on its arguments alone, and serves rollouts in any state.
-        time_to_live: of a tool on the host: seconds after which its value is asked for again; None for never.
-        cost: what a call costs beyond time, by unit, as {"usd": 0.002}: what each answer from the graph saves. A call
-            whose result says otherwise (`ToolResult.cost`) costs that.
+            the clock, nor chance, nor a process id enters. Such a state can be reached by making the call again.
+        on_host: it runs in the process that has the cache open, without any sandbox, and changes no state, for example
+            because it asks an API. Its value is kept under the state in which it was called, or as `stateless` says.
+        stateless: for a tool on the host: its value depends on its arguments alone, and serves rollouts in any state.
+        time_to_live: for a tool on the host: seconds after which its value is asked for again; None for never.
+        cost: what a call costs beyond time, by unit, as {"usd": 0.002}. Each answer from the graph saves as much.
+            `ToolResult.cost` of a call takes its place.
     """
 
     name: str
@@ -102,8 +104,11 @@ class Tool:
     def check(self, arguments: object) -> None:
         """Checks the arguments of a call against the schema.
 
+        Args:
+            arguments: the arguments of the call.
+
         Raises:
-            UsageError: naming the tool and the argument, the reason, and the way out.
+            UsageError: they are wrong. The message names the tool and the argument, the reason, and the way out.
         """
         if not isinstance(arguments, Mapping):
             raise UsageError(f"{self.name}: arguments must be an object, not {_json_type(arguments)}; {self.usage}")
@@ -123,11 +128,11 @@ class Tool:
         """Returns what its function returned as the result of a call.
 
         Args:
-            value: see `Returned`.
-            duration: seconds that the call took; a result keeps its own if it is not 0.
+            value: text, parts, a whole result, or a value that JSON can express.
+            duration: seconds that the call took; a result keeps its own duration if that is not 0.
 
         Raises:
-            UsageError: `value` is nothing that JSON can express.
+            UsageError: `value` is none of these.
         """
         if isinstance(value, ToolResult):
             result = value if value.duration else replace(value, duration=duration)
