@@ -20,20 +20,21 @@ _BEHAVIOUR = ("memory", "processes", "output", "disk")
 
 
 class ToolEnvironment:
-    """Fulfils `tvsnap.Environment` with tools that have functions.
+    """An environment that is made of tools with functions; it fulfils `tvsnap.Environment`.
 
     Attributes:
-        name: as images name it.
-        version: raised when the tools behave differently: states of another version are not shared.
-        tools: by name.
+        name: the name that an image's `environment` says.
+        version: a text that is raised when the tools behave differently: states of another version are not shared.
+        tools: the tools by name.
     """
 
     def __init__(self, name: str, version: str, tools: Iterable[Tool], services: Iterable[InnerService] = ()) -> None:
         """
         Args:
-            name, version: see the attributes.
-            tools: what may be called; each has a function.
-            services: what runs beside the shell of each sandbox, see `InnerService`.
+            name: the name that an image's `environment` says.
+            version: a text that is raised when the tools behave differently.
+            tools: the tools that may be called; each has a function.
+            services: programs that run beside the shell of each sandbox; see `InnerService`.
 
         Raises:
             UsageError: a tool has no function, or two have one name.
