@@ -90,7 +90,7 @@ TOOLS = (bash, execute, read_file, write_file, keys, screen)
 
 
 class TerminalEnvironment(ToolEnvironment):
-    """The environment `terminal`; others may add tools to its own."""
+    """The environment `terminal`. Environments that add tools to those of a terminal are made with it as well."""
 
     def __init__(
         self,
@@ -101,9 +101,10 @@ class TerminalEnvironment(ToolEnvironment):
     ) -> None:
         """
         Args:
-            name, version: of the environment.
-            tools: more tools, which come first.
-            services: see `ToolEnvironment`.
+            name: the name that an image's `environment` says.
+            version: a text that is raised when the tools behave differently.
+            tools: further tools, which come before those of the terminal.
+            services: programs that run beside the shell of each sandbox; see `InnerService`.
         """
         super().__init__(name, version, (*tools, *TOOLS), services)
 
