@@ -31,16 +31,17 @@ class InnerService:
     the service reads JSON up to its end, and writes JSON; an object with the key `broken` says that it failed, and why.
 
     Attributes:
-        name: of the program and the socket.
-        socket: where it listens, inside.
+        name: the name of the program and of its socket.
+        socket: the path of the socket at which it listens, inside.
     """
 
     def __init__(self, name: str, program: Callable[[], bytes], arguments: str | Callable[[Image], str] = "") -> None:
         """
         Args:
-            name: of the program and the socket.
-            program: returns the program: the source of a Python module, or a zip file of modules.
-            arguments: of its start, as a shell takes them; or what returns them for an image.
+            name: the name of the program and of its socket.
+            program: a function that returns the program: the source of a Python module, or a zip file of modules.
+            arguments: the arguments with which it is started, as a shell takes them; or a function that returns them
+                for an image.
         """
         self.name = name
         self.socket = f"{DIRECTORY}/{name}.socket"
@@ -51,8 +52,11 @@ class InnerService:
     def install(self, sandbox: Sandbox) -> None:
         """Brings the program into a sandbox.
 
+        Args:
+            sandbox: the sandbox.
+
         Raises:
-            InfrastructureError: it cannot be written there.
+            InfrastructureError: the program cannot be written there.
         """
         try:
             sandbox.write_file(self._path, self._program(), user="root")
@@ -62,14 +66,14 @@ class InnerService:
             ) from None
 
     def start(self, sandbox: Sandbox, user: str = "root") -> None:
-        """Starts it in a sandbox where it does not run.
+        """Starts the program in a sandbox in which it does not run.
 
         Args:
-            sandbox: where.
-            user: who runs it.
+            sandbox: the sandbox.
+            user: the user that runs it.
 
         Raises:
-            InfrastructureError: it does not start; with what it said.
+            InfrastructureError: it does not start; the message holds what it printed.
         """
         arguments = self._arguments if isinstance(self._arguments, str) else self._arguments(sandbox.image)
         command = " ".join(filter(None, ("python3 -I", self._path, "start", arguments, self.socket)))
@@ -80,16 +84,16 @@ class InnerService:
             raise InfrastructureError(f"{self.name} does not start in a sandbox of {sandbox.image.name}: {reason}")
 
     def ask(self, sandbox: Sandbox, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """Returns what the service answers.
+        """Sends a request to the service, and returns its answer.
 
         Args:
-            sandbox: where it runs.
+            sandbox: the sandbox in which it runs.
             request: plain JSON.
-            timeout: seconds.
+            timeout: seconds to wait for the answer.
 
         Raises:
-            OSError: nobody answers, or not to the end, or not in time: the service may have been ended by a call.
-            InfrastructureError: it answers what it should not.
+            OSError: there is no answer, or not to its end, or not in time. A call may have ended the service.
+            InfrastructureError: the service says that it failed, or its answer is no JSON object.
         """
         try:
             answer = sandbox.request(self.socket, json.dumps(request).encode(), timeout=timeout)
