@@ -114,12 +114,19 @@ class Part:
 
     @classmethod
     def text(cls, text: str) -> Part:
-        """Returns a part of plain text."""
+        """Returns a part of plain text.
+
+        Args:
+            text: the text.
+        """
         return cls(TEXT, text)
 
     @classmethod
     def json(cls, value: object) -> Part:
         """Returns a part of canonical JSON.
+
+        Args:
+            value: anything that JSON can express.
 
         Raises:
             UsageError: JSON cannot express `value`.
@@ -128,7 +135,11 @@ class Part:
 
     @classmethod
     def png(cls, data: bytes) -> Part:
-        """Returns a part that is a picture in the PNG format."""
+        """Returns a part that is a picture in the PNG format.
+
+        Args:
+            data: the contents of a PNG file.
+        """
         return cls(PNG, data)
 
     def as_json(self) -> dict[str, str]:

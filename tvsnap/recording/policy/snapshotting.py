@@ -39,17 +39,17 @@ class Rebuild:
 
 
 class Policy(Protocol):
-    """Decides which states get a snapshot. Thread-safe."""
+    """The rule that decides which states get a snapshot; a protocol. Many threads may use one at once."""
 
     @property
     def name(self) -> str: ...
 
     def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
-        """Whether to snapshot a state that has none.
+        """Returns whether to take a snapshot of a state that has none.
 
         Args:
-            rebuild: what it takes to rebuild the state as things stand.
-            costs: what things cost on this machine.
+            rebuild: what it takes to rebuild the state without a snapshot of it.
+            costs: how long checkpoints, forks and starts take on this machine.
         """
         ...
 
