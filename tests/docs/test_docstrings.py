@@ -15,6 +15,13 @@ from tests.docs.pages import DOCS
 _SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Attributes):$", re.MULTILINE)
 
 
+def _without_members() -> set[str]:
+    """Returns the classes of which the page shows the constructor only."""
+    return set(
+        re.findall(r"^::: tvsnap\.(\w+)\n    options:\n      members: false$", (DOCS / "api.md").read_text(), re.M)
+    )
+
+
 def _hidden() -> dict[str, set[str]]:
     """Returns the members that the page leaves out, by class."""
     entries = re.findall(
@@ -26,12 +33,14 @@ def _hidden() -> dict[str, set[str]]:
 def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yields what of the exported classes is called, by name: constructors with a docstring, and public methods."""
     hidden = _hidden()
+    yield "tool", tvsnap.tool
     for name in tvsnap.__all__:
         for member, value in vars(getattr(tvsnap, name)).items():
             found = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
             if not inspect.isfunction(found) or member in hidden.get(name, ()):
                 continue
-            if not member.startswith("_") or (member == "__init__" and found.__doc__):
+            public = not member.startswith("_") and name not in _without_members()
+            if public or (member == "__init__" and found.__doc__):
                 yield f"{name}.{member}", found
 
 
