@@ -188,17 +188,20 @@ def tool(
 
 
 def tool(function: Callable[..., Returned] | None = None, /, **options: Any) -> Any:
-    """Makes a tool of a typed function: a decorator, with or without options.
+    """Makes a tool of a typed function. It is a decorator, which may be used with or without options.
 
-    The function's name is the tool's, its docstring the description. A parameter that is annotated `Sandbox` is given
-    the sandbox, one that is annotated `CallContext` what is known of the call; every other is an argument of the tool,
-    of the type str, int, float, bool, None, list, dict, a union or a Literal of these; `Annotated[str, "what it is"]`
-    describes it, and a default makes it one that may be left out.
+    The function's name is the tool's name, and its docstring the description. A parameter that is annotated `Sandbox`
+    is given the sandbox, and one that is annotated `CallContext` is given the call with its timeout and limits. Every
+    other parameter is an argument of the tool. Its type is str, int, float, bool, None, list, dict, or a union or a
+    Literal of these; `Annotated[str, "what it is"]` describes it; with a default, it may be left out.
 
     Args:
-        function: makes a call, and returns text, parts, JSON, or a `ToolResult`. Raises `ToolFailed` where the call
-            fails by its own fault; an OSError that `Sandbox` raises is such a failure, too.
-        options: `parameters`, a JSON schema in place of the one that the types give, and attributes of `Tool`.
+        function: the function that makes a call. It returns text, parts, JSON, or a `ToolResult`. It raises
+            `ToolFailed` where the call itself fails; an OSError that `Sandbox` raises is such a failure, too.
+        options: attributes of `Tool`, and `parameters`: a JSON schema in place of the one that the types give.
+
+    Returns:
+        The tool, or a decorator that makes it.
 
     Raises:
         UsageError: a parameter has a type that no schema can be made of, or the options contradict each other.
