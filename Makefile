@@ -9,7 +9,7 @@ JUMPS_aarch64 := -mbranch-protection=standard
 # Unlike glibc, musl takes requests of ioctl for signed, so that the signs of numbers are not looked at.
 WARNINGS := -Wall -Wextra -Werror -Wshadow -Wformat=2 -Wconversion -Wno-sign-conversion
 HARDENED := -O2 -D_GNU_SOURCE $(WARNINGS) $(JUMPS_$(MACHINE)) -Wl,-z,noexecstack -Inative
-GUARDED := $(HARDENED) -fstack-protector-strong -D_FORTIFY_SOURCE=2 -Wl,-z,relro -Wl,-z,now
+GUARDED := $(HARDENED) -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -Wl,-z,relro -Wl,-z,now
 
 # Static, so that PID 1 of a sandbox needs nothing of the image it runs in. With musl, since glibc asks the processor for
 # its caches whenever a program starts, which takes a virtual machine longer than all else that these do at a start.

@@ -11,7 +11,7 @@
 #include "connections.h"
 #include "processes.h"
 
-/* fields: timeout, limit, user, cwd ("" for the image's, "." for the shell's), stdin, argc, argv..., env... */
+/* cwd: "" for the image's, "." for the shell's. */
 void start_exec(int client, const struct request *r) {
     const struct field *f = r->fields;
     int out[2], in[2];
@@ -45,7 +45,8 @@ void start_exec(int client, const struct request *r) {
         char *cwd = text_of(f[3]), link[64];
         snprintf(link, sizeof link, "/proc/%d/cwd", guest.shell);
         bool here = strcmp(cwd, ".") == 0;
-        const char *where = !*cwd || (here && (guest.mode == SHELL_STARTING || guest.mode == SHELL_GONE)) ? guest.cwd : here ? link : cwd;
+        bool ready = guest.mode != SHELL_STARTING && guest.mode != SHELL_GONE;
+        const char *where = !*cwd || (here && !ready) ? guest.cwd : here ? link : cwd;
         char **argv = calloc((size_t)r->arguments + 1, sizeof *argv);
         if (!argv) die("memory");
         int at = EXECUTE_FIXED_FIELDS;

@@ -10,8 +10,8 @@
 
 void remember_processes(void) {
     pid_t *pids;
-    action.before_ticks = now_ticks();
     size_t n = list_processes(&pids);
+    action.before_ticks = now_ticks(); /* only now: what began amid the list may be in it */
     action.before = realloc(action.before, n * sizeof *pids + 1);
     if (!action.before) die("memory");
     memcpy(action.before, pids, n * sizeof *pids);
@@ -74,12 +74,12 @@ uint64_t sleeping_time(void) {
     size_t n = list_processes(&pids);
     uint64_t sum = 1;
     for (size_t i = 0; i < n; i++) {
-        struct life l;
+        struct life l = {0};
         if (pids[i] == 1) continue;
-        if (!read_life(pids[i], &l)) return 0;
+        bool lives = read_life(pids[i], &l);
         if (pids[i] != guest.shell && !is_new(pids[i], &l)) continue;
         char text[512];
-        if (l.state != 'S' && l.state != 'T' && l.state != 't') return 0;
+        if (!lives || (l.state != 'S' && l.state != 'T' && l.state != 't')) return 0;
         if (read_proc(pids[i], "schedstat", text, sizeof text) <= 0) return 0;
         sum = sum * 31 + (uint64_t)pids[i] + strtoull(text, NULL, 10);
     }

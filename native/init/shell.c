@@ -21,8 +21,6 @@
 /* The shell's ends; rc knows these numbers. */
 enum { SHELL_WAKE = 27, SHELL_REPORT = 28, SHELL_COMMAND = 29 };
 
-enum { RESTART_US = 100000 }; /* between two attempts to start a shell */
-
 /* Remembers the startup file. */
 void read_rc(void) {
     int fd = open(RC_PATH, O_RDONLY | O_CLOEXEC);

@@ -5,6 +5,8 @@
 #include "basics.h"
 #include "protocol.h"
 
+enum { RESTART_US = 100000 }; /* between two attempts to start a shell */
+
 void read_rc(void);
 bool set_mode(enum shell_mode mode);
 bool start_shell(void);

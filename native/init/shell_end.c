@@ -15,8 +15,6 @@
 
 enum { NOT_EXECUTED = 125, NO_SHELL = 127 }; /* exit statuses: of die, and of what could not be run */
 
-enum { RETRY_US = 100000 }; /* after the end of a shell that was not ready yet */
-
 /* The command was not run, for there is no shell that could have. */
 static void tell_no_shell(int status) {
     char text[128];
@@ -54,7 +52,7 @@ void shell_ended(int status) {
     for (int i = 0; i < MAX_CLIENTS; i++)
         if (guest.clients[i].attached) drop_client(i);
     if (!guest.unready) guest.restart_at = now_us();
-    else if (WIFSIGNALED(status)) guest.restart_at = now_us() + RETRY_US;
+    else if (WIFSIGNALED(status)) guest.restart_at = now_us() + RESTART_US;
     else guest.restart_at = INT64_MAX; /* the next would end like this one, unless something is done about it: want_shell */
     close_shell_ends();
     set_mode(SHELL_GONE);

@@ -26,24 +26,24 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
-#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "error_text.h"
+#include "checks.h"
+#include "mounts.h"
+#include "network.h"
+#include "options.h"
 #include "owners.h"
 #include "resource_limits.h"
 #include "signals.h"
@@ -55,38 +55,7 @@ static const int CRIU_CAPABILITIES[] = {
     CAP_SYS_NICE, CAP_SYS_RESOURCE, CAP_CHECKPOINT_RESTORE,
 };
 
-static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom", "tty"};
-
-#define ROOT "/run/root" /* also known to backend.py */
-#define POOL "/run/pool"
-#define NEW "/run/new"
-#define LAYERS "/run/layers"
-#define NODES "/run/dev" /* also known to snapshot_store.py */
-
-enum { RPC_FD = 3, UPPER_FD = 100, LOWER_FD = 101, KEPT_FD = 120, CACHE_FD = 140, USERS_FD = 141, MAX_LOWERS = 8, MAX_KEPT = 8 };
-
-static struct {
-    const char *cgroups[16], *pool, *pool_dir, *live, *lowers[MAX_LOWERS], *hostname, *kept[MAX_KEPT], *cache;
-    int cgroup_count, lower_count, kept_count;
-    unsigned long id_base, id_count, own_base;
-    bool no_new_privileges;
-    char **command;
-} O;
-
-static void fail(const char *what) {
-    fprintf(stderr, "%s: %s\n", what, error_text(errno));
-    exit(1);
-}
-
-static void check(bool ok, const char *what) {
-    if (!ok) fail(what);
-}
-
-static void write_file(const char *path, const char *text) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    check(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text), path);
-    close(fd);
-}
+enum { RPC_FD = 3 };
 
 /* To move a whole process, the kernel waits until nobody forks anywhere, some milliseconds each time; to move the thread
  * that asks, as v1 can by `tasks`, it need not, and we have no other. */
@@ -96,181 +65,6 @@ static void join_cgroups(void) {
         snprintf(path, sizeof path, "%s/tasks", O.cgroups[i]);
         if (access(path, W_OK)) snprintf(path, sizeof path, "%s/cgroup.procs", O.cgroups[i]);
         write_file(path, "0");
-    }
-}
-
-static void move_fd(const char *path, int number) {
-    int fd = open(path, O_PATH | O_DIRECTORY);
-    check(fd >= 0, path);
-    check(dup3(fd, number, O_CLOEXEC) >= 0, "dup3");
-    close(fd);
-}
-
-/* Makes a fresh network namespace what a sandbox has: loopback only, and every port its to bind. */
-static void set_network_up(void) {
-    int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct ifreq up = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
-    check(s >= 0 && ioctl(s, SIOCSIFFLAGS, &up) == 0, "loopback");
-    close(s);
-    write_file("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
-    /* Of what waits in a ping socket nobody keeps count: some hundreds of them take the machine's memory. */
-    write_file("/proc/sys/net/ipv4/ping_group_range", "1 0");
-    /* Servers that would rather speak Multipath TCP, which CRIU refuses (those in Go do), then speak TCP. */
-    const char *mptcp = "/proc/sys/net/mptcp/enabled";
-    if (access(mptcp, W_OK) == 0) write_file(mptcp, "0");
-}
-
-static void fresh_network(void) {
-    check(unshare(CLONE_NEWNET) == 0, "network namespace");
-    set_network_up();
-}
-
-/* xino: inode numbers are those of the layers, so that they are the same in each mount of a copy; without, those of
- * directories are counted as they come, and an image's file has another once it is written. uuid: the file system keeps
- * its id in the upper layer, and says so in each mount of a copy, not only in the first (a kernel before 5.14 does not
- * know the word). The others are set whatever this machine's defaults: what lies in the upper layer is all that differs,
- * whole, under its name. */
-#define OVERLAY_UUID "uuid=on,"
-#define OVERLAY_OPTIONS "xino=on,index=off,redirect_dir=off,metacopy=off"
-
-/* Makes device nodes at NODES that no other sandbox has: who may open a node may lock it, too, and touch it.
- * Where none can be made, as in a container without that right, the host's stand in. */
-static void make_devices(void) {
-    char from[64], path[64];
-    struct stat st;
-    check(mkdir(NODES, 0755) == 0, NODES);
-    check(mount("tmpfs", NODES, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,nr_inodes=16,size=4k") == 0, "mount of " NODES);
-    for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++) {
-        snprintf(from, sizeof from, "/dev/%s", DEVICES[i]);
-        snprintf(path, sizeof path, NODES "/%s", DEVICES[i]);
-        check(stat(from, &st) == 0, from);
-        if (mknod(path, S_IFCHR | 0600, st.st_rdev) == 0) {
-            check(chmod(path, 0666) == 0, path);
-            continue;
-        }
-        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        check(fd >= 0 && close(fd) == 0 && mount(from, path, NULL, MS_BIND, NULL) == 0, from);
-    }
-}
-
-/* A mount namespace of our own, in which a tmpfs hides the host's /run: what lies there is named by descriptors now. */
-static void own_mounts(void) {
-    char path[4096];
-    check(unshare(CLONE_NEWNS) == 0, "mount namespace");
-    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "private mounts");
-    for (int i = 0; i < O.lower_count; i++) move_fd(O.lowers[i], LOWER_FD + i);
-    for (int i = 0; i < O.kept_count; i++) move_fd(O.kept[i], KEPT_FD + i);
-    if (O.cache) move_fd(O.cache, CACHE_FD);
-    if (O.pool_dir) {
-        snprintf(path, sizeof path, "%s/%s", O.pool_dir, O.live);
-        move_fd(path, UPPER_FD);
-    }
-    check(mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") == 0, "mount of /run");
-}
-
-static bool mount_overlay(void) {
-    char options[512];
-    int n = snprintf(options, sizeof options, OVERLAY_UUID OVERLAY_OPTIONS ",upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
-                     UPPER_FD, UPPER_FD);
-    for (int i = 0; i < O.lower_count; i++)
-        n += snprintf(options + n, sizeof options - (size_t)n, "%s/proc/self/fd/%d", i ? ":" : "", LOWER_FD + i);
-    const char *known = options;
-    if (mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0) return true;
-    if (errno == EINVAL) known += strlen(OVERLAY_UUID);
-    return mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0;
-}
-
-/* Mounts the overlay on layers that show_owners has mounted; before Linux 6.15 those must be attached somewhere. */
-static bool mount_overlay_on_detached(void) {
-    char at[64];
-    if (mount_overlay()) return true;
-    check(mkdir(LAYERS, 0700) == 0, LAYERS);
-    for (int i = 0; i <= O.lower_count; i++) {
-        snprintf(at, sizeof at, LAYERS "/%d", i);
-        check(mkdir(at, 0700) == 0, at);
-        if (!attach(UPPER_FD + i, at)) return false;
-    }
-    return mount_overlay();
-}
-
-/* Mounts the overlay such that all in it belongs to users of the sandbox's own. Returns a descriptor of the namespace in
- * which those have the numbers on disk; -1 if nothing was mounted, because that cannot be had here. */
-static int mount_own_overlay(void) {
-    int on_disk[1 + MAX_LOWERS], users = open_users((uid_t)O.own_base, O.id_base, O.own_base, O.id_count);
-    bool shown = users >= 0;
-    for (int i = 0; i <= O.lower_count; i++) check((on_disk[i] = fcntl(UPPER_FD + i, F_DUPFD_CLOEXEC, USERS_FD)) >= 0, "dup");
-    for (int i = 0; shown && i <= O.lower_count; i++) shown = show_owners(UPPER_FD + i, users);
-    if (shown && mount_overlay_on_detached()) return users;
-    for (int i = 0; i <= O.lower_count; i++) check(dup3(on_disk[i], UPPER_FD + i, O_CLOEXEC) >= 0, "dup3");
-    if (users >= 0) close(users);
-    return -1;
-}
-
-/* Mounts the sandbox's root at ROOT, in a /run of our own: every user may pass through it, which the data directory need
- * not allow. No path of the host shows inside.
- *
- * Returns a descriptor of the user namespace that the sandbox's is to be in; -1 for our own. */
-static int mount_root(void) {
-    char path[4096];
-    check(mkdir(ROOT, 0755) == 0, ROOT);
-    if (O.pool) {
-        check(mkdir(POOL, 0700) == 0, POOL);
-        check(mount(O.pool, POOL, "btrfs", MS_NOATIME, "user_subvol_rm_allowed") == 0, "mount of the pool");
-        snprintf(path, sizeof path, POOL "/%s", O.live);
-        move_fd(path, UPPER_FD);
-    }
-    int users = O.own_base ? mount_own_overlay() : -1;
-    if (users < 0) {
-        check(mount_overlay(), "mount of the root");
-        /* Some is counted for the owner of a namespace alone. */
-        if (O.own_base) users = open_users((uid_t)O.own_base, O.id_base, O.id_base, O.id_count);
-    }
-    if (O.pool) check(umount2(POOL, MNT_DETACH) == 0, "unmount of the pool");
-    make_devices();
-    return users;
-}
-
-/* Shows a directory at a path below NEW. */
-static void show(const char *from, const char *at, unsigned long flags) {
-    char path[4096];
-    snprintf(path, sizeof path, NEW "%s/", at);
-    for (char *slash = strchr(path + strlen(NEW) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        check(mkdir(path, 0755) == 0 || errno == EEXIST, path);
-        *slash = '/';
-    }
-    check(mount(from, path, NULL, flags, NULL) == 0, at);
-}
-
-static void keep(int fd, const char *at) {
-    char from[64];
-    snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
-    show(from, at, MS_BIND);
-}
-
-/* Leaves the host's files behind, but for what CRIU needs to run: it follows paths, and symbolic links in them, that a
- * sandbox has made, as root of this machine. */
-static void leave_host(bool with_root) {
-    check(mkdir(NEW, 0755) == 0 && mount("tmpfs", NEW, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") == 0, "mount of " NEW);
-    for (int i = 0; i < O.kept_count; i++) keep(KEPT_FD + i, O.kept[i]);
-    if (O.cache) keep(CACHE_FD, "/dev/shm");
-    show("/proc", "/proc", MS_BIND);
-    check(mkdir(NEW "/tmp", 0755) == 0 || errno == EEXIST, "/tmp");
-    if (with_root) show(ROOT, ROOT, MS_MOVE);
-    show(NODES, NODES, MS_MOVE);
-    check(symlink(NODES "/null", NEW "/dev/null") == 0, "/dev/null");
-    /* CRIU asks whether a sandbox's is the host's. */
-    check(mkdir(NEW "/dev/pts", 0755) == 0 && mount("devpts", NEW "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance") == 0,
-          "/dev/pts");
-    check(chdir(NEW) == 0 && syscall(SYS_pivot_root, ".", ".") == 0, "pivot_root");
-    check(umount2(".", MNT_DETACH) == 0 && chdir("/") == 0, "unmount of the host's root");
-}
-
-static void bind_devices(void) {
-    char path[64];
-    for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++) {
-        snprintf(path, sizeof path, NODES "/%s", DEVICES[i]);
-        check(mount(path, path + strlen("/run/"), NULL, MS_BIND, NULL) == 0, path);
     }
 }
 
@@ -473,39 +267,6 @@ static int number(const char *pid, const char *last) {
     }
     check(waitpid(child, &status, 0) == child, "waitpid");
     return status != 0;
-}
-
-static void parse(int argc, char **argv, int first) {
-    for (int i = first; i < argc; i++) {
-        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(name, "--") == 0) {
-            O.command = argv + i + 1;
-            return;
-        }
-        if (strcmp(name, "--no-new-privileges") == 0) {
-            O.no_new_privileges = true;
-            continue;
-        }
-        if (strcmp(name, "--cgroup") == 0 && O.cgroup_count < 16) O.cgroups[O.cgroup_count++] = value;
-        else if (strcmp(name, "--pool") == 0) O.pool = value;
-        else if (strcmp(name, "--pool-dir") == 0) O.pool_dir = value;
-        else if (strcmp(name, "--live") == 0) O.live = value;
-        else if (strcmp(name, "--lower") == 0 && O.lower_count < MAX_LOWERS) O.lowers[O.lower_count++] = value;
-        else if (strcmp(name, "--keep") == 0 && O.kept_count < MAX_KEPT) O.kept[O.kept_count++] = value;
-        else if (strcmp(name, "--cache") == 0) O.cache = value;
-        else if (strcmp(name, "--hostname") == 0) O.hostname = value;
-        else if (strcmp(name, "--own") == 0) O.own_base = strtoul(value, NULL, 10);
-        else if (strcmp(name, "--ids") == 0 && i + 2 < argc) {
-            O.id_base = strtoul(value, NULL, 10);
-            O.id_count = strtoul(argv[++i + 1], NULL, 10);
-        } else {
-            fprintf(stderr, "unknown option %s\n", name);
-            exit(2);
-        }
-        i++;
-    }
-    fprintf(stderr, "no command given\n");
-    exit(2);
 }
 
 int main(int argc, char **argv) {

@@ -75,7 +75,6 @@ unsigned long long start_of(int pid) {
     if (n <= 0) return 0;
     stat[n] = 0;
     const char *after = strrchr(stat, ')'); /* its name may have any other character */
-    if (!after || sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start) != 1)
-        return 0;
+    if (after) sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start);
     return start;
 }

@@ -1,0 +1,25 @@
+#include "checks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "error_text.h"
+
+void fail(const char *what) {
+    fprintf(stderr, "%s: %s\n", what, error_text(errno));
+    exit(1);
+}
+
+void check(bool ok, const char *what) {
+    if (!ok) fail(what);
+}
+
+void write_file(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    check(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text), path);
+    close(fd);
+}

@@ -1,0 +1,15 @@
+/* A sandbox's root and devices, in a mount namespace of our own: the host's mount table stays as it is. */
+#pragma once
+
+#include <stdbool.h>
+
+#define ROOT "/run/root"     /* also known to backend.py */
+#define LAYERS "/run/layers"
+
+enum { LOWER_FD = 101, USERS_FD = 141 }; /* of the first lower layer, and of the user namespace for CRIU */
+
+void own_mounts(void);
+int mount_root(void);
+void make_devices(void);
+void bind_devices(void);
+void leave_host(bool with_root);

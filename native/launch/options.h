@@ -1,0 +1,18 @@
+/* What the command line says of a sandbox; see launch.c. */
+#pragma once
+
+#include <stdbool.h>
+
+enum { MAX_LOWERS = 8, MAX_KEPT = 8 };
+
+struct options {
+    const char *cgroups[16], *pool, *pool_dir, *live, *lowers[MAX_LOWERS], *hostname, *kept[MAX_KEPT], *cache;
+    int cgroup_count, lower_count, kept_count;
+    unsigned long id_base, id_count, own_base;
+    bool no_new_privileges;
+    char **command;
+};
+
+extern struct options O;
+
+void parse(int argc, char **argv, int first);
