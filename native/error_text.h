@@ -20,6 +20,9 @@ static inline const char *error_text(int error) {
     case ELOOP: return "Too many levels of symbolic links";
     case EOVERFLOW: return "Value too large for defined data type";
     case EOPNOTSUPP: return "Operation not supported";
+    case EADDRINUSE: return "Address already in use";
+    case ETIMEDOUT: return "Connection timed out";
+    case ESPIPE: return "Illegal seek";
     case EUSERS: return "Too many users";
     case ENODATA: return "No data available";
     case EUCLEAN: return "Structure needs cleaning";
