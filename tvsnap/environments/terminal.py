@@ -95,7 +95,7 @@ class TerminalEnvironment(ToolEnvironment):
     def __init__(
         self,
         name: str = "terminal",
-        version: str = "4",
+        version: str = "5",
         tools: Iterable[Tool] = (),
         services: Iterable[InnerService] = (),
     ) -> None:
