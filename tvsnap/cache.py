@@ -8,7 +8,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from functools import partial
@@ -23,7 +23,8 @@ from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.acquisition.preforking import Preforker
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.acquisition.replaying import Remade, make_again
-from tvsnap.environments import environment
+from tvsnap.environments import checked, environment
+from tvsnap.environments.base import Environment
 from tvsnap.graph import Edge, Graph, RootInfo
 from tvsnap.host import owners
 from tvsnap.host.home import HomeInUse, resolve_home
@@ -96,6 +97,7 @@ class Cache:
         prefork: int | None = None,
         audit: float = 0.0,
         images: ImageSource | None = None,
+        environments: Iterable[Environment] = (),
     ) -> None:
         """Opens a data directory, and removes what processes that have died left behind in it.
 
@@ -116,6 +118,9 @@ class Cache:
                 that returns something else is reported and answers nothing from then on.
             images: an object whose `get` returns an image by name or digest; by default the images of the data
                 directory.
+
+            environments: environments of your own, which images name as they name themselves. Those of installed
+                packages, and those that `TVSNAP_ENVIRONMENTS` names, are found without being given here.
 
         Raises:
             UsageError: there is no such backend or policy, or another argument makes no sense.
@@ -195,6 +200,7 @@ class Cache:
             ended=self._ended,
         )
         self._images_by_digest: dict[str, Image] = {}
+        self._environments = {one.name: one for one in map(checked, environments)}
         self._lock = threading.Lock()
         self._used: Mapping[str, tuple[int, int | None]] = {}
         self._closed = False
@@ -222,7 +228,7 @@ class Cache:
         salt = "" if salt is None else check_text(salt, "salt")
         label = "" if label is None else check_text(label, "label")
         found = self._image(image)
-        recipe = Recipe(found, environment(found.environment), self.limits_for(found))
+        recipe = Recipe(found, self._environment(found.environment), self.limits_for(found))
         root = _root(recipe, salt, self.backend.platform)
         at, id = Position(root.hash), None
         if self.use_cache:
@@ -232,7 +238,7 @@ class Cache:
                 id = self.graph.begin_rollout(task=task, image=found.name, root=root.hash, label=label).id
             except InfrastructureError as error:  # a full disk must not fail a rollout
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
-        return self._begun(Rollout(self._context, recipe, root.hash, id, task, at))
+        return self._begun(Rollout(self._context, recipe, root, id, task, at))
 
     def warm(self, image: str | Image) -> str:
         """Starts an image once and takes a snapshot of its root, so that no rollout waits for the start of a server.
@@ -252,7 +258,7 @@ class Cache:
         """
         self._check_open()
         found = self._image(image)
-        recipe = Recipe(found, environment(found.environment), self.limits_for(found))
+        recipe = Recipe(found, self._environment(found.environment), self.limits_for(found))
         root = _root(recipe, "", self.backend.platform)
         if recipe.environment.serves:
             self.graph.ensure_root(root)
@@ -287,7 +293,7 @@ class Cache:
         record = self.graph.begin_rollout(task=task, image=recipe.image.name, root=start.root, label=label)
         quiet_s = math.inf if made_by is None else made_by.quiet_s
         at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic())
-        rollout = self._begun(Rollout(self._context, recipe, start.root, record.id, task, at))
+        rollout = self._begun(Rollout(self._context, recipe, self._root_of(state), record.id, task, at))
         try:
             self._holds.wait_for_evictions()  # one that began before may not have seen where the rollout stands
             standing = self._keep_live(state)
@@ -354,6 +360,8 @@ class Cache:
         """
         if not isinstance(edge, Edge):
             raise UsageError(f"edge must be a tvsnap.graph.Edge, not {edge!r}")
+        if edge.on_host:
+            raise UsageError(f"{edge.call.brief} was made on the host: it cannot be made again in a sandbox")
         recipe = self._recipe(edge.state)
         with self.materialise(edge.state, after=edge.waited) as sandbox:
             result = make_again(sandbox, edge, recipe)
@@ -468,10 +476,22 @@ class Cache:
 
     def _recipe(self, state: str) -> Recipe:
         """Returns how sandboxes at the root of a state are made."""
-        hash = self.graph.state(state).root
-        root = next(root for root in self.graph.roots() if root.hash == hash)
+        root = self._root_of(state)
+        if not root.image_digest:
+            raise UsageError(
+                f"state {state[:12]} stands for the tools that depend on no state: no sandbox can be in it"
+            )
         image = self._images_by_digest.get(root.image_digest) or self.images.get(root.image_digest)
-        return Recipe(image, environment(root.environment), _limits_of(root, self.limits_for(image)))
+        return Recipe(image, self._environment(root.environment), _limits_of(root, self.limits_for(image)))
+
+    def _environment(self, name: str) -> Environment:
+        """Returns the environment that an image names."""
+        return self._environments.get(name) or environment(name)
+
+    def _root_of(self, state: str) -> RootInfo:
+        """Returns the root that a state descends from."""
+        hash = self.graph.state(state).root
+        return next(root for root in self.graph.roots() if root.hash == hash)
 
     def limits_for(self, image: Image) -> Limits:
         """Returns the limits that sandboxes of an image have in this cache.

@@ -17,13 +17,14 @@ from typing import Any
 from tvsnap.acquisition.context import Context
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.environments.tools import Tool
-from tvsnap.graph import Edge
+from tvsnap.graph import Edge, RootInfo
 from tvsnap.model.arguments import check_seconds
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import InfrastructureError, SandboxDied, TvsnapError, UsageError
 from tvsnap.model.observations import Observation
 from tvsnap.model.stats import Way
 from tvsnap.recording.claims import Claim, Wanted
+from tvsnap.recording.host_calls import HostAnswer, HostCalls
 from tvsnap.recording.live import LiveSandbox
 from tvsnap.recording.recorder import Aftermath, Executed, Position, Recorder
 from tvsnap.sandboxes.protocol import Sandbox
@@ -40,13 +41,19 @@ class Rollout:
     rollouts may be used by different threads at the same time. It is a context manager that closes the rollout.
     """
 
-    def __init__(self, context: Context, recipe: Recipe, root: str, id: str | None, task: str, at: Position) -> None:
+    def __init__(
+        self, context: Context, recipe: Recipe, root: RootInfo, id: str | None, task: str, at: Position
+    ) -> None:
         self._context = context
         self._recipe = recipe
-        self._root = root
+        self._root = root.hash
         self._id = id
         self._task = task
         self._recorder = Recorder(context.graph, context.backend.name, task)
+        claims = context.claims if context.use_cache else None
+        self._host_calls = HostCalls(
+            context.graph, claims, self._recorder, recipe.environment, recipe.limits, root.salt
+        )
         self._hold = context.holds.add() if context.use_cache else None
         self._turn = threading.RLock()
         self._at = at
@@ -124,6 +131,8 @@ class Rollout:
         timeout, after = check_seconds(timeout), check_seconds(after, "after", least=0.0)
         call = ToolCall(name, arguments)
         with self._turn, self._context.home.in_place():
+            if self._is_on_host(name):
+                return self._call_on_host(call, timeout, after)
             if not self._context.use_cache:
                 return self._call_uncached(call, timeout, after)
             # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
@@ -182,6 +191,8 @@ class Rollout:
             began = time.perf_counter()
             self._settle()
             self._let_pass(after)
+            if self._is_on_host(name):
+                return self._answer_on_host(call, timeout, began)
             edge = self._lookup(call, timeout, patient=False)
             return None if edge is None else self._follow(edge, "hit", began)
         finally:
@@ -501,9 +512,9 @@ class Rollout:
         self._calls += 1
         seconds = time.perf_counter() - began
         if source == "hit":
-            context.meter.hit(edge.result.duration, seconds, self._calls)
+            context.meter.hit(edge.result.duration, seconds, self._calls, edge.result.cost)
             return edge.result
-        context.meter.coalesced(edge.result.duration, seconds, self._calls)
+        context.meter.coalesced(edge.result.duration, seconds, self._calls, edge.result.cost)
         return edge.result.from_source("coalesced")
 
     def _tool(self, call: ToolCall) -> Tool:
@@ -524,6 +535,46 @@ class Rollout:
             self._context.claims.release(claim)
         if self._freed is None:
             self._drop()
+
+    # Tools that run on the host.
+
+    def _is_on_host(self, name: str) -> bool:
+        tool = self.tools.get(name)
+        return tool is not None and tool.on_host
+
+    def _answer_on_host(self, call: ToolCall, timeout: float, began: float) -> ToolResult | None:
+        """Returns the recorded answer to a call of a tool on the host, if there is one."""
+        answer = self._host_calls.look_up(self.tools[call.name], call, timeout, self._at)
+        return None if answer is None else self._answered_on_host(answer, began)
+
+    def _call_on_host(self, call: ToolCall, timeout: float, after: float) -> ToolResult:
+        """Makes a call of a tool that runs on the host: no sandbox is needed, and none changes."""
+        began = time.perf_counter()
+        self._catch_up()
+        if self._context.use_cache:
+            self._let_pass(after)
+            answered = self._answer_on_host(call, timeout, began)
+            if answered is not None:
+                return answered
+        else:
+            time.sleep(max(0.0, after - (time.monotonic() - self._ended)))
+        return self._answered_on_host(self._host_calls.make(self._tool(call), call, timeout, self._at), began)
+
+    def _answered_on_host(self, answer: HostAnswer, began: float) -> ToolResult:
+        """Counts a call of a tool on the host, and takes the time that it took; returns its result."""
+        context, result, edge = self._context, answer.result, answer.edge
+        self._calls += 1
+        self._ended = time.monotonic()
+        seconds = time.perf_counter() - began
+        if edge is None:
+            self._at = replace(self._at, unshared=answer.unshared)
+            context.meter.executed(result.duration, seconds, self._calls, None)
+            return result
+        self._at = replace(self._at.pass_time(result.duration), unshared=None)
+        context.graph.touch_hit(edge, self._task)
+        count = context.meter.hit if result.source == "hit" else context.meter.coalesced
+        count(result.duration, seconds, self._calls, result.cost)
+        return result
 
     # Sandboxes.
 

@@ -38,13 +38,24 @@ class CallContext:
         call: the call.
         timeout: seconds that the call may take.
         limits: what the sandbox may use.
-        sandbox: the sandbox in which the call is made; nobody else uses it meanwhile.
+        given: the sandbox in which the call is made, which `sandbox` returns; None for a tool on the host.
     """
 
     call: ToolCall
     timeout: float
     limits: Limits
-    sandbox: Sandbox
+    given: Sandbox | None = None
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox in which the call is made; nobody else uses it meanwhile.
+
+        Raises:
+            UsageError: the tool runs on the host, where there is none.
+        """
+        if self.given is None:
+            raise UsageError(f"the tool {self.call.name} runs on the host, and has no sandbox")
+        return self.given
 
 
 class ToolFailed(Exception):
@@ -95,6 +106,8 @@ class Tool:
             raise UsageError(f"{what}: only a tool with on_host=True can be stateless or have a time_to_live")
         if self.on_host and self.run is None:
             raise UsageError(f"{what}: a tool on the host needs a function that makes its calls")
+        if self.on_host and self.run is not None and any(kind is Sandbox for _, kind in _injected(self.run)):
+            raise UsageError(f"{what}: a tool on the host has no sandbox; leave that parameter out")
         if self.time_to_live is not None:
             check_number(self.time_to_live, f"{what}: time_to_live", 0)
         for unit, amount in self.cost.items():

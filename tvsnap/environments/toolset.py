@@ -91,7 +91,9 @@ def run_tool(tool: Tool, context: CallContext) -> ToolResult:
     except ToolFailed as failure:
         text = str(failure)
         return ToolResult.of_text(text if text.endswith("\n") else f"{text}\n", 1, time.monotonic() - began)
-    except OSError as error:  # met inside the sandbox
+    except OSError as error:
+        if tool.on_host:  # trouble of the network, say, is no answer
+            raise
         path = context.call.arguments.get("path")
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         words = f"{tool.name}: {path}: {reason}\n" if isinstance(path, str) else f"{tool.name}: {reason}\n"

@@ -261,7 +261,14 @@ class Database:
 
     def _add_parts(self) -> None:
         """Brings a file of version 3, where results were text alone and facts were kept as one object, to version 4."""
-        for column in ("digest TEXT", "active TEXT", "refusals TEXT", "cost TEXT", "parts BLOB"):
+        for column in (
+            "digest TEXT",
+            "active TEXT",
+            "refusals TEXT",
+            "cost TEXT",
+            "parts BLOB",
+            "on_host INTEGER NOT NULL DEFAULT 0",
+        ):
             self._writer.execute(f"ALTER TABLE edges ADD COLUMN {column}")
         self._writer.execute(
             "UPDATE edges SET digest = json_extract(extra, '$.digest'), active = json_extract(extra, '$.active'), "

@@ -109,6 +109,7 @@ class Edges(Lineage):
         waited: float = 0.0,
         quiet_s: float = math.inf,
         backend: str = "",
+        on_host: bool = False,
     ) -> Edge:
         """Records what a call returned and where it led, all or nothing.
 
@@ -133,6 +134,7 @@ class Edges(Lineage):
             waited: seconds that the state had been left to itself; only where that counts.
             quiet_s: seconds in which `next_state` does not change by itself.
             backend: whose snapshots keep a state.
+            on_host: whether it was made in no sandbox.
 
         Returns:
             The edge. If the call was recorded before and that record still counts, that edge: its result, its
@@ -173,6 +175,7 @@ class Edges(Lineage):
             output,
             pack(call.canonical),
             proven,
+            on_host,
         )
         if shared and deterministic:
             row = row._replace(checksum=answer_checksum(row))
@@ -197,6 +200,7 @@ class Edges(Lineage):
                     quiet_s,
                     digest,
                     active,
+                    on_host=on_host,
                 )
             cursor.execute(
                 "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, task))
@@ -216,6 +220,16 @@ class Edges(Lineage):
             cursor.execute(
                 "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?", (reason, edge.id)
             )
+
+    def retire(self, edge: Edge, reason: str) -> None:
+        """Ends that an edge answers calls, so that the next execution of its call takes its place.
+
+        Args:
+            edge: the edge.
+            reason: why, in words.
+        """
+        with self._database.write() as cursor:
+            cursor.execute(_RETIRE, (reason, edge.id))
 
     def prove(self, edge: Edge) -> None:
         """Takes note that making a call again led to the same state; in vain if it was ever seen to lead elsewhere."""

@@ -81,6 +81,7 @@ class Edge:
         digest: of what the call left behind (`Sandbox.digest`); None if that could not be told.
         active: why `next_state` may change by itself; None if it does not.
         refusals: why `next_state` could not be checkpointed, by backend.
+        on_host: the call was made in no sandbox, by a tool on the host, and cannot be made again in one.
     """
 
     id: int
@@ -100,6 +101,7 @@ class Edge:
     digest: str | None = None
     active: str | None = None
     refusals: Mapping[str, str] = field(default_factory=dict)
+    on_host: bool = False
 
     @property
     def changed(self) -> bool:
@@ -229,6 +231,7 @@ class CallSummary:
     waited: float = 0.0
     active: str | None = None
     refusals: Mapping[str, str] = field(default_factory=dict)
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ COMPRESS_ABOVE = 4096  # bytes; shorter text gains too little for what inflating
 STATE_COLUMNS = "{0}.hash, {0}.root, {0}.parent, {0}.depth, {0}.private, {0}.created"
 SUMMARY_COLUMNS = (
     "{0}.id, {0}.call, {0}.timeout, {0}.exit_code, {0}.duration, {0}.timed_out, {0}.truncated, {0}.deterministic, "
-    "{0}.slot, {0}.reason, {0}.hits, {0}.created, {0}.proven, {0}.waited, {0}.active, {0}.refusals"
+    "{0}.slot, {0}.reason, {0}.hits, {0}.created, {0}.proven, {0}.waited, {0}.active, {0}.refusals, {0}.on_host"
 )
 SNAPSHOT_COLUMNS = (
     "{0}.state, {0}.id, {0}.backend, {0}.size, {0}.files, {0}.processes, {0}.shell, {0}.checkpoint_s, {0}.fork_s, "
@@ -73,6 +73,7 @@ class EdgeRow(NamedTuple):
     output: str | bytes
     call: str | bytes
     proven: bool
+    on_host: bool
 
 
 def pack(text: str) -> str | bytes:
@@ -276,6 +277,7 @@ def _edge(row: Row, written: EdgeRow, call: ToolCall) -> Edge:
         written.digest,
         written.active,
         to_mapping(row[_HITS + 1]),
+        bool(written.on_host),
     )
 
 
@@ -304,7 +306,7 @@ def answer_checksum(row: EdgeRow) -> int:
 def to_summary(row: Row) -> CallSummary:
     """Returns the edge without its output in a row of `SUMMARY_COLUMNS`."""
     (id, call, timeout, exit_code, duration, timed_out, truncated, deterministic, slot, reason, hits) = row[:11]
-    created, proven, waited, active, refusals = row[11:]
+    created, proven, waited, active, refusals, on_host = row[11:]
     return CallSummary(
         id,
         ToolCall.from_canonical(unpack(call)),
@@ -322,6 +324,7 @@ def to_summary(row: Row) -> CallSummary:
         waited,
         active,
         to_mapping(refusals),
+        bool(on_host),
     )
 
 

@@ -47,6 +47,7 @@ CREATE TABLE edges (
     checksum      INTEGER,          -- of what an answer rests on (see rows.py); NULL where it answers nothing
     proven        INTEGER NOT NULL DEFAULT 0,  -- making the call again leads to the same state
     waited        REAL NOT NULL DEFAULT 0,     -- how long the state had been left to itself; 0 where it does not count
+    on_host       INTEGER NOT NULL DEFAULT 0,  -- made in no sandbox
     quiet_s       REAL,             -- how long next_state does not change by itself; NULL: it never does
     cost          TEXT,             -- JSON: what executing it cost beyond time, by unit; NULL for nothing
     parts         BLOB,             -- the result's parts (see rows.py); NULL where it is the output alone, as plain text

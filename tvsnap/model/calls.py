@@ -253,6 +253,17 @@ def root_state(
     return digest("root", image, environment, version, limits, network, platform, salt)
 
 
+def stateless_root(environment: str, version: str, salt: str) -> str:
+    """Returns the hash under which the values of an environment's stateless tools are kept.
+
+    Args:
+        environment: the environment's name.
+        version: the environment's version.
+        salt: separates groups that must not share them; empty for none.
+    """
+    return digest("stateless", environment, version, salt)
+
+
 def next_state(parent: str, call: ToolCall, *, timeout: float | None = None, identity: str = "") -> str:
     """Returns the hash that names the state which `call` leads to from `parent`.
 

@@ -18,6 +18,11 @@ SAMPLES = 65_536  # the latest of each kind are kept
 DEEPEST = 99  # calls later than this in their rollout are counted with it
 
 
+SAVED = "saved_cost."
+"""What the names of the counters of saved costs begin with; the unit follows."""
+NO_COST: Mapping[str, float] = {}
+
+
 @dataclass(frozen=True)
 class Stats:
     """What one cache, in one process, has done since it was opened. Times are in seconds.
@@ -61,6 +66,7 @@ class Stats:
         latency_s: the latest durations by kind (`hit`, `coalesced`, `executed`, `fork`, `start`, `checkpoint`); of
             calls as their callers saw them.
         by_depth: (calls, calls answered) by the call's place in its rollout, from 1 on.
+        saved_cost: what the answered calls had cost beyond time when they were executed, by unit, as {"usd": 0.25}.
         totals: counters of all processes that ever used this data directory, named as the attributes here; written
             when a rollout ends.
     """
@@ -98,6 +104,7 @@ class Stats:
     trouble: str | None = None
     latency_s: Mapping[Latency, tuple[float, ...]] = field(default_factory=dict)
     by_depth: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    saved_cost: Mapping[str, float] = field(default_factory=dict)
     totals: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -137,28 +144,33 @@ class Meter:
             for name, value in counts.items():
                 self._counts[name] += value
 
-    def hit(self, duration: float, seconds: float, index: int) -> None:
+    def hit(self, duration: float, seconds: float, index: int, cost: Mapping[str, float] = NO_COST) -> None:
         """Counts a hit.
 
         Args:
             duration: seconds that the call took when it was executed.
             seconds: how long the hit took.
             index: the call's place in its rollout, from 1 on.
+            cost: what the call cost beyond time when it was executed, by unit.
         """
         with self._lock:
             counts = self._counts
             counts["hits"] += 1
+            for unit, amount in cost.items():
+                counts[f"{SAVED}{unit}"] += amount
             counts["answered_s"] += duration
             counts["hit_time_s"] += seconds
             counts[f"depth.{min(index, DEEPEST)}.calls"] += 1
             counts[f"depth.{min(index, DEEPEST)}.answered"] += 1
             self._latency["hit"].append(seconds)
 
-    def coalesced(self, duration: float, seconds: float, index: int) -> None:
+    def coalesced(self, duration: float, seconds: float, index: int, cost: Mapping[str, float] = NO_COST) -> None:
         """Counts a call that was answered by waiting for another rollout; arguments as in `hit`."""
         with self._lock:
             counts = self._counts
             counts["coalesced"] += 1
+            for unit, amount in cost.items():
+                counts[f"{SAVED}{unit}"] += amount
             counts["answered_s"] += duration
             counts["waited_s"] += seconds
             counts[f"depth.{min(index, DEEPEST)}.calls"] += 1
@@ -239,6 +251,7 @@ class Meter:
             if (calls := counts.get(f"depth.{index}.calls", 0))
         }
         arrivals = {way: int(counts.get(f"arrivals.{way}", 0)) for way in WAYS}
+        saved = {name.removeprefix(SAVED): value for name, value in counts.items() if name.startswith(SAVED)}
         plain = {name: value for name, value in counts.items() if "." not in name}
         times = {name: value for name, value in plain.items() if name.endswith("_s")}
         numbers = {name: int(value) for name, value in plain.items() if name not in times}
@@ -253,5 +266,6 @@ class Meter:
             arrivals=arrivals,
             latency_s=latency,
             by_depth=by_depth,
+            saved_cost=saved,
             totals=totals,
         )

@@ -135,7 +135,7 @@ class Recorder:
             Where it led. If the graph cannot take it (it was forgotten, the disk is full), that is a private branch.
         """
         tool, result, at = executed.tool, executed.result, executed.at
-        if left.unchanged and not (tool.cacheable or tool.read_only):
+        if left.unchanged and not (tool.cacheable or tool.read_only or tool.on_host):
             left = replace(left, unchanged=False)
         try:
             reason = at.private or _unshareable(executed, left)
@@ -144,7 +144,7 @@ class Recorder:
                 if position is not None:
                     return position
             timeout = executed.timeout if result.timed_out else None
-            return self._keep(at, executed.call, result, reason, timeout, left, executed.ended)
+            return self._keep(at, executed.call, result, reason, timeout, left, executed.ended, on_host=tool.on_host)
         except TvsnapError as error:
             return _unrecorded(at, executed.call, str(error), left, executed.ended)
 
@@ -187,6 +187,7 @@ class Recorder:
             proven=by_nature,
             comparable=bool(left.digest),
             waited=executed.waited,
+            on_host=executed.tool.on_host,
             quiet_s=math.inf if left.unchanged else left.quiet_s,
             backend=self._backend,
         )
@@ -208,6 +209,8 @@ class Recorder:
         timeout: float | None,
         left: Aftermath,
         ended: float,
+        *,
+        on_host: bool = False,
     ) -> Position:
         """Records a call for people only; returns where it led."""
         if not at.recorded:
@@ -226,6 +229,7 @@ class Recorder:
             digest=None if left.unchanged else left.digest,
             active=None if left.unchanged else left.active,
             quiet_s=math.inf if left.unchanged else left.quiet_s,
+            on_host=on_host,
         )
         if left.unchanged:
             return replace(at, unshared=reason)
