@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_images import Recorder, add_program
+from tests.image_lab import Recorder, add_program
 from tvsnap.host.docker_engine import LABEL_HOME, LABEL_PURPOSE, Engine, home_tag
 from tvsnap.images import UID_BASE, ImageBuildError, ImageStore
 from tvsnap.images.build.buildah_tool import BuildahTool
