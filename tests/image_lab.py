@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[1]
 CAP_NET_RAW = 1 << 13
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.caches import settle
 from tests.sql_images import SqlImages, ask, seen
-from tests.unit.cache_helpers import settle
 from tvsnap import Cache
 
 CALLS = (

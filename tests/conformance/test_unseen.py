@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import changed, eventually, job, sh
-from tests.unit.cache_helpers import settle
+from tests.fakes.caches import settle
 from tvsnap import Cache
 from tvsnap.images import Image
 from tvsnap.sandboxes.protocol import Sandbox

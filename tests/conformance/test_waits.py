@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cache_helpers import settle
+from tests.fakes.caches import settle
 from tvsnap import Cache, ParkLimits
 from tvsnap.images import Image
 from tvsnap.rollout import Rollout

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.control_groups import control_groups
-from tests.unit.cache_helpers import eventually
+from tests.fakes.caches import eventually
 from tvsnap import Cache, ParkLimits
 from tvsnap.images import Image
 

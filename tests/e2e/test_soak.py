@@ -16,7 +16,7 @@ import pytest
 from benchmarks.soak import Soak, ceilings, open_cache
 from benchmarks.soak_gauges import Gauges
 from benchmarks.soak_report import Window, judge, tenths
-from tests.unit.cache_helpers import eventually
+from tests.fakes.caches import eventually
 from tvsnap import Cache, Stats
 from tvsnap.images import Image, ImageStore
 from tvsnap.model.limits import MIB

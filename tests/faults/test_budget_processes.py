@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.caches import eventually, settle
 from tests.faults.dying import REPOSITORY
-from tests.unit.cache_helpers import eventually, settle
 from tvsnap import Budget, Cache, ParkLimits
 from tvsnap.cache import GRAPH_FILE
 from tvsnap.graph import Graph, Snapshot

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from cli.main import make_app
 from tests.conformance.helpers import eventually
-from tests.unit.cache_helpers import open_cache, run
+from tests.fakes.caches import open_cache, run
 from tvsnap import Cache
 from tvsnap.host.home import LONGEST
 from tvsnap.images import Image
@@ -23,7 +23,7 @@ from tvsnap.model.errors import InfrastructureError, UsageError
 WAY_OUT = "choose another with --home or $TVSNAP_HOME"
 PROGRAM = """
 import sys
-from tests.unit.cache_helpers import open_cache
+from tests.fakes.caches import open_cache
 from tvsnap.model.errors import TvsnapError
 try:
     open_cache(sys.argv[1])

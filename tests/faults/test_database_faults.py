@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import bash, eventually, open_cache, run, settle, sources, threads
+from tests.fakes.caches import bash, eventually, open_cache, run, settle, sources, threads
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step
 from tests.unit.test_graph_migration import downgrade
 from tvsnap.graph import Graph, database

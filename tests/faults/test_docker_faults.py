@@ -15,8 +15,8 @@ import requests.exceptions
 
 from scripts.docker_engine import pointing_at
 from tests.engine import TestEngine
+from tests.fakes.caches import settle
 from tests.small_image import build_small_image
-from tests.unit.cache_helpers import settle
 from tvsnap import Cache
 from tvsnap.host.docker_engine import IN_FLIGHT, LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, LABEL_PURPOSE, Engine
 from tvsnap.host.owners import Owner

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.helpers import eventually, on_host, unique_sleep
-from tests.unit.cache_helpers import bash, settle
+from tests.fakes.caches import bash, settle
 from tvsnap import Cache, ParkLimits
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, StateLost

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.helpers import eventually
+from tests.fakes.caches import settle
 from tests.faults.consistency import loops_of
 from tests.faults.dying import REPOSITORY
-from tests.unit.cache_helpers import settle
 from tvsnap import Cache, ParkLimits
 from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult

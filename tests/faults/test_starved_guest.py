@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cache_helpers import eventually
+from tests.fakes.caches import eventually
 from tvsnap import Limits
 from tvsnap.host.owners import Owner
 from tvsnap.images import Image

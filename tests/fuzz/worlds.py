@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from tests.fakes.backend import FakeBackend, fake_image
+from tests.fakes.caches import FakeImages
 from tests.sql_images import DATABASES, ROOT
-from tests.unit.cache_helpers import FakeImages
 from tvsnap import Budget, Cache, ParkLimits
 from tvsnap.cache import ImageSource
 from tvsnap.images import Image, ImageStore

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.backend import FakeBackend, fake_image
+from tests.fakes.caches import settle
 from tests.property.histories import Call, histories
-from tests.unit.cache_helpers import settle
 from tvsnap import Budget, Cache, ParkLimits
 from tvsnap.model.limits import MIB
 from tvsnap.recording.policy.eviction import UNPROVEN_S, YOUTH, Kept, SnapshotLimits, choose_evicted

@@ -16,7 +16,7 @@ import tvsnap.sandboxes
 from cli import context
 from cli.main import make_app
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import FakeImages
+from tests.fakes.caches import FakeImages
 from tvsnap.graph import Graph
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import IMAGE, FakeImages, backend_of, bash, open_cache
+from tests.fakes.caches import IMAGE, FakeImages, backend_of, bash, open_cache
 from tvsnap import ParkLimits
 from tvsnap.async_cache import AsyncCache
 from tvsnap.cache import Cache

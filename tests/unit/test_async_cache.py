@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import FakeImages, Gate, eventually, open_cache, run
+from tests.fakes.caches import FakeImages, Gate, eventually, open_cache, run
 from tvsnap import AsyncCache, AsyncRollout, ToolResult
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 from tvsnap.recording.claims import Claim

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import bash, open_cache, prove, run, sources, writes
+from tests.fakes.caches import bash, open_cache, prove, run, sources, writes
 from tvsnap import ParkLimits
 from tvsnap.acquisition.replaying import Remade
 from tvsnap.graph import Edge

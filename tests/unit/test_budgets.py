@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import inside
 from tests.fakes.backend import FakeBackend, FakeSandbox, fake_image
-from tests.unit.cache_helpers import bash, eventually, open_cache, prove, settle, sources, threads
+from tests.fakes.caches import bash, eventually, open_cache, prove, settle, sources, threads
 from tests.unit.cli_helpers import make_command_line, rollout_line
 from tvsnap import Budget
 from tvsnap.acquisition.pool import SandboxPool
@@ -257,7 +258,7 @@ def test_who_needs_a_sandbox_waits_for_memory_while_others_work() -> None:
         assert scales.pool.claim(live)
     with threads(1) as pool:
         waiting = pool.submit(scales.open, 40)
-        eventually(lambda: scales.pool._queue)
+        eventually(lambda: inside.waiting(scales.pool))
         assert not waiting.done()
         assert scales.pool.open_ahead(lambda: scales.backend.start(fake_image(), Limits())) is None
         scales.pool.rest(one)  # its rollout thinks: it can be spared

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import inside
 from tests.fakes.backend import FakeBackend, fake_image
-from tests.unit.cache_helpers import (
+from tests.fakes.caches import (
     Gate,
     backend_of,
     bash,
@@ -279,7 +280,7 @@ def test_two_that_miss_the_same_call_execute_it_once(tmp_path: Path) -> None:
         first = pool.submit(run, cache, "make", "echo $?")
         assert gate.arrived.wait(60)
         others = [pool.submit(run, cache, "make", "echo $?") for _ in range(7)]
-        eventually(lambda: len(cache._rollouts) == 8)
+        eventually(lambda: len(inside.rollouts(cache)) == 8)
         gate.open.set()
         results = [future.result(60) for future in [first, *others]]
     assert gate.passed == 1
@@ -322,7 +323,7 @@ def test_who_waits_for_what_changes_nothing_does_not_wait_for_a_checkpoint(tmp_p
         first = pool.submit(run, cache, "ls")
         assert gate.arrived.wait(60)
         second = pool.submit(run, cache, "ls")
-        eventually(lambda: len(cache._rollouts) == 2)
+        eventually(lambda: len(inside.rollouts(cache)) == 2)
         gate.open.set()
         assert first.result(60)[0].source == "executed"
         assert second.result(60)[0].source in ("coalesced", "hit")
@@ -336,7 +337,7 @@ def test_who_waits_for_what_cannot_be_kept_executes_it(tmp_path: Path) -> None:
         first = pool.submit(run, cache, chance, "cat f")
         assert gate.arrived.wait(60)
         others = [pool.submit(run, cache, chance, "cat f") for _ in range(4)]
-        eventually(lambda: len(cache._rollouts) == 5)
+        eventually(lambda: len(inside.rollouts(cache)) == 5)
         gate.open.set()
         results = [future.result(60) for future in [first, *others]]
     assert gate.passed == 5
@@ -476,7 +477,7 @@ def test_closing_ends_calls_under_way(tmp_path: Path) -> None:
         one = pool.submit(run, cache, "make")
         assert gate.arrived.wait(60)
         two = pool.submit(run, cache, "make")
-        eventually(lambda: len(cache._rollouts) == 2)
+        eventually(lambda: len(inside.rollouts(cache)) == 2)
         closing = threading.Thread(target=cache.close)
         closing.start()
         with pytest.raises((InfrastructureError, UsageError), match="is closed"):  # it may not have called yet

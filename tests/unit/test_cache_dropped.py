@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import inside
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import BUSY, bash, eventually, open_cache, run, settle
+from tests.fakes.caches import BUSY, bash, eventually, open_cache, run, settle
 from tvsnap import ParkLimits
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.rollout import Rollout
@@ -40,7 +41,7 @@ def test_what_a_dropped_rollout_held_is_free_for_others(tmp_path: Path, use: Cal
             gc.collect()
         assert run(cache, "y=2; echo $y")[0].output == "2\n"  # there is room for its sandbox
         eventually(lambda: cache.pool.live == 0)
-        assert len(cache._rollouts) == 0
+        assert len(inside.rollouts(cache)) == 0
         assert all(record.finished for record in cache.graph.rollouts())
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import inside
 from tests.fakes.backend import FakeBackend, Faults
-from tests.unit.cache_helpers import (
+from tests.fakes.caches import (
     Gate,
     backend_of,
     bash,
@@ -108,7 +109,7 @@ def test_a_full_disk_stops_snapshots_and_nothing_else(tmp_path: Path, error: Exc
         results = run(cache, "echo 1 > f", "echo 2 >> f", "x=1; cat f")  # unkept, and so executed
         assert sources(results) == ["executed"] * 3
         assert results[2].output == "1\n2\n"
-        cache._snapshotter._paused_until = 0.0
+        inside.snapshot_again(cache)
         run(cache, "y=1")
         eventually(lambda: cache.trouble is None)
         assert cache.stats().checkpoints == 1
@@ -329,7 +330,7 @@ def test_who_waits_for_one_that_is_interrupted_takes_its_place(tmp_path: Path) -
         first = pool.submit(run, cache, "make")
         assert gate.arrived.wait(60)
         others = [pool.submit(run, cache, "make") for _ in range(3)]
-        eventually(lambda: len(cache._rollouts) == 4)
+        eventually(lambda: len(inside.rollouts(cache)) == 4)
         gate.open.set()
         with pytest.raises(KeyboardInterrupt):
             first.result(60)
@@ -424,7 +425,7 @@ def test_a_refused_call_holds_nothing(tmp_path: Path, spoil: Callable[[Rollout],
         with pytest.raises(Exception, match="must be"):
             spoil(rollout)
         assert cache.graph.leases() == []
-        assert cache._claims._claims == {}
+        assert not inside.calls_under_way(cache)
 
 
 def test_a_mistake_of_ours_is_told_by_the_next_call(tmp_path: Path) -> None:
@@ -516,7 +517,7 @@ def test_a_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hou
             monkeypatch.setattr(time, "time", lambda: real() + hours * 3600)
             # The lease of the one that makes it holds all the same.
             waiting = pool.submit(run, beside, "make")
-            eventually(lambda: len(beside._rollouts) == 1)
+            eventually(lambda: len(inside.rollouts(beside)) == 1)
             assert len(cache.graph.leases()) == 1
             gate.open.set()
             made = [each.result(60)[0] for each in (making, waiting)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import BUSY, backend_of, bash, eventually, open_cache, run, settle
+from tests.fakes.caches import BUSY, backend_of, bash, eventually, open_cache, run, settle
 from tvsnap import ParkLimits
 from tvsnap.cache import Cache
 from tvsnap.model.errors import NotFound, StateLost

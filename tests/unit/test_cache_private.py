@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import inside
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import (
+from tests.fakes.caches import (
     BUSY,
     Gate,
     OddEnvironment,
@@ -147,7 +148,7 @@ def test_who_waits_for_what_cannot_be_shared_executes_at_once(tmp_path: Path) ->
         first = pool.submit(run, cache, BUSY, "echo 1")
         assert gate.arrived.wait(60)
         others = [pool.submit(run, cache, BUSY, "echo 1") for _ in range(4)]
-        eventually(lambda: len(cache._rollouts) == 5)
+        eventually(lambda: len(inside.rollouts(cache)) == 5)
         gate.open.set()
         results = [future.result(60) for future in [first, *others]]
     assert {result[0].source for result in results} == {"executed"}

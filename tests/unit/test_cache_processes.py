@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cache_helpers import bash, eventually, open_shared, run, sources, threads
+from tests.fakes.caches import bash, eventually, open_shared, run, sources, threads
 from tests.unit.graph_helpers import claim
 from tvsnap.model.calls import ToolCall
 
@@ -22,7 +22,7 @@ MAKE = ToolCall("bash", {"command": "make"})
 OTHER = """
 import sys, time
 from pathlib import Path
-from tests.unit.cache_helpers import open_shared, run
+from tests.fakes.caches import open_shared, run
 
 home = Path(sys.argv[1])
 

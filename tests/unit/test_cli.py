@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from cli import completion, main
 from cli.main import VERBS, make_app
-from tests.unit.cache_helpers import BUSY, eventually
+from tests.fakes.caches import BUSY, eventually
 from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 
@@ -272,7 +272,7 @@ import tvsnap.sandboxes
 from cli import context
 from cli.main import main
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import FakeImages
+from tests.fakes.caches import FakeImages
 from tvsnap.model.errors import SandboxDied
 
 def hang(sandbox, command):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.exec import exit_status
-from tests.unit.cache_helpers import BUSY, open_cache
+from tests.fakes.caches import BUSY, open_cache
 from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
 from tvsnap.host.owners import Owner
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, NotFound

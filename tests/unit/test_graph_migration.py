@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import bash, open_cache, run, settle, sources
+from tests.fakes.caches import bash, open_cache, run, settle, sources
 from tests.unit.graph_helpers import disorder
 from tvsnap import ParkLimits
 from tvsnap.graph import database

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cache_helpers import eventually
+from tests.fakes.caches import eventually
 from tvsnap.host import native
 from tvsnap.sandboxes import observing
 from tvsnap.sandboxes.observing import Entry, ProcessTable

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import inside
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import bash, eventually, open_cache, open_shared, run, settle, threads
+from tests.fakes.caches import bash, eventually, open_cache, open_shared, run, settle, threads
 from tvsnap import ParkLimits
 from tvsnap.host.owners import Owner
 from tvsnap.recording.budgets import Ledger
@@ -236,7 +237,7 @@ def test_no_reader_is_missed_however_it_meets_the_evictor(mine: Holds, others: H
 STANDING = """
 import sys
 from pathlib import Path
-from tests.unit.cache_helpers import bash, open_shared
+from tests.fakes.caches import bash, open_shared
 from tvsnap import ParkLimits
 
 with open_shared(Path(sys.argv[1]), park=ParkLimits(count=0)) as cache, cache.rollout("terminal") as rollout:
@@ -276,7 +277,7 @@ def test_closing_leaves_nothing_behind(tmp_path: Path) -> None:
     with open_cache(tmp_path, FakeBackend()) as cache, cache.rollout("terminal") as rollout:
         bash(rollout, "x=1")
         settle(rollout)
-        assert rollout.state in cache._holds.held()
+        assert rollout.state in inside.held(cache)
     eventually(lambda: not list((tmp_path / "run" / "holds").iterdir()))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.backend import fake_image
-from tests.unit.cache_helpers import FakeImages
+from tests.fakes.caches import FakeImages
 from tests.unit.cli_helpers import CommandLine, make_command_line
 from tvsnap.images.export import Description, Exported, Format, Tag, write_image
 from tvsnap.images.layout import _header, check_output, opened

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import FakeSandbox
-from tests.unit.cache_helpers import IMAGE, backend_of, bash, open_cache
+from tests.fakes.caches import IMAGE, backend_of, bash, open_cache
 from tvsnap.images import Image
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.images import FORMAT, MANIFEST, ImageLimits, Manifest, Timeouts

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.backend import FakeBackend
-from tests.unit.cache_helpers import backend_of, bash, eventually, open_cache, prove, run, settle, sources, threads
+from tests.fakes.caches import backend_of, bash, eventually, open_cache, prove, run, settle, sources, threads
 from tvsnap import ParkLimits
 from tvsnap.cache import Cache
 from tvsnap.graph import Edge

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.fakes import inside
 from tests.fakes.backend import FakeBackend, Faults, fake_image
-from tests.unit.cache_helpers import eventually, threads
+from tests.fakes.caches import eventually, threads
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.model.errors import InfrastructureError, SandboxDied, UsageError
 from tvsnap.model.limits import MIB, Limits
@@ -33,7 +34,7 @@ class Lab:
     def parked(self, state: str) -> LiveSandbox:
         live = self.open(state)
         self.pool.park(live)
-        eventually(lambda: live.memory and live in self.pool._parked)
+        eventually(lambda: live.memory and live in inside.parked(self.pool))
         return live
 
     def ready(self, origin: Origin) -> LiveSandbox:
@@ -171,7 +172,7 @@ def test_nothing_is_made_ahead_without_room_to_spare(lab: Lab) -> None:
     assert lab.pool.open_ahead(lab.make) is None
     with threads(1) as pool:
         waiting = pool.submit(lab.open)
-        eventually(lambda: len(lab.pool._queue) == 1)
+        eventually(lambda: len(inside.waiting(lab.pool)) == 1)
         assert lab.pool.open_ahead(lab.make) is None
         lab.pool.discard(used[0])
         waiting.result(60)
@@ -229,7 +230,7 @@ def test_who_waits_is_served_in_order(lab: Lab) -> None:
     for number in range(3):
         waiting.append(threading.Thread(target=wait, args=(number,)))
         waiting[-1].start()
-        eventually(lambda number=number: len(lab.pool._queue) == number + 1)  # type: ignore[misc]
+        eventually(lambda number=number: len(inside.waiting(lab.pool)) == number + 1)  # type: ignore[misc]
     for number in range(3):
         lab.pool.discard(used[number])
         eventually(lambda number=number: len(order) == number + 1)  # type: ignore[misc]
@@ -243,7 +244,7 @@ def test_nothing_is_parked_while_someone_waits(lab: Lab) -> None:
     used = [lab.open() for _ in range(4)]
     with threads(1) as pool:
         waiting = pool.submit(lab.open)
-        eventually(lambda: len(lab.pool._queue) == 1)
+        eventually(lambda: len(inside.waiting(lab.pool)) == 1)
         lab.pool.park(used[0])
         waiting.result(60)
     assert not lab.alive(used[0])
@@ -282,7 +283,7 @@ def test_closing_while_others_wait_or_open() -> None:
         opening = pool.submit(lab.pool.open, make, "s")
         assert making.wait(60)
         waiting = pool.submit(lab.open)
-        eventually(lambda: len(lab.pool._queue) == 1)
+        eventually(lambda: len(inside.waiting(lab.pool)) == 1)
         closing = pool.submit(lab.pool.close)
         with pytest.raises(InfrastructureError, match="closed"):
             waiting.result(60)

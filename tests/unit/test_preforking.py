@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import inside
 from tests.fakes.backend import FakeBackend, FakeSandbox
-from tests.unit.cache_helpers import (
+from tests.fakes.caches import (
     IMAGE,
     backend_of,
     bash,
@@ -66,7 +67,7 @@ def different(cache: Cache, *names: str) -> list[Rollout]:
 def make_hot(cache: Cache, *commands: str) -> str:
     """Leads to a state that then is needed twice; returns it. The root's sandbox is one made ahead of time."""
     with cache.rollout("terminal") as rollout:
-        if cache._preforker.wants(rollout._recipe.forked_from(None)):
+        if inside.preforker(cache).wants(rollout._recipe.forked_from(None)):
             ready(cache, 1)
         for command in commands:
             bash(rollout, command)
@@ -159,7 +160,7 @@ def test_what_is_parked_goes_first(tmp_path: Path) -> None:
         state = make_hot(cache, "echo 1 > f")
         with cache.rollout("terminal") as rollout:
             bash(rollout, "echo 1 > f")
-            eventually(lambda: cache.pool._by_state.get(state))
+            eventually(lambda: inside.parked_at(cache.pool, state))
             used = cache.stats().preforks_used
             bash(rollout, "echo more")
             assert cache.stats().preforks_used == used
@@ -169,7 +170,7 @@ def test_nothing_is_made_ahead_unless_asked_for_where_forks_are_quick(tmp_path: 
     with open_cache(tmp_path, park=NOTHING_PARKED) as cache:
         make_hot(cache, "echo 1 > f")
         different(cache, *"abc")
-        assert cache._preforker._workers == []
+        assert inside.preforker(cache)._workers == []
         assert cache.stats().preforks == 0
 
 
@@ -189,12 +190,12 @@ def test_those_that_nobody_asked_for_and_nobody_takes_are_made_no_more(
     with open_cache(tmp_path, backend, park=NOTHING_PARKED, policy="never") as cache:
         cache._costs.add("start", 1.0)
         monkeypatch.setattr(cache._costs, "_medians", {"checkpoint": 1.0, "fork": 1.0, "start": 1.0})
-        monkeypatch.setattr(cache._preforker, "take", lambda source: None)
+        monkeypatch.setattr(inside.preforker(cache), "take", lambda source: None)
         for number in range(2 * preforking.TRIAL):
             cache.rollout("terminal", salt=str(number)).close()
             cache.pool.keep_ready_at_most({})  # as if others needed the room
-            with cache._preforker._changed:
-                cache._preforker._wake()
+            with inside.preforker(cache)._changed:
+                inside.preforker(cache)._wake()
             time.sleep(0.05)
         eventually(lambda: cache.stats().preforks == preforking.TRIAL)
         stays(cache, 0)
@@ -239,7 +240,7 @@ def test_a_sandbox_that_turns_out_to_run_programs_is_not_kept(tmp_path: Path) ->
 def test_one_that_changed_while_it_waited_is_not_used(cache: Cache) -> None:
     with cache.rollout("terminal") as rollout:
         ready(cache, 1)
-        (live,) = cache.pool._ready
+        (live,) = inside.ready(cache.pool)
         live.sandbox.write_file("/task/oops", b"")
         assert bash(rollout, "ls").output == ""
         assert cache.stats().arrivals["started"] == 1
@@ -249,7 +250,7 @@ def test_one_that_changed_while_it_waited_is_not_used(cache: Cache) -> None:
 def test_after_one_that_changed_the_next_is_used(cache: Cache) -> None:
     with cache.rollout("terminal") as rollout, cache.rollout("terminal", salt="other"):
         ready(cache, 2)
-        live = next(iter(cache.pool._ready))
+        live = next(iter(inside.ready(cache.pool)))
         live.sandbox.write_file("/task/oops", b"")
         assert bash(rollout, "ls").output == ""
         assert cache.stats().arrivals["ready"] == 1
@@ -258,18 +259,18 @@ def test_after_one_that_changed_the_next_is_used(cache: Cache) -> None:
 def test_those_that_die_are_made_again(cache: Cache) -> None:
     rollouts = [cache.rollout("terminal", salt=str(number)) for number in range(4)]
     ready(cache, 4)
-    for live in list(cache.pool._ready):
+    for live in list(inside.ready(cache.pool)):
         live.sandbox.close()  # as when the engine is started anew
     for rollout in rollouts:
         bash(rollout, "echo x")
     ready(cache, 4)
-    assert backend_of(cache).live.keys() >= {live.sandbox.id for live in cache.pool._ready}
+    assert backend_of(cache).live.keys() >= {live.sandbox.id for live in inside.ready(cache.pool)}
 
 
 def test_one_that_died_while_it_waited_is_not_used(cache: Cache) -> None:
     with cache.rollout("terminal") as rollout:
         ready(cache, 1)
-        (live,) = cache.pool._ready
+        (live,) = inside.ready(cache.pool)
         live.sandbox.close()
         assert bash(rollout, "echo x").output == "x\n"
         assert cache.stats().arrivals["started"] == 1
@@ -288,7 +289,7 @@ def test_those_that_never_stay_as_they_were_are_given_up_for_a_while(
 
     with open_cache(tmp_path, RestlessBackend(), prefork=2, park=NOTHING_PARKED, policy="never") as cache:
         salts = itertools.count()
-        while max((count for count, _ in cache._preforker._mistakes.values()), default=0) < preforking.MISTAKES:
+        while max((count for count, _ in inside.preforker(cache)._mistakes.values()), default=0) < preforking.MISTAKES:
             run(cache, "echo x", salt=str(next(salts)))
             time.sleep(0.02)
         stays(cache, 0)
@@ -401,7 +402,7 @@ def test_who_waits_for_room_goes_first(tmp_path: Path) -> None:
         rollout = cache.rollout("terminal")
         assert making.wait(60)
         waiting = pool.submit(bash, rollout, "echo x")
-        eventually(lambda: cache.pool._queue)
+        eventually(lambda: inside.waiting(cache.pool))
         go.set()
         assert waiting.result(60).output == "x\n"
         assert cache.stats().preforks_used == 0
@@ -427,7 +428,7 @@ def test_closing_waits_for_the_one_that_is_being_made(tmp_path: Path) -> None:
         closing.result(60)
     assert backend.live == {}
     assert backend.counts["start"] == 1
-    assert not any(worker.is_alive() for worker in cache._preforker._workers)
+    assert not any(worker.is_alive() for worker in inside.preforker(cache)._workers)
 
 
 def test_demand_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,5 +458,5 @@ def test_many_rollouts_at_once_see_what_they_would_see(tmp_path: Path) -> None:
 def test_the_image_is_part_of_what_is_made_ahead(cache: Cache) -> None:
     with cache.rollout("terminal"):
         ready(cache, 1)
-        (origin,) = cache.pool._ready.values()
+        (origin,) = inside.ready(cache.pool).values()
         assert (origin.image, origin.limits, origin.snapshot) == (IMAGE.digest, cache.limits_for(IMAGE), "")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox
-from tests.unit.cache_helpers import BUSY, FakeImages, eventually
+from tests.fakes.caches import BUSY, FakeImages, eventually
 from tvsnap import ParkLimits
 from tvsnap.cache import Cache
 from tvsnap.model.calls import ToolCall

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox
-from tests.unit.cache_helpers import (
+from tests.fakes.caches import (
     OddEnvironment,
     backend_of,
     bash,

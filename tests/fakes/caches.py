@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tests.fakes.backend import FakeBackend, FakeSandbox, Hook, fake_image
 from tests.fakes.filed import FiledBackend
+from tests.fakes.inside import settle
 from tests.fakes.machine import WORK
 from tvsnap import ParkLimits
 from tvsnap.cache import Cache
@@ -26,6 +27,7 @@ from tvsnap.rollout import Rollout
 IMAGE = fake_image()
 BUSY = WORK
 """A command that works until its timeout."""
+__all__ = ["settle"]
 T = TypeVar("T")
 
 
@@ -82,13 +84,6 @@ def prove(home: Path, backend: FakeBackend, *histories: Sequence[str]) -> None:
 
 def sources(results: list[ToolResult]) -> list[str]:
     return [result.source for result in results]
-
-
-def settle(rollout: Rollout) -> None:
-    """Waits until nothing of the rollout's last call is left to be done."""
-    freed = rollout._freed
-    if freed is not None:
-        freed.result(60)
 
 
 def backend_of(cache: Cache) -> FakeBackend:
