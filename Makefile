@@ -24,7 +24,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines native demo test fuzz bench soak lint format docs clean
+.PHONY: help setup engines native demo unit test fuzz bench soak lint format docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -78,6 +78,9 @@ lint: setup ## ruff, mypy, and the floors that imports keep to
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports
+
+unit: ## the tests that need neither root nor images nor an engine, in a minute
+	@$(PY) -m pytest -n 2 -p no:cacheprovider tests/unit tests/fakes
 
 # What fails is tried once more, and shown: a machine under load is late. Counterexamples of properties are not.
 test: lint engines ## lint, type-check and run the test suite

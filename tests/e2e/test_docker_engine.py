@@ -18,6 +18,7 @@ from docker.models.containers import Container
 from scripts import room
 from tests.control_groups import control_groups
 from tests.engine import TestEngine
+from tvsnap.upkeep.doctor import run_checks
 
 PAUSE = b"#include <unistd.h>\nint main(void) { pause(); }"
 ROOT = Path(__file__).parents[2]
@@ -148,3 +149,12 @@ def test_a_directory_on_an_overlay_takes_no_overlays(tmp_path: Path) -> None:
     answer = subprocess.run(["unshare", "--mount", "sh", "-c", command], cwd=ROOT, capture_output=True, check=True)
     assert answer.stdout == b"False\n"
     assert room._takes_overlays(room._place()[0])
+
+
+def test_the_doctor_asks_a_real_engine(docker_engine: str, tmp_path: Path) -> None:
+    checks = {check.name: check for check in run_checks(tmp_path)}
+    names = ["Docker engine", "Docker checkpoints", "Docker data", "Docker storage", "Docker CRIU", "Dockerfile builds"]
+    assert [checks[name].ok for name in names] == [True] * 6, checks
+    assert docker_engine in checks["Docker engine"].detail
+    assert checks["Docker storage"].detail == "overlay2"
+    assert "in the engine's PATH" in checks["Docker CRIU"].detail

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from tests.conformance.test_archive import MAKE_TREE, ODD_NAMES, SMALLER
+from tests.unit.test_image_export import ABOUT, export
 from tvsnap import Cache
 from tvsnap.host.docker_engine import Engine
 from tvsnap.images import Image, ImageStore
+from tvsnap.images.oci import unpack_oci
 
 TVSNAP = Path(sys.executable).with_name("tvsnap")
 
@@ -199,3 +201,14 @@ def test_standard_output(home: Path, tmp_path: Path) -> None:
     )
     assert "Traceback" not in run.stderr
     assert "cannot write standard output" in run.stderr
+
+
+def test_our_own_reader_takes_it(tmp_path: Path) -> None:
+    for number, output in enumerate(("i.tar", "i/")):
+        export(f"{tmp_path}/{output}", format="oci")
+        root, scratch = tmp_path / f"root{number}", tmp_path / f"scratch{number}"
+        root.mkdir()
+        scratch.mkdir()
+        config = unpack_oci(tmp_path / output, "broken", root, scratch, lambda done: None)
+        assert (config.env, config.workdir, config.user) == (ABOUT.env, ABOUT.workdir, ABOUT.user)
+        assert (root / "etc/motd").read_text() == "hi\n"

@@ -179,7 +179,8 @@ def test_no_link_leads_criu_out(
         try:
             fork = lab.fork_of(sandbox)
         except TvsnapError as error:
-            said.append(re.sub(r"\d+", "N", str(error)))
+            # What CRIU's other processes say once one has given up comes in any order, and last.
+            said.append("; ".join(re.sub(r"\d+", "N", str(error)).split("; ")[:2]))
         else:
             said.append(sh(fork, "cat /proc/self/fd/5 2> /dev/null"))
         assert there.stat().st_mtime_ns == before.st_mtime_ns, "something was made there"

@@ -243,6 +243,7 @@ def test_a_directory_that_cannot_be_reached(open_directory: Path) -> None:
     (open_directory / "closed").mkdir(mode=0o700)
     (open_directory / "closed").chmod(0)
     said = in_child(lambda: Graph(open_directory / "closed" / "tvsnap.db").close(), unprivileged=True)
+    (open_directory / "closed").chmod(0o700)
     assert said.startswith("MachineLacks: "), said
 
 

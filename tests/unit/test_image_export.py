@@ -22,7 +22,7 @@ from tests.fakes.caches import FakeImages
 from tests.unit.cli_helpers import CommandLine, make_command_line
 from tvsnap.images.export import Description, Exported, Format, Tag, write_image
 from tvsnap.images.layout import _header, check_output, opened
-from tvsnap.images.oci import this_architecture, unpack_oci
+from tvsnap.images.oci import this_architecture
 from tvsnap.model.errors import TvsnapError, UsageError
 
 ABOUT = Description(
@@ -124,17 +124,6 @@ def test_equal_files_come_to_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         export(tmp_path / name, compress=True)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def test_our_own_reader_takes_it(tmp_path: Path) -> None:
-    for number, output in enumerate(("i.tar", "i/")):
-        export(f"{tmp_path}/{output}", format="oci")
-        root, scratch = tmp_path / f"root{number}", tmp_path / f"scratch{number}"
-        root.mkdir()
-        scratch.mkdir()
-        config = unpack_oci(tmp_path / output, "broken", root, scratch, lambda done: None)
-        assert (config.env, config.workdir, config.user) == (ABOUT.env, ABOUT.workdir, ABOUT.user)
-        assert (root / "etc/motd").read_text() == "hi\n"
 
 
 def test_a_layer_of_more_than_8_gib() -> None:

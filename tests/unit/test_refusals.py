@@ -240,7 +240,7 @@ def test_living_process_is_named_with_its_descriptor() -> None:
 )  # fmt: skip
 def test_a_file_s_name_says_nothing_of_other_processes(name: str) -> None:
     """Nobody outside of the sandbox is named, and no sandbox is ended for what lives outside."""
-    with subprocess.Popen(["unshare", "--fork", "--pid", "--kill-child", "sleep", "1000"]) as sandbox:
+    with subprocess.Popen(["unshare", "--user", "--fork", "--pid", "--kill-child", "sleep", "1000"]) as sandbox:
         try:
             children = Path(f"/proc/{sandbox.pid}/task/{sandbox.pid}/children")
             init = int(eventually(children.read_text))
