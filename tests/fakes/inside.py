@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
 from typing import Any
 
+import pytest
+
+from tvsnap import ParkLimits
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.cache import Cache
+from tvsnap.graph import Snapshot
 from tvsnap.rollout import Rollout
 
 
@@ -60,3 +65,41 @@ def parked_at(pool: SandboxPool, state: str) -> Any:
 def preforker(cache: Cache) -> Any:
     """Returns what makes sandboxes ahead."""
     return cache._preforker
+
+
+def workers(cache: Cache) -> list[threading.Thread]:
+    """Returns the threads that make sandboxes ahead."""
+    return preforker(cache)._workers  # type: ignore[no-any-return]
+
+
+def wake(cache: Cache) -> None:
+    """Has those threads look again at what there is to do."""
+    maker = preforker(cache)
+    with maker._changed:
+        maker._wake()
+
+
+def mistakes(cache: Cache) -> int:
+    """Returns how often sandboxes of one origin were made in vain, of the origin where that was most often."""
+    return max((count for count, _ in preforker(cache)._mistakes.values()), default=0)
+
+
+def is_wanted(cache: Cache, rollout: Rollout) -> bool:
+    """Whether sandboxes of a rollout's image should be made ahead."""
+    return bool(preforker(cache).wants(rollout._recipe.forked_from(None)))
+
+
+def fix_costs(cache: Cache, patch: pytest.MonkeyPatch, seconds: dict[str, float]) -> None:
+    """Sets what operations cost, however long they take."""
+    cache._costs.add("start", 1.0)
+    patch.setattr(cache._costs, "_medians", seconds)
+
+
+def drop(cache: Cache, snapshot: Snapshot) -> None:
+    """Lets a snapshot go as one that turned out to be unusable."""
+    cache._acquirer.drop(snapshot)
+
+
+def park_nothing(pool: SandboxPool) -> None:
+    """Lets no sandbox stay that rollouts leave from now on."""
+    pool._limits = ParkLimits(count=0)

@@ -131,7 +131,7 @@ def test_a_miss_below_a_hit_forks_the_snapshot(cache: Cache) -> None:
     run(cache, "echo 1 > f", "echo 2 >> f")
     backend = backend_of(cache)
     backend.commands.clear()
-    cache.pool._limits = ParkLimits(count=0)
+    inside.park_nothing(cache.pool)
     with cache.rollout("terminal") as rollout:
         assert bash(rollout, "echo 1 > f").source == "hit"
         assert bash(rollout, "cat f").output == "1\n"

@@ -67,7 +67,7 @@ def different(cache: Cache, *names: str) -> list[Rollout]:
 def make_hot(cache: Cache, *commands: str) -> str:
     """Leads to a state that then is needed twice; returns it. The root's sandbox is one made ahead of time."""
     with cache.rollout("terminal") as rollout:
-        if inside.preforker(cache).wants(rollout._recipe.forked_from(None)):
+        if inside.is_wanted(cache, rollout):
             ready(cache, 1)
         for command in commands:
             bash(rollout, command)
@@ -170,7 +170,7 @@ def test_nothing_is_made_ahead_unless_asked_for_where_forks_are_quick(tmp_path: 
     with open_cache(tmp_path, park=NOTHING_PARKED) as cache:
         make_hot(cache, "echo 1 > f")
         different(cache, *"abc")
-        assert inside.preforker(cache)._workers == []
+        assert inside.workers(cache) == []
         assert cache.stats().preforks == 0
 
 
@@ -188,14 +188,12 @@ def test_those_that_nobody_asked_for_and_nobody_takes_are_made_no_more(
     """A call that is made at once, as on a machine under load, comes before the sandbox that is made ahead of it."""
     backend = FakeBackend(delays={"start": preforking.SLOW})
     with open_cache(tmp_path, backend, park=NOTHING_PARKED, policy="never") as cache:
-        cache._costs.add("start", 1.0)
-        monkeypatch.setattr(cache._costs, "_medians", {"checkpoint": 1.0, "fork": 1.0, "start": 1.0})
+        inside.fix_costs(cache, monkeypatch, {"checkpoint": 1.0, "fork": 1.0, "start": 1.0})
         monkeypatch.setattr(inside.preforker(cache), "take", lambda source: None)
         for number in range(2 * preforking.TRIAL):
             cache.rollout("terminal", salt=str(number)).close()
             cache.pool.keep_ready_at_most({})  # as if others needed the room
-            with inside.preforker(cache)._changed:
-                inside.preforker(cache)._wake()
+            inside.wake(cache)
             time.sleep(0.05)
         eventually(lambda: cache.stats().preforks == preforking.TRIAL)
         stays(cache, 0)
@@ -289,7 +287,7 @@ def test_those_that_never_stay_as_they_were_are_given_up_for_a_while(
 
     with open_cache(tmp_path, RestlessBackend(), prefork=2, park=NOTHING_PARKED, policy="never") as cache:
         salts = itertools.count()
-        while max((count for count, _ in inside.preforker(cache)._mistakes.values()), default=0) < preforking.MISTAKES:
+        while inside.mistakes(cache) < preforking.MISTAKES:
             run(cache, "echo x", salt=str(next(salts)))
             time.sleep(0.02)
         stays(cache, 0)
@@ -312,7 +310,7 @@ def test_a_snapshot_that_goes_takes_its_forks_along(cache: Cache) -> None:
     ready(cache, 2)
     snapshot = cache.graph.snapshot(state, "fake")
     assert snapshot is not None
-    cache._acquirer.drop(snapshot)
+    inside.drop(cache, snapshot)
     ready(cache, 0)
     assert run(cache, "echo 1 > f", "cat f")[-1].output == "1\n"
 
@@ -428,7 +426,7 @@ def test_closing_waits_for_the_one_that_is_being_made(tmp_path: Path) -> None:
         closing.result(60)
     assert backend.live == {}
     assert backend.counts["start"] == 1
-    assert not any(worker.is_alive() for worker in inside.preforker(cache)._workers)
+    assert not any(worker.is_alive() for worker in inside.workers(cache))
 
 
 def test_demand_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
