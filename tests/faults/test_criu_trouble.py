@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,14 +101,23 @@ def test_descriptors_in_flight_at_a_checkpoint(one_user: None, lab: Lab) -> None
     assert sh(lab.fork_of(sandbox), "echo $x; pgrep -xc sleep") == "1\n1\n"
 
 
-def test_trouble_that_passes_during_a_checkpoint(one_user: None, lab: Lab) -> None:
+def test_trouble_that_passes_during_a_checkpoint(one_user: None, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox, other = lab.start(), lab.start()
     sh(sandbox, f"x=1; {MODEST} {SETTLED}")
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        """It passes once it was met."""
+        pauses.append(seconds)
+        other.close()
+        time.sleep(seconds)
+
+    monkeypatch.setattr("tvsnap.host.attempts.time", SimpleNamespace(monotonic=time.monotonic, sleep=pause))
     with descriptors_in_flight(other):
-        timer = threading.Timer(0.05, other.close)
-        timer.start()
-        assert sh(lab.fork_of(sandbox), "echo $x") == "1\n"
-        timer.join()
+        info = lab.checkpoint(sandbox)
+    monkeypatch.undo()
+    assert pauses
+    assert sh(lab.fork(info), "echo $x") == "1\n"
 
 
 def test_trouble_is_not_noted_as_a_property_of_the_state(one_user: None, cache: Cache, terminal_image: Image) -> None:
