@@ -99,7 +99,10 @@ def start(sandbox: Sandbox, cases: dict[str, str], seconds: int) -> list[str]:
     program = PROGRAM.replace("@CASES@", lines).replace("@COUNT@", str(len(names)))
     sandbox.write_file("/tmp/w.c", program.encode())
     assert sh(sandbox, "gcc -o /tmp/w /tmp/w.c -pthread && echo built") == "built\n"
-    sh(sandbox, f"/tmp/w {seconds * 1000} > /tmp/log & sleep 0.2")
+    sh(sandbox, f"/tmp/w {seconds * 1000} > /tmp/log &")
+    waiting = f"{len(names) + 1}\n"  # the threads, and the one that joins them
+    eventually(lambda: sh(sandbox, "cat /proc/$!/task/*/status | grep -c '^State:.S'") == waiting)
+    sh(sandbox, "sleep 0.2")
     return names
 
 
