@@ -7,29 +7,27 @@ is captured by what it says of itself; of processes in the background only `slee
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
 import math
 import os
 import re
 import select
-import shlex
 import shutil
 import signal
 import socket
-import stat
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TypeVar
 
 from tests.fakes.backend import EVERYTHING, cut, fingerprint
 from tests.fakes.script import NotScripted
+from tests.fakes.shell_state import DUMP, Job, ShellState, read_state
+from tests.fakes.trees import copy_tree, files_of, size_of
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits
@@ -52,7 +50,6 @@ FILES = {
     "etc/os-release": 'NAME="Directory"\n',
 }
 FOLDERS = ("dev", "etc", "root", "run", "tmp", "usr")
-NOT_COMPARED = ("dev", "run", "usr")
 B = TypeVar("B", bound="DirectoryBackend")
 PATIENCE = 60.0
 """Seconds for what takes milliseconds."""
@@ -66,71 +63,6 @@ mount -a -T "$1" && exec /usr/sbin/chroot "$2" /usr/bin/bash -c '
 """
 MOUNTS = "/usr {root}/usr none rbind 0 0\n/dev/null {root}/dev/null none bind 0 0\n"
 ENTER = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", INIT]
-DUMP = r"""
-declare -p; printf '\1'; declare -f; printf '\1'; alias -p; printf '\1'; set +o; shopt -p; printf '\1'; trap -p
-printf '\1'; umask; printf '\1'; echo $#; [ $# = 0 ] || printf '%q ' "$@"; printf '\1'; pwd; printf '\1'; jobs -l
-"""
-DYNAMIC = re.compile(
-    r"_|BASH\w*|COLUMNS|DIRSTACK|EPOCH\w+|EUID|FUNCNAME|GROUPS|HIST\w+|LINENO|LINES|OPT\w+|PIPESTATUS|PPID|PS\d|RANDOM"
-    r"|SECONDS|SHELLOPTS|SHLVL|SRANDOM|UID|COMP_WORDBREAKS|HOSTNAME|HOSTTYPE|MACHTYPE|OSTYPE|IFS|TERM"
-)
-_JOB = re.compile(r"^\[(\d+)\][-+ ]\s*(\d+) Running\s+(.*?) ?&?$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job of the shell in the background."""
-
-    number: int
-    pid: int
-    command: str
-
-    @property
-    def seconds(self) -> float:
-        """How long it sleeps; 0 if it does something else."""
-        match = re.fullmatch(r"sleep (\d+)", self.command)
-        return float(match[1]) if match else 0.0
-
-
-@dataclass(frozen=True)
-class ShellState:
-    """What an idle shell says of itself, and its exit status."""
-
-    variables: Mapping[str, str]
-    parts: tuple[str, ...]
-    jobs: tuple[Job, ...]
-    status: int
-
-    @property
-    def said(self) -> tuple[object, ...]:
-        """What is compared: process ids are not."""
-        jobs = [(job.number, job.command) for job in self.jobs]
-        return sorted(self.variables.items()), self.parts, jobs, self.status
-
-    def script(self, fresh: ShellState) -> str:
-        """Returns commands that make a fresh shell the same."""
-        functions, aliases, options, traps, umask, arguments, cwd = self.parts
-        old = self.variables.get("OLDPWD", "unset OLDPWD")
-        gone = [f"unset {name}" for name in fresh.variables if name not in self.variables]
-        lines = [*gone, *self.variables.values(), functions, aliases, f"umask {umask}"]
-        lines += [f"set -- {arguments.partition(chr(10))[2]}", f"cd {shlex.quote(cwd.rstrip())}", old]
-        live = {job.number: job.command for job in self.jobs}
-        numbers = range(1, max(live, default=0) + 1)
-        lines += [f"{live.get(number, 'sleep 1000')} &" for number in numbers]
-        lines += [f"kill %{number}; wait %{number}" for number in numbers if number not in live]
-        return "\n".join([*lines, options, traps, ""])
-
-
-def read_state(dump: str, status: int) -> ShellState:
-    """Takes what `DUMP` printed apart."""
-    declared, *parts, jobs = dump.split("\1")
-    variables = {}
-    for line in re.split(r"^(?=declare -)", declared, flags=re.MULTILINE):
-        match = re.match(r"declare -(\S+) (\w+)", line)
-        if match and not DYNAMIC.fullmatch(match[2]) and match[2] != "PWD":
-            variables[match[2]] = line
-    running = tuple(Job(int(number), int(pid), command) for number, pid, command in _JOB.findall(jobs))
-    return ShellState(variables, tuple(parts), running, status)
 
 
 class DirectoryBackend:
@@ -518,75 +450,6 @@ class DirectorySandbox:
 
 
 DirectoryBackend.sandbox_type = DirectorySandbox
-
-
-def files_of(root: Path) -> dict[str, FileChange]:
-    """Returns all files below a directory but those of the machine, by absolute path as seen inside.
-
-    A directory has no time: that a file was made and removed leaves no trace. Nor has a link.
-    """
-    found = {}
-    for path in _walk(root, NOT_COMPARED):
-        seen = path.lstat()
-        kind, identity, size = "file", "", 0
-        if stat.S_ISREG(seen.st_mode):
-            content, size = path.read_bytes(), seen.st_size
-            identity = hashlib.sha256(content).hexdigest()
-        elif stat.S_ISLNK(seen.st_mode):
-            kind, identity = "symlink", os.readlink(path)
-        else:
-            kind = "directory" if stat.S_ISDIR(seen.st_mode) else "fifo"
-        time_of = 0 if kind in ("directory", "symlink") else seen.st_mtime_ns
-        links = f"{seen.st_nlink if kind == 'file' else 0} {identity}"
-        found["/" + str(path.relative_to(root))] = FileChange(
-            kind,  # type: ignore[arg-type]
-            size,
-            stat.S_IMODE(seen.st_mode),
-            mtime_ns=time_of,
-            identity=links,
-        )
-    return found
-
-
-def _walk(root: Path, without: tuple[str, ...] = ()) -> Iterator[Path]:
-    for path in sorted(root.iterdir()):
-        if path.name in without:
-            continue
-        yield path
-        if path.is_dir() and not path.is_symlink():
-            yield from _walk(path)
-
-
-def copy_tree(source: Path, target: Path) -> None:
-    """Copies a directory: hard links stay links, and times stay; the contents of /run are left out."""
-    linked: dict[int, str] = {}
-
-    def copy(here: str, there: str) -> None:
-        os.mkdir(there)
-        for entry in os.scandir(here) if here != f"{source}/run" else ():
-            seen, new = entry.stat(follow_symlinks=False), f"{there}/{entry.name}"
-            if seen.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
-                if seen.st_ino in linked:
-                    os.link(linked[seen.st_ino], new, follow_symlinks=False)
-                    continue
-                linked[seen.st_ino] = new
-            if entry.is_symlink():
-                os.symlink(os.readlink(entry), new)
-                continue
-            if entry.is_dir():
-                copy(entry.path, new)
-            elif entry.is_file():
-                shutil.copyfile(entry, new)
-            else:
-                os.mkfifo(new)
-            os.chmod(new, stat.S_IMODE(seen.st_mode))
-            os.utime(new, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-
-    copy(str(source), str(target))
-
-
-def size_of(path: Path) -> int:
-    return sum(each.lstat().st_size for each in _walk(path) if each.is_file())
 
 
 def _state(pid: int) -> str:
