@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cache_helpers import IMAGE, FakeImages, backend_of, bash, eventually, threads
 
 from tests.fakes.backend import FakeBackend, fake_image
+from tests.fakes.caches import IMAGE, FakeImages, backend_of, bash, eventually, threads
 from tvsnap import (
     Cache,
     CallContext,

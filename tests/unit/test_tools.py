@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from tests.fakes.backend import FakeBackend, fake_image
-from tests.unit.cache_helpers import FakeImages
+from tests.fakes.caches import FakeImages
 from tvsnap import (
     Cache,
     CallContext,
