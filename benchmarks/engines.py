@@ -19,7 +19,7 @@ from benchmarks.figures import Figure, figure
 from benchmarks.workspace import Workspace
 from scripts.docker_engine import private_engine
 from scripts.room import Room
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.host.docker_engine import Engine
 from tvsnap.host.owners import Owner
@@ -252,7 +252,7 @@ def _cache(space: Workspace, backend: str, prefork: int) -> Cache:
         backend=backend,
         policy="eager",
         prefork=prefork,
-        park=ParkLimits(count=0),
+        budget=Budget(parked=0),
         images=space.images,
     )
 

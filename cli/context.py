@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tvsnap.cache import Cache, ImageSource
     from tvsnap.graph import Graph
-    from tvsnap.recording.budgets import Budget
+    from tvsnap.model.limits import Budget
     from tvsnap.sandboxes.protocol import Backend
 
 GRAPH_FILE = "tvsnap.db"

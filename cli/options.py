@@ -12,7 +12,7 @@ import typer
 from . import completion
 
 if TYPE_CHECKING:
-    from tvsnap.recording.budgets import Budget
+    from tvsnap.model.limits import Budget
 
 HOME_VARIABLE = "TVSNAP_HOME"
 BACKEND_VARIABLE = "TVSNAP_BACKEND"
@@ -155,13 +155,13 @@ def budget(
     Raises:
         UsageError: one of the sizes is none.
     """
-    from tvsnap.recording.budgets import Budget
+    from tvsnap.model.limits import Budget
 
     return Budget(
         disk=None if max_disk is None else parse_size(max_disk),
         snapshots=max_snapshots,
         memory=None if max_memory is None else parse_size(max_memory),
-        sandboxes=max_sandboxes,
+        sandboxes=Budget().sandboxes if max_sandboxes is None else max_sandboxes,
     )
 
 

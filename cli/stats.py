@@ -51,8 +51,9 @@ def stats(
 
 def collect(home: str | None) -> dict[str, Any]:
     """Returns all figures as plain JSON."""
+    from tvsnap.model.limits import Budget
     from tvsnap.model.stats import WAYS
-    from tvsnap.recording.budgets import Budget
+    from tvsnap.recording.budgets import free_and_reserve
     from tvsnap.upkeep.maintenance import disk_usage, in_use
 
     path = context.data_directory(home)
@@ -63,7 +64,7 @@ def collect(home: str | None) -> dict[str, Any]:
         rollouts = graph.rollouts()
         leases = len(graph.leases())
     now = in_use(path)
-    free, reserve = Budget().free_and_reserve(path)
+    free, reserve = free_and_reserve(Budget(), path)
     calls = [call for node in nodes for call in ((node.made_by,) if node.made_by else ()) + node.unchanging]
     counts = {
         name: int(totals.get(name, 0))

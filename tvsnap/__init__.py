@@ -29,11 +29,9 @@ if TYPE_CHECKING:
         UsageError,
     )
     from tvsnap.model.images import Image
-    from tvsnap.model.limits import Limits
+    from tvsnap.model.limits import Budget, Limits
     from tvsnap.model.observations import Captures, FileChange, Observation, Outcome, Process, SnapshotInfo
     from tvsnap.model.stats import Stats
-    from tvsnap.recording.budgets import Budget
-    from tvsnap.recording.live import ParkLimits
     from tvsnap.recording.policy import Policy
     from tvsnap.rollout import Rollout
     from tvsnap.sandboxes.protocol import Backend, Sandbox
@@ -43,7 +41,7 @@ _MODULES = {
     "AsyncCache": "tvsnap.async_cache",
     "AsyncRollout": "tvsnap.async_cache",
     "Backend": "tvsnap.sandboxes.protocol",
-    "Budget": "tvsnap.recording.budgets",
+    "Budget": "tvsnap.model.limits",
     "Cache": "tvsnap.cache",
     "Captures": "tvsnap.model.observations",
     "CheckpointFailed": "tvsnap.model.errors",
@@ -58,7 +56,6 @@ _MODULES = {
     "NotFound": "tvsnap.model.errors",
     "Observation": "tvsnap.model.observations",
     "Outcome": "tvsnap.model.observations",
-    "ParkLimits": "tvsnap.recording.live",
     "Process": "tvsnap.model.observations",
     "Rollout": "tvsnap.rollout",
     "Sandbox": "tvsnap.sandboxes.protocol",
@@ -105,7 +102,6 @@ __all__ = [
     "NotFound",
     "Observation",
     "Outcome",
-    "ParkLimits",
     "Part",
     "Policy",
     "Process",

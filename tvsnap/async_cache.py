@@ -9,15 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tvsnap.cache import MAX_SANDBOXES, Cache, ImageSource
+from tvsnap.cache import Cache, ImageSource
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
-from tvsnap.model.limits import Limits
+from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.stats import Stats
-from tvsnap.recording.budgets import Budget
-from tvsnap.recording.live import ParkLimits
 from tvsnap.recording.policy import Policy
 from tvsnap.rollout import DEFAULT_TIMEOUT, Rollout
 from tvsnap.sandboxes.protocol import Backend, Sandbox
@@ -45,8 +43,6 @@ class AsyncCache:
         limits: Limits | None = None,
         budget: Budget | None = None,
         use_cache: bool = True,
-        max_sandboxes: int = MAX_SANDBOXES,
-        park: ParkLimits | None = None,
         prefork: int | None = None,
         audit: float = 0.0,
         images: ImageSource | None = None,
@@ -61,8 +57,6 @@ class AsyncCache:
             limits: what one sandbox may use; see `Cache`.
             budget: what snapshots and sandboxes may use together; see `Budget`.
             use_cache: False to execute every call, in one fresh sandbox for each rollout.
-            max_sandboxes: how many sandboxes may live at once; see `Cache`.
-            park: how many unused sandboxes are kept; see `ParkLimits`.
             prefork: how many sandboxes are made ahead of time; see `Cache`.
             audit: the share (0 to 1) of the answered calls that are made again and compared; see `Cache`.
             images: where images come from; see `Cache`.
@@ -81,8 +75,6 @@ class AsyncCache:
             limits=limits,
             budget=budget,
             use_cache=use_cache,
-            max_sandboxes=max_sandboxes,
-            park=park,
             prefork=prefork,
             audit=audit,
             images=images,

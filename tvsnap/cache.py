@@ -34,12 +34,11 @@ from tvsnap.model.arguments import check_number, check_provides, check_seconds, 
 from tvsnap.model.calls import root_state
 from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
 from tvsnap.model.images import Image
-from tvsnap.model.limits import Limits
+from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.stats import Meter, Stats
-from tvsnap.recording.budgets import Budget, SnapshotBudget
+from tvsnap.recording.budgets import SnapshotBudget
 from tvsnap.recording.claims import Claims
 from tvsnap.recording.holds import Holds
-from tvsnap.recording.live import ParkLimits
 from tvsnap.recording.policy import Costs, Policy
 from tvsnap.recording.policy import policy as policy_named
 from tvsnap.recording.recorder import Position
@@ -52,7 +51,6 @@ from tvsnap.upkeep.housekeeping import tidy
 
 GRAPH_FILE = "tvsnap.db"
 NETWORK = "none"  # sandboxes have a loopback of their own and nothing else
-MAX_SANDBOXES = 256
 WORKERS = 32  # threads for what is done while callers think
 
 
@@ -92,8 +90,6 @@ class Cache:
         limits: Limits | None = None,
         budget: Budget | None = None,
         use_cache: bool = True,
-        max_sandboxes: int = MAX_SANDBOXES,
-        park: ParkLimits | None = None,
         prefork: int | None = None,
         audit: float = 0.0,
         images: ImageSource | None = None,
@@ -109,9 +105,6 @@ class Cache:
             limits: what one sandbox may use; by default what its image asks for.
             budget: what snapshots and sandboxes may use together; see `Budget` for the defaults.
             use_cache: False to execute every call, in one fresh sandbox for each rollout, for comparison.
-            max_sandboxes: how many sandboxes may live at once, unless `budget` allows fewer. A call that needs one more
-                waits.
-            park: how many unused sandboxes are kept for rollouts that may come to their states.
             prefork: how many sandboxes are made ahead of time for states that were needed lately. By default 0, or a
                 few where making a sandbox takes long.
             audit: the share (0 to 1) of the answered calls that are made again in the background and compared. A call
@@ -138,19 +131,16 @@ class Cache:
             check_provides(images, "get", "images must be a source of images")
         if not isinstance(use_cache, bool):
             raise UsageError(f"use_cache must be True or False, not {use_cache!r}")
-        check_whole(max_sandboxes, "max_sandboxes", 1)
         check_number(audit, "audit", 0, 1)
         if prefork is not None:
             check_whole(prefork, "prefork", 0)
         self.limits = None if limits is None else check_type(limits, Limits, "limits")
         self.budget = Budget() if budget is None else check_type(budget, Budget, "budget")
-        parking = ParkLimits() if park is None else check_type(park, ParkLimits, "park")
         self.home = resolve_home(home)
         self._in_use = HomeInUse(self.home)
         self.use_cache = use_cache
         self.images: ImageSource = images or ImageStore(self.home)
-        at_once = max_sandboxes if self.budget.sandboxes is None else min(max_sandboxes, self.budget.sandboxes)
-        self.pool = SandboxPool(at_once, parking, memory=self.budget.memory)
+        self.pool = SandboxPool(self.budget)
         with contextlib.ExitStack() as undo:
             self._owner = Owner(self.home)
             undo.callback(self._owner.close)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.hostile_cases import HOSTILE, ON_DOCKER, Step
-from tvsnap import Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import MachineLacks
@@ -40,7 +40,7 @@ class Lair:
 
     def __init__(self, home: Path, image: Image, backend: str) -> None:
         self.image = image
-        self.cached = Cache(home, backend=backend, policy="eager", limits=LIMITS, park=ParkLimits(count=0), prefork=0)
+        self.cached = Cache(home, backend=backend, policy="eager", limits=LIMITS, budget=Budget(parked=0), prefork=0)
         self.fresh = Cache(home, backend=backend, use_cache=False, limits=LIMITS)
         self._salt = f"hostile-{time.time_ns()}"
         self._bystander = self.cached.rollout(image, salt=f"{self._salt} bystander")

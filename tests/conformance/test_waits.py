@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.caches import settle
-from tvsnap import Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.images import Image
 from tvsnap.rollout import Rollout
 
@@ -22,7 +22,7 @@ def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Ima
     """One whose rollouts fork from snapshots."""
     if request.param == "docker":
         request.getfixturevalue("docker_engine")
-    with Cache(tvsnap_home, backend=request.param, park=ParkLimits(count=0)) as cache:
+    with Cache(tvsnap_home, backend=request.param, budget=Budget(parked=0)) as cache:
         yield cache
 
 

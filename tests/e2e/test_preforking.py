@@ -10,7 +10,7 @@ import pytest
 
 from tests.control_groups import control_groups
 from tests.fakes.caches import eventually
-from tvsnap import Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.images import Image
 
 TOGETHER = 8
@@ -27,7 +27,7 @@ def home(tmp_path: Path, terminal_image: Image) -> Path:
 
 
 def open_cache(home: Path, prefork: int) -> Cache:
-    return Cache(home, policy="eager", prefork=prefork, park=ParkLimits(count=0))
+    return Cache(home, policy="eager", prefork=prefork, budget=Budget(parked=0))
 
 
 def roll_together(cache: Cache, *commands: str) -> list[str]:

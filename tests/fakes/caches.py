@@ -15,7 +15,7 @@ from tests.fakes.backend import FakeBackend, FakeSandbox, Hook, fake_image
 from tests.fakes.filed import FiledBackend
 from tests.fakes.inside import settle
 from tests.fakes.machine import WORK
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.environments.terminal import bash as bash_tool
@@ -76,7 +76,7 @@ def prove(home: Path, backend: FakeBackend, *histories: Sequence[str]) -> None:
 
     It leaves no snapshots.
     """
-    with open_cache(home, backend, policy="never", park=ParkLimits(count=0)) as cache:
+    with open_cache(home, backend, policy="never", budget=Budget(parked=0)) as cache:
         for _ in range(2):
             for history in histories:
                 run(cache, *history)

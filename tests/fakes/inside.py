@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.cache import Cache
 from tvsnap.graph import Snapshot
@@ -102,4 +102,4 @@ def drop(cache: Cache, snapshot: Snapshot) -> None:
 
 def park_nothing(pool: SandboxPool) -> None:
     """Lets no sandbox stay that rollouts leave from now on."""
-    pool._limits = ParkLimits(count=0)
+    pool._budget = Budget(parked=0)

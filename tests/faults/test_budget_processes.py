@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes.caches import eventually, settle
 from tests.faults.dying import REPOSITORY
-from tvsnap import Budget, Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.cache import GRAPH_FILE
 from tvsnap.graph import Graph, Snapshot
 from tvsnap.images import Image
@@ -29,10 +29,10 @@ ROLLOUTS = 12
 
 WORK = """
 import json, sys
-from tvsnap import Budget, Cache, ParkLimits
+from tvsnap import Budget, Cache
 home, image, disk, rollouts, number = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
 found = []
-with Cache(home, policy="eager", budget=Budget(disk=disk), park=ParkLimits(count=0)) as cache:
+with Cache(home, policy="eager", budget=Budget(disk=disk, parked=0)) as cache:
     for turn in range(rollouts):
         with cache.rollout(image) as rollout:
             commands = [f"a={turn % 3}; echo $a > /tmp/f", f"sleep 1000 & b={turn % 4}; echo $b >> /tmp/f",
@@ -98,10 +98,10 @@ def test_a_fork_whose_snapshot_goes_meanwhile(
             settle(rollout)
             return outputs
 
-    with Cache(home, policy="never", park=ParkLimits(count=0), prefork=0) as prover:
+    with Cache(home, policy="never", budget=Budget(parked=0), prefork=0) as prover:
         for _ in range(2):
             make(prover, *calls)
-    with Cache(home, policy="eager", park=ParkLimits(count=0), prefork=0) as cache:
+    with Cache(home, policy="eager", budget=Budget(parked=0), prefork=0) as cache:
         if proven:
             with cache.rollout(terminal_image) as first:
                 for command in calls:
@@ -134,7 +134,7 @@ def test_a_fork_whose_snapshot_goes_meanwhile(
 
 
 def test_a_live_fork_goes_on_without_its_snapshot(home: Path, terminal_image: Image) -> None:
-    with Cache(home, policy="eager", park=ParkLimits(count=0), budget=Budget(snapshots=1)) as cache:
+    with Cache(home, policy="eager", budget=Budget(snapshots=1, parked=0)) as cache:
         with cache.rollout(terminal_image) as first:
             first.call("bash", {"command": "echo 1 > f; x=2; sleep 1"})
             settle(first)

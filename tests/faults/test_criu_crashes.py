@@ -16,7 +16,7 @@ import pytest
 
 from tests.conformance.helpers import eventually, job, sh
 from tests.faults.consistency import assert_consistent, local
-from tvsnap import Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.images import Image
 from tvsnap.model.errors import ForkFailed, InfrastructureError, NotRestorable, StateLost
 from tvsnap.model.limits import Limits
@@ -52,7 +52,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, terminal_image: Image) -> Ite
 @pytest.fixture
 def cache(home: Path) -> Iterator[Cache]:
     """One that always forks, and snapshots all."""
-    with Cache(home, policy="eager", park=ParkLimits(count=0)) as opened:
+    with Cache(home, policy="eager", budget=Budget(parked=0)) as opened:
         yield opened
     assert dead_children() == set()
 

@@ -22,7 +22,7 @@ import pytest
 
 from tests.conformance.helpers import Lab, eventually, sh
 from tests.faults.consistency import local
-from tvsnap import Cache, CheckpointFailed, ParkLimits
+from tvsnap import Budget, Cache, CheckpointFailed
 from tvsnap.images import Image
 from tvsnap.model.errors import ForkFailed, SandboxDied
 from tvsnap.model.limits import Limits
@@ -53,7 +53,7 @@ def one_user(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cache(home: Path) -> Iterator[Cache]:
     """One that always forks, and snapshots all."""
-    with Cache(home, policy="eager", park=ParkLimits(count=0)) as opened:
+    with Cache(home, policy="eager", budget=Budget(parked=0)) as opened:
         yield opened
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.helpers import eventually
-from tvsnap import Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.images import Image
 from tvsnap.sandboxes.local.storage import reclaiming
 from tvsnap.sandboxes.local.storage.layers import POOL_FILE
@@ -23,7 +23,7 @@ DISK = "450m"
 PROGRAM = """
 import json, os, sys, time
 from pathlib import Path
-from tvsnap import Cache, Limits, ParkLimits
+from tvsnap import Budget, Cache, Limits
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.images import ImageStore
 
@@ -62,7 +62,7 @@ def becomes(short):
         time.sleep(0.02)
     return cache.backend.room().short
 
-with Cache(home, policy="eager", park=ParkLimits(count=0)) as cache:
+with Cache(home, policy="eager", budget=Budget(parked=0)) as cache:
     device = os.stat(cache.backend._storage.device).st_rdev
     neighbour = cache.rollout(image)
     bash(neighbour, "echo precious > /root/p; x=1")
@@ -99,7 +99,7 @@ print(json.dumps(told))
 OTHERS_FILL_IT = """
 import json, os, subprocess, sys
 from pathlib import Path
-from tvsnap import Cache, ParkLimits
+from tvsnap import Budget, Cache
 
 home, image = Path(sys.argv[1]), sys.argv[2]
 told = {}
@@ -111,7 +111,7 @@ def bash(rollout, command):
 def pool():
     return (home / "pool.btrfs").stat().st_blocks * 512 >> 20
 
-with Cache(home, policy="eager", park=ParkLimits(count=0)) as cache:
+with Cache(home, policy="eager", budget=Budget(parked=0)) as cache:
     told["empty"] = pool()
     with cache.rollout(image) as precious:
         bash(precious, "head -c 20M /dev/urandom > /root/p; sha256sum < /root/p > /root/sum; x=1")
@@ -135,7 +135,7 @@ with Cache(home, policy="eager", park=ParkLimits(count=0)) as cache:
 gc = [str(Path(sys.executable).with_name("tvsnap")), "gc", "--keep-bytes", "30MB", "--home", str(home)]
 subprocess.run(gc, check=True, stdout=sys.stderr)
 told["after gc"] = pool()
-with Cache(home, policy="eager", park=ParkLimits(count=0)) as cache:
+with Cache(home, policy="eager", budget=Budget(parked=0)) as cache:
     with cache.rollout(image, salt="new") as new:
         told["new"] = bash(new, "head -c 150M /dev/zero | tee /root/big | wc -c")[1]
     with cache.rollout(image) as precious:
@@ -165,7 +165,7 @@ def test_what_is_deleted_goes_back_to_the_disk(
     monkeypatch.setattr(reclaiming, "_SOON", 0.2)
     monkeypatch.setattr(reclaiming, "_PATIENCE", 1000)
     (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
-    with Cache(tmp_path, policy="never", park=ParkLimits(count=0)) as cache:
+    with Cache(tmp_path, policy="never", budget=Budget(parked=0)) as cache:
         pool = tmp_path / POOL_FILE
         empty = pool.stat().st_blocks
         with cache.rollout(terminal_image) as rollout:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.caches import settle
-from tvsnap import Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.images import Image
 from tvsnap.model.errors import SnapshotUnusable, StateLost
 from tvsnap.sandboxes.local import LocalBackend
@@ -102,7 +102,7 @@ def opened(directory: Path, image: Image, storage: str) -> Iterator[Cache]:
     (directory / "images").symlink_to(image.rootfs.parents[1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TVSNAP_STORAGE", storage)
-        with Cache(directory, policy="eager", park=ParkLimits(count=0), prefork=0) as cache:
+        with Cache(directory, policy="eager", budget=Budget(parked=0), prefork=0) as cache:
             yield cache
 
 

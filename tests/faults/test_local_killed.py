@@ -17,7 +17,7 @@ import pytest
 
 from tests.conformance.helpers import eventually, on_host, unique_sleep
 from tests.fakes.caches import bash, settle
-from tvsnap import Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, StateLost
 from tvsnap.rollout import Rollout
@@ -37,7 +37,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, terminal_image: Image) -> It
     """Each test uses roots of its own in it."""
     home = tmp_path_factory.mktemp("killed")
     (home / "images").symlink_to(terminal_image.rootfs.parents[1])
-    with Cache(home, policy="eager", park=ParkLimits(count=0), prefork=0) as cache:
+    with Cache(home, policy="eager", budget=Budget(parked=0), prefork=0) as cache:
         yield cache
 
 

@@ -13,7 +13,7 @@ from tests.conformance.helpers import eventually
 from tests.fakes.caches import settle
 from tests.faults.consistency import loops_of
 from tests.faults.dying import REPOSITORY
-from tvsnap import Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import TvsnapError
@@ -30,7 +30,7 @@ from tvsnap import Cache
 from tvsnap.sandboxes.protocol import Limits
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import TvsnapError
-from tvsnap import ParkLimits
+from tvsnap import Budget
 
 home, image = Path(sys.argv[1]), sys.argv[2]
 tvsnap.recording.snapshotter.RETRY_AFTER = 0.0
@@ -58,7 +58,7 @@ def use(name, salt):
             return
         time.sleep(0.1)
 
-with Cache(home, policy="eager", park=ParkLimits(count=0), prefork=0, limits=Limits(disk=0)) as cache:
+with Cache(home, policy="eager", budget=Budget(parked=0), prefork=0, limits=Limits(disk=0)) as cache:
     attempt("before", "echo one > f; x=1", "cat f; echo $x")
     # One sandbox fills the pool.
     with cache.rollout(image) as greedy:
@@ -115,7 +115,7 @@ with Cache(home, policy="eager", park=ParkLimits(count=0), prefork=0, limits=Lim
     attempt("emptied, recorded", "echo one > f; x=1", "cat f; echo $x")
     attempt("emptied", "echo three > f; z=1", "cat f; echo $z", salt="emptied")
 eventually(lambda: loops_of(home) == [], timeout=60)  # while anyone uses the pool as it is, nobody gets another
-with Cache(home, policy="eager", park=ParkLimits(count=0), prefork=0, limits=Limits(disk=0)) as cache:
+with Cache(home, policy="eager", budget=Budget(parked=0), prefork=0, limits=Limits(disk=0)) as cache:
     use("opened again", "b")
     seen["checkpoints, opened again"] = cache.stats().checkpoints
     seen["trouble, opened again"] = cache.trouble
@@ -202,7 +202,7 @@ def damage_on_disk(pool: Path, marker: bytes) -> int:
     return found
 
 
-OPTIONS: dict[str, Any] = {"policy": "eager", "park": ParkLimits(count=0), "prefork": 0}
+OPTIONS: dict[str, Any] = {"policy": "eager", "budget": Budget(parked=0), "prefork": 0}
 
 
 def record(home: Path, image: Image, calls: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ import yaml
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.fakes.caches import FakeImages
 from tests.sql_images import DATABASES, ROOT
-from tvsnap import Budget, Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.cache import ImageSource
 from tvsnap.images import Image, ImageStore
 from tvsnap.images.descriptions.shipped import find_source
@@ -78,7 +78,7 @@ class World:
             backend: the one to use again, where it lives in this process only.
             use_cache: see `Cache`.
         """
-        budget = Budget(snapshots=options.get("snapshots"), sandboxes=options.get("sandboxes"))
+        given = {name: options[known] for known, name in BUDGET.items() if options.get(known) is not None}
         named = backend or (self.make() if self.make else "docker" if self.backend == "docker" else "local")
         with without_criu(self.backend == "no-criu"):
             return Cache(
@@ -87,10 +87,13 @@ class World:
                 images=self.images,
                 policy=options.get("policy", "break-even"),
                 prefork=options.get("prefork"),
-                park=ParkLimits(count=options["park"]) if "park" in options else None,
-                budget=budget,
+                budget=Budget(**given),
                 use_cache=use_cache,
             )
+
+
+BUDGET = {"snapshots": "snapshots", "sandboxes": "sandboxes", "park": "parked"}
+"""Options of `World.open` that are parts of the budget, and how they are named there."""
 
 
 @contextlib.contextmanager

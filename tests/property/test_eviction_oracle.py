@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.fakes.caches import settle
 from tests.property.histories import Call, histories
-from tvsnap import Budget, Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.model.limits import MIB
 from tvsnap.recording.policy.eviction import UNPROVEN_S, YOUTH, Kept, SnapshotLimits, choose_evicted
 
@@ -127,10 +127,12 @@ def test_a_budget_holds_after_every_call_and_answers_stay_right(
     tmp_path_factory: pytest.TempPathFactory, group: list[list[Call]], disk: int | None, count: int | None, policy: str
 ) -> None:
     home, backend = tmp_path_factory.mktemp("budget"), FakeBackend()
-    budget = Budget(disk=disk, snapshots=count, memory=12 * MIB, sandboxes=3)  # a fake sandbox weighs 5 MiB and more
+    budget = Budget(
+        disk=disk, snapshots=count, memory=12 * MIB, sandboxes=3, parked=2
+    )  # a fake sandbox weighs 5 MiB and more
     with (
         Cache(home / "fresh", backend=FakeBackend(), use_cache=False) as fresh,
-        Cache(home / "cached", backend=backend, policy=policy, budget=budget, park=ParkLimits(count=2)) as cached,
+        Cache(home / "cached", backend=backend, policy=policy, budget=budget) as cached,
     ):
         for calls in [*group, *group]:
             with fresh.rollout(fake_image()) as right, cached.rollout(fake_image()) as rollout:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.backend import FakeBackend, fake_image
-from tvsnap import Budget, Cache, ParkLimits
+from tvsnap import Budget, Cache
 from tvsnap.model.observations import Captures
 from tvsnap.recording.budgets import Ledger
 from tvsnap.recording.holds import Holds
@@ -122,8 +122,7 @@ def cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         tmp_path_factory.mktemp("past"),
         backend=backend,
         policy=policy,
-        budget=Budget(snapshots=count),
-        park=ParkLimits(count=1),
+        budget=Budget(snapshots=count, parked=1),
     ) as cache:
         yield cache
 

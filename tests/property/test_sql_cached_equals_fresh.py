@@ -15,7 +15,7 @@ from tests.property.histories import Call
 from tests.property.sql_histories import sql_histories
 from tests.property.test_cached_equals_fresh import TIMEOUT, Seen, roll, same
 from tests.sql_images import SYSTEMS, Client, SqlImages
-from tvsnap import Cache, ParkLimits
+from tvsnap import Budget, Cache
 
 POLICIES = ("eager", "break-even")
 
@@ -39,7 +39,7 @@ class Worlds:
         self.fresh = Cache(home, images=images.store, use_cache=False)
         # Nothing is parked, so that states are had from snapshots and replays.
         self.cached = {
-            policy: Cache(home, images=images.store, policy=policy, park=ParkLimits(count=0)) for policy in POLICIES
+            policy: Cache(home, images=images.store, policy=policy, budget=Budget(parked=0)) for policy in POLICIES
         }
         self.salt = secrets.token_hex(4)
         self.made = self.succeeded = 0

@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import IMAGE, FakeImages, backend_of, bash, open_cache
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.async_cache import AsyncCache
 from tvsnap.cache import Cache
 from tvsnap.model.arguments import LONGEST, check_seconds
@@ -20,7 +20,6 @@ from tvsnap.model.calls import canonical_json
 from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.model.images import ImageLimits
 from tvsnap.model.limits import LEAST_MEMORY, Limits
-from tvsnap.recording.budgets import Budget
 from tvsnap.upkeep.replay import ReplayOptions
 
 NO_STATES = ["zz", "", "abcd", "a" * 65, "A" * 64, "\udc80" * 64, None, 5, b"a" * 64]
@@ -148,20 +147,27 @@ def test_an_image_whose_limits_leave_no_room(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("wrong", [{"count": -1}, {"count": None}, {"memory": -1}, {"memory": 1.5}])
-def test_parking_of_nonsense(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=rf"^ParkLimits\.{next(iter(wrong))} must be a whole number"):
-        ParkLimits(**wrong)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"parked": -1},
+        {"parked": None},
+        {"parked_memory": -1},
+        {"parked_memory": 1.5},
+        {"sandboxes": 0},
+        {"sandboxes": None},
+    ],
+)
+def test_budgets_that_must_be_numbers(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=rf"^Budget\.{next(iter(wrong))} must be a whole number"):
+        Budget(**wrong)
 
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"park": 3}, "park must be a tvsnap.ParkLimits, not 3"),
         ({"budget": 5}, "budget must be a tvsnap.Budget, not 5"),
         ({"limits": Budget()}, "limits must be a tvsnap.Limits, not Budget"),
-        ({"max_sandboxes": 0}, "max_sandboxes must be a whole number of at least 1, not 0"),
-        ({"max_sandboxes": None}, "max_sandboxes must be a whole number"),
         ({"prefork": 1.5}, "prefork must be a whole number"),
         ({"use_cache": "no"}, "use_cache must be True or False, not 'no'"),
         ({"policy": 5}, r"policy must be a policy's name, or a tvsnap.Policy, with a method should_checkpoint\(\)"),

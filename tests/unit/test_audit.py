@@ -13,7 +13,7 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import bash, open_cache, prove, run, sources, writes
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.acquisition.replaying import Remade
 from tvsnap.graph import Edge
 from tvsnap.model.calls import ToolCall
@@ -76,7 +76,7 @@ def test_a_state_that_cannot_be_rebuilt(tmp_path: Path, caplog: pytest.LogCaptur
     way = "cat coin 2> /dev/null || echo tossed; x=1"
     prove(tmp_path, backend, [way, "cat f; echo $x"])
     with (
-        open_cache(tmp_path, backend, audit=1.0, policy="never", park=ParkLimits(count=0)) as cache,
+        open_cache(tmp_path, backend, audit=1.0, policy="never", budget=Budget(parked=0)) as cache,
         caplog.at_level(logging.WARNING),
     ):
         backend.hooks["run"] = writes("/task/coin", b"tails\n")

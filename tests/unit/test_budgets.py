@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from pathlib import Path
 
@@ -19,10 +18,10 @@ from tvsnap.graph import Snapshot
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, UsageError
 from tvsnap.model.limits import MIB, Limits
-from tvsnap.recording.live import LiveSandbox, Origin, ParkLimits
+from tvsnap.recording.live import LiveSandbox, Origin
 from tvsnap.sandboxes.protocol import Sandbox
 
-NOT_PARKED = ParkLimits(count=0)
+NOT_PARKED = Budget(parked=0)
 BIG = "printf %01000d 0 > big"  # 1000 bytes
 
 
@@ -50,7 +49,7 @@ def kept_commands(cache: Cache) -> list[str]:
 
 def test_what_is_dear_to_rebuild_drives_out_what_is_not(tmp_path: Path) -> None:
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, budget=Budget(snapshots=2), park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=Budget(snapshots=2, parked=0)) as cache:
         run(cache, "sleep 1; echo 1 > f")
         run(cache, "sleep 5; echo 2 > f")
         assert cache.trouble is None
@@ -67,7 +66,7 @@ def test_what_is_dear_to_rebuild_drives_out_what_is_not(tmp_path: Path) -> None:
 
 def test_what_is_worth_less_than_all_that_there_are_is_not_taken(tmp_path: Path) -> None:
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, budget=Budget(snapshots=1), park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=Budget(snapshots=1, parked=0)) as cache:
         run(cache, "sleep 9; echo 1 > f")
         results = run(cache, "sleep 1; echo 2 > f", "cat f")
         assert results[1].output == "2\n"
@@ -85,7 +84,7 @@ def test_what_is_worth_less_than_all_that_there_are_is_not_taken(tmp_path: Path)
 def test_a_state_that_is_rebuilt_often_gets_its_place(tmp_path: Path) -> None:
     backend = FakeBackend()
     prove(tmp_path, backend, ["sleep 9; echo 1 > f"], ["sleep 3; echo 2 > f"])
-    with open_cache(tmp_path, backend, policy="break-even", budget=Budget(snapshots=1), park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, policy="break-even", budget=Budget(snapshots=1, parked=0)) as cache:
         run(cache, "sleep 9; echo 1 > f", "cat f")
         assert kept_commands(cache) == ["sleep 9; echo 1 > f"]
         for number in range(8):
@@ -95,14 +94,14 @@ def test_a_state_that_is_rebuilt_often_gets_its_place(tmp_path: Path) -> None:
 
 def test_the_size_is_looked_at_before_and_after(tmp_path: Path) -> None:
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, budget=Budget(disk=900), park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=Budget(disk=900, parked=0)) as cache:
         run(cache, "sleep 9; echo 1 > f")  # nothing tells how big it might be, and 1 MiB is more than there may be
         assert backend.counts["checkpoint"] == 0
         assert "more than the budget" in str(cache.trouble)
-    with open_cache(tmp_path, backend, budget=Budget(disk=2 * MIB), park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=Budget(disk=2 * MIB, parked=0)) as cache:
         run(cache, "sleep 9; echo 1 > f", "sleep 9; echo 2 > f")
         assert cache.graph.snapshot_usage("fake")[0] > 0
-    with open_cache(tmp_path, backend, budget=Budget(disk=900), park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=Budget(disk=900, parked=0)) as cache:
         taken = backend.counts["checkpoint"]
         run(cache, "sleep 9; echo 1 > f", "sleep 9; echo 2 > f", f"sleep 9; {BIG}")  # thought to be as the one above
         assert backend.counts["checkpoint"] == taken + 1
@@ -123,7 +122,7 @@ def test_opening_with_a_smaller_budget_evicts(tmp_path: Path) -> None:
 
 def test_what_was_kept_by_hand_stays(tmp_path: Path) -> None:
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, budget=Budget(snapshots=1), park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=Budget(snapshots=1, parked=0)) as cache:
         run(cache, "sleep 99; echo 1 > f")
         with cache.rollout("terminal") as rollout:
             rollout.sandbox().write_file("/task/g", b"by hand")
@@ -151,7 +150,7 @@ def test_a_disk_that_is_nearly_full_stops_snapshots(tmp_path: Path) -> None:
 def test_a_fork_whose_snapshot_goes_meanwhile_is_begun_again(tmp_path: Path) -> None:
     """Whatever error the backend then meets: damaged, gone, or something else."""
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         run(cache, "echo 1 > f", "echo 2 >> f")
         last = cache.graph.snapshots()[-1]
 
@@ -168,10 +167,10 @@ def test_a_fork_whose_snapshot_goes_meanwhile_is_begun_again(tmp_path: Path) -> 
 def test_two_processes_within_one_budget(tmp_path: Path) -> None:
     """Each takes and evicts; at no moment are there more rows than may be."""
     backend, done = FakeBackend(), threading.Event()
-    budget = Budget(snapshots=3)
+    budget = Budget(snapshots=3, parked=0)
     with (
-        open_cache(tmp_path, backend, budget=budget, park=NOT_PARKED) as one,
-        open_cache(tmp_path, backend, budget=budget, park=NOT_PARKED) as other,
+        open_cache(tmp_path, backend, budget=budget) as one,
+        open_cache(tmp_path, backend, budget=budget) as other,
         threads(7) as pool,
     ):
 
@@ -202,7 +201,7 @@ class Scales:
 
     def __init__(self, memory: int, count: int = 10) -> None:
         self.backend = FakeBackend()
-        self.pool = SandboxPool(count, ParkLimits(), memory=memory, patience=30.0)
+        self.pool = SandboxPool(Budget(sandboxes=count, memory=memory), patience=30.0)
 
     def open(self, weight: int = 0) -> LiveSandbox:
         live = self.pool.open(lambda: self.backend.start(fake_image(), Limits()), "s")
@@ -310,7 +309,7 @@ def test_a_cache_within_little_memory_answers_as_ever(tmp_path: Path) -> None:
 
 def test_no_limit_is_no_limit(tmp_path: Path) -> None:
     with open_cache(tmp_path) as cache:
-        assert dataclasses.astuple(cache.budget) == (None,) * 5
+        assert (cache.budget.disk, cache.budget.snapshots, cache.budget.memory) == (None, None, None)
         run(cache, *(f"echo {number} > f" for number in range(20)))
         assert len(cache.graph.snapshots()) == 20
         assert isinstance(cache.graph.snapshots()[0], Snapshot)
@@ -346,7 +345,7 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_living_rollout_is_graded_and_resumed_without_room_for_a_snapshot(tmp_path: Path) -> None:
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, budget=Budget(snapshots=0), park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=Budget(snapshots=0, parked=0)) as cache:
         with cache.rollout("terminal") as rollout:
             bash(rollout, "echo $RANDOM > f")
             token = bash(rollout, "cat f").output
@@ -366,7 +365,7 @@ def test_what_rollouts_stand_on_does_not_make_room(tmp_path: Path, monkeypatch: 
     """However little it saves: nothing else leads them on. What finds no room answers nothing."""
     monkeypatch.setattr("tvsnap.recording.budgets.REFUSING", 0.0)
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, budget=Budget(snapshots=1), park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=Budget(snapshots=1, parked=0)) as cache:
         run(cache, "echo 1 > f")
         with cache.rollout("terminal") as rollout:
             assert bash(rollout, "echo 1 > f").source == "hit"

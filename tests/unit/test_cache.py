@@ -24,7 +24,7 @@ from tests.fakes.caches import (
     sources,
     threads,
 )
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 from tvsnap.model.limits import Limits
@@ -166,7 +166,7 @@ def test_a_parked_sandbox_that_has_changed_is_not_used(cache: Cache) -> None:
 def test_without_snapshots_a_state_is_rebuilt_by_replay(tmp_path: Path) -> None:
     backend = FakeBackend()
     prove(tmp_path, backend, ["echo 1 > f", "ls", "echo 2 >> f", "x=3"])
-    with open_cache(tmp_path, backend, policy="never", park=ParkLimits(count=0)) as cache:
+    with open_cache(tmp_path, backend, policy="never", budget=Budget(parked=0)) as cache:
         backend_of(cache).commands.clear()
         with cache.rollout("terminal") as rollout:
             for command in ("echo 1 > f", "echo 2 >> f", "x=3"):
@@ -180,11 +180,11 @@ def test_without_snapshots_a_state_is_rebuilt_by_replay(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("proofs_at_once")
 def test_a_replay_begins_in_the_nearest_snapshot(tmp_path: Path) -> None:
-    with open_cache(tmp_path, park=ParkLimits(count=0)) as cache:
+    with open_cache(tmp_path, budget=Budget(parked=0)) as cache:
         run(cache, "echo 1 > f")
     snapshots = backend_of(cache)
     prove(tmp_path, snapshots, ["echo 1 > f", "echo 2 >> f"])
-    with open_cache(tmp_path, snapshots, policy="never", park=ParkLimits(count=0)) as cache:
+    with open_cache(tmp_path, snapshots, policy="never", budget=Budget(parked=0)) as cache:
         snapshots.commands.clear()
         with cache.rollout("terminal") as rollout:
             assert bash(rollout, "echo 1 > f").source == "hit"
@@ -493,7 +493,7 @@ def test_closing_ends_calls_under_way(tmp_path: Path) -> None:
 
 def test_more_rollouts_than_sandboxes(tmp_path: Path) -> None:
     """Idle rollouts give up their sandboxes to those that need one."""
-    with open_cache(tmp_path, max_sandboxes=3) as cache:
+    with open_cache(tmp_path, budget=Budget(sandboxes=3)) as cache:
         rollouts = [cache.rollout("terminal", salt=str(number)) for number in range(10)]
         for _ in range(3):
             for number, rollout in enumerate(rollouts):
@@ -509,7 +509,9 @@ def test_many_threads_many_rollouts(tmp_path: Path) -> None:
         wanted = [[result.output for result in run(cache, *history)] for history in histories]
     for policy in ("eager", "never", "break-even"):
         with (
-            open_cache(tmp_path / policy, FakeBackend(delays={"run": 0.001}), policy=policy, max_sandboxes=10) as cache,
+            open_cache(
+                tmp_path / policy, FakeBackend(delays={"run": 0.001}), policy=policy, budget=Budget(sandboxes=10)
+            ) as cache,
             threads(24) as pool,
         ):
             found = list(pool.map(lambda history: run(cache, *history), histories))

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes import inside
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import BUSY, bash, eventually, open_cache, run, settle
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.rollout import Rollout
 
@@ -32,7 +32,7 @@ def stay(rollout: Rollout) -> None:
 
 @pytest.mark.parametrize("use", [look_inside, go_private, stay])
 def test_what_a_dropped_rollout_held_is_free_for_others(tmp_path: Path, use: Callable[[Rollout], None]) -> None:
-    with open_cache(tmp_path, max_sandboxes=1, park=ParkLimits(count=0)) as cache:
+    with open_cache(tmp_path, budget=Budget(sandboxes=1, parked=0)) as cache:
         for _ in range(3):
             rollout = cache.rollout("terminal")
             use(rollout)

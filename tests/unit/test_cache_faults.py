@@ -24,7 +24,7 @@ from tests.fakes.caches import (
     threads,
     writes,
 )
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.acquisition import replaying
 from tvsnap.model.errors import (
     CheckpointFailed,
@@ -40,7 +40,7 @@ from tvsnap.model.observations import Captures
 from tvsnap.recording import snapshotter as snapshots
 from tvsnap.rollout import Rollout
 
-NOT_PARKED = ParkLimits(count=0)
+NOT_PARKED = Budget(parked=0)
 
 
 def test_a_sandbox_that_dies_is_rebuilt_once(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_sandbox_that_dies_after_a_call_is_the_end_of_its_state(tmp_path: Path
 )
 def test_a_full_disk_stops_snapshots_and_nothing_else(tmp_path: Path, error: Exception) -> None:
     backend = FakeBackend(faults=Faults().fail("checkpoint", error))
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         assert [result.output for result in run(cache, "echo 1 > f", "cat f", "echo 2 >> f", "cat f")][1::2] == [
             "1\n",
             "1\n2\n",
@@ -118,7 +118,7 @@ def test_a_full_disk_stops_snapshots_and_nothing_else(tmp_path: Path, error: Exc
 
 def test_a_state_that_cannot_be_checkpointed_answers_no_call_beyond_it(tmp_path: Path) -> None:
     backend = FakeBackend(captures=Captures(files=True, processes=False, shell=True))
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
             bash(rollout, "sleep 1000 &")
             state = rollout.state
@@ -153,7 +153,7 @@ def test_what_the_same_calls_lead_to_is_not_tried_again(tmp_path: Path) -> None:
     """Each execution of what chance enters has a state of its own, but what stands in the way is the same."""
     one, two = "echo $RANDOM > f", "echo $RANDOM >> f"
     backend = FakeBackend(faults=Faults().fail("checkpoint", NotCheckpointable("never seen before"), times=9))
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         run(cache, one, two)
         assert backend.counts["checkpoint"] == 2
         run(cache, one, "ls", two)
@@ -166,7 +166,7 @@ def test_what_the_same_calls_lead_to_is_not_tried_again(tmp_path: Path) -> None:
 
 def test_a_refusal_that_cannot_be_noted_fails_no_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = FakeBackend(faults=Faults().fail("checkpoint", NotCheckpointable("never seen before"), times=9))
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
 
         def full(*_: object) -> None:
             raise InfrastructureError("the disk is full")
@@ -178,7 +178,7 @@ def test_a_refusal_that_cannot_be_noted_fails_no_rollout(tmp_path: Path, monkeyp
 
 def test_what_the_same_calls_lead_to_does_not_end_each_rollout(tmp_path: Path) -> None:
     backend = FakeBackend(faults=Faults().fail("checkpoint", SandboxDied("killed"), times=9))
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
             bash(rollout, "echo $RANDOM > f")
             with pytest.raises(StateLost):
@@ -189,7 +189,7 @@ def test_what_the_same_calls_lead_to_does_not_end_each_rollout(tmp_path: Path) -
 
 def test_a_damaged_snapshot_is_dropped_and_the_next_way_taken(tmp_path: Path) -> None:
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         run(cache, "echo 1 > f", "echo 2 >> f")
         backend.faults.fail("fork", SnapshotUnusable("damaged"))
         backend.commands.clear()
@@ -205,7 +205,7 @@ def test_a_damaged_snapshot_is_dropped_and_the_next_way_taken(tmp_path: Path) ->
 def test_a_fork_that_fails_otherwise_is_got_around(tmp_path: Path, error: Exception) -> None:
     """The snapshot may be sound: it is kept however often that happens, and the state is replayed from the root."""
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         run(cache, "echo 1 > f", "echo 2 >> f")
         eventually(lambda: len(cache.graph.snapshots()) == 2)
         kept = set(backend.snapshots())
@@ -226,7 +226,7 @@ def test_a_fork_that_fails_otherwise_is_got_around(tmp_path: Path, error: Except
 def test_a_snapshot_that_can_never_be_brought_back_answers_nothing(tmp_path: Path) -> None:
     backend = FakeBackend()
     chance = "echo $RANDOM > f; cat f"
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         shown = run(cache, chance)[0].output
         backend.faults.fail("fork", NotRestorable("CRIU: never seen before"))
         with cache.rollout("terminal") as rollout:
@@ -243,7 +243,7 @@ def test_a_snapshot_that_can_never_be_brought_back_answers_nothing(tmp_path: Pat
 def test_what_was_kept_by_hand_is_not_dropped_because_it_cannot_be_brought_back(tmp_path: Path) -> None:
     """Not here and now; perhaps elsewhere, or by a later version."""
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
             rollout.sandbox().run("echo 1 > f", timeout=5)
             kept = rollout.keep("by hand")
@@ -257,7 +257,7 @@ def test_what_was_kept_by_hand_is_not_dropped_because_it_cannot_be_brought_back(
 def test_trouble_of_the_machine_is_not_held_against_a_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SHORTEST_PAUSE", 0.05)
     backend = FakeBackend(faults=Faults().fail("checkpoint", CheckpointFailed("too many descriptors"), times=2))
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
             bash(rollout, "echo 1 > f")
             settle(rollout)
@@ -271,7 +271,7 @@ def test_trouble_of_the_machine_is_not_held_against_a_state(tmp_path: Path, monk
 
 def test_a_refusal_is_forgotten_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = FakeBackend(faults=Faults().fail("checkpoint", NotCheckpointable("never seen before"), times=1))
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
             bash(rollout, "echo 1 > f")
             settle(rollout)
@@ -288,7 +288,7 @@ def test_a_refusal_is_forgotten_after_a_while(tmp_path: Path, monkeypatch: pytes
 def test_a_replay_that_takes_too_long_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = FakeBackend()
     prove(tmp_path, backend, ["sleep 0.2; echo 1 > f; echo done", "cat f"])
-    with open_cache(tmp_path, backend, policy="never", park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
         with monkeypatch.context() as hurry:
             hurry.setattr(replaying, "REPLAY_TIMEOUT", 0.05)
             hurry.setattr(replaying, "SLOWER", 0.1)
@@ -302,7 +302,7 @@ def test_a_replay_that_takes_too_long_proves_nothing(tmp_path: Path, monkeypatch
 def test_a_sandbox_that_dies_in_a_replay(tmp_path: Path) -> None:
     backend = FakeBackend()
     prove(tmp_path, backend, ["echo 1 > f", "echo 2 >> f"])
-    with open_cache(tmp_path, backend, policy="never", park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
         backend.faults.fail("run", SandboxDied("killed"), after=1)
         assert run(cache, "echo 1 > f", "echo 2 >> f", "cat f")[2].output == "1\n2\n"
         assert len(cache.graph.leases()) == 0
@@ -388,12 +388,12 @@ def test_a_snapshot_without_a_row_is_deleted(tmp_path: Path, monkeypatch: pytest
 
 def test_opening_makes_rows_and_files_of_snapshots_agree(tmp_path: Path) -> None:
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         run(cache, "echo 1 > f", "echo 2 >> f")
     one, two = backend.snapshots()
     backend.delete_snapshot(two)
     backend.kept["stray"] = backend.kept[one]
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         assert backend.snapshots() == [one]
         assert [snapshot.id for snapshot in cache.graph.snapshots()] == [one]
         # A snapshot without a row may be one that a live process has just taken.
@@ -464,7 +464,7 @@ def test_what_a_full_disk_may_have_caused_is_no_difference(tmp_path: Path) -> No
     backend = FakeBackend()
     make = "cat big 2> /dev/null || echo made; x=1"
     prove(tmp_path, backend, [make, "y=1"])
-    with open_cache(tmp_path, backend, policy="never", park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
         backend.trouble = "the disk is nearly full"
         backend.hooks["run"] = writes("/task/big", b"no room left on device\n")
         with cache.rollout("terminal") as rollout:
@@ -507,7 +507,7 @@ def test_a_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hou
     """Nothing waits for the clock to come back, and no owner, lease or snapshot ends by it."""
     real = time.time
     backend = FakeBackend(command_duration=2.0)  # long enough for others to wait for a snapshot that is on its way
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         gate = Gate("make")
         backend.hooks["run"] = gate
         run(cache, "echo 1 > f")
@@ -526,7 +526,7 @@ def test_a_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hou
         assert sources(run(cache, "echo 1 > f", "cat f")) == ["hit", "executed"]
         assert run(cache, "echo 1 > f", "cat f; :")[1].output == "1\n"
         cache.stats()
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         run(cache, "echo 2 > f", "cat f")
         monkeypatch.setattr(time, "time", lambda: real() - 2 * hours * 3600)
         assert [result.output for result in run(cache, "echo 2 > f", "cat f; x=1")] == ["", "2\n"]

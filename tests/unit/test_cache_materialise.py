@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import BUSY, backend_of, bash, eventually, open_cache, run, settle
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.model.errors import NotFound, StateLost
 from tvsnap.model.limits import Limits
@@ -17,7 +17,7 @@ from tvsnap.model.limits import Limits
 
 @pytest.fixture(params=["eager", "never"])
 def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cache]:
-    with open_cache(tmp_path, policy=request.param, park=ParkLimits(count=0)) as cache:
+    with open_cache(tmp_path, policy=request.param, budget=Budget(parked=0)) as cache:
         yield cache
 
 
@@ -88,7 +88,7 @@ def test_a_replay_that_comes_to_the_same_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("proofs_at_once")
 def test_a_replay_that_comes_to_the_same_is_a_proof(tmp_path: Path) -> None:
-    with open_cache(tmp_path, policy="never", park=ParkLimits(count=0)) as cache:
+    with open_cache(tmp_path, policy="never", budget=Budget(parked=0)) as cache:
         with cache.rollout("terminal") as rollout:
             bash(rollout, "echo 1 > f")
             state = rollout.state
@@ -99,7 +99,7 @@ def test_a_replay_that_comes_to_the_same_is_a_proof(tmp_path: Path) -> None:
 
 
 def test_what_only_an_open_rollout_keeps_is_snapshotted_for_who_looks_inside(tmp_path: Path) -> None:
-    with open_cache(tmp_path, policy="never", park=ParkLimits(count=0)) as cache:
+    with open_cache(tmp_path, policy="never", budget=Budget(parked=0)) as cache:
         with cache.rollout("terminal") as rollout:
             shown = bash(rollout, "echo $RANDOM > f; cat f").output
             state = rollout.state

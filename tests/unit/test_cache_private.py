@@ -24,7 +24,7 @@ from tests.fakes.caches import (
     threads,
     writes,
 )
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
 from tvsnap.rollout import OUTSIDE
@@ -89,7 +89,7 @@ def test_a_replay_that_differs_is_the_end_of_a_rollout(tmp_path: Path) -> None:
     backend = FakeBackend()
     coin = "cat coin 2> /dev/null || echo heads > coin; echo tossed"
     prove(tmp_path, backend, [coin, "x=1"])
-    with open_cache(tmp_path, backend, policy="never", park=ParkLimits(count=0)) as cache:
+    with open_cache(tmp_path, backend, policy="never", budget=Budget(parked=0)) as cache:
         with cache.rollout("terminal") as rollout:
             assert [bash(rollout, command).source for command in (coin, "x=1")] == ["hit", "hit"]
             backend.hooks["run"] = writes("/task/coin", b"tails\n")
@@ -112,7 +112,7 @@ def test_a_replay_that_leaves_something_else_behind_silently(tmp_path: Path) -> 
     backend = FakeBackend()
     prove(tmp_path, backend, ["echo 1 > f", "x=1"])
     with (
-        open_cache(tmp_path, backend, policy="never", park=ParkLimits(count=0)) as cache,
+        open_cache(tmp_path, backend, policy="never", budget=Budget(parked=0)) as cache,
         cache.rollout("terminal") as rollout,
     ):
         assert [bash(rollout, command).source for command in ("echo 1 > f", "x=1")] == ["hit", "hit"]

@@ -11,12 +11,12 @@ import pytest
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import bash, open_cache, run, settle, sources
 from tests.unit.graph_helpers import disorder
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.graph import database
 from tvsnap.model.errors import StateLost
 
 SCHEMA = Path(__file__).with_name("graph_schema_2.sql")
-NOT_PARKED = ParkLimits(count=0)
+NOT_PARKED = Budget(parked=0)
 
 
 def downgrade(path: Path, version: int) -> None:
@@ -43,7 +43,7 @@ def downgrade(path: Path, version: int) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_graph_of_an_earlier_version(tmp_path: Path, version: int) -> None:
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         token = run(cache, "echo $RANDOM > f", "cat f", "sleep 5; echo 1 > g")[1].output
         with cache.rollout("terminal") as rollout:
             rollout.sandbox().run("echo 2 > h", timeout=5)
@@ -58,7 +58,7 @@ def test_a_graph_of_an_earlier_version(tmp_path: Path, version: int) -> None:
     backend.delete_snapshot(gone.id)
     downgrade(tmp_path / "tvsnap.db", version)
 
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         assert {node.state.hash for node in cache.graph.tree()} == before
         assert not any(edge.proven for hash in before for edge in cache.graph.out_edges(hash))
         assert [row.state for row in cache.graph.snapshots() if row.pinned] == [kept]

@@ -19,7 +19,7 @@ import pytest
 from tests.fakes import inside
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import bash, eventually, open_cache, open_shared, run, settle, threads
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.host.owners import Owner
 from tvsnap.recording.budgets import Ledger
 from tvsnap.recording.holds import ROLLOUTS, Holds
@@ -172,7 +172,7 @@ def test_an_evictor_that_is_killed_is_waited_for_no_longer(tmp_path: Path, mine:
 
 def test_hits_go_on_after_an_evictor_was_killed(tmp_path: Path) -> None:
     """Each waits for nothing, though none can tell that it is over, until the next eviction has ended."""
-    with open_cache(tmp_path, park=ParkLimits(count=0)) as cache:
+    with open_cache(tmp_path, budget=Budget(parked=0)) as cache:
         run(cache, "echo $RANDOM > f", "cat f")
         with subprocess.Popen(
             [sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE
@@ -238,9 +238,9 @@ STANDING = """
 import sys
 from pathlib import Path
 from tests.fakes.caches import bash, open_shared
-from tvsnap import ParkLimits
+from tvsnap import Budget
 
-with open_shared(Path(sys.argv[1]), park=ParkLimits(count=0)) as cache, cache.rollout("terminal") as rollout:
+with open_shared(Path(sys.argv[1]), budget=Budget(parked=0)) as cache, cache.rollout("terminal") as rollout:
     print(bash(rollout, "echo $RANDOM > f").source, flush=True)
     sys.stdin.readline()
     print(bash(rollout, "cat f; :").output, end="", flush=True)
@@ -249,7 +249,7 @@ with open_shared(Path(sys.argv[1]), park=ParkLimits(count=0)) as cache, cache.ro
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_what_a_rollout_of_another_process_stands_on(tmp_path: Path, killed: bool) -> None:
-    with open_shared(tmp_path, park=ParkLimits(count=0)) as cache:
+    with open_shared(tmp_path, budget=Budget(parked=0)) as cache:
         token = run(cache, "echo $RANDOM > f", "cat f")[1].output
         ledger = Ledger(cache.graph, "fake", Holds(tmp_path))
         with subprocess.Popen(

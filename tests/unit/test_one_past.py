@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import backend_of, bash, eventually, open_cache, prove, run, settle, sources, threads
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.graph import Edge
 from tvsnap.model.errors import SnapshotUnusable, StateLost
@@ -21,7 +21,7 @@ from tvsnap.recording.budgets import Ledger
 from tvsnap.recording.holds import Holds
 from tvsnap.rollout import Rollout
 
-NOT_PARKED = ParkLimits(count=0)
+NOT_PARKED = Budget(parked=0)
 TOKEN = "echo $RANDOM > token"
 POLICIES = ("eager", "break-even", "never")
 WITHOUT_PROCESSES = Captures(files=True, processes=False, shell=True)
@@ -75,7 +75,7 @@ def test_what_a_silent_call_wrote_is_the_same_for_ever(
     tmp_path: Path, policy: str, silent: str, meanwhile: Callable[[Cache], Callable[[], object]]
 ) -> None:
     """Shown by a hit, found by a new call, and found by whoever looks inside."""
-    with open_cache(tmp_path, policy=policy, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, policy=policy, budget=NOT_PARKED) as cache:
         for _ in range(4):
             with cache.rollout("terminal") as rollout:
                 shake = meanwhile(cache)
@@ -94,7 +94,7 @@ def test_what_a_silent_call_wrote_is_the_same_for_ever(
 @pytest.mark.parametrize("policy", ["eager", "break-even"])
 def test_what_is_kept_is_answered(tmp_path: Path, policy: str) -> None:
     """The promise costs no hits where snapshots can be taken."""
-    with open_cache(tmp_path, policy=policy, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, policy=policy, budget=NOT_PARKED) as cache:
         history = [TOKEN, "cat token", "echo 1 > f", "date > g", "cat g token"]
         first = run(cache, *history)
         for _ in range(3):
@@ -104,7 +104,7 @@ def test_what_is_kept_is_answered(tmp_path: Path, policy: str) -> None:
 
 
 def test_break_even_keeps_what_is_not_proven_and_weighs_what_is(tmp_path: Path) -> None:
-    with open_cache(tmp_path, policy="break-even", park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, policy="break-even", budget=NOT_PARKED) as cache:
         run(cache, "echo 1 > f", "ls", TOKEN)
         assert len(cache.graph.snapshots()) == 2
 
@@ -113,7 +113,7 @@ def test_break_even_keeps_what_is_not_proven_and_weighs_what_is(tmp_path: Path) 
 def test_break_even_keeps_no_proven_state_that_is_cheap_to_rebuild(tmp_path: Path) -> None:
     backend = FakeBackend()
     prove(tmp_path, backend, ["echo 1 > f", "echo 2 > g"])
-    with open_cache(tmp_path, backend, policy="break-even", park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, policy="break-even", budget=NOT_PARKED) as cache:
         assert sources(run(cache, "echo 1 > f", "echo 2 > g", "ls")) == ["hit", "hit", "executed"]
         assert cache.graph.snapshots() == []
 
@@ -121,7 +121,7 @@ def test_break_even_keeps_no_proven_state_that_is_cheap_to_rebuild(tmp_path: Pat
 @pytest.mark.usefixtures("proofs_at_once")
 def test_without_snapshots_the_third_is_answered(tmp_path: Path) -> None:
     """The second executes, and so proves what the first recorded."""
-    with open_cache(tmp_path, policy="never", park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, policy="never", budget=NOT_PARKED) as cache:
         history = ["echo 1 > f", "cat f", "x=1", "echo $x"]
         assert sources(run(cache, *history)) == ["executed"] * 4
         # What changes nothing is answered at once where the state before is the same.
@@ -131,7 +131,7 @@ def test_without_snapshots_the_third_is_answered(tmp_path: Path) -> None:
 
 
 def test_within_two_seconds_nothing_is_proven(tmp_path: Path) -> None:
-    with open_cache(tmp_path, policy="never", park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, policy="never", budget=NOT_PARKED) as cache:
         for _ in range(4):
             assert sources(run(cache, "echo 1 > f", "x=1")) == ["executed"] * 2
         assert not any(edge.proven for edge in every_edge(cache))
@@ -139,7 +139,7 @@ def test_within_two_seconds_nothing_is_proven(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("proofs_at_once")
 def test_chance_is_never_proven(tmp_path: Path) -> None:
-    with open_cache(tmp_path, policy="never", park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, policy="never", budget=NOT_PARKED) as cache:
         for _ in range(4):
             silent, shown = run(cache, TOKEN, "cat token")
             assert (silent.source, shown.source) == ("executed", "executed")
@@ -155,7 +155,7 @@ def every_edge(cache: Cache) -> list[Edge]:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_cannot_be_kept_answers_no_call_beyond_it(tmp_path: Path, policy: str) -> None:
     """A refused state: each visitor executes the call, and is shown what his own execution left behind."""
-    with open_cache(tmp_path, FakeBackend(captures=WITHOUT_PROCESSES), policy=policy, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, FakeBackend(captures=WITHOUT_PROCESSES), policy=policy, budget=NOT_PARKED) as cache:
         tokens = []
         for _ in range(3):
             with cache.rollout("terminal") as rollout:
@@ -172,7 +172,7 @@ def test_what_cannot_be_kept_answers_no_call_beyond_it(tmp_path: Path, policy: s
 @pytest.mark.usefixtures("proofs_at_once")
 def test_beyond_what_cannot_be_kept_all_goes_on_from_where_it_can_again(tmp_path: Path) -> None:
     backend = FakeBackend(captures=WITHOUT_PROCESSES)
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         history = ["echo 1 > f", "sleep 1000 &", "kill $!; wait", TOKEN, "cat token"]
         for _ in range(3):
             results = run(cache, *history)
@@ -182,7 +182,7 @@ def test_beyond_what_cannot_be_kept_all_goes_on_from_where_it_can_again(tmp_path
 
 
 def test_an_evicted_state_answers_no_call_beyond_it(tmp_path: Path) -> None:
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         before = run(cache, TOKEN, "cat token")[1].output
         assert evict(cache) == 1
         silent, shown = run(cache, TOKEN, "cat token")
@@ -193,7 +193,7 @@ def test_an_evicted_state_answers_no_call_beyond_it(tmp_path: Path) -> None:
 
 def test_eviction_spares_what_a_rollout_stands_on(tmp_path: Path) -> None:
     """Though it was only answered, and has no sandbox."""
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, TOKEN, "echo 1 > f", "echo 2 > f")
         with cache.rollout("terminal") as rollout:
             assert [bash(rollout, command).source for command in (TOKEN, "echo 1 > f")] == ["hit", "hit"]
@@ -206,10 +206,10 @@ def test_eviction_spares_what_a_rollout_stands_on(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("proofs_at_once")
 def test_eviction_spares_the_snapshot_above_proven_calls(tmp_path: Path) -> None:
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         token = run(cache, TOKEN, "cat token")[1].output
     prove(tmp_path, backend, [TOKEN, "echo 1 > f", "echo 2 > f"])
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache, cache.rollout("terminal") as rollout:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache, cache.rollout("terminal") as rollout:
         for command in (TOKEN, "echo 1 > f", "echo 2 > f"):
             assert bash(rollout, command).source == "hit"
         assert evict(cache) == 0
@@ -218,7 +218,7 @@ def test_eviction_spares_the_snapshot_above_proven_calls(tmp_path: Path) -> None
 
 def test_a_snapshot_that_goes_while_it_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the lookup, and before the rollout has written down where it is about to stand."""
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, TOKEN, "cat token")
         lookup = cache.graph.lookup
         evicted: list[int] = []
@@ -237,7 +237,7 @@ def test_a_snapshot_that_goes_while_it_is_looked_up(tmp_path: Path, monkeypatch:
 
 
 def test_a_hit_during_an_eviction_waits_for_its_end(tmp_path: Path) -> None:
-    with open_cache(tmp_path, park=NOT_PARKED) as cache, threads(1) as pool:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache, threads(1) as pool:
         run(cache, TOKEN, "cat token")
         with cache.rollout("terminal") as rollout:
             with Holds(tmp_path).evicting() as held:
@@ -255,7 +255,7 @@ def test_a_replay_whose_output_alone_differs_leads_to_the_state(tmp_path: Path) 
     """A time of day in an output is part of no state: what it left behind was compared, and is the same."""
     backend = FakeBackend()
     prove(tmp_path, backend, ["echo $RANDOM; echo 1 > f", "x=1"])
-    with open_cache(tmp_path, backend, policy="never", park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
         for _ in range(3):
             with cache.rollout("terminal") as rollout:
                 assert [bash(rollout, command).source for command in ("echo $RANDOM; echo 1 > f", "x=1")] == ["hit"] * 2
@@ -267,7 +267,7 @@ def test_a_replay_whose_output_alone_differs_leads_to_the_state(tmp_path: Path) 
 def test_a_state_that_is_lost_is_told_of_at_once(tmp_path: Path, policy: str) -> None:
     """When it is resumed, and not at its first call."""
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, policy=policy, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, policy=policy, budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
             bash(rollout, TOKEN)
             state = rollout.state
@@ -284,7 +284,7 @@ def test_a_state_that_is_lost_is_told_of_at_once(tmp_path: Path, policy: str) ->
 
 def test_what_is_reached_again_can_be_resumed(tmp_path: Path) -> None:
     """It was never proven, and comes to the same this time: the digests tell."""
-    with open_cache(tmp_path, policy="never", park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, policy="never", budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
             bash(rollout, "echo 1 > f")
             state = rollout.state
@@ -294,7 +294,7 @@ def test_what_is_reached_again_can_be_resumed(tmp_path: Path) -> None:
 
 def test_a_rollout_whose_snapshot_is_destroyed_is_told(tmp_path: Path) -> None:
     """It was shown a token that is gone from the world: it is not moved to another."""
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         backend = backend_of(cache)
         run(cache, TOKEN, "cat token")
         with cache.rollout("terminal") as rollout:
@@ -320,7 +320,7 @@ def test_snapshots_that_are_gone_when_a_directory_is_opened(tmp_path: Path) -> N
 
 def test_what_an_open_rollouts_sandbox_keeps_is_not_answered_to_others(tmp_path: Path) -> None:
     """They could not go on from there."""
-    with open_cache(tmp_path, policy="never", park=NOT_PARKED) as cache, cache.rollout("terminal") as one:
+    with open_cache(tmp_path, policy="never", budget=NOT_PARKED) as cache, cache.rollout("terminal") as one:
         bash(one, TOKEN)
         (first,) = see(one, "cat token")
         with cache.rollout("terminal") as two:
@@ -354,7 +354,7 @@ def test_many_rollouts_and_an_evictor(tmp_path: Path, policy: str) -> None:
             count += evict(cache)
         return count
 
-    with open_cache(tmp_path, backend, policy=policy, park=ParkLimits(count=2)) as cache, threads(7) as pool:
+    with open_cache(tmp_path, backend, policy=policy, budget=Budget(parked=2)) as cache, threads(7) as pool:
         evicting = pool.submit(keep_evicting, cache)
         for seen in pool.map(lambda number: roll(cache, number), range(30)):
             assert seen == (1, 1)
@@ -366,8 +366,8 @@ def test_two_caches_share_no_more_than_one_past(tmp_path: Path) -> None:
     """Each with its own policy on one directory: what one cannot keep is nothing to the other."""
     backend = FakeBackend()
     with (
-        open_cache(tmp_path, backend, policy="never", park=NOT_PARKED) as one,
-        open_cache(tmp_path, backend, policy="eager", park=NOT_PARKED) as two,
+        open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as one,
+        open_cache(tmp_path, backend, policy="eager", budget=NOT_PARKED) as two,
     ):
         for cache in (one, two, one, two):
             with cache.rollout("terminal") as rollout:

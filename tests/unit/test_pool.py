@@ -12,18 +12,18 @@ from tests.fakes import inside
 from tests.fakes.backend import FakeBackend, Faults, fake_image
 from tests.fakes.caches import eventually, threads
 from tvsnap.acquisition.pool import SandboxPool
-from tvsnap.model.errors import InfrastructureError, SandboxDied, UsageError
-from tvsnap.model.limits import MIB, Limits
-from tvsnap.recording.live import LiveSandbox, Origin, ParkLimits
+from tvsnap.model.errors import InfrastructureError, SandboxDied
+from tvsnap.model.limits import MIB, Budget, Limits
+from tvsnap.recording.live import LiveSandbox, Origin
 from tvsnap.sandboxes.protocol import Sandbox
 
 
 class Lab:
     """A pool, and the backend that its sandboxes come from."""
 
-    def __init__(self, max_sandboxes: int = 4, park: ParkLimits | None = None, patience: float = 60.0) -> None:
+    def __init__(self, patience: float = 60.0, sandboxes: int = 4, **limits: int) -> None:
         self.backend = FakeBackend()
-        self.pool = SandboxPool(max_sandboxes, park or ParkLimits(), patience=patience)
+        self.pool = SandboxPool(Budget(sandboxes=sandboxes, **limits), patience=patience)
 
     def make(self) -> Sandbox:
         return self.backend.start(fake_image(), Limits())
@@ -71,7 +71,7 @@ def test_the_one_used_last_is_taken_first(lab: Lab) -> None:
 
 
 def test_what_is_parked_beyond_the_count_is_closed_oldest_first() -> None:
-    lab = Lab(max_sandboxes=10, park=ParkLimits(count=2))
+    lab = Lab(sandboxes=10, parked=2)
     one, two, three = (lab.parked(state) for state in "abc")
     eventually(lambda: not lab.alive(one))
     assert lab.alive(two)
@@ -81,7 +81,7 @@ def test_what_is_parked_beyond_the_count_is_closed_oldest_first() -> None:
 
 
 def test_what_is_parked_beyond_the_memory_is_closed_oldest_first() -> None:
-    lab = Lab(max_sandboxes=10, park=ParkLimits(memory=11 * MIB))  # a fake sandbox weighs 5 MiB
+    lab = Lab(sandboxes=10, parked_memory=11 * MIB)  # a fake sandbox weighs 5 MiB
     one, two, three = (lab.open(state) for state in "abc")
     for live in (one, two, three):
         lab.pool.park(live)
@@ -193,7 +193,7 @@ def test_parked_ones_make_room_before_ready_ones_and_those_before_resting_ones(l
 
 
 def test_what_is_ready_has_its_part_of_the_memory_first() -> None:
-    lab = Lab(max_sandboxes=10, park=ParkLimits(memory=11 * MIB))
+    lab = Lab(sandboxes=10, parked_memory=11 * MIB)
     parked = [lab.parked(state) for state in "ab"]
     origin = Origin("image", Limits())
     ready = lab.ready(origin)
@@ -251,9 +251,9 @@ def test_nothing_is_parked_while_someone_waits(lab: Lab) -> None:
 
 
 def test_waiting_has_an_end() -> None:
-    lab = Lab(max_sandboxes=1, patience=0.05)
+    lab = Lab(sandboxes=1, patience=0.05)
     live = lab.open()
-    with pytest.raises(InfrastructureError, match=r"all 1 sandboxes have been in use for 0\.05 s; .*max_sandboxes"):
+    with pytest.raises(InfrastructureError, match=r"all 1 sandboxes have been in use for 0\.05 s; .*Budget\.sandboxes"):
         lab.open()
     lab.pool.discard(live)
     lab.open()
@@ -270,7 +270,7 @@ def test_a_sandbox_that_could_not_be_made_takes_no_room(lab: Lab) -> None:
 
 
 def test_closing_while_others_wait_or_open() -> None:
-    lab = Lab(max_sandboxes=2)
+    lab = Lab(sandboxes=2)
     lab.open()
     making, go = threading.Event(), threading.Event()
 
@@ -309,13 +309,8 @@ def test_closed_sandboxes_are_not_parked_rested_or_closed_again(lab: Lab) -> Non
     assert lab.pool.take("s") is None
 
 
-def test_a_pool_for_nobody_is_refused() -> None:
-    with pytest.raises(UsageError, match="max_sandboxes must be a whole number of at least 1"):
-        SandboxPool(0, ParkLimits())
-
-
 def test_many_at_once() -> None:
-    lab = Lab(max_sandboxes=8, patience=30.0)
+    lab = Lab(sandboxes=8, patience=30.0)
     most = 0
 
     def use(number: int) -> None:

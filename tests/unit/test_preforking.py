@@ -24,7 +24,7 @@ from tests.fakes.caches import (
     sources,
     threads,
 )
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.acquisition import prefork_policy as prefork
 from tvsnap.acquisition import preforking
 from tvsnap.cache import Cache
@@ -33,12 +33,12 @@ from tvsnap.model.limits import MIB
 from tvsnap.model.observations import NO_SERVICE, Observation, Service
 from tvsnap.rollout import Rollout
 
-NOTHING_PARKED = ParkLimits(count=0)
+NOTHING_PARKED = Budget(parked=0)
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Iterator[Cache]:
-    with open_cache(tmp_path, prefork=4, park=NOTHING_PARKED) as cache:
+    with open_cache(tmp_path, prefork=4, budget=NOTHING_PARKED) as cache:
         yield cache
     assert backend_of(cache).live == {}
 
@@ -91,7 +91,7 @@ def test_a_rollout_that_begins_where_nothing_is_known_finds_a_sandbox_ready(cach
 
 
 def test_after_a_burst_as_many_are_ready_again_and_start_at_once(tmp_path: Path) -> None:
-    with open_cache(tmp_path, prefork=8, park=NOTHING_PARKED) as cache:
+    with open_cache(tmp_path, prefork=8, budget=NOTHING_PARKED) as cache:
         different(cache, *"abcdefgh")
         ready(cache, 8)
         starts = cache.stats().starts
@@ -145,7 +145,7 @@ def test_one_that_was_taken_is_replaced_at_once(cache: Cache, monkeypatch: pytes
 def test_a_replay_begins_in_one_that_is_ready(tmp_path: Path) -> None:
     backend = FakeBackend()
     prove(tmp_path, backend, ["echo 1 > f", "echo 2 >> f"])
-    with open_cache(tmp_path, backend, prefork=2, policy="never", park=NOTHING_PARKED) as cache:
+    with open_cache(tmp_path, backend, prefork=2, policy="never", budget=NOTHING_PARKED) as cache:
         for number in range(2):
             run(cache, "echo 1 > f", "echo 2 >> f", f"echo {number}")
         ready(cache, 2)
@@ -167,7 +167,7 @@ def test_what_is_parked_goes_first(tmp_path: Path) -> None:
 
 
 def test_nothing_is_made_ahead_unless_asked_for_where_forks_are_quick(tmp_path: Path) -> None:
-    with open_cache(tmp_path, park=NOTHING_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOTHING_PARKED) as cache:
         make_hot(cache, "echo 1 > f")
         different(cache, *"abc")
         assert inside.workers(cache) == []
@@ -176,7 +176,7 @@ def test_nothing_is_made_ahead_unless_asked_for_where_forks_are_quick(tmp_path: 
 
 def test_a_few_are_made_ahead_where_they_are_slow(tmp_path: Path) -> None:
     backend = FakeBackend(delays={"start": preforking.SLOW})
-    with open_cache(tmp_path, backend, park=NOTHING_PARKED, policy="never") as cache:
+    with open_cache(tmp_path, backend, budget=NOTHING_PARKED, policy="never") as cache:
         different(cache, *"abcdef")  # by now it is known what a start takes
         different(cache, *"ghijkl")
         ready(cache, preforking.USUAL)
@@ -187,7 +187,7 @@ def test_those_that_nobody_asked_for_and_nobody_takes_are_made_no_more(
 ) -> None:
     """A call that is made at once, as on a machine under load, comes before the sandbox that is made ahead of it."""
     backend = FakeBackend(delays={"start": preforking.SLOW})
-    with open_cache(tmp_path, backend, park=NOTHING_PARKED, policy="never") as cache:
+    with open_cache(tmp_path, backend, budget=NOTHING_PARKED, policy="never") as cache:
         inside.fix_costs(cache, monkeypatch, {"checkpoint": 1.0, "fork": 1.0, "start": 1.0})
         monkeypatch.setattr(inside.preforker(cache), "take", lambda source: None)
         for number in range(2 * preforking.TRIAL):
@@ -225,7 +225,7 @@ def test_a_sandbox_that_turns_out_to_run_programs_is_not_kept(tmp_path: Path) ->
             sandbox.run("sleep 1000 &", timeout=5)
             return sandbox
 
-    with open_cache(tmp_path, Busy(), prefork=4, park=NOTHING_PARKED) as cache:
+    with open_cache(tmp_path, Busy(), prefork=4, budget=NOTHING_PARKED) as cache:
         different(cache, *"abcd")
         eventually(lambda: cache.stats().preforks)
         stays(cache, 0)
@@ -285,7 +285,7 @@ def test_those_that_never_stay_as_they_were_are_given_up_for_a_while(
     class RestlessBackend(FakeBackend):
         sandbox_type = Restless
 
-    with open_cache(tmp_path, RestlessBackend(), prefork=2, park=NOTHING_PARKED, policy="never") as cache:
+    with open_cache(tmp_path, RestlessBackend(), prefork=2, budget=NOTHING_PARKED, policy="never") as cache:
         salts = itertools.count()
         while inside.mistakes(cache) < preforking.MISTAKES:
             run(cache, "echo x", salt=str(next(salts)))
@@ -339,7 +339,7 @@ def test_a_snapshot_that_is_gone_from_the_disk_is_no_error(cache: Cache) -> None
 
 def test_failures_are_not_repeated_in_haste(tmp_path: Path) -> None:
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, prefork=4, park=NOTHING_PARKED, policy="never") as cache:
+    with open_cache(tmp_path, backend, prefork=4, budget=NOTHING_PARKED, policy="never") as cache:
         different(cache, *"ab")
         ready(cache, 2)
         backend.faults.fail("start", InfrastructureError("the engine is gone"), times=preforking.WORKERS + 1)
@@ -359,8 +359,8 @@ def test_one_that_dies_while_it_is_looked_at_is_no_error(cache: Cache) -> None:
 
 
 def test_memory_is_a_limit(tmp_path: Path) -> None:
-    park = ParkLimits(memory=11 * MIB)  # a fake sandbox weighs 5 MiB
-    with open_cache(tmp_path, prefork=4, park=park, policy="never") as cache:
+    budget = Budget(parked_memory=11 * MIB)  # a fake sandbox weighs 5 MiB
+    with open_cache(tmp_path, prefork=4, budget=budget, policy="never") as cache:
         different(cache, *"abcd")
         eventually(lambda: cache.pool.ready == 2 and cache.pool.live == 2)
         made = cache.stats().preforks
@@ -372,7 +372,7 @@ def test_memory_is_a_limit(tmp_path: Path) -> None:
 
 def test_a_full_pool_has_no_room_for_them_and_they_make_room(tmp_path: Path) -> None:
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, prefork=4, max_sandboxes=4, park=NOTHING_PARKED) as cache:
+    with open_cache(tmp_path, backend, prefork=4, budget=Budget(sandboxes=4, parked=0)) as cache:
         different(cache, *"abcd")
         ready(cache, 4)
         used = [cache.rollout("terminal") for _ in range(4)]
@@ -396,7 +396,7 @@ def test_who_waits_for_room_goes_first(tmp_path: Path) -> None:
             assert go.wait(60)
 
     backend = FakeBackend(hooks={"start": hold})
-    with open_cache(tmp_path, backend, prefork=1, max_sandboxes=1, park=NOTHING_PARKED) as cache, threads(1) as pool:
+    with open_cache(tmp_path, backend, prefork=1, budget=Budget(sandboxes=1, parked=0)) as cache, threads(1) as pool:
         rollout = cache.rollout("terminal")
         assert making.wait(60)
         waiting = pool.submit(bash, rollout, "echo x")
@@ -430,7 +430,7 @@ def test_closing_waits_for_the_one_that_is_being_made(tmp_path: Path) -> None:
 
 
 def test_demand_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_cache(tmp_path, prefork=4, park=NOTHING_PARKED) as cache:
+    with open_cache(tmp_path, prefork=4, budget=NOTHING_PARKED) as cache:
         different(cache, *"abcd")
         ready(cache, 4)
         for name, seconds in (("HOLD", 0.0), ("HALF_LIFE", 0.1), ("LIFETIME", 0.6)):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.fakes.backend import FakeBackend, FakeSandbox
 from tests.fakes.caches import BUSY, FakeImages, eventually
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError
@@ -89,7 +89,7 @@ def test_calls_are_counted_by_where_they_came_from(cache: Cache) -> None:
 
 
 def test_the_report_tells_how_sandboxes_were_had(tmp_path: Path, backend: FakeBackend) -> None:
-    with Cache(tmp_path, backend=backend, images=FakeImages(), prefork=4, park=ParkLimits(count=0)) as cache:
+    with Cache(tmp_path, backend=backend, images=FakeImages(), prefork=4, budget=Budget(parked=0)) as cache:
         replay(cache, [planned(name, f"echo {name}") for name in "abcd"])
         eventually(lambda: cache.pool.ready)
         data = replay(cache, [planned("e", "echo e")]).data()

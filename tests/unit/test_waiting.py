@@ -26,7 +26,7 @@ from tests.fakes.caches import (
     sources,
     threads,
 )
-from tvsnap import ParkLimits
+from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.host.waiting import LATE_S, SLACK, SLACK_S, alike
 from tvsnap.model.errors import UsageError
@@ -34,7 +34,7 @@ from tvsnap.model.observations import Captures
 from tvsnap.recording.live import LiveSandbox
 from tvsnap.rollout import Rollout
 
-NOT_PARKED = ParkLimits(count=0)
+NOT_PARKED = Budget(parked=0)
 JOB = "(sleep 20; echo done > f) &"
 """In virtual seconds, so that no load of the machine comes near them."""
 
@@ -64,7 +64,7 @@ def no_companions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["eager", "break-even", "never"])
 def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cache]:
-    with open_cache(tmp_path, policy=request.param, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, policy=request.param, budget=NOT_PARKED) as cache:
         yield cache
 
 
@@ -96,7 +96,7 @@ def test_the_same_question_after_a_longer_wait_is_executed(cache: Cache) -> None
 
 
 def test_who_polls_in_step_is_answered_as_the_first_was(tmp_path: Path) -> None:
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         polls = [(LOOK, 0.0), (LOOK, 5.0), (LOOK, 30.0), ("cat f", 0.0), (LOOK, 30.0)]
         seen: list[list[tuple[str, str]]] = []
         for _ in range(3):
@@ -110,7 +110,7 @@ def test_who_polls_in_step_is_answered_as_the_first_was(tmp_path: Path) -> None:
 
 def test_a_new_call_finds_what_the_wait_brought(tmp_path: Path, virtual_time: list[float]) -> None:
     """A hit before it made no sandbox run: the fork is let run for as long as the rollout has waited."""
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, JOB)
         with cache.rollout("terminal") as rollout:
             assert ask(rollout, JOB)[1] == "hit"
@@ -119,7 +119,7 @@ def test_a_new_call_finds_what_the_wait_brought(tmp_path: Path, virtual_time: li
 
 
 def test_a_wait_before_a_hit_that_changed_nothing_counts_for_the_next_call(tmp_path: Path) -> None:
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, JOB, "pwd")
         with cache.rollout("terminal") as rollout:
             assert ask(rollout, JOB)[1] == "hit"
@@ -129,7 +129,7 @@ def test_a_wait_before_a_hit_that_changed_nothing_counts_for_the_next_call(tmp_p
 
 def test_while_it_is_quiet_a_models_thinking_costs_no_hit(tmp_path: Path) -> None:
     """Nothing happens before the job's sleep is over."""
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, JOB, LOOK, "pwd")
         for after in (0.0, 3.0, 9.0):
             with cache.rollout("terminal") as rollout:
@@ -140,7 +140,7 @@ def test_while_it_is_quiet_a_models_thinking_costs_no_hit(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("commands", [["echo 1 > f"], ["sleep 1000 &", "kill %1; wait"], ["x=1", "ls"]])
 def test_where_nothing_runs_time_never_counts(tmp_path: Path, commands: list[str], virtual_time: list[float]) -> None:
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, *commands, "pwd")
         with cache.rollout("terminal") as rollout:
             for command in commands:
@@ -152,7 +152,7 @@ def test_where_nothing_runs_time_never_counts(tmp_path: Path, commands: list[str
 
 def test_what_is_executed_finds_the_clock_where_its_rollout_is(tmp_path: Path, virtual_time: list[float]) -> None:
     """A program may compare the time of day with one that it wrote down."""
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, "x=1", "pwd")
         with cache.rollout("terminal") as rollout:
             assert ask(rollout, "x=1", 500.0)[1] == "hit"
@@ -171,7 +171,7 @@ def test_a_wait_is_made_up_for_by_the_age_of_the_answer_that_comes_next(
     tmp_path: Path, virtual_time: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a state holds was written when the state was recorded."""
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, "x=1", "y=1")
         now = time.time()
         monkeypatch.setattr("tvsnap.rollout.time.time", lambda: now + 70.0)
@@ -184,7 +184,7 @@ def test_a_wait_is_made_up_for_by_the_age_of_the_answer_that_comes_next(
 
 def test_what_came_by_itself_is_a_state_of_its_own(tmp_path: Path) -> None:
     """The call that found it changed nothing, and yet leads on: the rollout goes on from what it was shown."""
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
             ask(rollout, JOB)
             before = rollout.state
@@ -206,7 +206,7 @@ def test_what_came_by_itself_is_a_state_of_its_own(tmp_path: Path) -> None:
 
 
 def test_read_only_tools_are_observed_where_something_runs(tmp_path: Path) -> None:
-    with open_cache(tmp_path, park=NOT_PARKED) as cache, cache.rollout("terminal") as rollout:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache, cache.rollout("terminal") as rollout:
         ask(rollout, JOB)
         before = rollout.state
         assert rollout.call("read_file", {"path": "/etc/hostname"}).output == "sandbox\n"
@@ -225,7 +225,7 @@ def test_a_replay_waits_as_the_recording_did(
     odd = OddEnvironment()
     monkeypatch.setattr("tvsnap.cache.environment", lambda name: odd)
     backend = FakeBackend()
-    with open_cache(tmp_path, backend, policy="never", park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
             rollout.call("note", {"command": JOB})
             rollout.call("note", {"command": "cat f > page 2> /dev/null; true"}, after=30.0)
@@ -240,7 +240,7 @@ def test_a_replay_waits_as_the_recording_did(
 
 
 def test_an_audit_waits_as_the_recording_did(tmp_path: Path) -> None:
-    with open_cache(tmp_path, park=NOT_PARKED, audit=1.0) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED, audit=1.0) as cache:
         for _ in range(2):
             with cache.rollout("terminal") as rollout:
                 ask(rollout, JOB)
@@ -251,7 +251,7 @@ def test_an_audit_waits_as_the_recording_did(tmp_path: Path) -> None:
 
 
 def test_a_state_is_looked_into_after_a_while(tmp_path: Path) -> None:
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
             ask(rollout, JOB)
             state = rollout.state
@@ -262,7 +262,7 @@ def test_a_state_is_looked_into_after_a_while(tmp_path: Path) -> None:
 
 
 def test_a_resumed_rollout_begins_to_wait_then(tmp_path: Path) -> None:
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
             ask(rollout, JOB)
             ask(rollout, LOOK)
@@ -282,7 +282,7 @@ def test_one_that_runs_is_not_parked(tmp_path: Path) -> None:
 
 def test_who_waits_for_a_call_under_way(tmp_path: Path) -> None:
     """Both have waited about as long: the second is given what the first found."""
-    with open_cache(tmp_path, park=NOT_PARKED) as cache, threads(4) as pool:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache, threads(4) as pool:
         run(cache, JOB)
 
         def roll(_: int) -> tuple[str, str]:
@@ -298,7 +298,7 @@ def test_who_waits_for_a_call_under_way(tmp_path: Path) -> None:
 def test_where_what_runs_cannot_be_kept(tmp_path: Path) -> None:
     """Each rollout has its own sandbox, and its own time."""
     backend = FakeBackend(captures=Captures(files=True, processes=False, shell=True))
-    with open_cache(tmp_path, backend, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         for _ in range(2):
             with cache.rollout("terminal") as rollout:
                 assert ask(rollout, JOB)[1] == "executed"
@@ -326,7 +326,7 @@ def test_a_wait_of_nonsense_is_refused(tmp_path: Path, wrong: Any) -> None:
 def test_what_a_rollout_has_really_waited_counts(tmp_path: Path) -> None:
     """Not what it says alone."""
     job = "(sleep 0.3; echo done > f) &"
-    with open_cache(tmp_path, park=NOT_PARKED) as cache:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, job, LOOK)
         with cache.rollout("terminal") as rollout:
             assert ask(rollout, job)[1] == "hit"

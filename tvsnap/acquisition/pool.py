@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from tvsnap.model.arguments import check_whole
 from tvsnap.model.errors import InfrastructureError, TvsnapError
+from tvsnap.model.limits import Budget
 from tvsnap.model.observations import Observation
-from tvsnap.recording.live import LiveSandbox, Origin, ParkLimits
+from tvsnap.recording.live import LiveSandbox, Origin
 from tvsnap.sandboxes.protocol import Sandbox
 
 Check = Literal["same", "changed", "ended"]
@@ -37,20 +37,16 @@ class SandboxPool:
     while others are at work or on their way out, but not for those that nobody will free.
     """
 
-    def __init__(
-        self, max_sandboxes: int, park: ParkLimits, *, memory: int | None = None, patience: float = 600.0
-    ) -> None:
+    def __init__(self, budget: Budget, *, patience: float = 600.0) -> None:
         """
         Args:
-            max_sandboxes: how many may live at once; who needs one more waits, first come, first served.
-            park: how much may be parked.
-            memory: bytes that all of them may take, proportional; None for no limit.
+            budget: how many sandboxes may live at once (who needs one more waits, first come, first served), what they
+                may take, and what of that may be parked.
             patience: seconds to wait for room.
         """
-        check_whole(max_sandboxes, "max_sandboxes", 1)
-        self._max = max_sandboxes
-        self._limits = park
-        self._memory = memory
+        self._max = budget.sandboxes
+        self._budget = budget
+        self._memory = budget.memory
         self._patience = patience
         self._lock = threading.RLock()  # not taken by way of the Condition: a signal could come in between
         self._changed = threading.Condition(self._lock)
@@ -152,7 +148,7 @@ class SandboxPool:
                 return
             self._resting.pop(live, None)
             self._held.discard(live)
-            if self._closed or self._queue or self._limits.count < 1:
+            if self._closed or self._queue or self._budget.parked < 1:
                 self._start_closing(live)
                 return
             self._put(live)
@@ -189,7 +185,7 @@ class SandboxPool:
     def keep_ready(self, live: LiveSandbox, origin: Origin) -> bool:
         """Keeps a sandbox that was made ahead of time for whoever needs one of its origin.
 
-        What is ready has its part of `ParkLimits.memory`, and what is parked the rest.
+        What is ready has its part of `Budget.parked_memory`, and what is parked the rest.
 
         Returns:
             Whether it is kept; else it is closed: there is no memory for it, or someone waits for its room.
@@ -198,7 +194,7 @@ class SandboxPool:
             if live not in self._live or live in self._closing:
                 return False
             memory = live.memory + sum(other.memory for other in self._ready)
-            if self._closed or self._queue or memory > self._limits.memory:
+            if self._closed or self._queue or memory > self._budget.parked_memory:
                 self._start_closing(live)
                 return False
             self._ready[live] = origin
@@ -275,7 +271,7 @@ class SandboxPool:
                     elif not self._changed.wait(max(0.0, patience)):
                         raise InfrastructureError(
                             f"all {self._max} sandboxes have been in use for {self._patience:g} s; "
-                            "run fewer rollouts at once, close them sooner, or raise max_sandboxes"
+                            "run fewer rollouts at once, close them sooner, or raise Budget.sandboxes"
                         )
                 if self._closed:
                     raise self._is_closed()
@@ -380,7 +376,7 @@ class SandboxPool:
     def _trim(self) -> None:
         """Closes what is parked beyond the limits, least recently used first."""
         memory = sum(live.memory for live in (*self._parked, *self._ready))
-        while len(self._parked) > self._limits.count or (self._parked and memory > self._limits.memory):
+        while len(self._parked) > self._budget.parked or (self._parked and memory > self._budget.parked_memory):
             live = next(iter(self._parked))
             memory -= live.memory
             self._pull(live)

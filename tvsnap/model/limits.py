@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from tvsnap.model.arguments import check_number, check_whole
 
@@ -46,3 +46,47 @@ class Limits:
         check_whole(self.disk, "Limits.disk", 0)
         if self.cpus != 0 or isinstance(self.cpus, bool):
             check_number(self.cpus, "Limits.cpus, which is 0 for no limit,", LEAST_CPUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a cache may use. None stands for no limit. A limit that is reached stops snapshots, never a rollout.
+
+    Attributes:
+        disk: how many bytes the snapshots of the cache's backend may take, of all processes on the data directory
+            together. The snapshots that save least time for each byte are evicted.
+        snapshots: how many of these snapshots there may be.
+        memory: how many bytes of memory the sandboxes of this process may take together (proportional memory, as seen
+            between calls). Idle sandboxes are closed, and made again when they are needed. One rollout can always go
+            on.
+        sandboxes: how many sandboxes may live at once in this process. A call that needs one more waits.
+        parked: how many of them may be parked: unused, and kept for rollouts that come to their states. A sandbox in
+            which programs run, other than those of a service, is not parked: they would use the processor, and change
+            its state.
+        parked_memory: how many bytes of memory the parked sandboxes, and those that were made ahead of time, may take
+            together.
+        reserve: how many bytes are left free on the file system of the data directory: with less, no snapshots are
+            taken. None for 1 GiB, or 5 % of the file system if that is less.
+
+    Raises:
+        UsageError: a number is out of its range.
+    """
+
+    disk: int | None = None
+    snapshots: int | None = None
+    memory: int | None = None
+    sandboxes: int = 256
+    parked: int = 32
+    parked_memory: int = 2048 * MIB
+    reserve: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            required = field.name in ("sandboxes", "parked", "parked_memory")
+            if required or value is not None:
+                check_whole(value, f"Budget.{field.name}", 1 if field.name == "sandboxes" else 0)
+
+    def compare(self, **used: int) -> dict[str, tuple[int, int | None]]:
+        """Returns how much is used of what, by the names of the attributes; None where there is no limit."""
+        return {name: (value, getattr(self, name)) for name, value in used.items()}

@@ -11,14 +11,12 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tvsnap.graph import Graph, Snapshot, SnapshotWay
 from tvsnap.host.disk import DiskSpace
-from tvsnap.model.arguments import check_whole
 from tvsnap.model.errors import TvsnapError
-from tvsnap.model.limits import MIB
+from tvsnap.model.limits import MIB, Budget
 from tvsnap.model.stats import Meter
 from tvsnap.recording.holds import Holds
 from tvsnap.recording.policy.eviction import Kept, SnapshotLimits, choose_evicted
@@ -30,61 +28,26 @@ SERVICE_START = 1.0  # seconds: a root has a snapshot only where a service start
 REFUSING = 5.0  # seconds for which what is worth no more than one that was refused is refused unseen
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What a cache may use. None stands for no limit. A limit that is reached stops snapshots, never a rollout.
+def snapshot_limits(budget: Budget) -> SnapshotLimits:
+    """Returns what snapshots may take of a budget."""
+    return SnapshotLimits(budget.disk, budget.snapshots)
 
-    Attributes:
-        disk: how many bytes the snapshots of the cache's backend may take, of all processes on the data directory
-            together. The snapshots that save least time for each byte are evicted.
-        snapshots: how many of these snapshots there may be.
-        memory: how many bytes of memory the sandboxes of this process may take together (proportional memory, as seen
-            between calls). Idle sandboxes are closed, and made again when they are needed. One rollout can always go
-            on.
-        sandboxes: how many sandboxes may live at once in this process. A call that needs one more waits.
-        reserve: how many bytes are left free on the file system of the data directory: with less, no snapshots are
-            taken. None for 1 GiB, or 5 % of the file system if that is less.
 
-    Raises:
-        UsageError: a number is out of its range.
-    """
+def free_and_reserve(budget: Budget, home: Path) -> tuple[int, int]:
+    """Returns the bytes that are free on the file system of a data directory, and those to be left free."""
+    disk = DiskSpace.on(home, home)
+    return disk.free, disk.reserve if budget.reserve is None else budget.reserve
 
-    disk: int | None = None
-    snapshots: int | None = None
-    memory: int | None = None
-    sandboxes: int | None = None
-    reserve: int | None = None
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            least = 1 if field.name == "sandboxes" else 0
-            if value is not None:
-                check_whole(value, f"Budget.{field.name}", least)
-
-    @property
-    def room(self) -> SnapshotLimits:
-        """What snapshots may take."""
-        return SnapshotLimits(self.disk, self.snapshots)
-
-    def compare(self, **used: int) -> dict[str, tuple[int, int | None]]:
-        """Returns how much is used of what, by the names of the attributes; None where there is no limit."""
-        return {name: (value, getattr(self, name)) for name, value in used.items()}
-
-    def free_and_reserve(self, home: Path) -> tuple[int, int]:
-        """Returns the bytes that are free on the file system of a data directory, and those to be left free."""
-        disk = DiskSpace.on(home, home)
-        return disk.free, disk.reserve if self.reserve is None else self.reserve
-
-    def shortage(self, home: Path) -> str | None:
-        """Returns why the file system of a data directory has no room for snapshots; None if it has."""
-        free, reserve = self.free_and_reserve(home)
-        if free >= reserve:
-            return None
-        return (
-            f"{free // MIB} MiB are free on the disk of {home}, and {reserve // MIB} MiB are to be left: no snapshots "
-            "are taken; free some (tvsnap gc --keep-bytes), or lower Budget.reserve"
-        )
+def shortage(budget: Budget, home: Path) -> str | None:
+    """Returns why the file system of a data directory has no room for snapshots; None if it has."""
+    free, reserve = free_and_reserve(budget, home)
+    if free >= reserve:
+        return None
+    return (
+        f"{free // MIB} MiB are free on the disk of {home}, and {reserve // MIB} MiB are to be left: no snapshots "
+        "are taken; free some (tvsnap gc --keep-bytes), or lower Budget.reserve"
+    )
 
 
 class Ledger:
@@ -154,7 +117,7 @@ class SnapshotBudget:
         self._graph = graph
         self._backend = backend
         self._budget = budget
-        self._room = budget.room
+        self._room = snapshot_limits(budget)
         self._meter = meter
         self._ledger = Ledger(graph, backend.name, holds)
         self._lock = threading.Lock()
@@ -178,7 +141,7 @@ class SnapshotBudget:
         Returns:
             Why there is no room; None if there is.
         """
-        reason = self._budget.shortage(self._home) or self._find_room(new)
+        reason = shortage(self._budget, self._home) or self._find_room(new)
         if reason:
             self._meter.add(snapshots_refused=1)
         return reason

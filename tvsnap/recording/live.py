@@ -1,4 +1,4 @@
-"""Live sandboxes as the pool knows them: where each stands, what it was made from, and how many may be kept unused."""
+"""Live sandboxes as the pool knows them: where each stands, and what it was made from."""
 
 from __future__ import annotations
 
@@ -7,33 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tvsnap.model.arguments import check_whole
-from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Observation, SnapshotInfo
 from tvsnap.sandboxes.protocol import Sandbox
-
-
-@dataclass(frozen=True, slots=True)
-class ParkLimits:
-    """How many parked sandboxes are kept: those that nobody uses, for rollouts that come to their states.
-
-    A sandbox in which programs run by themselves is not parked, except for services: they would use the processor, and
-    change its state.
-
-    Attributes:
-        count: how many sandboxes.
-        memory: how many bytes of memory they may take together.
-
-    Raises:
-        UsageError: a number is negative.
-    """
-
-    count: int = 32
-    memory: int = 2048 * MIB
-
-    def __post_init__(self) -> None:
-        check_whole(self.count, "ParkLimits.count", 0)
-        check_whole(self.memory, "ParkLimits.memory", 0)
 
 
 class Origin(NamedTuple):
