@@ -11,7 +11,7 @@ from benchmarks import graph_scale
 from benchmarks.figures import Figure, figure
 from benchmarks.graph_scale import Growth
 from benchmarks.workspace import IMAGE, Workspace
-from tvsnap.async_cache import AsyncCache
+from tvsnap import AsyncCache
 from tvsnap.cache import Cache
 from tvsnap.model.calls import ToolCall
 

@@ -28,9 +28,8 @@ from benchmarks.soak_gauges import Gauges
 from benchmarks.soak_report import MB, TENTHS, WIDTH, Verdict, Window, as_json, growth_of_tables, judge, to_table
 from benchmarks.soak_workload import LAST, Script, Step, script
 from benchmarks.workspace import IMAGE, workspace
-from tvsnap import Budget, Cache, Limits
+from tvsnap import AsyncRollout, Budget, Cache, Limits
 from tvsnap.acquisition.pool import CLOSERS
-from tvsnap.async_cache import AsyncRollout
 from tvsnap.cache import WORKERS
 from tvsnap.host.memory import keep_few_arenas
 from tvsnap.images import Image, ImageStore

@@ -12,9 +12,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tvsnap.environments import environment
 from tvsnap.host.home import resolve_home
 from tvsnap.images import Image, ImageBuildError, ImageStore, find_source
-from tvsnap.images.build.databases import DIALECTS, system_of
+from tvsnap.images.build.databases import DIALECTS
 from tvsnap.model.errors import MachineLacks, NotCheckpointable, UsageError
 
 from . import context, options
@@ -156,7 +157,7 @@ def _warm(image: Image, home: Path | None, console: Console) -> float | None:
 
     Nothing happens for an image without a server. Where a running server cannot be snapshotted, a line says so.
     """
-    if system_of(image.environment) is None:
+    if not environment(image.environment).serves:
         return None
     backend = os.environ.get(options.BACKEND_VARIABLE) or options.DEFAULT_BACKEND
     started = time.monotonic()

@@ -6,93 +6,138 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tvsnap.async_cache import AsyncCache, AsyncRollout
-    from tvsnap.cache import Cache
+    from tvsnap.acquisition.replaying import Remade
+    from tvsnap.aio.cache import AsyncCache
+    from tvsnap.aio.images import AsyncImageStore
+    from tvsnap.aio.rollout import AsyncRollout
+    from tvsnap.aio.sandbox import AsyncSandbox
+    from tvsnap.cache import Cache, ImageSource
     from tvsnap.environments.base import Environment
     from tvsnap.environments.service import InnerService
     from tvsnap.environments.terminal import TerminalEnvironment
     from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
     from tvsnap.environments.toolset import ToolEnvironment
-    from tvsnap.graph import Graph
-    from tvsnap.images import ImageStore
+    from tvsnap.graph import Edge, Graph
+    from tvsnap.images import BuildProgress, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore
     from tvsnap.model.calls import Part, ToolCall, ToolResult
     from tvsnap.model.errors import (
         CheckpointFailed,
+        ForkFailed,
         InfrastructureError,
         MachineLacks,
         NotCheckpointable,
         NotFound,
+        NotRestorable,
         SandboxDied,
         SnapshotUnusable,
         StateLost,
         TvsnapError,
         UsageError,
     )
-    from tvsnap.model.images import Image
+    from tvsnap.model.images import Image, ImageLimits, Timeouts
     from tvsnap.model.limits import Budget, Limits
-    from tvsnap.model.observations import Captures, FileChange, Observation, Outcome, Process, SnapshotInfo
+    from tvsnap.model.observations import (
+        Captures,
+        FileChange,
+        Observation,
+        Outcome,
+        Process,
+        ReapReport,
+        Service,
+        SnapshotInfo,
+        TerminalBytes,
+    )
     from tvsnap.model.stats import Stats
-    from tvsnap.recording.policy import Policy
+    from tvsnap.recording.policy import Costs, Policy, Rebuild
     from tvsnap.rollout import Rollout
     from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 # Imported when first used: `import tvsnap` itself costs next to nothing.
 _MODULES = {
-    "AsyncCache": "tvsnap.async_cache",
-    "AsyncRollout": "tvsnap.async_cache",
+    "AsyncCache": "tvsnap.aio.cache",
+    "AsyncImageStore": "tvsnap.aio.images",
+    "AsyncRollout": "tvsnap.aio.rollout",
+    "AsyncSandbox": "tvsnap.aio.sandbox",
     "Backend": "tvsnap.sandboxes.protocol",
     "Budget": "tvsnap.model.limits",
+    "BuildProgress": "tvsnap.images",
     "Cache": "tvsnap.cache",
+    "CallContext": "tvsnap.environments.tools",
     "Captures": "tvsnap.model.observations",
     "CheckpointFailed": "tvsnap.model.errors",
+    "Costs": "tvsnap.recording.policy",
+    "Edge": "tvsnap.graph",
     "Environment": "tvsnap.environments.base",
     "FileChange": "tvsnap.model.observations",
+    "ForkFailed": "tvsnap.model.errors",
+    "Graph": "tvsnap.graph",
     "Image": "tvsnap.model.images",
+    "ImageBuildError": "tvsnap.images",
+    "ImageLimits": "tvsnap.model.images",
+    "ImageNotFound": "tvsnap.images",
+    "ImageSource": "tvsnap.cache",
+    "ImageSpecError": "tvsnap.images",
     "ImageStore": "tvsnap.images",
     "InfrastructureError": "tvsnap.model.errors",
+    "InnerService": "tvsnap.environments.service",
     "Limits": "tvsnap.model.limits",
     "MachineLacks": "tvsnap.model.errors",
     "NotCheckpointable": "tvsnap.model.errors",
     "NotFound": "tvsnap.model.errors",
+    "NotRestorable": "tvsnap.model.errors",
     "Observation": "tvsnap.model.observations",
     "Outcome": "tvsnap.model.observations",
+    "Part": "tvsnap.model.calls",
+    "Policy": "tvsnap.recording.policy",
     "Process": "tvsnap.model.observations",
+    "ReapReport": "tvsnap.model.observations",
+    "Rebuild": "tvsnap.recording.policy",
+    "Remade": "tvsnap.acquisition.replaying",
     "Rollout": "tvsnap.rollout",
     "Sandbox": "tvsnap.sandboxes.protocol",
     "SandboxDied": "tvsnap.model.errors",
+    "Service": "tvsnap.model.observations",
     "SnapshotInfo": "tvsnap.model.observations",
     "SnapshotUnusable": "tvsnap.model.errors",
     "StateLost": "tvsnap.model.errors",
     "Stats": "tvsnap.model.stats",
-    "Tool": "tvsnap.environments.tools",
-    "tool": "tvsnap.environments.tools",
-    "CallContext": "tvsnap.environments.tools",
-    "ToolFailed": "tvsnap.environments.tools",
-    "ToolEnvironment": "tvsnap.environments.toolset",
+    "TerminalBytes": "tvsnap.model.observations",
     "TerminalEnvironment": "tvsnap.environments.terminal",
-    "InnerService": "tvsnap.environments.service",
-    "Part": "tvsnap.model.calls",
-    "Policy": "tvsnap.recording.policy",
-    "Graph": "tvsnap.graph",
+    "Timeouts": "tvsnap.model.images",
+    "Tool": "tvsnap.environments.tools",
     "ToolCall": "tvsnap.model.calls",
+    "ToolEnvironment": "tvsnap.environments.toolset",
+    "ToolFailed": "tvsnap.environments.tools",
     "ToolResult": "tvsnap.model.calls",
     "TvsnapError": "tvsnap.model.errors",
     "UsageError": "tvsnap.model.errors",
+    "tool": "tvsnap.environments.tools",
 }
 
 __all__ = [
     "AsyncCache",
+    "AsyncImageStore",
     "AsyncRollout",
+    "AsyncSandbox",
     "Backend",
     "Budget",
+    "BuildProgress",
     "Cache",
     "CallContext",
     "Captures",
     "CheckpointFailed",
+    "Costs",
+    "Edge",
     "Environment",
     "FileChange",
+    "ForkFailed",
     "Graph",
     "Image",
+    "ImageBuildError",
+    "ImageLimits",
+    "ImageNotFound",
+    "ImageSource",
+    "ImageSpecError",
     "ImageStore",
     "InfrastructureError",
     "InnerService",
@@ -100,19 +145,26 @@ __all__ = [
     "MachineLacks",
     "NotCheckpointable",
     "NotFound",
+    "NotRestorable",
     "Observation",
     "Outcome",
     "Part",
     "Policy",
     "Process",
+    "ReapReport",
+    "Rebuild",
+    "Remade",
     "Rollout",
     "Sandbox",
     "SandboxDied",
+    "Service",
     "SnapshotInfo",
     "SnapshotUnusable",
     "StateLost",
     "Stats",
+    "TerminalBytes",
     "TerminalEnvironment",
+    "Timeouts",
     "Tool",
     "ToolCall",
     "ToolEnvironment",

@@ -58,7 +58,14 @@ class ImageSource(Protocol):
     """Where images come from: an `ImageStore`, or what stands in for one."""
 
     def get(self, name: str) -> Image:
-        """Returns an image by name or digest; raises NotFound if there is none."""
+        """Returns an image.
+
+        Args:
+            name: its name or digest.
+
+        Raises:
+            NotFound: there is none.
+        """
         ...
 
 
@@ -139,7 +146,7 @@ class Cache:
         self.home = resolve_home(home)
         self._in_use = HomeInUse(self.home)
         self.use_cache = use_cache
-        self.images: ImageSource = images or ImageStore(self.home)
+        self._image_source: ImageSource = images or ImageStore(self.home)
         self.pool = SandboxPool(self.budget)
         with contextlib.ExitStack() as undo:
             self._owner = Owner(self.home)
@@ -194,6 +201,17 @@ class Cache:
         self._lock = threading.Lock()
         self._used: Mapping[str, tuple[int, int | None]] = {}
         self._closed = False
+
+    @property
+    def images(self) -> ImageStore:
+        """The images of the data directory: `cache.images.build("folder")`, `cache.images.get("terminal")`.
+
+        Raises:
+            UsageError: images come from elsewhere, as the cache was opened with `images`.
+        """
+        if not isinstance(self._image_source, ImageStore):
+            raise UsageError("this cache has its images from elsewhere: from what was given as `images`")
+        return self._image_source
 
     def rollout(self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None) -> Rollout:
         """Begins a rollout at the root of an image, which is the state of a freshly started sandbox.
@@ -462,7 +480,7 @@ class Cache:
 
     def _image(self, image: str | Image) -> Image:
         """Returns an image, which may be named."""
-        return self.images.get(check_text(image, "image")) if not isinstance(image, Image) else image
+        return self._image_source.get(check_text(image, "image")) if not isinstance(image, Image) else image
 
     def _recipe(self, state: str) -> Recipe:
         """Returns how sandboxes at the root of a state are made."""
@@ -471,7 +489,7 @@ class Cache:
             raise UsageError(
                 f"state {state[:12]} stands for the tools that depend on no state: no sandbox can be in it"
             )
-        image = self._images_by_digest.get(root.image_digest) or self.images.get(root.image_digest)
+        image = self._images_by_digest.get(root.image_digest) or self._image_source.get(root.image_digest)
         return Recipe(image, self._environment(root.environment), _limits_of(root, self.limits_for(image)))
 
     def _environment(self, name: str) -> Environment:

@@ -12,8 +12,7 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import IMAGE, FakeImages, backend_of, bash, open_cache
-from tvsnap import Budget
-from tvsnap.async_cache import AsyncCache
+from tvsnap import AsyncCache, Budget
 from tvsnap.cache import Cache
 from tvsnap.model.arguments import LONGEST, check_seconds
 from tvsnap.model.calls import canonical_json

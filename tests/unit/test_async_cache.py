@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
@@ -13,7 +14,17 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import FakeImages, Gate, eventually, open_cache, run
-from tvsnap import AsyncCache, AsyncRollout, ToolResult
+from tvsnap import (
+    AsyncCache,
+    AsyncImageStore,
+    AsyncRollout,
+    AsyncSandbox,
+    Cache,
+    ImageStore,
+    Rollout,
+    Sandbox,
+    ToolResult,
+)
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 from tvsnap.recording.claims import Claim
 
@@ -46,7 +57,7 @@ def test_calls_are_answered_as_without_a_loop(tmp_path: Path) -> None:
                     assert rollout.depth == 1
                     assert rollout.private is None
                     async with cache.materialise(rollout.state) as sandbox:
-                        assert sandbox.read_file("/task/f") == b"1\n"
+                        assert await sandbox.read_file("/task/f") == b"1\n"
             assert cache.stats().hits == 2
             return sources
 
@@ -62,7 +73,7 @@ def test_a_hit_never_leaves_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     async def work() -> None:
         async with open_async(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
-            monkeypatch.setattr("tvsnap.async_cache._in_thread", forbidden)
+            monkeypatch.setattr("tvsnap.aio.rollout.in_thread", forbidden)
             # Driven by hand: it must end without once giving way to the loop.
             for command in ("x=1", "y=2"):
                 with pytest.raises(StopIteration) as end:
@@ -209,7 +220,7 @@ def test_errors_come_through(tmp_path: Path) -> None:
             with pytest.raises(InfrastructureError, match="no memory"):
                 await bash(rollout, "ls")
             assert (await bash(rollout, "pwd")).output == "/task\n"
-            assert (await rollout.sandbox()).run("pwd", timeout=5).output == b"/task\n"
+            assert (await (await rollout.sandbox()).run("pwd", timeout=5)).output == b"/task\n"
             await rollout.close()
             with pytest.raises(UsageError, match="closed"):
                 await bash(rollout, "ls")
@@ -282,3 +293,31 @@ def test_a_rollout_ends_though_its_end_was_cancelled(tmp_path: Path) -> None:
 async def _enter(block: AbstractAsyncContextManager[Any]) -> None:
     async with block:
         raise AssertionError("it was cancelled before")
+
+
+OURS = frozenset({"attach", "checkpoint", "close", "go_back", "note", "settle", "trouble"})
+"""What tvsnap does with a sandbox, and a user of a rollout does not."""
+INSIDE = frozenset({"accompany", "begin_in", "close_if_idle", "fork_if_idle", "settling", "try_hit"})
+"""What a cache does with its rollouts."""
+
+
+@pytest.mark.parametrize(
+    ("plain", "twin", "left_out"),
+    [
+        (Cache, AsyncCache, frozenset({"limits_for"})),
+        (Rollout, AsyncRollout, INSIDE),
+        (Sandbox, AsyncSandbox, OURS),
+        (ImageStore, AsyncImageStore, frozenset({"make_base", "manifest", "sweep"})),
+    ],
+)
+def test_a_twin_has_all_that_can_be_awaited(plain: type, twin: type, left_out: frozenset[str]) -> None:
+    public = {name for name, value in vars(plain).items() if not name.startswith("_") and name not in left_out}
+    assert public <= set(vars(twin))
+    for name in public:
+        method = vars(plain)[name]
+        if inspect.isfunction(method):
+            given, taken = (inspect.signature(vars(one)[name]).parameters for one in (plain, twin))
+            assert {key: one.default for key, one in given.items()} == {key: one.default for key, one in taken.items()}
+    arguments = [set(inspect.signature(one.__init__).parameters) for one in (Cache, AsyncCache)]
+    assert arguments[1] - arguments[0] == {"threads"}
+    assert arguments[0] <= arguments[1]

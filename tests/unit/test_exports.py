@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,31 @@ def test_what_is_not_exported_is_missing_in_words() -> None:
 
 def test_it_is_typed() -> None:
     assert Path(tvsnap.__file__).with_name("py.typed").exists()
+
+
+INSIDE = {"Rollout.__init__", "Rollout.settling", "Rollout.fork_if_idle", "Rollout.begin_in", "ImageStore.manifest"}
+"""What tvsnap itself calls, and nobody else."""
+FOR_OURSELVES = {"ImageSpec"}
+"""What a signature takes beside what users give it."""
+
+
+def test_what_a_signature_names_is_exported() -> None:
+    exported = [getattr(tvsnap, name) for name in tvsnap.__all__]
+    missing: dict[str, list[str]] = {}
+    for owner in (found for found in exported if isinstance(found, type) and found is not tvsnap.Graph):
+        for name, value in vars(owner).items():
+            function = value.fget if isinstance(value, property) else getattr(value, "__wrapped__", value)
+            if inspect.isfunction(function) and (name == "__init__" or not name.startswith("_")):
+                where = f"{owner.__name__}.{name}"
+                for kind in _named(*typing.get_type_hints(function).values()):
+                    ours = kind.__name__ in FOR_OURSELVES or where in INSIDE
+                    if kind.__module__.startswith("tvsnap") and kind not in exported and not ours:
+                        missing.setdefault(kind.__name__, []).append(where)
+    assert missing == {}
+
+
+def _named(*hints: object) -> Iterator[type]:
+    for hint in hints:
+        if isinstance(hint, type):
+            yield hint
+        yield from _named(*typing.get_args(hint))

@@ -27,7 +27,11 @@ class Remade:
     digest: str | None = None
 
     def difference(self, edge: Edge) -> str | None:
-        """Returns in words how it differs from what was recorded; None if it does not."""
+        """Returns in words how it differs from what was recorded; None if it does not.
+
+        Args:
+            edge: the recorded call.
+        """
         if not self.result.same_value(edge.result):
             return difference(edge.result, self.result)
         return difference(edge.result, self.result) if edge.changed and edge.digest != self.digest else None

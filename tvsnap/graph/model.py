@@ -69,15 +69,15 @@ class Edge:
         result: what it returned; its `source` is `hit`.
         next_state: where it led; `state` itself if nothing changed.
         deterministic: False once the same call was seen to return something else: its value is no longer served.
+        shared: False if it is kept for people only and never answers a call.
+        reason: why it is not shared or not deterministic; None if it is both.
+        hits: how often it answered a call, but for hits that a process has not yet flushed.
+        created: when it was recorded.
         proven: the call was executed more than once and left the same behind, or does so by its nature: `next_state`
             may be reached by making the call again. Meaningless where nothing changed.
         waited: seconds that the state had been left to itself when the call was made; 0 where that does not count.
         quiet_s: seconds, from its beginning, in which `next_state` does not change by itself; infinite if it never
             does.
-        shared: False if it is kept for people only and never answers a call.
-        reason: why it is not shared or not deterministic; None if it is both.
-        hits: how often it answered a call, but for hits that a process has not yet flushed.
-        created: when it was recorded.
         digest: of what the call left behind (`Sandbox.digest`); None if that could not be told.
         active: why `next_state` may change by itself; None if it does not.
         refusals: why `next_state` could not be checkpointed, by backend.

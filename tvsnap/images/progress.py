@@ -9,16 +9,34 @@ class BuildProgress(Protocol):
     """Told by a build, in the thread that builds, what it does."""
 
     def step(self, index: int, total: int, text: str) -> None:
-        """A step begins; `index` counts from 1 to `total`."""
+        """Says that a step begins.
+
+        Args:
+            index: the step's number, from 1 on.
+            total: how many steps there are.
+            text: what the step does.
+        """
 
     def output(self, line: str) -> None:
-        """The step printed a line."""
+        """Says that the step printed a line.
+
+        Args:
+            line: the line.
+        """
 
     def note(self, text: str) -> None:
-        """What of the image's description a sandbox does not do, in one line."""
+        """Says what of the image's description a sandbox does not do.
+
+        Args:
+            text: what it is, in one line.
+        """
 
     def fraction(self, done: float | None) -> None:
-        """How much of the step is done, 0 to 1; None where that cannot be told."""
+        """Says how much of the step is done.
+
+        Args:
+            done: the part that is done, 0 to 1; None where that cannot be told.
+        """
 
 
 class Silent:

@@ -32,7 +32,7 @@ from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.containers import container_tool
 from tvsnap.images.build.derived import BuiltBase
 from tvsnap.images.descriptions.detect import load_source
-from tvsnap.images.descriptions.shipped import shipped_images
+from tvsnap.images.descriptions.shipped import find_source, shipped_images
 from tvsnap.images.descriptions.spec import (
     DockerfileBase,
     DockerImageBase,
@@ -147,8 +147,9 @@ class ImageStore:
         another process builds the same image, this waits for it and returns what that made.
 
         Args:
-            source: a folder with an image.yaml, with a task of Harbor or terminal-bench, or with a Dockerfile; or the
-                contents of an image.yaml that was read already.
+            source: the name of an image that comes with tvsnap, as `terminal`; or a folder with an image.yaml, with a
+                task of Harbor or terminal-bench, or with a Dockerfile; or the contents of an image.yaml that was read
+                already.
             name: the image's name; by default that in image.yaml, or the folder's.
             progress: an object that is told what happens.
             force: whether to build even if nothing changed, for example to get newer packages. If the result differs,
@@ -166,7 +167,9 @@ class ImageStore:
             ImageBuildError: a step failed; nothing of the build is left.
             MachineLacks: this machine lacks something that is needed.
         """
-        spec = source if isinstance(source, ImageSpec) else load_source(Path(source), allow)
+        if isinstance(source, str):
+            source = find_source(source)
+        spec = source if isinstance(source, ImageSpec) else load_source(source, allow)
         name = spec.name if name is None else check_name(name)
         self.sweep()
         return self._get_built(spec, (name,), progress or Silent(), force, keep_layers)

@@ -172,7 +172,13 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, slots=True)
 class TerminalBytes:
-    """All that was written to a sandbox's terminal (the last part, where it was much), and its size in cells."""
+    """What was written to a sandbox's terminal.
+
+    Attributes:
+        data: all of it; the last part, where it was much.
+        columns: how many cells the terminal is wide.
+        rows: how many cells the terminal is high.
+    """
 
     data: bytes
     columns: int
@@ -181,7 +187,13 @@ class TerminalBytes:
 
 @dataclass(frozen=True, slots=True)
 class ReapReport:
-    """What dead owners had left behind and is now gone."""
+    """What processes that died had left behind, and is now gone.
+
+    Attributes:
+        sandboxes: how many sandboxes.
+        snapshots: how many unfinished snapshots.
+        temporary: how many other files and directories.
+    """
 
     sandboxes: int = 0
     snapshots: int = 0

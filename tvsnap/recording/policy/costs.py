@@ -56,7 +56,12 @@ class Costs:
         return self._medians["start"]
 
     def add(self, kind: Kind, seconds: float) -> None:
-        """Takes a measurement in."""
+        """Takes a measurement in.
+
+        Args:
+            kind: what was measured: `checkpoint`, `fork` or `start`.
+            seconds: how long it took.
+        """
         with self._lock:
             samples = self._samples[kind]
             samples.append(seconds)

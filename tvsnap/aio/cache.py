@@ -1,0 +1,204 @@
+"""The awaitable twin of `Cache`: a hit never leaves the event loop; a miss is executed in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tvsnap.acquisition.replaying import Remade
+from tvsnap.aio.images import AsyncImageStore
+from tvsnap.aio.rollout import AsyncRollout
+from tvsnap.aio.sandbox import AsyncSandbox
+from tvsnap.aio.threads import begin, in_thread
+from tvsnap.cache import Cache, ImageSource
+from tvsnap.environments.base import Environment
+from tvsnap.graph import Edge
+from tvsnap.model.arguments import check_whole
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Budget, Limits
+from tvsnap.model.stats import Stats
+from tvsnap.recording.policy import Policy
+from tvsnap.sandboxes.protocol import Backend, Sandbox
+
+THREADS = 256  # one for each call that is being executed or waited for; made when they are needed
+
+
+class AsyncCache:
+    """A `Cache` for one event loop. A hit never leaves the loop; a call that is executed runs in a thread.
+
+    It is an asynchronous context manager that closes the cache.
+
+    Attributes:
+        cache: the `Cache` underneath, for what needs no waiting (`cache.graph`, `cache.pool`, ...).
+    """
+
+    def __init__(
+        self,
+        home: Path | str | None = None,
+        *,
+        backend: str | Backend = "local",
+        policy: str | Policy = "break-even",
+        limits: Limits | None = None,
+        budget: Budget | None = None,
+        use_cache: bool = True,
+        prefork: int | None = None,
+        audit: float = 0.0,
+        images: ImageSource | None = None,
+        environments: Iterable[Environment] = (),
+        threads: int = THREADS,
+    ) -> None:
+        """Opens a data directory.
+
+        Args:
+            home: the data directory; see `Cache`.
+            backend: the name of a backend, or an open backend; see `Cache`.
+            policy: when to take snapshots; see `Cache`.
+            limits: what one sandbox may use; see `Cache`.
+            budget: what snapshots and sandboxes may use together; see `Budget`.
+            use_cache: False to execute every call, in one fresh sandbox for each rollout.
+            prefork: how many sandboxes are made ahead of time; see `Cache`.
+            audit: the share (0 to 1) of the answered calls that are made again and compared; see `Cache`.
+            images: where images come from; see `Cache`.
+            environments: environments of your own; see `Cache`.
+            threads: how many calls may be executed or waited for at once. Further calls wait for a thread.
+
+        Raises:
+            UsageError: there is no such backend or policy, or another argument makes no sense.
+            MachineLacks: this machine lacks something that is needed; the message says what.
+            TvsnapError: the graph cannot be opened.
+        """
+        check_whole(threads, "threads", 1)
+        self.cache = Cache(
+            home,
+            backend=backend,
+            policy=policy,
+            limits=limits,
+            budget=budget,
+            use_cache=use_cache,
+            prefork=prefork,
+            audit=audit,
+            images=images,
+            environments=environments,
+        )
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tvsnap-call")
+
+    def rollout(
+        self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None
+    ) -> AsyncRollout:
+        """Returns a rollout at the root of an image. It begins with its first use; errors are raised then.
+
+        Args:
+            image: the image, or its name or digest.
+            task: the task that the rollout is of; it groups rollouts for people.
+            salt: a text that keeps rollouts apart: states are shared only with rollouts of the same salt.
+            label: what people call this rollout.
+        """
+        return AsyncRollout(lambda: self.cache.rollout(image, task, salt, label), self._threads)
+
+    def resume(self, state: str, task: str = "", label: str | None = None) -> AsyncRollout:
+        """Returns a rollout at any state of the graph. It begins with its first use; errors are raised then.
+
+        Args:
+            state: the state's full hash.
+            task: the task that the rollout is of; it groups rollouts for people.
+            label: what people call this rollout.
+        """
+        return AsyncRollout(lambda: self.cache.resume(state, task, label), self._threads)
+
+    async def warm(self, image: str | Image) -> str:
+        """Starts an image once and takes a snapshot of its root, where something starts slowly; see `Cache.warm`.
+
+        Args:
+            image: the image, or its name or digest.
+
+        Returns:
+            The root.
+
+        Raises:
+            NotFound: there is no such image.
+            NotCheckpointable: the message is the reason.
+            InfrastructureError: it does not start.
+        """
+        return await in_thread(self._threads, lambda: self.cache.warm(image))
+
+    async def reexecute(self, edge: Edge) -> Remade:
+        """Makes a recorded call once more, in a sandbox that is ended afterwards; see `Cache.reexecute`.
+
+        Args:
+            edge: the recorded call, from `cache.graph`.
+
+        Returns:
+            What came of it.
+
+        Raises:
+            UsageError: it was made on the host.
+            StateLost: nothing leads to the state that it was made in.
+            InfrastructureError: the sandbox failed.
+        """
+        return await in_thread(self._threads, lambda: self.cache.reexecute(edge))
+
+    @property
+    def images(self) -> AsyncImageStore:
+        """The images of the data directory; see `Cache.images`."""
+        return AsyncImageStore(self.cache.images, self._threads)
+
+    @property
+    def trouble(self) -> str | None:
+        """The reason why no snapshots are being taken at present, or None; see `Cache.trouble`."""
+        return self.cache.trouble
+
+    def refusal(self, state: str) -> str | None:
+        """Returns the reason why a state could not be checkpointed, or None; see `Cache.refusal`.
+
+        Args:
+            state: the state's full hash.
+        """
+        return self.cache.refusal(state)
+
+    @contextlib.asynccontextmanager
+    async def materialise(self, state: str, *, after: float = 0.0) -> AsyncIterator[AsyncSandbox]:
+        """Returns an asynchronous context manager with a live sandbox in any state, which is ended after the block.
+
+        Args:
+            state: the state's full hash, as `AsyncRollout.state` returns it.
+            after: seconds that the sandbox is to have run in the state; see `Cache.materialise`.
+
+        Yields:
+            The sandbox.
+
+        Raises:
+            UsageError: `state` is not the hash of a state, or another argument makes no sense.
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            InfrastructureError: the sandbox could not be made.
+        """
+        block = self.cache.materialise(state, after=after)
+
+        def leave(_: Sandbox) -> None:
+            block.__exit__(None, None, None)
+
+        sandbox = await begin(self._threads, block.__enter__, leave)
+        try:
+            yield AsyncSandbox(sandbox, self._threads)
+        finally:
+            leave(sandbox)  # its end is not waited for
+
+    def stats(self) -> Stats:
+        """Returns what this cache has done so far, and the counters of all processes; see `Cache.stats`."""
+        return self.cache.stats()
+
+    async def close(self) -> None:
+        """Ends all rollouts and sandboxes, and waits for calls that are still being executed.
+
+        It may be called more than once.
+        """
+        await in_thread(None, self.cache.close)
+        await in_thread(None, self._threads.shutdown)
+
+    async def __aenter__(self) -> AsyncCache:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,169 @@
+"""The awaitable twin of `Rollout`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tvsnap.aio.sandbox import AsyncSandbox
+from tvsnap.aio.threads import begin, in_thread
+from tvsnap.environments.tools import Tool
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import UsageError
+from tvsnap.rollout import DEFAULT_TIMEOUT, Rollout
+
+
+class AsyncRollout:
+    """A `Rollout` whose calls are awaited. `AsyncCache.rollout` makes it.
+
+    It begins with its first call, or when it is entered as an asynchronous context manager, which closes it.
+    """
+
+    def __init__(self, begin: Callable[[], Rollout], threads: ThreadPoolExecutor) -> None:
+        self._begin = begin
+        self._threads = threads
+        self._begun: Rollout | None = None
+        self._beginning = asyncio.Lock()
+
+    @property
+    def rollout(self) -> Rollout:
+        """The `Rollout` underneath.
+
+        Raises:
+            UsageError: the rollout has not begun: no call was made, and no `async with` was entered.
+        """
+        if self._begun is None:
+            raise UsageError("the rollout has not begun; use `async with`, or make a call")
+        return self._begun
+
+    @property
+    def id(self) -> str | None:
+        """The rollout's name in the graph; see `Rollout.id`."""
+        return self.rollout.id
+
+    @property
+    def root(self) -> str:
+        """The hash of the rollout's root; see `Rollout.root`."""
+        return self.rollout.root
+
+    @property
+    def state(self) -> str:
+        """The hash of the state at which the rollout stands; see `Rollout.state`.
+
+        Await `settled` first, so that the loop does not wait until it is known where the last call led.
+        """
+        return self.rollout.state
+
+    @property
+    def depth(self) -> int:
+        """The number of calls that changed the state; see `Rollout.depth`, and `state` for what may be waited for."""
+        return self.rollout.depth
+
+    @property
+    def private(self) -> str | None:
+        """The reason why it is in a private branch, or None; see `Rollout.private`, and `state` for waiting."""
+        return self.rollout.private
+
+    @property
+    def unshared(self) -> str | None:
+        """The reason why the last call's result answers no other, or None; see `Rollout.unshared`, and `state`."""
+        return self.rollout.unshared
+
+    async def tools(self) -> Mapping[str, Tool]:
+        """Returns the tools that may be called, by name; see `Rollout.tools`."""
+        return (self._begun or await self._start()).tools
+
+    async def settled(self) -> None:
+        """Waits until it is known where the last call led."""
+        outcome = self.rollout.settling()
+        if outcome is not None:
+            await asyncio.wrap_future(outcome)
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT, *, after: float = 0.0
+    ) -> ToolResult:
+        """Makes a tool call: answers it from the graph if that is possible, and executes it in a thread otherwise.
+
+        If the awaiting task is cancelled, a call that is being executed goes on to its end in its thread and counts as
+        made; the rollout's next call comes after it.
+
+        Args:
+            name: the tool's name.
+            arguments: the tool's arguments, as plain JSON.
+            timeout: seconds that the call may take where it is executed.
+            after: seconds that are at least to have passed in the sandbox since the last call; see `Rollout.call`.
+
+        Returns:
+            What the tool returned, now or when the same call was made in the same state before.
+
+        Raises:
+            UsageError: there is no such tool, its arguments are wrong, or the rollout is closed.
+            StateLost: what kept the rollout's state is gone, and nothing else leads to it. The rollout cannot go on.
+            InfrastructureError: tvsnap, not the tool, failed. The call may be made again.
+        """
+        rollout = self._begun or await self._start()
+        if rollout.settling() is not None:
+            await self.settled()
+        result = rollout.try_hit(name, arguments, timeout, after=after)
+        if result is not None:
+            return result
+        return await in_thread(self._threads, lambda: rollout.call(name, arguments, timeout, after=after))
+
+    async def sandbox(self) -> AsyncSandbox:
+        """Returns the rollout's own sandbox in its present state; see `Rollout.sandbox`.
+
+        Raises:
+            StateLost: what kept the rollout's state is gone, and nothing else leads to it.
+            InfrastructureError: no sandbox could be made.
+        """
+        rollout = self._begun or await self._start()
+        return AsyncSandbox(await in_thread(self._threads, rollout.sandbox), self._threads)
+
+    async def keep(self, label: str, output: str = "") -> str:
+        """Records what was done in the sandbox that `sandbox` returned, as one step; see `Rollout.keep`.
+
+        Args:
+            label: what was done, in words.
+            output: what is shown as the step's output.
+
+        Returns:
+            The state that it led to.
+
+        Raises:
+            UsageError: no sandbox was given out since the last call.
+            NotCheckpointable: it is recorded, but the state cannot be kept; the message is the reason.
+            InfrastructureError: the sandbox has ended, or the snapshot failed.
+        """
+        rollout = self.rollout
+        return await in_thread(self._threads, lambda: rollout.keep(label, output))
+
+    async def snapshot_if_idle(self) -> bool:
+        """Takes a snapshot of the present state if no call is being made; see `Rollout.snapshot_if_idle`.
+
+        Returns:
+            Whether the state can be reached again for certain.
+
+        Raises:
+            InfrastructureError: the snapshot failed.
+        """
+        return await in_thread(self._threads, self.rollout.snapshot_if_idle)
+
+    async def close(self) -> None:
+        """Ends the rollout, if it has begun; see `Rollout.close`. It may be called more than once."""
+        if self._begun is not None:
+            await asyncio.shield(in_thread(self._threads, self._begun.close))
+
+    async def __aenter__(self) -> AsyncRollout:
+        await self._start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _start(self) -> Rollout:
+        async with self._beginning:
+            if self._begun is None:
+                self._begun = await begin(self._threads, self._begin, Rollout.close)
+            return self._begun
