@@ -147,7 +147,7 @@ def ipython_shell(pictures: Pictures) -> Any:
 
     class Shell:
         def run(self, code: str) -> bool:
-            result = shell.run_cell(code, store_history=True)
+            result = shell.run_cell(code, store_history=True)  # type: ignore[no-untyped-call,unused-ignore]
             return not result.success
 
     return Shell()

@@ -25,8 +25,8 @@ class Rebuild:
         spent_s: seconds that this process has already spent on rebuilding this very state.
         proven: the calls are known to lead to the same state each time. If not, only a snapshot keeps the state:
             without one, nothing that follows from it is answered, and whoever comes next executes the call anew.
-        checkpoint_s: seconds that a checkpoint took just above; 0 if there was none. A sandbox with much in memory stays
-            expensive.
+        checkpoint_s: seconds that a checkpoint took just above; 0 if there was none. A sandbox with much in memory
+            stays expensive.
         fork_s: seconds that a fork took just above; 0 if there was none.
     """
 

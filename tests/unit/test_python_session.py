@@ -1,0 +1,123 @@
+"""The interpreter of the environment `python`, run here as it is: with IPython, and with the standard library alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tvsnap.guest import python_session
+
+PROGRAM = Path(python_session.__file__)
+WITHOUT_IPYTHON = "raise ImportError('none for this test')\n"
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(params=["plain", "ipython"])
+def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ask]:
+    """Asks a supervisor of its own, which ends with the test."""
+    import pwd
+
+    path = tmp_path / "socket"
+    if request.param == "plain":
+        (tmp_path / "IPython").mkdir()
+        (tmp_path / "IPython" / "__init__.py").write_text(WITHOUT_IPYTHON)
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path), "IPYTHONDIR": str(tmp_path / "ipython")}
+    user = "root" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    command = [sys.executable, str(PROGRAM), "start", user, str(tmp_path), str(path)]
+    subprocess.run(command, check=True, env=variables, timeout=60)
+
+    def ask(code: str, timeout: float = 30.0, limit: int = 10_000) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(60)
+            connection.connect(str(path))
+            connection.sendall(json.dumps({"code": code, "timeout": timeout, "limit": limit}).encode())
+            connection.shutdown(socket.SHUT_WR)
+            answer: dict[str, Any] = json.loads(python_session.read_all(connection))
+            return answer
+
+    ask.name = request.param  # type: ignore[attr-defined]
+    yield ask
+    supervisor = int(ask("import os; os.getppid()")["output"].strip())
+    interpreter = int(ask("os.getpid()")["output"].strip())
+    for pid in (supervisor, interpreter):
+        os.kill(pid, 9)
+
+
+def test_a_session(ask: Ask, tmp_path: Path) -> None:
+    assert ask("x = 41")["output"] == ""
+    assert ask("x + 1")["output"] == "42\n"
+    assert ask("'text'; None")["output"] == ""
+    assert ask("import os\nos.getcwd()")["output"] == f"{str(tmp_path)!r}\n"
+    assert ask("for i in range(2):\n    print(i)\n'last'")["output"] == "0\n1\n'last'\n"
+    assert ask("_ + '!'")["output"] == "'last!'\n"
+    printed = ask("import sys\nprint('out'); print('err', file=sys.stderr); os.system('echo below')")
+    assert printed["output"] == "out\nerr\nbelow\n0\n"
+    assert not printed["failed"]
+    assert ask("input()")["failed"]
+    assert "EOFError" in ask("input()")["output"]
+
+
+def test_mistakes_are_told_cleanly(ask: Ask) -> None:
+    ask("def f():\n    return 1 / 0")
+    failed = ask("f()")
+    assert failed["failed"]
+    assert "ZeroDivisionError: division by zero" in failed["output"]
+    assert "return 1 / 0" in failed["output"]
+    assert "python_session" not in failed["output"]
+    assert "\x1b" not in failed["output"]
+    wrong = ask("x = = 1")
+    assert wrong["failed"]
+    assert "SyntaxError" in wrong["output"]
+    assert ask("1")["output"] == "1\n"
+
+
+def test_pictures(ask: Ask) -> None:
+    ask("class P:\n    def _repr_png_(self): return b'png'\n    def __repr__(self): return 'a picture'")
+    shown = ask("P()")
+    assert (shown["output"], shown["pictures"]) == ("a picture\n", ["cG5n"])
+    assert ask("1")["pictures"] == []
+
+
+def test_what_takes_too_long_is_interrupted(ask: Ask) -> None:
+    ask("import time; x = 1")
+    late = ask("try:\n    time.sleep(100)\nfinally:\n    x = 2", timeout=0.5)
+    assert (late["timed_out"], late["failed"]) == (True, True)
+    assert late["output"].endswith("[interrupted after 0.5 s]\n")
+    assert ask("x")["output"] == "2\n"
+
+
+def test_what_cannot_be_interrupted_ends(ask: Ask) -> None:
+    ask("x = 1")
+    stubborn = (
+        "import time\nwhile True:\n    try:\n        time.sleep(100)\n    except KeyboardInterrupt:\n        pass"
+    )
+    late = ask(stubborn, timeout=0.5)
+    assert late["timed_out"]
+    assert late["output"].endswith(python_session.LOST)
+    assert "NameError" in ask("x")["output"]
+
+
+def test_one_that_ends_is_replaced(ask: Ask) -> None:
+    ended = ask("import os; print('before'); os._exit(3)")
+    assert ended["failed"]
+    assert ended["output"] == f"before\n{python_session.LOST}"
+    assert ask("1 + 1")["output"] == "2\n"
+
+
+def test_long_output_is_cut_in_the_middle(ask: Ask) -> None:
+    cut = ask("print('a' * 5000 + 'b' * 4999)", limit=100)
+    assert cut["truncated"]
+    assert cut["output"] == "a" * 50 + python_session.CUT + "b" * 49 + "\n"
+
+
+def test_what_goes_on_by_itself_is_shown_later(ask: Ask) -> None:
+    ask("import threading\nt = threading.Timer(0.1, lambda: print('by itself', flush=True)); t.start()")
+    assert ask("t.join()")["output"] == "by itself\n"
