@@ -1,4 +1,4 @@
-/* What a process is that can be compared only: descriptors, credentials, signal handlers, limits, terminals. */
+/* What a process is that can be compared only: credentials, scheduling, limits, namespaces, descriptors, and what it is asked. */
 #ifndef TVSNAP_REWIND_FACTS_H
 #define TVSNAP_REWIND_FACTS_H
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.injection import program
 from tests.conformance.targets import TARGETS
 from tvsnap import Cache
 from tvsnap.host.native import INIT
@@ -38,6 +39,13 @@ LIARS = {
     "program": "python3 -c 'exec(open(\"/tmp/patch\").read())'",
 }
 """Commands after which the shell says that nothing has changed, and lies."""
+ORPHAN = "(p=$(sh -c 'sleep 7 > /tmp/o & echo $!'); ps -o ppid= -p $p; kill $p) | tr -d ' '"
+MADE_TO_CALL = {
+    "securebits": ("process.call(157, 28, 3)", "(touch /tmp/o; chown 5:5 /tmp/o; stat -c %u /tmp/o)", "5\n"),
+    "dumpable": ("process.call(157, 4, 0)", "(readlink /proc/$$/fd/0)", "/dev/pts/0\n"),
+    "orphans": ("process.call(157, 36, 1)", ORPHAN, "1\n"),
+}
+"""What a liar has the shell do, without a trace in its memory; a call that shows it, and what that shows otherwise."""
 LOOK = "cat /etc/hostname; type cat; no-such-command"
 
 
@@ -82,6 +90,26 @@ def test_a_lying_shell_is_believed_by_nobody(cache: Cache, terminal_image: Image
             assert bash(victim, f"{LOOK} # {number}") == truth
             assert bash(victim, f"cd /usr; {LOOK}") == truth
             assert bash(victim, LOOK) == truth
+
+
+@pytest.mark.parametrize(("action", "look", "truth"), MADE_TO_CALL.values(), ids=MADE_TO_CALL)
+def test_what_a_shell_was_made_to_do_reaches_nobody(
+    cache: Cache, terminal_image: Image, action: str, look: str, truth: str
+) -> None:
+    salt = f"poison {time.time_ns()}"
+
+    def begun() -> Rollout:
+        rollout = cache.rollout(terminal_image, salt=salt)
+        rollout.call("write_file", {"path": "/tmp/inject.py", "content": program(action)}, 60)
+        return rollout
+
+    with begun() as liar:
+        assert bash(liar, "python3 /tmp/inject.py") == "done\n"
+        bash(liar, look)
+    for number in range(2):
+        with begun() as victim:
+            assert bash(victim, look) == truth
+            assert bash(victim, f": {number}; {look}") == truth
 
 
 def test_a_lying_pid_1_is_believed_by_nobody(cache: Cache, terminal_image: Image) -> None:

@@ -1,0 +1,198 @@
+#include "asked.h"
+
+#include <linux/prctl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "kept.h"
+
+/* Newer than the headers of some systems. */
+enum {
+    GET_TID_ADDRESS = 40,
+    SYSCALL_USER_DISPATCH = 59,
+    SCHED_CORE = 62,
+    GET_MDWE = 66,
+    GET_MEMORY_MERGE = 68,
+    TIMER_RESTORE_IDS = 77,
+    FUTEX_HASH = 78,
+    GET_OF_THE_LAST_TWO = 2,
+    GET_CPUID = 0x1011,
+    GET_XCOMP_PERM = 0x1022,
+    GET_XCOMP_GUEST_PERM = 0x1024,
+    SHSTK_STATUS = 0x5005,
+    MEMBARRIER_GET_REGISTRATIONS = 512,
+};
+
+enum { OUT = -1 }; /* of an argument: room for what the call has to say */
+enum { LAST = -1 };
+enum { KERNEL_SIGACTION = 32, SIGNALS = 64, MOST_QUESTIONS = 112, MOST_SAID = 2 * PAGE };
+
+struct question {
+    long call, arguments[5];
+    size_t says; /* bytes that it writes to OUT */
+};
+
+/* As the program below reads them. */
+struct order {
+    long call, arguments[6], result;
+};
+
+/* But for handlers of signals, which are asked first. Those that the kernel does not know or refuses say that. The last one
+ * ends that calls are dispatched to a program of its own (kept.c): before Linux 6.4, nobody can tell whether they are. */
+static const struct question QUESTIONS[] = {
+    {SYS_sigaltstack, {0, OUT}, sizeof(stack_t)},
+    {SYS_getitimer, {ITIMER_REAL, OUT}, sizeof(struct itimerval)},
+    {SYS_getitimer, {ITIMER_VIRTUAL, OUT}, sizeof(struct itimerval)},
+    {SYS_getitimer, {ITIMER_PROF, OUT}, sizeof(struct itimerval)},
+    {SYS_modify_ldt, {0, OUT, 8}, 8},
+    {SYS_prctl, {PR_GET_PDEATHSIG, OUT}, sizeof(int)},
+    {SYS_prctl, {PR_GET_TSC, OUT}, sizeof(int)},
+    {SYS_prctl, {PR_GET_CHILD_SUBREAPER, OUT}, sizeof(int)},
+    {SYS_prctl, {GET_TID_ADDRESS, OUT}, sizeof(long)},
+    {SYS_prctl, {SCHED_CORE, 0, 0, 0, OUT}, sizeof(long)},
+    {SYS_prctl, {PR_GET_DUMPABLE}, 0},
+    {SYS_prctl, {PR_GET_KEEPCAPS}, 0},
+    {SYS_prctl, {PR_GET_SECUREBITS}, 0},
+    {SYS_prctl, {PR_GET_TIMERSLACK}, 0},
+    {SYS_prctl, {PR_MCE_KILL_GET}, 0},
+    {SYS_prctl, {PR_GET_THP_DISABLE}, 0},
+    {SYS_prctl, {PR_GET_IO_FLUSHER}, 0},
+    {SYS_prctl, {PR_GET_SPECULATION_CTRL, 0}, 0},
+    {SYS_prctl, {PR_GET_SPECULATION_CTRL, 1}, 0},
+    {SYS_prctl, {PR_GET_SPECULATION_CTRL, 2}, 0},
+    {SYS_prctl, {GET_MDWE}, 0},
+    {SYS_prctl, {GET_MEMORY_MERGE}, 0},
+    {SYS_prctl, {TIMER_RESTORE_IDS, GET_OF_THE_LAST_TWO}, 0},
+    {SYS_prctl, {FUTEX_HASH, GET_OF_THE_LAST_TWO}, 0},
+    {SYS_arch_prctl, {GET_CPUID, 0}, 0},
+    {SYS_arch_prctl, {GET_XCOMP_PERM, OUT}, sizeof(long)},
+    {SYS_arch_prctl, {GET_XCOMP_GUEST_PERM, OUT}, sizeof(long)},
+    {SYS_arch_prctl, {SHSTK_STATUS, OUT}, sizeof(long)},
+    {SYS_membarrier, {MEMBARRIER_GET_REGISTRATIONS}, 0},
+    {SYS_prctl, {SYSCALL_USER_DISPATCH, 0}, 0},
+};
+
+/* A program that a process runs for us: it makes the calls of a list of orders, at r12, and stops after the last. */
+extern const char tvsnap_asking[], tvsnap_asked[];
+__asm__(".pushsection .rodata\n"
+        "tvsnap_asking:\n"
+        "1:  mov (%r12), %rax\n"
+        "    cmp $-1, %rax\n"
+        "    je 2f\n"
+        "    mov 8(%r12), %rdi\n"
+        "    mov 16(%r12), %rsi\n"
+        "    mov 24(%r12), %rdx\n"
+        "    mov 32(%r12), %r10\n"
+        "    mov 40(%r12), %r8\n"
+        "    mov 48(%r12), %r9\n"
+        "    syscall\n"
+        "    mov %rax, 56(%r12)\n"
+        "    add $64, %r12\n"
+        "    jmp 1b\n"
+        "2:  int3\n"
+        "tvsnap_asked:\n"
+        ".popsection\n");
+
+/* What lies in the memory that the process gets for it. */
+struct sheet {
+    char program[PAGE];
+    struct order orders[MOST_QUESTIONS];
+    char said[MOST_SAID];
+};
+
+static size_t room_taken(const struct sheet *sheet) { return (sizeof *sheet + PAGE - 1) / PAGE * PAGE; }
+
+/* Writes down questions, for a sheet at `place`: all but the last if `told`. Returns how many, and how many bytes the answers
+ * take. */
+static size_t write_orders(struct sheet *sheet, unsigned long place, bool told, size_t *said) {
+    size_t count = 0, questions = sizeof QUESTIONS / sizeof *QUESTIONS - told;
+    unsigned long out = place + offsetof(struct sheet, said);
+    *said = 0;
+    memcpy(sheet->program, tvsnap_asking, (size_t)(tvsnap_asked - tvsnap_asking));
+    for (int signal = 1; signal <= SIGNALS; signal++, *said += KERNEL_SIGACTION)
+        sheet->orders[count++] = (struct order){SYS_rt_sigaction, {signal, 0, (long)(out + *said), 8}, 0};
+    for (size_t i = 0; i < questions; i++, count++) {
+        struct order *order = &sheet->orders[count];
+        order->call = QUESTIONS[i].call;
+        for (int a = 0; a < 5; a++)
+            order->arguments[a] = QUESTIONS[i].arguments[a] == OUT ? (long)(out + *said) : QUESTIONS[i].arguments[a];
+        *said += QUESTIONS[i].says;
+    }
+    sheet->orders[count].call = LAST;
+    return count;
+}
+_Static_assert(SIGNALS + sizeof QUESTIONS / sizeof *QUESTIONS < MOST_QUESTIONS, "each question has a place");
+
+/* Finds a line of /proc/PID/status; returns what is after its name, which has the colon. */
+static const char *line_of(const struct text *status, const char *name) {
+    const char *line = status->data ? strstr(status->data, name) : NULL;
+    return line ? line + strlen(name) : NULL;
+}
+
+/* Whether it neither blocks nor ignores SIGTRAP: the kernel would make that the default when we have it stop. */
+static bool may_be_stepped(int pid) {
+    static const char *const lines[] = {"SigBlk:", "SigIgn:"};
+    struct text status = {0};
+    bool may = add_file(&status, pid, "status");
+    for (int i = 0; may && i < 2; i++) {
+        unsigned long long signals;
+        const char *line = line_of(&status, lines[i]);
+        may = line && sscanf(line, "%llx", &signals) == 1 && !(signals >> (SIGTRAP - 1) & 1);
+    }
+    free(status.data);
+    return may;
+}
+
+/* How much of its memory is locked, now that it has got more: it is if all that is to come shall be (mlockall). */
+static bool add_locked(struct text *to, int pid) {
+    struct text status = {0};
+    const char *line = add_file(&status, pid, "status") ? line_of(&status, "VmLck:") : NULL;
+    bool good = line && add(to, "VmLck:", 6) && add(to, line, strcspn(line, "\n")) && add(to, "\n", 1);
+    free(status.data);
+    return good;
+}
+
+static bool run_program(struct process *p, const struct user_regs_struct *at, unsigned long place) {
+    struct user_regs_struct registers = *at;
+    registers.orig_rax = (unsigned long)-1;
+    registers.rip = place;
+    registers.r12 = place + offsetof(struct sheet, orders);
+    if (!set_registers(p, &registers) || ptrace(PTRACE_CONT, p->pid, 0, 0)) return false;
+    int status = await_stop(p->pid);
+    keep_signal(p, status);
+    p->broken |= status == NONE;
+    return status != NONE && WSTOPSIG(status) == SIGTRAP && get_registers(p, &registers) &&
+           registers.rip == place + (unsigned long)(tvsnap_asked - tvsnap_asking);
+}
+
+static bool ask(struct text *to, struct process *p, const struct user_regs_struct *at, unsigned long place, struct sheet *sheet) {
+    size_t said, count = write_orders(sheet, place, tells_of_dispatch(p), &said), asked = offsetof(struct sheet, orders[count + 1]);
+    if (said > sizeof sheet->said || pwrite(p->memory, sheet, asked, (off_t)place) != (ssize_t)asked) return false;
+    size_t answered = offsetof(struct sheet, said) + said;
+    if (!run_program(p, at, place) || pread(p->memory, sheet, answered, (off_t)place) != (ssize_t)answered) return false;
+    bool good = true;
+    for (size_t i = 0; good && i < count; i++) {
+        if (i < SIGNALS) good = sheet->orders[i].result == 0;
+        else good = add_line(to, "answer %zu: %ld\n", i - SIGNALS, sheet->orders[i].result);
+    }
+    return good && add(to, sheet->said, said);
+}
+
+bool add_answers(struct text *to, struct process *p, const struct user_regs_struct *at) {
+    struct sheet *sheet = calloc(1, sizeof *sheet);
+    long place = -1, result = -1, length = sheet ? (long)room_taken(sheet) : 0;
+    bool good = sheet && may_be_stepped(p->pid) &&
+                call(p, at, SYS_mmap, 0, length, 7, 0x22, &place) && place >= 0; /* private, of no file */
+    if (good) {
+        good = add_locked(to, p->pid) && ask(to, p, at, (unsigned long)place, sheet);
+        good = call(p, at, SYS_munmap, place, length, 0, 0, &result) && result == 0 && good;
+    }
+    free(sheet);
+    return good;
+}

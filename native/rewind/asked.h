@@ -1,0 +1,9 @@
+/* What only a process itself can tell of what the kernel keeps of it: asked by system calls that it makes for us. */
+#ifndef TVSNAP_REWIND_ASKED_H
+#define TVSNAP_REWIND_ASKED_H
+
+#include "tracee.h"
+
+bool add_answers(struct text *to, struct process *p, const struct user_regs_struct *at);
+
+#endif

@@ -1,0 +1,10 @@
+/* What the kernel keeps of a stopped process and tells whoever traces it: registers that nobody saves, and scheduling. */
+#ifndef TVSNAP_REWIND_KEPT_H
+#define TVSNAP_REWIND_KEPT_H
+
+#include "tracee.h"
+
+bool tells_of_dispatch(const struct process *p);
+bool add_kept(struct text *to, const struct process *p);
+
+#endif
