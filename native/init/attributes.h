@@ -7,7 +7,7 @@
 enum attributes {
     KEPT_BY_SHELLS, /* of the shell, but for what a shell made like it would have anew */
     ALL_OF_SHELL,
-    ALL_OF_OTHERS, /* and the signals that wait for them */
+    ALL_OF_OTHERS, /* of all their threads, and the signals that wait for them */
 };
 
 bool kernel_attributes(pid_t pid, enum attributes which, uint64_t *hash);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "attributes.h"
+#include "expiry.h"
 #include "hash.h"
 #include "home.h"
 #include "proc.h"
@@ -58,7 +59,7 @@ static void take_page(const void *data, size_t length) {
 
 static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
-/* What fdinfo says: position, flags and locks; of a timer not how much time is left. */
+/* What fdinfo says: position, flags and locks; of a timer not how much time is left, but when it rings. */
 static void take_info(pid_t pid, const char *number) {
     static char text[65536];
     char name[64];
@@ -72,7 +73,13 @@ static void take_info(pid_t pid, const char *number) {
         size_t length = (size_t)(next - line);
         next += *next == '\n';
         if (starts(line, "lock:")) locks = mix(mix(locks, number, strlen(number)), line, length);
-        if (!starts(line, "it_value:") && !starts(line, "ticks:")) take(line, length);
+        if (starts(line, "it_value:")) {
+            uint64_t expiry = 0;
+            doubt = !find_expiry(pid, number, &expiry) || doubt;
+            take_number(expiry);
+        } else if (!starts(line, "ticks:")) {
+            take(line, length);
+        }
     }
 }
 
@@ -110,17 +117,19 @@ static void take_file(pid_t pid, int process, const char *number, bool shell) {
         take(&st.st_ctim, sizeof st.st_ctim);
         take_number(st.st_mode);
     }
-    bool terminal = is_terminal(&st);
-    if (!terminal && !S_ISFIFO(st.st_mode)) return;
+    bool terminal = is_terminal(&st), in_memory = S_ISREG(st.st_mode) && starts(target, "/memfd:");
+    if (!terminal && !in_memory && !S_ISFIFO(st.st_mode)) return;
     int fd = (int)syscall(SYS_pidfd_getfd, process, atoi(number), 0);
     if (fd < 0) {
         doubt = true;
         return;
     }
-    if (terminal) {
-        take_number(st.st_mode);
-        take_number(st.st_uid);
-        take_number(st.st_gid);
+    take_number(st.st_mode);
+    take_number(st.st_uid);
+    take_number(st.st_gid);
+    if (in_memory) {
+        take_number((uint64_t)fcntl(fd, F_GET_SEALS));
+    } else if (terminal) {
         int group = -1, unread = -1;
         ioctl(fd, TIOCGPGRP, &group);
         ioctl(fd, FIONREAD, &unread);

@@ -5,9 +5,10 @@
  *
  * HOLDS is a hash, or `?` where part of what it is to stand for cannot be seen. It covers
  *   - scheduling (policy, priorities, slice, flags), input and output priority, autogroup, limits, the memory killer's
- *     score, the filter of core dumps, name, login id, tracer, memory policy, signals not yet taken;
+ *     score, the filter of core dumps, name, login id, tracer, memory policy, signals not yet taken; of each thread;
  *   - each descriptor: what it leads to, position, flags, locks and leases; of a deleted file or one in memory its size
- *     and times; of a terminal its modes, speeds, size, foreground group and what waits to be read; of a pipe its size;
+ *     and times, and its seals; of a terminal its modes, speeds, size, foreground group and what waits to be read; of a pipe
+ *     its size, mode and owner; of a timer when it rings;
  *   - all memory of its own: anonymous pages by address and content, and what is mapped of shared memory.
  * LOCKS is a hash of the locks and leases alone: of processes that run by themselves, such as a database's server.
  */
