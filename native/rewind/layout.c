@@ -12,6 +12,7 @@
 #include "tracee.h"
 
 enum { MOST_MEMORY = 64 << 20 }; /* bytes that are kept of one process */
+#define MOST_SPAN (4ull << 30)   /* bytes of its address space that are looked through: a process maps more than it has */
 #define PLAIN "rd wr mr mw me ac " /* VmFlags of memory that a process got from mmap, and did nothing else to */
 #define OWN_PAGE(entry) ((entry) >> 62 && !((entry) >> 61 & 1)) /* present or swapped, and no page of a file */
 #define GUARD_PAGE(entry) ((entry) >> 58 & 1) /* whoever touches it gets SIGSEGV; of bits that pagemap has, the only trace */
@@ -55,6 +56,7 @@ static bool take_mapping(struct process *p, struct layout *to, struct told m, st
     if (m.rights[3] == 's' && m.rights[1] == 'w') return fail(why, "process %d shares memory with others", p->pid);
     bool seen = !of_the_kernel && m.rights[3] != 's' && (m.rights[0] == 'r' || m.rights[1] == 'w');
     if (seen && (m.start >= m.end || !add_mapping(to, &m))) return fail(why, "there is no memory for a mapping");
+    if (seen && (to->span += m.end - m.start) > MOST_SPAN) return fail(why, "process %d maps more than is looked through", p->pid);
     if (seen && to->mappings[to->count - 1].plain) return true;
     return add_line(&to->fixed, "%lx-%lx %s %s %s\n", (unsigned long)start, (unsigned long)end, m.rights, m.name, m.flags) ||
            fail(why, "a mapping of process %d has too long a name", p->pid);
@@ -86,10 +88,11 @@ bool read_layout(struct process *p, struct layout *to, struct reason *why) {
     return good && (to->count || fail(why, "the mappings of process %d are not understood", p->pid));
 }
 
-static bool find_own(int pagemap, struct mapping *m) {
+/* Finds the pages of one mapping that are kept; stops beyond `most`, since a file may be all hole. */
+static bool find_own(int pagemap, struct mapping *m, size_t most) {
     size_t pages = (m->end - m->start) / PAGE;
     uint64_t entries[512];
-    for (size_t at = 0; at < pages; at += 512) {
+    for (size_t at = 0; at < pages && m->owns <= most; at += 512) {
         size_t some = pages - at < 512 ? pages - at : 512;
         if (pread(pagemap, entries, some * 8, (off_t)((m->start / PAGE + at) * 8)) != (ssize_t)(some * 8)) return false;
         for (size_t i = 0; i < some; i++) {
@@ -125,7 +128,7 @@ bool read_memory(struct process *p, struct layout *layout, struct reason *why) {
     bool good = pagemap >= 0, fits = true;
     size_t total = 0;
     for (size_t i = 0; good && fits && i < layout->count; i++) {
-        good = find_own(pagemap, &layout->mappings[i]);
+        good = find_own(pagemap, &layout->mappings[i], (MOST_MEMORY - total) / PAGE);
         total += layout->mappings[i].owns * PAGE;
         fits = total <= MOST_MEMORY;
         good = good && (!fits || read_own(p, &layout->mappings[i]));

@@ -24,6 +24,7 @@ struct layout {
     struct text fixed;              /* a line for each mapping that cannot be set */
     struct mapping *mappings;       /* neighbours of plain ones are one */
     size_t count;
+    uint64_t span; /* bytes from their starts to their ends */
 };
 
 struct process;

@@ -182,6 +182,28 @@ def test_memory_lies_where_it_lay() -> None:
         assert program.run("print(len(kept), 'more' in globals())") == "8 False\n"
 
 
+@pytest.mark.parametrize(
+    "grow",
+    [
+        "libc.mmap(0, 32 << 40, 3, 0x4022, -1, 0)",
+        "[libc.mmap(0, 1 << 30, 3, 0x4022, -1, 0) for _ in range(64)]",
+        "import tempfile as t; f = t.TemporaryFile(); f.truncate(3 << 30); libc.mmap(0, 3 << 30, 3, 2, f.fileno(), 0)",
+    ],
+    ids=["one mapping", "many mappings", "a file that is all hole"],
+)
+def test_a_process_that_maps_much_is_another_at_once(grow: str) -> None:
+    """Each page of it would be looked at, though it has none; that of another rollout waits for the processor too."""
+    with Program() as program:
+        program.run("pass")
+        note = noted(program)
+        program.run(grow)
+        began = time.monotonic()
+        assert note.go_back() != ""
+        assert Note.of([program.process.pid]) is None
+        assert time.monotonic() - began < 3
+        assert program.run("print('on')") == "on\n"
+
+
 def test_one_that_has_ended(shell: Shell) -> None:
     note = noted(shell)
     shell.process.kill()

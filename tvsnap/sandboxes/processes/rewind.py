@@ -12,14 +12,14 @@ import ctypes
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tvsnap.guest.actions import GuestActions
 from tvsnap.host import native
 from tvsnap.model.errors import SandboxDied
 
-_TRIES, _PAUSE = 3, 0.002
-"""A shell that has just said that it is idle takes a moment to wait; seconds."""
+_TRIES, _PAUSE, _PATIENCE = 3, 0.002, 0.5
+"""A shell that has just said that it is idle takes a moment to wait, seconds; what took long is not tried again."""
 _LONGEST_REASON = 512
 _HALF_MADE = -1
 
@@ -87,11 +87,10 @@ class Note:
         """
         reason = ctypes.create_string_buffer(_LONGEST_REASON)
         array = (ctypes.c_int * len(pids))(*pids)
-        for _ in range(_TRIES):
+        for _ in _tries():
             handle = _while_stopped(lambda: _library().rewind_note(array, len(pids), reason, _LONGEST_REASON))
             if handle:
                 return cls(handle)
-            time.sleep(_PAUSE)
         return None
 
     def go_back(self) -> str:
@@ -104,14 +103,13 @@ class Note:
             SandboxDied: they were left half made, and must not go on.
         """
         reason = ctypes.create_string_buffer(_LONGEST_REASON)
-        for _ in range(_TRIES):
+        for _ in _tries():
             result = _while_stopped(lambda: _library().rewind_to(self._handle, reason, _LONGEST_REASON))
             if result == 0:
                 return ""
             said = reason.value.decode(errors="replace") or "there is no memory to compare them in"
             if result == _HALF_MADE:
                 raise SandboxDied(f"the sandbox could not be made what it was: {said}")
-            time.sleep(_PAUSE)
         return said
 
     def __del__(self) -> None:
@@ -131,6 +129,17 @@ def _library() -> ctypes.CDLL:
         library.rewind_free.argtypes = [ctypes.c_void_p]
         _loaded.append(library)
     return _loaded[0]
+
+
+def _tries() -> Iterator[None]:
+    """Yields before each try."""
+    began = time.monotonic()
+    for tried in range(_TRIES):
+        if tried:
+            time.sleep(_PAUSE)
+            if time.monotonic() - began > _PATIENCE:
+                return
+        yield
 
 
 def _while_stopped(act: Callable[[], int | None]) -> int | None:
