@@ -30,7 +30,6 @@ from benchmarks.soak_workload import LAST, Script, Step, script
 from benchmarks.workspace import IMAGE, workspace
 from tvsnap import AsyncRollout, Budget, Cache, Limits
 from tvsnap.acquisition.pool import CLOSERS
-from tvsnap.cache import WORKERS
 from tvsnap.host.memory import keep_few_arenas
 from tvsnap.images import Image, ImageStore
 from tvsnap.images.descriptions.shipped import find_source
@@ -177,7 +176,7 @@ class Soak:
 
 def ceilings(parallel: int) -> dict[str, float]:
     """Returns how much there may be of what fills up to a limit, by the name of the level."""
-    threads = 2 * parallel + WORKERS + CLOSERS + 1
+    threads = 4 * parallel + CLOSERS + 1  # of rollouts, and of those that go on about one that is closed
     assert BUDGET.disk is not None
     assert BUDGET.snapshots is not None
     return {

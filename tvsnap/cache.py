@@ -51,7 +51,6 @@ from tvsnap.upkeep.housekeeping import tidy
 
 GRAPH_FILE = "tvsnap.db"
 NETWORK = "none"  # sandboxes have a loopback of their own and nothing else
-WORKERS = 32  # threads for what is done while callers think
 
 
 class ImageSource(Protocol):
@@ -176,7 +175,8 @@ class Cache:
         self.audit = Auditor(audit, self.graph, self.reexecute, self._meter)
         self._claims = Claims(self.graph, self.owner, partial(owners.is_alive, self.home))
         self._companions = Companions()
-        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="tvsnap-work")
+        # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
+        self._workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
         self._rollouts: weakref.WeakSet[Rollout] = weakref.WeakSet()
         self._dropped: SimpleQueue[Rollout] = SimpleQueue()
         self._context = Context(

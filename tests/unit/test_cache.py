@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import inside
-from tests.fakes.backend import FakeBackend, fake_image
+from tests.fakes.backend import FakeBackend, FakeSandbox, fake_image
 from tests.fakes.caches import (
     Gate,
     backend_of,
@@ -256,6 +257,36 @@ def test_the_result_comes_before_observation_and_checkpoint(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("proofs_at_once")
+def test_what_is_slow_to_look_at_holds_up_nobody_else(tmp_path: Path) -> None:
+    """However many rollouts have seen to that: each has a worker."""
+    slow, begun, allowed = set[str](), threading.Semaphore(0), threading.Event()
+
+    def run(sandbox: FakeSandbox | None, command: str) -> None:
+        if sandbox is not None and command == "echo slow > f":
+            slow.add(sandbox.id)
+
+    def wait(sandbox: FakeSandbox | None, _: str) -> None:
+        if sandbox is not None and sandbox.id in slow:
+            begun.release()
+            allowed.wait(60)
+
+    hostile = 40
+    backend = FakeBackend(hooks={"run": run, "observe": wait})
+    with open_cache(tmp_path, backend) as cache, contextlib.ExitStack() as rollouts:
+        other = rollouts.enter_context(cache.rollout("terminal", salt="other"))
+        bash(other, "echo 1 > f")
+        for number in range(hostile):
+            rollout = rollouts.enter_context(cache.rollout("terminal", salt=f"hostile {number}"))
+            bash(rollout, "echo slow > f")
+        try:
+            for _ in range(hostile):
+                assert begun.acquire(timeout=20), "they wait for each other"
+            assert bash(other, "echo 2 > f").source == "executed"
+            settle(other)
+        finally:
+            allowed.set()
+
+
 def test_a_hit_does_not_wait_for_a_checkpoint(tmp_path: Path) -> None:
     prove(tmp_path, FakeBackend(command_duration=3.0), ["a=1", "b=2"])
     checkpointing, go = threading.Event(), threading.Event()

@@ -117,6 +117,29 @@ def test_an_answer_without_end_is_not_waited_for(
     assert time.monotonic() - began < PATIENCE
 
 
+def test_a_shell_that_says_nothing_is_waited_for_once() -> None:
+    ours, theirs = socket.socketpair()
+    asked = []
+
+    def answer() -> None:
+        while request := theirs.recv(4096):
+            asked.append(request)
+            theirs.sendall(frame(b"L", b""))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    guest = Guest(ours)
+    try:
+        assert guest.shell_state(0.3) is None
+        first = len(asked)
+        assert [guest.shell_state(0.3) for _ in range(20)] == [None] * 20
+        assert (first > 3, len(asked) - first) == (True, 20)
+    finally:
+        guest.abandon()
+        thread.join()
+        theirs.close()
+
+
 def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 

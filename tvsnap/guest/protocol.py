@@ -112,6 +112,7 @@ class Guest:
         self._deadline = 0.0  # for the answer awaited
         self._given_away = False
         self._first = b""  # a request that goes along with the next one
+        self._silent = False  # the shell was waited for in vain, and got nothing to do since
 
     def __del__(self) -> None:
         if not self._given_away:
@@ -221,16 +222,24 @@ class Guest:
         return self._expect("T"), columns, rows
 
     def shell_state(self, wait: float = 5.0) -> bytes | None:
-        """Returns what the idle shell said of its state, or None if it is not idle (a prompt is open)."""
-        deadline = time.monotonic() + wait
+        """Returns what the idle shell said of its state, or None if it is not idle (a prompt is open).
+
+        Args:
+            wait: seconds to wait for a shell that is about to say it; none where that was in vain before.
+        """
+        deadline = time.monotonic() + (0.0 if self._silent else wait)
+        pause = 0.0005
         while True:
             self._send("s")
             kind, payload = self._receive(_LARGEST_ANSWER)
             if kind == "D":
+                self._silent = False
                 return payload
             if kind != "L" or time.monotonic() > deadline:
+                self._silent = kind == "L"
                 return None
-            time.sleep(0.0005)
+            time.sleep(pause)
+            pause = min(pause * 1.05, 0.02)
 
     def info(self) -> GuestInfo:
         """Returns what goes on inside."""
@@ -266,6 +275,7 @@ class Guest:
 
     def _outcome(self, timeout: float, limit: int) -> Outcome:
         """Returns what an action came to that may take `timeout` seconds and print `limit` bytes."""
+        self._silent = False
         self._deadline = time.monotonic() + timeout + _GRACE
         output = bytearray()
         parts = 0
