@@ -256,7 +256,6 @@ def test_the_result_comes_before_observation_and_checkpoint(tmp_path: Path) -> N
         assert rollout.state == rollout.root
 
 
-@pytest.mark.usefixtures("proofs_at_once")
 def test_what_is_slow_to_look_at_holds_up_nobody_else(tmp_path: Path) -> None:
     """However many rollouts have seen to that: each has a worker."""
     slow, begun, allowed = set[str](), threading.Semaphore(0), threading.Event()
@@ -287,6 +286,7 @@ def test_what_is_slow_to_look_at_holds_up_nobody_else(tmp_path: Path) -> None:
             allowed.set()
 
 
+@pytest.mark.usefixtures("proofs_at_once")
 def test_a_hit_does_not_wait_for_a_checkpoint(tmp_path: Path) -> None:
     prove(tmp_path, FakeBackend(command_duration=3.0), ["a=1", "b=2"])
     checkpointing, go = threading.Event(), threading.Event()

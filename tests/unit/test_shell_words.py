@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import resource
+import time
+
 import pytest
 
+from tvsnap.model.limits import MIB
 from tvsnap.sandboxes.shell.words import ANY, hidden_commands, may_change_unseen
 
 NONE: frozenset[str] = frozenset()
@@ -55,7 +59,42 @@ def test_functions_aliases_traps_and_loaded_builtins() -> None:
     assert may_change_unseen("ls", frozenset({ANY}))
 
 
-@pytest.mark.parametrize("piece", ["x", "(", "$(", '"$(', "${", "<<a\n", "a=("])
+@pytest.mark.parametrize(
+    "piece", ["x", "(", "$(", '"$(', "${", "<<a\n", "a=(", ":;", "alias;", "history ", "' '", "a[b]", "\\\n", "((1));"]
+)
 def test_no_text_takes_long(piece: str) -> None:
     assert may_change_unseen(piece * 300_000, NONE)
-    may_change_unseen(piece * 50_000, NONE)
+    began, before = time.monotonic(), peak()
+    may_change_unseen((piece * 65536)[:65536], NONE)
+    may_change_unseen(f"history{' ' * 65000}x", NONE)
+    assert time.monotonic() - began < 3
+    assert peak() - before < 64 * MIB
+
+
+CHAIN = "".join(f"f{number} () \n{{ \n    f{number + 1}\n}}\n" for number in range(5000))
+
+
+@pytest.mark.parametrize(
+    ("functions", "hidden"),
+    [
+        (f"{CHAIN}f5000 () \n{{ \n    eval :\n}}\n", 5001),
+        (CHAIN, 0),
+        ("a () \n" * 30000, 1),
+        (f"f () \n{{ \n    {':;' * 30000}\n}}\n" * 4, 0),
+    ],
+    ids=["chain", "chain to nothing", "no end", "long"],
+)
+def test_no_definitions_take_long(functions: str, hidden: int) -> None:
+    began = time.monotonic()
+    assert len(hidden_commands(functions, "", "", "")) == hidden
+    hidden_commands("", "", "trap -- '" * 25000, "")
+    assert time.monotonic() - began < 3
+
+
+def test_a_path_may_be_a_functions_name() -> None:
+    functions = 'f () \n{ \n    "$x/y"\n}\na/b () \n{ \n    eval x\n}\n'
+    assert hidden_commands(functions, "", "", "") == {"f", "a/b"}
+
+
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -11,7 +11,8 @@ What only looks like a command word is taken for one; what cannot be read at all
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 ANY = "*"
@@ -43,12 +44,15 @@ _ALONE = re.compile(r"(?:\[\[?|\{)(?=[\s;]|$)")
 """Brackets that are words of their own, and no patterns."""
 _TRAP = re.compile(r"trap -- ('(?:[^']|'\\'')*') \S+\n")
 _ENDS = frozenset(" \t\n;&|()<>")
-_SHOWS = re.compile(r"[ \t]*[0-9]*[ \t]*(?:[|;&>)\n]|$)")
+_SHOWS = re.compile(r"[ \t]*(?:[0-9]+[ \t]*)?(?:[|;&>)\n]|$)")
 """After `history`, where it only shows some."""
-_FUNCTION = re.compile(r"^(\S+) \(\) *\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
+_FUNCTION = re.compile(r"(\S+) \(\) *")
+"""The line before a function's body, which a line with a bracket alone ends."""
+_NAMES = re.compile(r"[^\s;&|()<>'\"`$=]+")
 _ALIAS = re.compile(r"^alias (?:-- )?([^=\n]+)=(.*)$", re.MULTILINE)
-_MOST = 1 << 18
-"""Characters of a text that are read."""
+_A_PATH = "/"
+_MOST, _MOST_DEFINITIONS = 1 << 16, 1 << 18
+"""Characters of a command, and of all that a shell has defined, that are read; that takes some tenths of a second."""
 
 
 class _Unreadable(Exception):
@@ -65,52 +69,121 @@ def may_change_unseen(command: str, hidden: frozenset[str]) -> bool:
     return ANY in hidden or _changes(command, hidden)
 
 
-@lru_cache(maxsize=256)
 def hidden_commands(functions: str, aliases: str, traps: str, builtins: str) -> frozenset[str]:
     """Returns the functions, aliases and loaded builtins of a shell that may change what it does not tell.
 
     Args:
         functions, aliases, traps, builtins: what the shell says of them: `declare -f`, `alias -p`, `trap -p`, `enable
-            -a`.
+            -a`. Beyond 256 KiB in all they are not read: whatever is called may change something.
     """
-    if len(functions) + len(aliases) + len(traps) > _MOST:
+    if len(functions) + len(aliases) + len(traps) + len(builtins) > _MOST_DEFINITIONS:
+        return frozenset({ANY})  # which is not to be remembered by texts as long as that
+    return _hidden(functions, aliases, traps, builtins)
+
+
+@lru_cache(maxsize=64)
+def _hidden(functions: str, aliases: str, traps: str, builtins: str) -> frozenset[str]:
+    try:
+        bodies = {name: body for name, body in _functions(functions) if not name.startswith("__tvsnap_")}
+        handlers = list(_handlers(traps))
+    except _Unreadable:
         return frozenset({ANY})
-    bodies = {name: body for name, body in _FUNCTION.findall(functions) if not name.startswith("__tvsnap_")}
     for name, text in _ALIAS.findall(aliases):
         bodies[name] = "eval" if text.endswith((" '", "\t'")) else _unquoted(text)  # the word after it is expanded too
-    hidden = frozenset(re.findall(r"^enable (?:-s )?(\w\S*)$", builtins, re.MULTILINE)) - _STANDARD
-    while more := {name for name, body in bodies.items() if name not in hidden and _changes(body, hidden)}:
-        hidden |= more
-    handlers = [_unquoted(text) for text in _TRAP.findall(traps)]
-    understood = not _TRAP.sub("", traps).strip()
-    return hidden if understood and not any(_changes(handler, hidden) for handler in handlers) else hidden | {ANY}
+    loaded = frozenset(re.findall(r"^enable (?:-s )?(\w\S*)$", builtins, re.MULTILINE)) - _STANDARD
+    hidden = _that_lead_to(loaded, {name: _look(body) for name, body in bodies.items()})
+    return hidden | {ANY} if any(_changes(handler, hidden) for handler in handlers) else hidden
+
+
+def _that_lead_to(loaded: frozenset[str], looks: Mapping[str, _Look]) -> frozenset[str]:
+    """Returns commands that may change something, and those that call one, and so on."""
+    callers: dict[str, list[str]] = {}
+    for name, look in looks.items():
+        for called in look.called:
+            callers.setdefault(called, []).append(name)
+    hidden = {*loaded, *(name for name, look in looks.items() if look.changes)}
+    waiting = list(hidden)
+    while waiting:
+        name = waiting.pop()
+        for caller in (*callers.get(name, ()), *(callers.pop(_A_PATH, ()) if "/" in name else ())):
+            if caller not in hidden:
+                hidden.add(caller)
+                waiting.append(caller)
+    return frozenset(hidden)
+
+
+def _functions(text: str) -> Iterator[tuple[str, str]]:
+    """Yields the names and bodies of the functions that `declare -f` tells.
+
+    Raises:
+        _Unreadable: one does not end.
+    """
+    name, body = "", list[str]()
+    for line in text.split("\n"):
+        if name and line == "}":
+            yield name, "\n".join((*body, ""))
+            name, body = "", []
+        elif name:
+            body.append(line)
+        elif head := _FUNCTION.fullmatch(line):
+            name = head[1]
+    if name:
+        raise _Unreadable
+
+
+def _handlers(traps: str) -> Iterator[str]:
+    """Yields the commands of traps.
+
+    Raises:
+        _Unreadable: there is something else.
+    """
+    at = 0
+    while trap := _TRAP.match(traps, at):
+        yield _unquoted(trap[1])
+        at = trap.end()
+    if traps[at:].strip():
+        raise _Unreadable
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What was found in a command.
+
+    Attributes:
+        changes: it may change something, whatever else does.
+        called: commands that it may call; `_A_PATH` for one that is expanded, but has a slash in it.
+    """
+
+    changes: bool
+    called: frozenset[str] = frozenset()
 
 
 def _changes(command: str, hidden: frozenset[str]) -> bool:
-    if len(command) > _MOST:
-        return True
+    look = _look(command)
+    by_path = _A_PATH in look.called and any("/" in name for name in hidden)
+    return look.changes or by_path or not look.called.isdisjoint(hidden)
+
+
+def _look(command: str) -> _Look:
+    """Reads a command once."""
+    if len(command) > _MOST or _VARIABLES.search(command):
+        return _Look(changes=True)
+    called: set[str] = set()
     try:
-        words = list(_Reader(command).command_words())
+        for word, plain, end in _Reader(command).command_words():
+            if not plain and "/" not in word:
+                return _Look(changes=True)
+            if plain and word in _BUILTINS and not (word == "history" and _SHOWS.match(command, end)):
+                return _Look(changes=True)
+            called.add(word if plain else _A_PATH)
     except (_Unreadable, RecursionError):
-        return True
-    if _VARIABLES.search(command):
-        return True
-    for word, plain, rest in words:
-        if not plain and ("/" not in word or any("/" in name for name in hidden)):
-            return True
-        if plain and word in hidden:
-            return True
-        if plain and word in _LATER and _names_one(command, hidden):
-            return True
-        if plain and word in _BUILTINS and not (word == "history" and _SHOWS.match(rest)):
-            return True
-    return False
-
-
-def _names_one(text: str, hidden: frozenset[str]) -> bool:
-    """Whether one of the builtins, or what leads to one, is named anywhere in a text."""
-    words = set(re.findall(r"[^\s;&|()<>'\"`$=]+", re.sub(r"\\", "", text)))
-    return not words.isdisjoint(_BUILTINS | hidden) or "$" in text
+        return _Look(changes=True)
+    if not called.isdisjoint(_LATER):
+        named = set(_NAMES.findall(command.replace("\\", "")))
+        if "$" in command or not named.isdisjoint(_BUILTINS):
+            return _Look(changes=True)
+        called |= named
+    return _Look(changes=False, called=frozenset(called))
 
 
 def _unquoted(text: str) -> str:
@@ -125,8 +198,8 @@ class _Reader:
         self._at = 0
         self._delimiters: list[tuple[str, bool]] = []  # of here-documents that begin after this line
 
-    def command_words(self) -> Iterator[tuple[str, bool, str]]:
-        """Yields each word that may name a command, whether it stands for itself, and the text after it.
+    def command_words(self) -> Iterator[tuple[str, bool, int]]:
+        """Yields each word that may name a command, whether it stands for itself, and where it ends.
 
         Raises:
             _Unreadable: at a quote or a parenthesis that does not end, and the like.
@@ -166,7 +239,7 @@ class _Reader:
                 else:
                     expected = plain and word in _TRANSPARENT
                     if not expected:
-                        yield word, plain, text[self._at :]
+                        yield word, plain, self._at
         if self._delimiters:
             raise _Unreadable
 
