@@ -14,9 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tvsnap.images import archives
 from tvsnap.images.build import extract
 from tvsnap.images.build.extract import extract_tar
 from tvsnap.images.errors import BuildStepFailed
+from tvsnap.model.limits import MIB
 
 NAMES = ["a", "b", "a/b", "a/b/c", "./a", "/a", "/", ".", "a//b/", "a/./c", "../a", "a/../../a", "..", "a/..", ".wh.a",
          "a/.wh.b", ".wh..wh..opq", "a/.wh..wh..opq", ".wh...", "a/.wh."]  # fmt: skip
@@ -120,3 +122,78 @@ def test_an_archive_that_is_too_much(
     root.mkdir()
     with pytest.raises(BuildStepFailed, match=reason):
         extract_tar(archive_of(tmp_path, *members), root, lambda _: None)
+
+
+def header(kind: bytes, size: int, name: str = "x") -> bytes:
+    member = tarfile.TarInfo(name)
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+SPARSE_MAP = b"".join(b"%011o\0%011o\0" % (number, 1) for number in range(21)) + b"\1" + bytes(7)
+CLAIM = 3 << 30
+HEADERS = {
+    "pax": (header(tarfile.XHDTYPE, CLAIM),),
+    "long name": (header(tarfile.GNUTYPE_LONGNAME, CLAIM),),
+    "long link": (header(tarfile.GNUTYPE_LONGLINK, CLAIM),),
+    "global pax": (header(tarfile.XGLTYPE, CLAIM),),
+    "Solaris pax": (header(tarfile.SOLARIS_XHDTYPE, CLAIM),),
+    "after a member": (header(tarfile.REGTYPE, 0, "a"), header(tarfile.XHDTYPE, CLAIM)),
+    "many global ones": (header(tarfile.XGLTYPE, 600_000), header(tarfile.REGTYPE, 0, "a")),
+    "without end": (header(tarfile.XHDTYPE, 0),),
+}
+
+
+class Repeated(io.RawIOBase):
+    """Parts of an archive, each header with as many zeros as it claims, again and again."""
+
+    def __init__(self, *parts: bytes) -> None:
+        super().__init__()
+        self._parts = [(part, tarfile.TarInfo.frombuf(part, "utf-8", "strict").size if part else 0) for part in parts]
+        self._at = self._zeros = 0
+        self.given = 0
+
+    def read(self, size: int = -1) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            if self._zeros:
+                some = min(self._zeros, size - len(found))
+                found += bytes(some)
+                self._zeros -= some
+            else:
+                part, length = self._parts[self._at % len(self._parts)]
+                found += part
+                self._zeros = -(-length // 512) * 512
+                self._at += 1
+        self.given += len(found)
+        return bytes(found)
+
+
+@pytest.mark.parametrize("parts", HEADERS.values(), ids=HEADERS)
+def test_headers_of_any_size_are_refused_before_they_are_read(parts: tuple[bytes, ...]) -> None:
+    stream = Repeated(*parts)
+    with pytest.raises(tarfile.TarError, match="header"):
+        [member.name for member in archives.opened(stream)]  # type: ignore[arg-type]
+    assert stream.given < 8 * MIB
+
+
+def test_a_map_of_holes_without_end_is_refused() -> None:
+    first = bytearray(header(tarfile.GNUTYPE_SPARSE, 0))
+    first[482] = 1  # its map goes on in the next block
+    first[148:156] = b" " * 8
+    first[148:156] = b"%06o\0 " % sum(first)
+    with pytest.raises(tarfile.TarError, match="header"), archives.opened(io.BytesIO(bytes(first) + SPARSE_MAP * 9000)):
+        pass
+
+
+def test_names_and_attributes_as_long_as_can_be(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("/".join(["d" * 200] * 19))
+        member.pax_headers = {"SCHILY.xattr.user.a": "x" * 65536}
+        tar.addfile(member)
+    buffer.seek(0)
+    with archives.opened(buffer) as tar:
+        found = tar.next()
+        assert found is not None
+        assert (found.name, len(found.pax_headers["SCHILY.xattr.user.a"])) == (member.name, 65536)

@@ -10,16 +10,19 @@ import json
 import platform
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tvsnap.images.build.extract import extract_tar
 from tvsnap.images.descriptions.config import BaseConfig, read_config
 from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.small_files import read_small_text
 
 _BLOB = re.compile(r"(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})")
 _CHUNK = 1 << 20
+_MOST_DOCUMENTS = 1000
+"""Manifests and indexes of one layout, and what is read of them."""
 _TAG = "org.opencontainers.image.ref.name"
 _FULL_NAME = "io.containerd.image.name"
 _INDEXES = (
@@ -96,10 +99,11 @@ class _Saved:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A layout on disk; `name` is what the user called it."""
+    """A layout on disk; `name` is what the user called it, `documents` what was read of it, by digest."""
 
     directory: Path
     name: Path
+    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def manifest(self, tag: str | None) -> dict[str, Any]:
         """The manifest for this machine."""
@@ -168,7 +172,12 @@ class _Layout:
 
     def document(self, descriptor: object) -> dict[str, Any]:
         """The JSON that a descriptor points to."""
-        return self._json(self.blob(descriptor))
+        digest = str(_dict(descriptor).get("digest"))
+        if digest not in self.documents:
+            if len(self.documents) == _MOST_DOCUMENTS:
+                raise BuildStepFailed(f"failed: {self.name} has more than {_MOST_DOCUMENTS} manifests")
+            self.documents[digest] = self._json(self.blob(descriptor))
+        return self.documents[digest]
 
     def blob(self, descriptor: object) -> Path:
         """The file that a descriptor points to, its contents checked against their digest."""
@@ -187,16 +196,26 @@ class _Layout:
         # A link in an unpacked tar could name any file of this machine.
         return path.is_file() and path.resolve().is_relative_to(self.directory.resolve())
 
-    def _manifests(self, index: dict[str, Any], tag: str = "") -> list[tuple[str, dict[str, Any]]]:
-        """Every manifest's descriptor with its tag; an index inside an index is opened."""
-        found: list[tuple[str, dict[str, Any]]] = []
-        for descriptor in _list(index.get("manifests")):
-            name = str(_dict(descriptor.get("annotations")).get(_TAG, tag))
-            if descriptor.get("mediaType") in _INDEXES:
-                found += self._manifests(self.document(descriptor), name)
-            else:
-                found.append((name, descriptor))
-        return found
+    def _manifests(self, index: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        """Every manifest's descriptor with its tag; an index inside an index is opened, once for each of its tags."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        seen: set[tuple[str, str]] = set()
+        waiting = [("", index)]
+        while waiting:
+            tag, opened = waiting.pop(0)
+            for descriptor in _list(opened.get("manifests")):
+                name = str(_dict(descriptor.get("annotations")).get(_TAG, tag))
+                key = (name, str(descriptor.get("digest")))
+                if key in seen:
+                    continue
+                seen.add(key)
+                if len(seen) > _MOST_DOCUMENTS:
+                    raise BuildStepFailed(f"failed: {self.name} has more than {_MOST_DOCUMENTS} manifests")
+                if descriptor.get("mediaType") in _INDEXES:
+                    waiting.append((name, self.document(descriptor)))
+                else:
+                    found[key] = descriptor
+        return [(name, descriptor) for (name, _), descriptor in found.items()]
 
     def _platform(self, descriptor: dict[str, Any]) -> tuple[str, str]:
         values = _dict(descriptor.get("platform"))
@@ -209,9 +228,11 @@ class _Layout:
 
     def _json_value(self, path: Path) -> object:
         try:
-            value: object = json.loads(path.read_text(encoding="utf-8"))
+            value: object = json.loads(read_small_text(path))
             return value
-        except ValueError as error:
+        except OSError as error:
+            raise BuildStepFailed(f"failed: {self.name}: {path.name}: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
             raise BuildStepFailed(f"failed: {self.name} is damaged: {path.name} is no JSON ({error})") from None
 
 

@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.small_files import read_small_text
 from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE, UID_COUNT
 
 MOUNT_POINTS = ("proc", "sys", "dev", "run", "tmp")
@@ -183,7 +184,7 @@ def read_text(root: Path, path: str) -> str:
     """Reads a text file inside, following links within the tree; "" if there is none."""
     target = resolve_inside(root, path, follow=True)
     try:
-        return target.read_text(encoding="utf-8", errors="replace") if target.is_file() else ""
+        return read_small_text(target, "replace") if target.is_file() else ""
     except OSError:
         return ""
 

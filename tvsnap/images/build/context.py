@@ -12,6 +12,7 @@ from typing import IO, cast
 from docker.utils.build import exclude_paths, tar
 
 from tvsnap.images.descriptions.spec import DockerfileBase
+from tvsnap.images.small_files import read_small, read_small_text
 
 _IGNORE = ".dockerignore"
 
@@ -22,7 +23,7 @@ def context_signature(base: DockerfileBase) -> str:
     Raises:
         OSError: something cannot be read.
     """
-    signature = hashlib.sha256(base.path.read_bytes())
+    signature = hashlib.sha256(read_small(base.path))
     for name in sorted(exclude_paths(str(base.context), _ignored(base.context), dockerfile=_inside(base))):
         info = (base.context / name).lstat()
         fields: tuple[object, ...] = (name, info.st_mode)
@@ -42,7 +43,7 @@ def pack_context(base: DockerfileBase) -> tuple[IO[bytes], str]:
         OSError: something cannot be read.
     """
     name = _inside(base)
-    content = None if name else base.path.read_text(encoding="utf-8")
+    content = None if name else read_small_text(base.path)
     name = name or f".dockerfile-{secrets.token_hex(8)}"
     packed = tar(base.context, exclude=_ignored(base.context), dockerfile=(name, content))
     return cast("IO[bytes]", packed), name
@@ -56,7 +57,7 @@ def _inside(base: DockerfileBase) -> str | None:
 
 def _ignored(context: Path) -> list[str]:
     try:
-        lines = (context / _IGNORE).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_small_text(context / _IGNORE, "replace").splitlines()
     except FileNotFoundError:
         return []
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]

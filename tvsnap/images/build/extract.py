@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
+from tvsnap.images import archives
 from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.rootfs import UnsafePath, keeps_xattr, make_directories, remove_entry, remove_tree, resolve_inside
 from tvsnap.model.errors import MachineLacks
@@ -83,7 +84,7 @@ def extract_chunks(chunks: Iterable[bytes], name: str, root: Path, told: Callabl
 def _extract(stream: IO[bytes], name: str, root: Path, layer: bool) -> None:
     extraction = _Extraction(root, layer)
     try:
-        with _opened(stream) as tar:
+        with archives.opened(stream) as tar:
             while (member := tar.next()) is not None:
                 try:
                     extraction.add(tar, member)
@@ -94,11 +95,6 @@ def _extract(stream: IO[bytes], name: str, root: Path, layer: bool) -> None:
     except (tarfile.TarError, EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise BuildStepFailed(f"failed: {name} is no tar archive or damaged ({error})") from error
     extraction.finish()
-
-
-def _opened(stream: IO[bytes]) -> tarfile.TarFile:
-    # Values that are no text (file capabilities) come through unharmed.
-    return tarfile.open(fileobj=stream, mode="r|", encoding="utf-8", errors="surrogateescape")
 
 
 def _modified_ns(member: tarfile.TarInfo) -> int:

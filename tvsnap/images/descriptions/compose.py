@@ -19,6 +19,8 @@ from tvsnap.images.descriptions.spec import (
     read_hostname,
 )
 from tvsnap.images.descriptions.variables import expand
+from tvsnap.images.errors import ImageSpecError
+from tvsnap.images.small_files import read_small_text
 from tvsnap.model.images import ImageLimits
 
 COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
@@ -156,7 +158,11 @@ def _expanded(node: Node, values: Mapping[str, str], missing: Callable[[str], No
 def _dotenv(path: Path) -> dict[str, str]:
     values = {}
     if path.is_file():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            text = read_small_text(path, "replace")
+        except OSError as error:
+            raise ImageSpecError(f"{path}: {error.strerror}") from None
+        for line in text.splitlines():
             name, equals, value = line.strip().removeprefix("export ").partition("=")
             if equals and not name.startswith("#"):
                 value = value.strip()

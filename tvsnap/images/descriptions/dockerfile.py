@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.images.descriptions.variables import expand
+from tvsnap.images.small_files import read_small_text
 
 _DIRECTIVE = re.compile(r"#\s*(\w+)\s*=\s*(\S+)\s*")
 _HEREDOC = re.compile(r"<<(-?)([\"']?)([A-Za-z_]\w*)\2")
@@ -59,7 +60,7 @@ def read_dockerfile(path: Path, args: Mapping[str, str], target: str | None = No
     stages: list[str] = []
     images: list[str] = []
     buildkit: list[str] = []
-    for instruction in _instructions(path.read_text(encoding="utf-8", errors="replace").splitlines()):
+    for instruction in _instructions(read_small_text(path, "replace").splitlines()):
         where = f"line {instruction.line}: {instruction.name}"
         names = _BUILDKIT_FLAGS.get(instruction.name, ())
         buildkit += [f"{where} --{flag.split('=')[0]}" for flag in instruction.flags if flag.split("=")[0] in names]

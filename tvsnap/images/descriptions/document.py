@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import yaml
 
 from tvsnap.images.errors import ImageSpecError
+from tvsnap.images.small_files import read_small_text
 from tvsnap.model.arguments import LONGEST
 
 if sys.version_info >= (3, 11):
@@ -29,9 +30,14 @@ def load_yaml(path: Path) -> Node:
         ImageSpecError: it cannot be read, or is no YAML.
     """
     try:
-        return Node(path, "", yaml.load(_text(path), Loader=_Loader))
+        value = yaml.load(_text(path), Loader=_Loader)
+        if _size(value, {}) > _MOST_VALUES:
+            raise ImageSpecError(f"{path}: its aliases stand for more than {_MOST_VALUES:,} values")
+        return Node(path, "", value)
     except yaml.YAMLError as error:
         raise ImageSpecError(f"{path}: {_yaml_reason(error)}") from None
+    except RecursionError:
+        raise ImageSpecError(f"{path}: it is nested too deeply") from None
 
 
 def load_toml(path: Path) -> Node:
@@ -40,17 +46,30 @@ def load_toml(path: Path) -> Node:
         return Node(path, "", tomllib.loads(_text(path)))
     except tomllib.TOMLDecodeError as error:
         raise ImageSpecError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ImageSpecError(f"{path}: it is nested too deeply") from None
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_small_text(path)
     except OSError as error:
         raise ImageSpecError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ImageSpecError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
 
 
+def _size(value: object, known: dict[int, int]) -> int:
+    """Returns how many values there are in one, each counted wherever it is named."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    if id(value) not in known:
+        parts = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(value)]
+
+
+_MOST_VALUES = 100_000
 _BOOL, _TIME = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 
 

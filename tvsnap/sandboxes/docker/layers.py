@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
+from tvsnap.images import archives
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.sandboxes import observing, paths
 from tvsnap.sandboxes.observing import Entry
@@ -230,7 +231,7 @@ def rewritten(source: IO[bytes], change: Callable[[tarfile.TarInfo], bool]) -> I
 
 def _rewrite(source: IO[bytes], output: IO[bytes], change: Callable[[tarfile.TarInfo], bool]) -> None:
     with (
-        tarfile.open(fileobj=source, mode="r|", errors="surrogateescape") as old,
+        archives.opened(source) as old,
         tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT, errors="surrogateescape") as new,
     ):
         while (member := old.next()) is not None:
