@@ -230,6 +230,11 @@ REFUSED = {
         "k = [os.memfd_create('x') for _ in range(5)]; [os.ftruncate(m, 1 << 40) for m in k]",
         "holds, with others, 5 TiB of deleted files, holes included, more than the 4 TiB",
     ),
+    "large shared memory": (
+        "import ctypes; l = ctypes.CDLL(None); l.shmget.argtypes = ctypes.c_int, ctypes.c_size_t, ctypes.c_int\n"
+        "assert min(l.shmget(n, 1 << 40, 0o11600) for n in range(1, 41)) >= 0",
+        "shared memory of System V takes 40 TiB",
+    ),
     "a lease": (
         "l = open('/tmp/leased', 'w'); fcntl.fcntl(l, fcntl.F_SETLEASE, fcntl.F_WRLCK)",
         "has a lease on a file",

@@ -43,8 +43,8 @@ _SIGCHLD = 17
 _EXIT_SIGNAL, _PERSONALITY = 35, 0  # a place in /proc/PID/stat after the name; the usual value
 _IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
 _CLONE_NEWIPC = 0x08000000
-_LAST_OPERATION = 8
-"""The column of /proc/sysvipc/sem that tells when semop() was last used, s since the epoch."""
+_LAST_OPERATION, _SIZE = 8, 3
+"""Columns: of /proc/sysvipc/sem, when semop() was last used, s since the epoch; of /proc/sysvipc/shm, bytes."""
 _POSIX_LOCK = re.compile(r"lock:\t\d+: POSIX .* \w+:\w+:(\d+) ")
 _GROUP = re.compile(r"\t+([0-9A-F]{8}) ")
 _SESSION, _TERMINAL = 3, 4
@@ -52,7 +52,7 @@ _SESSION, _TERMINAL = 3, 4
 _MOST_DELETED = 1 << 30
 """Bytes of deleted files that processes hold: CRIU copies each, also those that share their place on the disk."""
 _MOST_EXTENT = 4 << 40
-"""The same with holes: CRIU takes 0.3 s to look through each TiB of a file in memory (memfd)."""
+"""The same with holes, and shared memory of System V: CRIU takes 0.3 s to look through each TiB of a file in memory."""
 _SHARED = 2.0
 """Times the sandbox's limit of memory: CRIU saves what forked processes share once for each of them."""
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
@@ -132,11 +132,12 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
     return ""
 
 
-def refuse_excess(pids: Collection[int], limits: Limits) -> None:
+def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
     """Refuses what would take too long, or too much room, to be saved.
 
     Args:
         pids: a sandbox's processes, as the host sees them.
+        init: its PID 1.
         limits: what the sandbox may use.
 
     Raises:
@@ -165,6 +166,12 @@ def refuse_excess(pids: Collection[int], limits: Limits) -> None:
         if about.st_nlink == 0:
             deleted[about.st_dev, about.st_ino] = about.st_blocks * 512
             extent[about.st_dev, about.st_ino] = about.st_size
+    segments = sum(int(words[_SIZE]) for words in _objects(init, "shm"))
+    if segments > _MOST_EXTENT:
+        raise NotCheckpointable(
+            f"shared memory of System V takes {segments >> 40} TiB, used or not, more than the {_MOST_EXTENT >> 40} "
+            "TiB that are the most for a snapshot"
+        )
     if sum(extent.values()) > _MOST_EXTENT:
         raise NotCheckpointable(
             f"a process holds, with others, {sum(extent.values()) >> 40} TiB of deleted files, holes included, more "
@@ -241,20 +248,25 @@ def _changed_in_devpts(init: int) -> str:
 
 def _semaphores_were_used(init: int) -> bool:
     """Whether a process of a sandbox has ever called semop()."""
-    used: list[bool] = []
+    return any(words[_LAST_OPERATION] != "0" for words in _objects(init, "sem"))
+
+
+def _objects(init: int, kind: str) -> list[list[str]]:
+    """Returns what /proc/sysvipc tells of a sandbox's objects of System V, a list of words for each."""
+    found: list[list[list[str]]] = []
 
     def look() -> None:
         with contextlib.suppress(OSError), open(f"/proc/{init}/ns/ipc", "rb") as namespace:
             if _libc.setns(namespace.fileno(), _CLONE_NEWIPC) == 0:
-                table = itertools.islice(lines("/proc/sysvipc/sem"), 1, None)
-                used.append(any(line.split()[_LAST_OPERATION] != "0" for line in table))
+                table = itertools.islice(lines(f"/proc/sysvipc/{kind}"), 1, None)
+                found.append([line.split() for line in table])
 
     thread = threading.Thread(target=look)  # one of its own, for it stays in the sandbox's namespace to its end
     thread.start()
     thread.join()
-    if not used:
-        raise AttemptFailed("the semaphores of a sandbox could not be looked at", machine=True)
-    return used[0]
+    if not found:
+        raise AttemptFailed("the objects of System V of a sandbox could not be looked at", machine=True)
+    return found[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class Taker:
             frozen = time.perf_counter()
             with self._containers.paused(sandbox.container):
                 init, pids = self._containers.processes(sandbox.container)
-                fidelity.refuse_excess(pids, sandbox.limits)
+                fidelity.refuse_excess(pids, init, sandbox.limits)
                 fidelity.refuse(fidelity.find_loss(pids, init))
                 directories = tuple(directory_times.note(pids, init))
                 closed = sandbox.note_closed()

@@ -172,7 +172,7 @@ class Snapshots:
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             try:
-                fidelity.refuse_excess(sandbox.cgroup.pids(), sandbox.limits)
+                fidelity.refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
                 fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
                 sandbox.disconnect()
                 resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
