@@ -8,6 +8,7 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from tvsnap.graph.model import CallSummary, Edge, Snapshot, State
@@ -93,7 +94,10 @@ def unpack(stored: str | bytes) -> str:
 
 
 EDGE_COLUMNS = ", ".join(f"{{0}}.{name}" for name in ("id", *EdgeRow._fields, "hits", "refusals"))
-_HITS = len(EdgeRow._fields) + 1
+_CALL_KEY, _SLOT, _DETERMINISTIC, _CALL = (
+    1 + EdgeRow._fields.index(name) for name in ("call_key", "slot", "deterministic", "call")
+)
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def pack_parts(parts: Sequence[Part]) -> tuple[str | bytes, bytes | None]:
@@ -221,16 +225,13 @@ def to_edge(row: Row) -> Edge:
     Raises:
         DamagedRecord: it is not what was written.
     """
-    written = EdgeRow(*row[1:_HITS])
     try:
-        call = ToolCall.from_canonical(unpack(written.call))
-        sound = call.key == written.call_key.hex()
-        if written.deterministic and written.slot is not None:
-            sound = sound and answer_checksum(written) == written.checksum
-        edge = _edge(row, written, call)
+        call = ToolCall.from_canonical(unpack(row[_CALL]))
+        answers = row[_DETERMINISTIC] and row[_SLOT] is not None
+        edge = _edge(row, call, check=answers) if call.key == row[_CALL_KEY].hex() else None
     except UNREADABLE:
-        sound = False
-    if not sound:
+        edge = None
+    if edge is None:
         raise DamagedRecord(
             f"the graph's record of call {row[0]} is damaged; make it again from a rollout, or tvsnap forget"
         )
@@ -239,50 +240,62 @@ def to_edge(row: Row) -> Edge:
 
 def to_answer(row: Row, call: ToolCall) -> Edge | None:
     """Returns the edge in a row of `EDGE_COLUMNS` that was found by its call; None if it is not what was written."""
-    written = EdgeRow(*row[1:_HITS])
     try:
-        return _edge(row, written, call) if answer_checksum(written) == written.checksum else None
+        return _edge(row, call, check=True)
     except UNREADABLE:
         return None
 
 
-def _edge(row: Row, written: EdgeRow, call: ToolCall) -> Edge:
-    """Returns the edge in a row; raises what is `UNREADABLE`."""
+def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
+    """Returns the edge in a row, None if it is to be checked and has another checksum; raises what is `UNREADABLE`.
+
+    Each hit comes through here: what it calls and makes is part of what a hit costs.
+    """
+    (
+        id, state, call_key, slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated,
+        quiet_s, deterministic, created, reason, digest, active, expected, cost, parts, output, packed_call, proven,
+        on_host, hits, refusals,
+    ) = row  # fmt: skip
+    if check and expected != checksum(
+        state, call_key, slot, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, output,
+        packed_call, waited, quiet_s, parts,
+    ):  # fmt: skip
+        return None
     result = ToolResult(
-        unpack_parts(written.output, written.parts),
-        written.exit_code,
-        written.duration,
-        bool(written.timed_out),
-        bool(written.blocked),
-        bool(written.truncated),
+        (Part(TEXT, unpack(output)),) if parts is None else unpack_parts(output, parts),
+        exit_code,
+        duration,
+        timed_out == 1,
+        blocked == 1,
+        truncated == 1,
         "hit",
-        to_mapping(written.cost),
+        to_mapping(cost) if cost else _NOTHING,
     )
-    state = written.state.hex()
+    at = state.hex()
     return Edge(
-        row[0],
-        state,
+        id,
+        at,
         call,
-        written.timeout,
+        timeout,
         result,
-        state if written.next_state is None else written.next_state.hex(),
-        bool(written.deterministic),
-        written.slot is not None,
-        written.reason or None,
-        row[_HITS],
-        written.created,
-        bool(written.proven),
-        written.waited,
-        math.inf if written.quiet_s is None else written.quiet_s,
-        written.digest,
-        written.active,
-        to_mapping(row[_HITS + 1]),
-        bool(written.on_host),
+        at if next_state is None else next_state.hex(),
+        deterministic == 1,
+        slot is not None,
+        reason or None,
+        hits,
+        created,
+        proven == 1,
+        waited,
+        math.inf if quiet_s is None else quiet_s,
+        digest,
+        active,
+        to_mapping(refusals) if refusals else _NOTHING,
+        on_host == 1,
     )
 
 
 def answer_checksum(row: EdgeRow) -> int:
-    """Returns the checksum of what an answer from a row rests on; raises what is `UNREADABLE`."""
+    """Returns the checksum of what an answer from a row that is to be written rests on."""
     return checksum(
         row.state,
         row.call_key,
