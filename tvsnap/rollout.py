@@ -14,14 +14,15 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
+from tvsnap.acquisition.conclusion import Conclusions
 from tvsnap.acquisition.context import Context
 from tvsnap.acquisition.recipe import Recipe
+from tvsnap.acquisition.uncached import UncachedSandbox
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge, RootInfo
 from tvsnap.model.arguments import check_seconds
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
-from tvsnap.model.errors import InfrastructureError, SandboxDied, TvsnapError, UsageError
-from tvsnap.model.observations import Observation
+from tvsnap.model.errors import InfrastructureError, SandboxDied, UsageError
 from tvsnap.model.stats import Way
 from tvsnap.recording.claims import Claim, Wanted
 from tvsnap.recording.host_calls import HostAnswer, HostCalls
@@ -65,7 +66,8 @@ class Rollout:
         self._live: LiveSandbox | None = None
         self._outcome: Future[Position] | None = None  # of the last call, until it is taken into _at
         self._freed: Future[LiveSandbox | None] | None = None  # its sandbox, until it is taken into _live
-        self._noted: Future[None] | None = None  # without the cache: whether the last call changed anything
+        self._uncached = UncachedSandbox(context, recipe, root.hash)
+        self._conclusions = Conclusions(context, recipe, self._recorder, self._hold)
         self._exposed = False
         self._closed = False
 
@@ -216,7 +218,7 @@ class Rollout:
         """
         with self._turn:
             if not self._context.use_cache:
-                return self._uncached_sandbox().sandbox
+                return self._uncached.live().sandbox
             self._catch_up()
             live, _ = self._stand()
             if live.observation is None:
@@ -418,22 +420,13 @@ class Rollout:
             )
             live.state, live.observation, live.since = self._at.state, observation, self._at.since
 
-    def _looked_again(self, live: LiveSandbox) -> bool:
-        """Sees to it that a sandbox is known as a snapshot left it; returns whether it lives."""
-        try:
-            live.look_again(self._recipe.environment.observe)
-            live.sandbox.note()
-        except InfrastructureError:
-            return False
-        return True
-
     @contextlib.contextmanager
     def _looking_again(self, live: LiveSandbox) -> Iterator[None]:
         """A block that snapshots its sandbox between two calls, however it ends."""
         try:
             yield
         finally:
-            if not self._looked_again(live):
+            if not self._conclusions.look_again(live):
                 self._drop()
 
     def _stand_at(self, at: Position) -> None:
@@ -653,6 +646,7 @@ class Rollout:
         live, self._live = self._live, None
         keep = self._context.use_cache and not self._exposed and not self._at.private
         self._exposed = False
+        self._uncached.close()
         if freed is not None:
             freed.add_done_callback(lambda done: self._give_away(done.result(), keep))
         else:
@@ -673,118 +667,10 @@ class Rollout:
         if live is not None:
             self._context.pool.discard(live)
 
-    # What a call came to.
-
     def _conclude_later(self, live: LiveSandbox, executed: Executed) -> None:
-        """Lets a worker find out where the call led, record it, and snapshot that if the policy says so."""
-        outcome: Future[Position] = Future()
-        freed: Future[LiveSandbox | None] = Future()
-        for future in (outcome, freed):
-            future.set_running_or_notify_cancel()  # nobody who waits for it may cancel it
-        try:
-            self._context.workers.submit(self._conclude, outcome, freed, live, executed)
-        except RuntimeError:
-            raise InfrastructureError("the cache is closed") from None
-        self._outcome, self._freed, self._live = outcome, freed, None
-
-    def _conclude(
-        self,
-        outcome: Future[Position],
-        freed: Future[LiveSandbox | None],
-        live: LiveSandbox,
-        executed: Executed,
-    ) -> None:
-        """What `_conclude_later` lets a worker do."""
-        usable = False
-        try:
-            looked = time.monotonic()
-            observation = self._observe_after(live, executed)
-            usable = observation is not None or self._left_alone(executed)
-            left = Aftermath(unchanged=False)
-            if usable:
-                left = self._aftermath(live, executed, observation, looked - executed.ended)
-            position = self._recorder.record(executed, left)
-            changed = position.state != executed.at.state
-            if changed:
-                live.state, live.since = position.state, executed.ended
-            live.observation, live.disturbed = observation, False
-            live.expendable = not changed and live.expendable
-            kept = usable and changed and not position.private
-            if kept:
-                self._context.snapshotter.expect(position.state)
-            if self._hold is not None:
-                self._hold.approach(position.state)
-            outcome.set_result(position)
-            if kept:
-                usable = self._snapshot(live, position)
-            self._release(executed)  # who waits for the call is answered only if what it led to is kept
-            usable = usable and self._looked_again(live)
-        except BaseException as error:  # a mistake of ours: the next call tells
-            usable = False
-            self._release(executed)
-            if not outcome.done():
-                outcome.set_exception(error)
-        finally:
-            if usable:
-                self._context.pool.rest(live)
-            else:
-                self._context.pool.discard(live)
-            freed.set_result(live if usable else None)
-
-    def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
-        """Returns how the sandbox looks after a call; None if it did not survive that."""
-        if self._left_alone(executed):
-            return live.observation
-        try:
-            with self._context.home.in_place():
-                return self._recipe.environment.observe(live.sandbox)
-        except InfrastructureError:
-            return None
-
-    def _left_alone(self, executed: Executed) -> bool:
-        """Whether a call is known to have changed nothing: its tool changes nothing, and nobody else was there.
-
-        Who waits for a file to be opened (a FIFO, a watch, a lease) wakes when it is read.
-        """
-        alone = executed.before is None or executed.before.alone
-        return executed.tool.read_only and alone and executed.at.quiet_s == math.inf
-
-    def _aftermath(self, live: LiveSandbox, executed: Executed, after: Observation | None, seconds: float) -> Aftermath:
-        """Returns what a call left behind, as it was seen so many seconds after its end.
-
-        Raises:
-            InfrastructureError: the sandbox ended.
-        """
-        if self._left_alone(executed):
-            return Aftermath(unchanged=True)
-        if executed.before is None or after is None:
-            return Aftermath(unchanged=False)
-        # What a call leaves to happen by itself, such as a port in TIME_WAIT, is a change, whatever else is as it was.
-        stirred = bool(after.active) and executed.at.quiet_s == math.inf
-        unchanged = not stirred and self._recipe.environment.unchanged(executed.call, executed.before, after)
-        if unchanged and live.sandbox.go_back():
-            return Aftermath(unchanged=True, chance=after.chance)
-        live.sandbox.settle(changed=True)
-        quiet_s = seconds + after.quiet_s if after.quiet_s else 0.0
-        digest = None
-        with contextlib.suppress(InfrastructureError):  # it is told of when the next call is made
-            digest = live.sandbox.digest()
-        return Aftermath(False, digest, quiet_s, after.active, after.chance, after.reproducible and not after.chance)
-
-    def _release(self, executed: Executed) -> None:
-        """Wakes who waits for a call. Who does not find it in the graph now had better execute it without waiting."""
-        if executed.claim is not None:
-            self._context.claims.release(executed.claim, unshareable=True)
-
-    def _snapshot(self, live: LiveSandbox, at: Position) -> bool:
-        """Snapshots the state that a sandbox came to, if the policy says so; returns whether the sandbox lives on."""
-        try:
-            live.expendable = self._context.snapshotter.consider(live, at.course) and not self._exposed
-        except TvsnapError:
-            return False
-        finally:
-            self._context.snapshotter.settle(live.state)
-        return True
+        """Leaves what is left of a call to a worker, and its sandbox with it."""
+        concluding = self._conclusions.begin(live, executed, exposed=self._exposed)
+        self._outcome, self._freed, self._live = concluding.outcome, concluding.freed, None
 
     # Without the cache.
 
@@ -794,42 +680,13 @@ class Rollout:
             raise UsageError("the rollout is closed")
         began = time.perf_counter()
         tool = self._tool(call)
-        live = self._uncached_sandbox()
+        live = self._uncached.live()
         time.sleep(max(0.0, after - (time.monotonic() - self._ended)))
         try:
-            live.sandbox.note()
-            result = self._recipe.environment.execute(live.sandbox, call, timeout, self._recipe.limits)
-        except BaseException:
-            self._drop()
-            raise
+            result = self._uncached.execute(live, tool, call, timeout)
         finally:
             self._calls += 1
             self._ended = time.monotonic()
         self._at = Position(next_state(self._at.state, call), self._at.depth + 1, recorded=False)
         self._context.meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
-        with contextlib.suppress(RuntimeError):  # the cache is being closed
-            self._noted = self._context.workers.submit(self._note_uncached, live, tool, call)
         return result
-
-    def _note_uncached(self, live: LiveSandbox, tool: Tool, call: ToolCall) -> None:
-        """Tells the sandbox whether a call changed anything, so that process ids are those of a run with the cache."""
-        before = live.observation
-        if before is None or (tool.read_only and before.alone):
-            return
-        with contextlib.suppress(InfrastructureError):  # the next call tells
-            live.observation = self._recipe.environment.observe(live.sandbox)
-            unchanged = self._recipe.environment.unchanged(call, before, live.observation)
-            live.sandbox.settle(changed=not (unchanged and live.sandbox.go_back()))
-            live.sandbox.note()
-
-    def _uncached_sandbox(self) -> LiveSandbox:
-        """Returns the rollout's one sandbox, started at its first call."""
-        if self._live is None:
-            if self._calls:
-                raise InfrastructureError("the rollout's sandbox is gone, and without the cache nothing can rebuild it")
-            self._live = self._context.acquirer.start(self._root, self._recipe)
-            self._live.observation = self._recipe.environment.observe(self._live.sandbox)
-        if self._noted is not None:
-            self._noted.result()
-            self._noted = None
-        return self._live

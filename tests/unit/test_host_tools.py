@@ -173,6 +173,7 @@ def test_chance_is_never_shared(cache: Cache, service: Service) -> None:
 def test_without_the_cache_each_call_is_made(tmp_path: Path, service: Service) -> None:
     with opened(tmp_path, service, use_cache=False) as cache, cache.rollout("terminal") as rollout:
         assert [rollout.call("search", {"what": "a"}).output for _ in range(2)] == ["a: 1", "a: 2"]
+        assert bash(rollout, "echo 1").output == "1\n"
 
 
 def test_it_is_checked_by_nobody_in_a_sandbox(cache: Cache) -> None:
