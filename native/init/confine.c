@@ -86,11 +86,12 @@ bool number_processes(pid_t last) {
     return done;
 }
 
-/* Makes kernel settings read-only, and hides what container runtimes hide of /proc. Some of the settings belong to the
- * sandbox's own namespaces; but no observation would see them change, and no snapshot holds them all. */
+/* Makes kernel settings read-only, and hides what container runtimes hide of /proc, and the list of locks, which
+ * has those of open files in all sandboxes. Some of the settings belong to the sandbox's own namespaces; but no observation
+ * would see them change, and no snapshot holds them all. */
 void protect_proc(void) {
     static const char *const files[] = {"/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-                                        "/proc/timer_list"};
+                                        "/proc/locks",      "/proc/timer_list"};
     static const char *const directories[] = {"/proc/acpi", "/proc/asound", "/proc/scsi"};
     static const unsigned long read_only = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
     int last = open(LAST_PID, O_PATH | O_CLOEXEC);

@@ -31,6 +31,16 @@ def test_device_nodes_are_its_own(lab: Lab, sandbox: Sandbox) -> None:
     assert os.stat("/dev/full").st_mtime_ns == before.st_mtime_ns
 
 
+def test_locks_of_another_sandbox(local_lab: Lab) -> None:
+    """Locks of open files belong to no process, and so to no namespace."""
+    one, other = local_lab.start(), local_lab.start()
+    lock = 'import fcntl, struct; fcntl.fcntl(9, 37, struct.pack("hhlli4x", 1, 0, 424242, 31337, 0))'
+    sh(one, f"exec 9> /tmp/locked; python3 -c '{lock}'")
+    with open("/proc/locks") as locks:
+        assert any("424242" in line for line in locks)
+    assert sh(other, "cat /proc/locks") == ""
+
+
 def test_each_start_is_fresh(lab: Lab, sandbox: Sandbox) -> None:
     assert dict(sandbox.changes()) == {}
     sh(sandbox, "echo mine > f; cd /; x=1")
