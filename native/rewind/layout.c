@@ -15,7 +15,6 @@ enum { MOST_MEMORY = 64 << 20 }; /* bytes that are kept of one process */
 #define MOST_SPAN (4ull << 30)   /* bytes of its address space that are looked through: a process maps more than it has */
 #define PLAIN "rd wr mr mw me ac " /* VmFlags of memory that a process got from mmap, and did nothing else to */
 #define OWN_PAGE(entry) ((entry) >> 62 && !((entry) >> 61 & 1)) /* present or swapped, and no page of a file */
-#define GUARD_PAGE(entry) ((entry) >> 58 & 1) /* whoever touches it gets SIGSEGV; of bits that pagemap has, the only trace */
 
 /* One mapping as /proc/PID/smaps tells of it. */
 struct told {
@@ -96,7 +95,6 @@ static bool find_own(int pagemap, struct mapping *m, size_t most) {
         size_t some = pages - at < 512 ? pages - at : 512;
         if (pread(pagemap, entries, some * 8, (off_t)((m->start / PAGE + at) * 8)) != (ssize_t)(some * 8)) return false;
         for (size_t i = 0; i < some; i++) {
-            if (GUARD_PAGE(entries[i])) return false;
             if (!OWN_PAGE(entries[i]) && !(m->writable && m->of_a_file)) continue;
             if (m->owns % 64 == 0) {
                 uint64_t *grown = realloc(m->own, (m->owns + 64) * sizeof *m->own);

@@ -147,9 +147,10 @@ def test_it_is_another(shell: Shell, command: str, reason: str) -> None:
         ("libc.signal(10, cast(libc.exit))", "libc.signal(10, cast(libc.abort))"),
         ("own = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE)", "libc.madvise(start(own), 1 << 20, 18)"),
         ("own = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE)", "libc.mprotect(start(own), 4096, 1)"),
+        ("own = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE)", "assert libc.madvise(start(own) + 8192, 4096, 102) == 0"),
         ("pass", "shared = mmap.mmap(-1, 1 << 20)"),
     ],
-    ids=["handler that is replaced", "memory that children lack", "read-only memory", "shared memory"],
+    ids=["handler that is replaced", "memory that children lack", "read-only memory", "guard page", "shared memory"],
 )
 def test_another_program(before: str, then: str) -> None:
     """Of signals that are caught already, only the process itself can tell how."""
