@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
 import threading
@@ -14,8 +15,11 @@ import pytest
 
 from tests.fakes.caches import eventually
 from tvsnap.host import native
-from tvsnap.sandboxes import observing
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.observations import NO_SERVICE
+from tvsnap.sandboxes import observing, sealing
 from tvsnap.sandboxes.observing import Entry, ProcessTable
+from tvsnap.sandboxes.processes import observe
 
 PROGRAM = native.INIT
 
@@ -314,3 +318,40 @@ def test_amend_counts_what_is_missing(tree: Path) -> None:
     assert run("amend", stdin=records, code=1) == b"1\n"
     assert (tree / "a/file").stat().st_mtime_ns == 6
     run("amend", stdin=b"/no-time", code=2)
+
+
+def test_a_list_that_comes_in_pieces(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = list(observing.walk(tree))
+    assert len(whole) > 5
+    for size in (1, 7, 100, 101):
+        monkeypatch.setattr(observing, "_CHUNK", size)
+        assert list(observing.walk(tree)) == whole
+
+
+def test_more_names_than_anybody_looks_at(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observing, "MOST_RECORDS", 500)
+    with pytest.raises(InfrastructureError, match="are too many"):
+        list(observing.walk(tree))
+    image = observing.ImageTree()
+    one, other = (observe.files_fingerprints(tree, image, NO_SERVICE, accessed=False) for _ in range(2))
+    assert one != other
+
+
+def test_long_paths_cost_little_memory(tmp_path: Path) -> None:
+    """What is told of each is 4 KiB; an image of such a directory has 120 MB of it."""
+    here = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        for _ in range(14):
+            os.mkdir("d" * 250)
+            os.chdir("d" * 250)
+        for number in range(30_000):
+            os.mknod(f"{number:0250}")
+    finally:
+        os.chdir(here)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    image = observing.ImageTree()
+    prints = {observe.files_fingerprints(tmp_path, image, NO_SERVICE, accessed=False) for _ in range(2)}
+    sealing.seal(tmp_path)
+    assert len(prints) == 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10

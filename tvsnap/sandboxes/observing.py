@@ -33,6 +33,9 @@ _COMMAND = 29
 _REPORTING = frozenset({10, 11, 12, 30})
 """Descriptors that bash has for a moment more when it has just said its state: saved ones, and a command's output."""
 _SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
+_CHUNK = 1 << 20
+MOST_RECORDS = 128 << 20
+"""Bytes of a list of files: that of a million ordinary ones. Paths may have 4 KiB each, and nobody pays for those."""
 UNSEEN = "?"
 """In place of a hash, of what cannot all be seen: it may have changed."""
 _NO_LOCKS = f"{14695981039346656037:x}"  # HASH_START (hash.h)
@@ -138,17 +141,40 @@ def walk(directory: Path) -> Iterator[Entry]:
     """Yields a directory of the host, as `/`, and all that lies below it, without following any link.
 
     Raises:
-        InfrastructureError: part of it cannot be read.
+        InfrastructureError: part of it cannot be read, or there are more names than anybody looks at; told at the end.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOATIME)
     try:
         command = [str(native.INIT), "walk", "list", str(descriptor)]
-        run = subprocess.run(command, pass_fds=[descriptor], capture_output=True, check=False)
+        run = subprocess.Popen(command, pass_fds=[descriptor], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     finally:
         os.close(descriptor)
+    assert run.stdout is not None
+    assert run.stderr is not None
+    with run:
+        try:
+            size, rest = 0, b""
+            while chunk := run.stdout.read(_CHUNK):
+                if (size := size + len(chunk)) > MOST_RECORDS:
+                    raise InfrastructureError(
+                        f"the files of {directory} are too many: what there is to tell of them takes more than "
+                        f"{MOST_RECORDS >> 20} MiB"
+                    )
+                records, rest = _whole(rest + chunk)
+                yield from parse_entries(records)
+        finally:
+            run.kill()
+        said = run.stderr.read()  # a line at most
     if run.returncode:
-        raise InfrastructureError(f"the files of {directory} cannot be listed: {os.fsdecode(run.stderr).strip()}")
-    yield from parse_entries(run.stdout)
+        raise InfrastructureError(f"the files of {directory} cannot be listed: {os.fsdecode(said).strip()}")
+
+
+def _whole(records: bytes) -> tuple[bytes, bytes]:
+    """Returns the records that are there to their ends, and the rest; each is two fields."""
+    end = records.rfind(b"\0") + 1
+    if records.count(b"\0") % 2:
+        end = records.rfind(b"\0", 0, end - 1) + 1
+    return records[:end], records[end:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,40 +283,37 @@ def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: b
         accessed: to read does not change times of access: those of directories count, for they were set on purpose.
         dated: times of modification of directories count; False for those of a program that makes temporary files.
     """
-    lines = []
+    prints = []
     for entry in entries:
         moved = dated and entry.dated and stat.S_ISDIR(entry.mode) and _moved(entry, image)
         if not moved and not differs(entry, image, accessed=accessed):
             continue
         if stat.S_ISDIR(entry.mode):
-            lines.append(
+            line = (
                 f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.opaque} {entry.flags} {entry.attributes} "
                 f"{entry.mtime_ns if moved else entry.set_time} {entry.inode} {entry.atime_ns if accessed else 0}"
             )
         elif entry.deleted:
-            lines.append(f"{entry.path}\0deleted")
+            line = f"{entry.path}\0deleted"
         else:
-            lines.append(
+            line = (
                 f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.size} {entry.mtime_ns} {entry.ctime_ns} "
                 f"{entry.inode} {entry.device} {entry.attributes}"
             )
-    hasher = hashlib.sha256()
-    for line in sorted(lines):
-        hasher.update(line.encode("utf-8", "surrogateescape") + b"\n")
-    return hasher.hexdigest()
+        prints.append(
+            hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest()
+        )  # names may be long: none is kept
+    return hashlib.sha256(b"".join(sorted(prints))).hexdigest()
 
 
-def apart(entries: Iterable[Entry], directories: Collection[str]) -> tuple[list[Entry], list[Entry]]:
-    """Returns the entries that do not lie in any of `directories`, and those that do."""
-    if not directories:
-        return list(entries), []
-    outside: list[Entry] = []
-    within: list[Entry] = []
+def outside(entries: Iterable[Entry], directories: Collection[str], within: list[Entry]) -> Iterator[Entry]:
+    """Yields the entries that do not lie in any of `directories`; adds those that do to `within`."""
     prefixes = tuple(f"{directory}/" for directory in directories)
     for entry in entries:
-        lies_within = entry.path.startswith(prefixes) or entry.path in directories
-        (within if lies_within else outside).append(entry)
-    return outside, within
+        if prefixes and (entry.path.startswith(prefixes) or entry.path in directories):
+            within.append(entry)
+        else:
+            yield entry
 
 
 def change_of(entry: Entry, identity: str, id_base: int = 0) -> FileChange | None:

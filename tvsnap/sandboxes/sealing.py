@@ -114,17 +114,19 @@ def seal(tree: Path) -> tuple[int, int]:
 def _walk(tree: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
     """Yields all paths of a tree, relative to it and beginning with itself, in an order that depends on names alone."""
     yield b"", os.lstat(tree)
-    waiting = [b""]
+    waiting = [(b"", b"")]
     while waiting:
-        directory = waiting.pop()
-        with os.scandir(tree + directory) as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
-        for entry in entries:
-            about = entry.stat(follow_symlinks=False)
-            path = b"%b/%b" % (directory, entry.name)
-            yield path, about
-            if stat.S_ISDIR(about.st_mode):
-                waiting.append(path)
+        directory = b"".join(waiting.pop())
+        opened = os.open(tree + directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Names alone are kept: a path may have 4 KiB, and there may be many in a directory.
+            for name in sorted(map(os.fsencode, os.listdir(opened))):
+                about = os.stat(name, dir_fd=opened, follow_symlinks=False)
+                yield b"%b/%b" % (directory, name), about
+                if stat.S_ISDIR(about.st_mode):
+                    waiting.append((directory, b"/" + name))
+        finally:
+            os.close(opened)
 
 
 def to_sealed_json(values: Mapping[str, Any]) -> str:

@@ -10,8 +10,8 @@ from tvsnap.sandboxes import observing
 
 TIMEOUT = 60.0
 """Seconds."""
-MOST = 1 << 30
-"""Bytes of output at most; what PID 1 keeps of one."""
+MOST = observing.MOST_RECORDS
+"""Bytes of output at most."""
 
 
 def list_inside(guest: Guest, *arguments: str) -> Iterator[observing.Entry]:

@@ -245,10 +245,13 @@ class LocalSandbox(Rewindable):
 
     def _refuse_endless_archive(self) -> None:
         """Refuses to archive more than any disk is likely to take: holes are written out as zeros."""
-        files = [entry for entry in observing.walk(self.layer / "upper") if stat.S_ISREG(entry.mode)]
-        if sum(entry.size for entry in files) <= _MOST_ARCHIVED:
+        total, largest = 0, None
+        for entry in observing.walk(self.layer / "upper"):
+            if stat.S_ISREG(entry.mode):
+                total += entry.size
+                largest = entry if largest is None or entry.size > largest.size else largest
+        if largest is None or total <= _MOST_ARCHIVED:
             return
-        largest = max(files, key=lambda entry: entry.size)
         raise InfrastructureError(
             f"the files of sandbox {self.id} take more than {_MOST_ARCHIVED >> 30} GiB, holes included, the most for "
             f"an archive; the largest is {largest.path}, {largest.size:,} bytes"

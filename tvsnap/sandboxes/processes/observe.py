@@ -41,12 +41,13 @@ def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service
 
     See `observing.files_fingerprint`.
     """
+    data: list[observing.Entry] = []
+    print_of = partial(observing.files_fingerprint, image=image, accessed=accessed)
     try:
-        others, data = observing.apart(observing.walk(upper), service.directories)
+        others = print_of(observing.outside(observing.walk(upper), service.directories, data))
     except InfrastructureError:
         return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
-    print_of = partial(observing.files_fingerprint, image=image, accessed=accessed)
-    return print_of(others), print_of(data, dated=False) if data else ""
+    return others, print_of(data, dated=False) if data else ""
 
 
 @contextlib.contextmanager
