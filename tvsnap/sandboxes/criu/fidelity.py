@@ -169,8 +169,8 @@ def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
     segments = sum(int(words[_SIZE]) for words in _objects(init, "shm"))
     if segments > _MOST_EXTENT:
         raise NotCheckpointable(
-            f"shared memory of System V takes {segments >> 40} TiB, used or not, more than the {_MOST_EXTENT >> 40} "
-            "TiB that are the most for a snapshot"
+            f"a process has made, with others, {segments >> 40} TiB of shared memory of System V, used or not, more "
+            f"than the {_MOST_EXTENT >> 40} TiB that are the most for a snapshot"
         )
     if sum(extent.values()) > _MOST_EXTENT:
         raise NotCheckpointable(
