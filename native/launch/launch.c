@@ -79,7 +79,7 @@ static void enter_sandbox(int go) {
     check(mount(ROOT, ROOT, NULL, MS_BIND, NULL) == 0 && chdir(ROOT) == 0, ROOT);
     bind_devices();
     /* In the order in which CRIU mounts them again. All sandboxes share the 3072 terminals that Linux lets containers have. */
-    check(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5,max=256") == 0,
+    check(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64") == 0,
           "mount of /dev/pts");
     check(mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0, "mount of /proc");
     check(syscall(SYS_pivot_root, ".", ".") == 0, "pivot_root");

@@ -95,7 +95,7 @@ class TerminalEnvironment(ToolEnvironment):
     def __init__(
         self,
         name: str = "terminal",
-        version: str = "5",
+        version: str = "6",
         tools: Iterable[Tool] = (),
         services: Iterable[InnerService] = (),
     ) -> None:

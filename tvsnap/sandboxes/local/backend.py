@@ -41,6 +41,7 @@ from tvsnap.sandboxes.criu.binary import OLDEST_CRIU, criu_version, find_criu
 from tvsnap.sandboxes.criu.client import Criu
 from tvsnap.sandboxes.digest import SnapshotContents
 from tvsnap.sandboxes.fixed import StoppedClock
+from tvsnap.sandboxes.local import terminals
 from tvsnap.sandboxes.local.cgroups import CgroupTree
 from tvsnap.sandboxes.local.id_ranges import IdRanges
 from tvsnap.sandboxes.local.sandbox import LocalSandbox, Resources
@@ -233,6 +234,7 @@ class LocalBackend:
     @contextlib.contextmanager
     def _set_aside(self, image: Image, limits: Limits, layer: Path) -> Iterator[Resources]:
         """Sets aside what a new sandbox has of this machine, and takes it back if the sandbox fails to start."""
+        terminals.await_one()
         room = self._storage.room()
         if room.free < room.reserve // 2:  # what was deleted a moment ago may not be free yet
             self._storage.reclaim(_CLEARED_WITHIN)

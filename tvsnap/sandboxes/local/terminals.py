@@ -1,0 +1,40 @@
+"""The machine's pseudoterminals: each sandbox needs one for its shell, and what runs in sandboxes may take the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+from tvsnap.host.attempts import LONGEST, AttemptFailed
+
+_COUNTS = Path("/proc/sys/kernel/pty")
+_PATIENCE = LONGEST
+"""Seconds: sandboxes end all the time, and then theirs are free."""
+_PAUSE = 0.05
+
+
+def await_one() -> None:
+    """Waits until the machine has a pseudoterminal for one more sandbox.
+
+    Raises:
+        AttemptFailed: it had none for some seconds.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while used := _all_in_use():
+        if time.monotonic() > deadline:
+            raise AttemptFailed(
+                f"this machine has no pseudoterminal left for a sandbox: {used}; end sandboxes that hold many, or "
+                f"raise {_COUNTS / 'max'}",
+                machine=True,
+            )
+        time.sleep(_PAUSE)
+
+
+def _all_in_use() -> str:
+    """Returns how many are in use, in words, if no container can have another; empty if one can, or nobody can tell."""
+    with contextlib.suppress(OSError, ValueError):
+        used, most, reserve = (int((_COUNTS / name).read_text()) for name in ("nr", "max", "reserve"))
+        if used >= most - reserve:
+            return f"{used:,} are in use, of {most:,}, {reserve:,} of which are not for containers"
+    return ""
