@@ -79,7 +79,43 @@ FRESH = bash("echo [$v]; pwd", r"\[\]\n/app\n")
 """It goes on in another shell."""
 SCREEN = Step("screen", {}, ".*")
 
+MAP_IN_SHELL = """python3 -c '
+import ctypes, os
+libc, shell = ctypes.CDLL(None), os.getppid()
+libc.ptrace.argtypes = ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p
+was = (ctypes.c_uint64 * 27)()
+assert libc.ptrace(0x4206, shell, None, None) == libc.ptrace(0x4207, shell, None, None) == 0
+os.waitpid(shell, 0x40000000)
+libc.ptrace(12, shell, None, was)
+now = (ctypes.c_uint64 * 27)(*was)
+now[16], now[15], now[10] = was[16] - 2, 2**64 - 1, 9  # mmap, in the instruction in which it waits
+now[14], now[13], now[12], now[7], now[9], now[8] = 0, 32 << 40, 3, 0x4022, 2**64 - 1, 0
+libc.ptrace(13, shell, None, now)
+libc.ptrace(9, shell, None, None)
+os.waitpid(shell, 0x40000000)
+libc.ptrace(12, shell, None, now)
+libc.ptrace(13, shell, None, was)
+libc.ptrace(17, shell, None, None)
+print(0 < now[10] < 1 << 47)
+'"""
+"""Has the shell map 32 TiB, which take no memory. Numbers are those of registers on x86-64, and of ptrace(2)."""
+LONG_PATHS = """python3 -c '
+import os
+for _ in range(14): os.mkdir("d" * 250); os.chdir("d" * 250)
+for number in range(4000): os.mknod(f"{number:0250}")
+'"""
+CHAIN = "; ".join(f"f{number}() {{ f{number + 1}; }}" for number in range(1500))
+
 LIMITS: dict[str, tuple[Step, ...]] = {
+    "shell that maps more than there is": (bash(MINE + MAP_IN_SHELL, "True\n"), KEPT, KEPT),
+    "many long paths": (bash(MINE + LONG_PATHS), KEPT, KEPT),
+    "functions that call each other": (bash(MINE + CHAIN), KEPT, KEPT),
+    "command of many words": (bash(MINE + "alias;" * 10_000 + ":"), KEPT),
+    "shell that stops as it tells its state": (
+        bash("__tvsnap_state() { kill -STOP $$; }"),
+        hangs("echo on", ENDED, busy=True),
+        FRESH,
+    ),
     "fork bomb": (bash(MINE + "b() { b | b & }; b; wait", ".*", varies=True), KEPT),
     "fork bomb with exec": (execute("bash -c 'b() { b | b & }; b; wait'; true", ".*", varies=True), ON),
     "fork bomb that does not end": (hangs("b() { b | b; }; while :; do b & done", ".*", busy=True, varies=True), ON),
