@@ -108,7 +108,7 @@ def at_rest(sandbox: Sandbox) -> bool:
 
 def test_fresh_sandbox_is_at_rest(sandbox: Sandbox) -> None:
     for command in ("true", "x=1; cd /tmp", "echo x > f; cat f"):
-        assert (sandbox.observe().active, sandbox.observe().quiet_s) == ("", math.inf)
+        assert (sandbox.observe().active, sandbox.observe().quiet_s) == (None, math.inf)
         sh(sandbox, command)
 
 

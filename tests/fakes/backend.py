@@ -345,7 +345,7 @@ class FakeSandbox:
             fingerprint(sorted((job.pid, job.command, job.steps) for job in jobs)),
             fingerprint(sorted(machine.shell.state().items())),
             alone=not jobs,
-            active="; ".join(f"process {job.pid} ({job.command}) goes on by itself" for job in jobs),
+            active="; ".join(f"process {job.pid} ({job.command}) goes on by itself" for job in jobs) or None,
             quiet_s=max(0.0, jobs[0].wake - machine.clock) if jobs else math.inf,
         )
 

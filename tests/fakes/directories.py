@@ -392,7 +392,7 @@ class DirectorySandbox:
             fingerprint(state.jobs),
             fingerprint((sorted(state.variables.items()), state.parts, state.status)),
             alone=not state.jobs,
-            active="; ".join(f"process {job.pid} ({job.command}) goes on by itself" for job in state.jobs),
+            active="; ".join(f"process {job.pid} ({job.command}) goes on by itself" for job in state.jobs) or None,
             quiet_s=min(left, default=math.inf),
         )
 
@@ -408,10 +408,10 @@ class DirectorySandbox:
     def trouble(self, said: str) -> str:
         return ""
 
-    def digest(self) -> str:
+    def digest(self) -> str | None:
         state = self._state()
         if state.jobs:
-            return ""
+            return None
         files = [(path, c.kind, c.mode, c.identity) for path, c in sorted(files_of(self.root).items())]
         return fingerprint((files, state.said))
 

@@ -198,7 +198,7 @@ def test_what_came_by_itself_is_a_state_of_its_own(tmp_path: Path) -> None:
         edge = cache.graph.edge_to(after)
         assert edge is not None
         assert edge.waited == pytest.approx(30.0, abs=5.0)
-        assert (edge.quiet_s, edge.active) == (math.inf, "")
+        assert (edge.quiet_s, edge.active) == (math.inf, None)
         made_by = cache.graph.edge_to(before)
         assert made_by is not None
         assert made_by.quiet_s == pytest.approx(20.0, abs=5.0)
