@@ -21,6 +21,18 @@ from tvsnap.images import (
 from tvsnap.images.descriptions.spec import DebianBase, FileCopy, OciBase
 from tvsnap.model.errors import MachineLacks, TvsnapError, UsageError
 
+MERGE_BOMB = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+)
+"""Mappings that merge each other: few lines, and a hundred million keys."""
+
+
+def test_mappings_are_merged(tmp_path: Path) -> None:
+    folder = write_spec(
+        tmp_path / "img", "debian: &d {suite: bookworm}\nenv: {<<: [{A: '1', B: '1'}, {B: '2'}], C: '3'}"
+    )
+    assert load_spec(folder).env == {"A": "1", "B": "1", "C": "3"}
+
 
 class TestSpec:
     def test_everything(self, tmp_path: Path) -> None:
@@ -124,6 +136,7 @@ class TestSpec:
             ("debian:\nfiles: [{source: /etc/passwd, dest: /a}]", r"files\[0\].source: .*outside the image's folder"),
             ("debian:\ndebian:", "line 2, column 1: the key 'debian' is given twice"),
             ("debian: {", "line 1, column 10: "),
+            (MERGE_BOMB, "merges make it more than 10000 keys"),
         ],
     )
     def test_mistakes(self, tmp_path: Path, text: str, complaint: str) -> None:

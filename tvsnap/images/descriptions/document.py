@@ -70,7 +70,9 @@ def _size(value: object, known: dict[int, int]) -> int:
 
 
 _MOST_VALUES = 100_000
-_BOOL, _TIME = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
+_MOST_KEYS = 10_000
+"""Of one mapping, with those that it merges (`<<: *defaults`): merges of merges multiply."""
+_BOOL, _TIME, _MERGE = (f"tag:yaml.org,2002:{name}" for name in ("bool", "timestamp", "merge"))
 
 
 class _Loader(yaml.SafeLoader):
@@ -79,6 +81,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
+            if key_node.tag == _MERGE:
+                continue
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable):
                 if key in seen:
@@ -87,6 +91,13 @@ class _Loader(yaml.SafeLoader):
                     )
                 seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > _MOST_KEYS:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"merges make it more than {_MOST_KEYS} keys", node.start_mark
+            )
 
 
 _Loader.yaml_implicit_resolvers = {
