@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Protocol, cast
 
 from tvsnap.acquisition.acquire import Acquirer
 from tvsnap.acquisition.companions import Companions
@@ -206,12 +206,9 @@ class Cache:
     def images(self) -> ImageStore:
         """The images of the data directory: `cache.images.build("folder")`, `cache.images.get("terminal")`.
 
-        Raises:
-            UsageError: images come from elsewhere, as the cache was opened with `images`.
+        Of a cache that was opened with `images`, it is that, which may have no method but `get`.
         """
-        if not isinstance(self._image_source, ImageStore):
-            raise UsageError("this cache has its images from elsewhere: from what was given as `images`")
-        return self._image_source
+        return cast("ImageStore", self._image_source)
 
     def rollout(self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None) -> Rollout:
         """Begins a rollout at the root of an image, which is the state of a freshly started sandbox.
