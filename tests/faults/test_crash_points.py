@@ -25,7 +25,7 @@ PARTS = f"""{IMPORTS}
 from tvsnap.host import owners
 from tvsnap.sandboxes.local import cgroups, snapshot_store
 from tvsnap.upkeep import housekeeping, maintenance
-from tvsnap.environments.sql.environment import SqlEnvironment
+from tvsnap.environments.service import InnerService
 from tvsnap.images import ImageStore
 from tvsnap.acquisition.pool import SandboxPool
 """
@@ -77,8 +77,8 @@ CLOSING = {
     "after all": "after(Cache, 'close')",
 }
 WARMING = {
-    "before the server starts": "before(SqlEnvironment, '_start')",
-    "with the server started": "after(SqlEnvironment, '_start')",
+    "before the server starts": "before(InnerService, 'start')",
+    "with the server started": "after(InnerService, 'start')",
     "in a dump": "after(storage.BtrfsStorage, 'copy', 2)",
     "after a dump, unnamed": "after(criu.Criu, 'dump')",
     "after a snapshot, without its row": "before(Graph, 'add_snapshot')",

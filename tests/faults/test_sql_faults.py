@@ -24,8 +24,8 @@ CALLS = (
     "SELECT COUNT(*) FROM t",
 )
 STEPS = {
-    "before the server starts": ("postgres", "before(SqlEnvironment, '_start')"),
-    "with the server started": ("mariadb", "after(SqlEnvironment, '_start')"),
+    "before the server starts": ("postgres", "before(InnerService, 'start')"),
+    "with the server started": ("mariadb", "after(InnerService, 'start')"),
     "with a statement under way": ("postgres", "before(sandbox.LocalSandbox, 'request', 5)"),
     "after a statement, unrecorded": ("mariadb", "after(SqlEnvironment, 'execute', 2)"),
     "before a record": ("sqlite", "before(Graph, 'record', 2)"),
@@ -33,7 +33,10 @@ STEPS = {
     "after a dump, unnamed": ("mariadb", "after(criu.Criu, 'dump', 2)"),
     "after a snapshot's row": ("sqlite", "after(Graph, 'add_snapshot', 2)"),
 }
-IMPORT_SQL = f"{IMPORTS}\nfrom tvsnap.environments.sql.environment import SqlEnvironment"
+IMPORT_SQL = (
+    f"{IMPORTS}\nfrom tvsnap.environments.service import InnerService\n"
+    "from tvsnap.environments.sql.environment import SqlEnvironment"
+)
 
 
 @pytest.fixture
