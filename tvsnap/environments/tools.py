@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, overload
 
 from tvsnap.model.arguments import LARGEST, check_number, check_text
@@ -260,7 +260,9 @@ def call_function(function: Callable[..., Returned], context: CallContext) -> Re
     return function(**given)
 
 
+@lru_cache(maxsize=1024)
 def _injected(function: Callable[..., object]) -> list[tuple[str, object]]:
+    """Returns the parameters of a tool's function that are no arguments of the tool, with what they are to be given."""
     hints = typing.get_type_hints(function)
     return [(name, hint) for name, hint in hints.items() if name != "return" and hint in (Sandbox, CallContext)]
 
