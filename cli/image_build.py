@@ -157,7 +157,11 @@ def _warm(image: Image, home: Path | None, console: Console) -> float | None:
 
     Nothing happens for an image without a server. Where a running server cannot be snapshotted, a line says so.
     """
-    if not environment(image.environment).serves:
+    try:
+        if not environment(image.environment).serves:
+            return None
+    except UsageError as error:  # it is another package's, which is not installed here
+        console.print(Text.assemble(("note: ", "yellow"), f"not warmed up: {visible(str(error))}"), soft_wrap=True)
         return None
     backend = os.environ.get(options.BACKEND_VARIABLE) or options.DEFAULT_BACKEND
     started = time.monotonic()

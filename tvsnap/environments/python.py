@@ -10,14 +10,14 @@ import errno
 import shlex
 from importlib import resources
 
-from tvsnap.environments.service import InnerService
+from tvsnap.environments.service import WAS_GONE, InnerService
 from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.environments.tools import CallContext, tool
+from tvsnap.guest.python_session import LOST
 from tvsnap.model.calls import Part, ToolResult
+from tvsnap.model.errors import SandboxDied
 from tvsnap.model.images import Image
 
-LOST = "[the interpreter ended, and its variables with it; a fresh one takes its place]\n"
-"""The last line of the output of a call of `python` that ended the interpreter, or that found it ended."""
 _GRACE = 30.0
 """Seconds beyond a call's timeout after which the interpreter is taken for dead: it may have to be started anew."""
 
@@ -41,7 +41,10 @@ def python(context: CallContext, code: str) -> ToolResult:
     request = {"code": code, "timeout": context.timeout, "limit": context.limits.output}
     try:
         said = _INTERPRETER.ask(context.sandbox, request, context.timeout + _GRACE)
-    except OSError as error:  # whatever the code, or a command in the shell, did to it
+    except OSError as error:
+        if error.errno not in WAS_GONE:
+            sandbox = context.sandbox.id
+            raise SandboxDied(f"the Python session of sandbox {sandbox} ended amid a call ({error})") from None
         _INTERPRETER.start(context.sandbox)
         late = error.errno == errno.ETIMEDOUT
         return ToolResult.of_text(LOST, None if late else 1, context.timeout if late else 0.0, timed_out=late)

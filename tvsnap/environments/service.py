@@ -20,6 +20,11 @@ DIRECTORY = "/run/tvsnap"
 START_TIMEOUT = 120.0
 """Seconds that a service may take to start."""
 _LONGEST_REASON = 2000
+WAS_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ETIMEDOUT})
+"""Errors by which a service turns out to have been ended by an earlier call, or not to answer in time.
+
+Any other says that it ended amid a call, which may be the machine's doing.
+"""
 _GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT})
 
 

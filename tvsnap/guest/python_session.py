@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import base64
 import contextlib
+import fcntl
 import io
 import json
 import linecache
@@ -308,7 +309,8 @@ def become(user: str, directory: str, channel: socket.socket, printed: int) -> N
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     # Above all that is to be replaced, lest one takes the place of another that is still needed.
-    kept = [os.dup2(fd, 1000 + number) for number, fd in enumerate((nothing, printed, printed, channel.fileno()))]
+    given = (nothing, printed, printed, channel.fileno())
+    kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, len(given)) for fd in given]
     for number, fd in enumerate(kept):
         os.dup2(fd, number)
     os.closerange(4, 1 << 12)

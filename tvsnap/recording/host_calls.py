@@ -91,10 +91,10 @@ class HostCalls:
         """
         place = self._place(tool, at)
         claim: Claim | None = None
-        if self._claims is not None and not (place.private or tool.stochastic or not tool.cacheable):
-            self._ensure_root(tool)
+        shared = not (place.private or tool.stochastic) and tool.cacheable
+        if self._claims is not None and shared and self._is_writable(tool, call, timeout, place):
             wanted = Wanted(place.state, call, timeout, "", 0.0, math.inf)
-            settled = self._claims.claim(wanted, lambda: self._look(tool, call, timeout, place))
+            settled = self._claims.claim(wanted, lambda: self._look_for_maker(tool, call, timeout, place))
             if isinstance(settled, Edge):
                 return HostAnswer(settled.result.from_source("coalesced"), settled)
             claim = settled
@@ -116,18 +116,29 @@ class HostCalls:
         return Position(self._root.hash) if tool.stateless else replace(at, quiet_s=math.inf)
 
     def _look(self, tool: Tool, call: ToolCall, timeout: float, place: Position) -> Edge | None:
-        if place.private:
-            return None
-        edge = self._graph.lookup(place.state, call, timeout)
-        if edge is None or tool.time_to_live is None or time.time() - edge.created < tool.time_to_live:
-            return edge
-        self._graph.retire(edge, f"is older than {tool.time_to_live:g} s, its time to live")
-        return None
+        """Returns the recorded answer that may be given; writes nothing."""
+        edge = None if place.private else self._graph.lookup(place.state, call, timeout)
+        return None if edge is None or _is_too_old(tool, edge) else edge
 
-    def _ensure_root(self, tool: Tool) -> None:
-        if tool.stateless and not self._known:
-            try:
+    def _look_for_maker(self, tool: Tool, call: ToolCall, timeout: float, place: Position) -> Edge | None:
+        """Returns the recorded answer that may be given; one that is too old answers nobody from now on."""
+        edge = self._graph.lookup(place.state, call, timeout)
+        if edge is not None and _is_too_old(tool, edge):
+            self._graph.retire(edge, f"is older than {tool.time_to_live:g} s, its time to live")
+            return None
+        return edge
+
+    def _is_writable(self, tool: Tool, call: ToolCall, timeout: float, place: Position) -> bool:
+        """Makes the graph ready to record a call; returns whether it could be: a full disk must not fail a rollout."""
+        try:
+            if tool.stateless and not self._known:
                 self._graph.ensure_root(self._root)
                 self._known = True
-            except TvsnapError:  # a full disk: what is made is not recorded then
-                pass
+            self._look_for_maker(tool, call, timeout, place)
+        except TvsnapError:
+            return False
+        return True
+
+
+def _is_too_old(tool: Tool, edge: Edge) -> bool:
+    return tool.time_to_live is not None and time.time() - edge.created >= tool.time_to_live

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from tvsnap.environments.service import InnerService
+from tvsnap.environments.service import WAS_GONE, InnerService
 from tvsnap.environments.sql.naming import words
 from tvsnap.environments.sql.statements import effects
 from tvsnap.environments.terminal import TerminalEnvironment
@@ -32,8 +32,6 @@ MAX_ROWS = 1000
 _GRACE = 15.0
 """Seconds beyond a statement's timeout after which the session is taken for dead; cancelling takes a moment."""
 _LOOK_TIMEOUT = 60.0
-_WAS_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ETIMEDOUT})
-"""Errors by which a session turns out to have been ended by an earlier call, or not to answer in time."""
 _SQL = (
     "Runs one or more SQL statements in the rollout's one connection: open transactions, temporary tables, variables, "
     "prepared statements and locks carry over to the next call. Returns JSON: columns and rows, or what was affected, "
@@ -131,7 +129,7 @@ class SqlEnvironment(TerminalEnvironment):
         try:
             said = self._session.ask(sandbox, request, seconds + _GRACE)
         except OSError as error:
-            if error.errno not in _WAS_GONE:
+            if error.errno not in WAS_GONE:
                 raise SandboxDied(f"the SQL session of sandbox {sandbox.id} ended amid a call ({error})") from None
             self._session.start(sandbox)
             return ToolResult.of_text(
