@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tvsnap.cache import Cache, ImageSource
+    from tvsnap.acquisition.recipes import ImageSource
+    from tvsnap.cache import Cache
     from tvsnap.graph import Graph
     from tvsnap.model.limits import Budget
     from tvsnap.sandboxes.protocol import Backend

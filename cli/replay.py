@@ -15,7 +15,7 @@ from . import completion, context, options
 from .results import result_file, start_over
 
 if TYPE_CHECKING:
-    from tvsnap.cache import ImageSource
+    from tvsnap.acquisition.recipes import ImageSource
     from tvsnap.environments.base import Environment
     from tvsnap.upkeep.rollout_files import BrokenLine, PlannedRollout
 

@@ -6,12 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tvsnap.acquisition.recipes import ImageSource
     from tvsnap.acquisition.replaying import Remade
     from tvsnap.aio.cache import AsyncCache
     from tvsnap.aio.images import AsyncImageStore
     from tvsnap.aio.rollout import AsyncRollout
     from tvsnap.aio.sandbox import AsyncSandbox
-    from tvsnap.cache import Cache, ImageSource
+    from tvsnap.cache import Cache
     from tvsnap.environments.base import Environment
     from tvsnap.environments.service import InnerService
     from tvsnap.environments.terminal import TerminalEnvironment
@@ -75,7 +76,7 @@ _MODULES = {
     "ImageBuildError": "tvsnap.images",
     "ImageLimits": "tvsnap.model.images",
     "ImageNotFound": "tvsnap.images",
-    "ImageSource": "tvsnap.cache",
+    "ImageSource": "tvsnap.acquisition.recipes",
     "ImageSpecError": "tvsnap.images",
     "ImageStore": "tvsnap.images",
     "InfrastructureError": "tvsnap.model.errors",

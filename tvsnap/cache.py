@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Protocol, cast
+from typing import cast
 
 from tvsnap.acquisition.acquire import Acquirer
 from tvsnap.acquisition.companions import Companions
 from tvsnap.acquisition.context import Context
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.acquisition.preforking import Preforker
-from tvsnap.acquisition.recipe import Recipe
+from tvsnap.acquisition.recipes import ImageSource, Recipes
 from tvsnap.acquisition.replaying import Remade, make_again
-from tvsnap.environments import checked, environment
 from tvsnap.environments.base import Environment
-from tvsnap.graph import Edge, Graph, RootInfo
+from tvsnap.graph import Edge, Graph
 from tvsnap.host import owners
 from tvsnap.host.home import HomeInUse, resolve_home
 from tvsnap.host.owners import Owner
 from tvsnap.images import ImageStore
 from tvsnap.model.arguments import check_number, check_provides, check_seconds, check_text, check_type, check_whole
-from tvsnap.model.calls import root_state
 from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
@@ -50,22 +46,6 @@ from tvsnap.upkeep.audit import Auditor
 from tvsnap.upkeep.housekeeping import tidy
 
 GRAPH_FILE = "tvsnap.db"
-NETWORK = "none"  # sandboxes have a loopback of their own and nothing else
-
-
-class ImageSource(Protocol):
-    """Where images come from: an `ImageStore`, or what stands in for one."""
-
-    def get(self, name: str) -> Image:
-        """Returns an image.
-
-        Args:
-            name: its name or digest.
-
-        Raises:
-            NotFound: there is none.
-        """
-        ...
 
 
 class Cache:
@@ -196,8 +176,7 @@ class Cache:
             dropped=self._dropped,
             ended=self._ended,
         )
-        self._images_by_digest: dict[str, Image] = {}
-        self._environments = {one.name: one for one in map(checked, environments)}
+        self._recipes = Recipes(self.graph, self._image_source, environments, self.limits, self.backend.platform)
         self._lock = threading.Lock()
         self._used: Mapping[str, tuple[int, int | None]] = {}
         self._closed = False
@@ -232,15 +211,14 @@ class Cache:
         check_text(task, "task")
         salt = "" if salt is None else check_text(salt, "salt")
         label = "" if label is None else check_text(label, "label")
-        found = self._image(image)
-        recipe = Recipe(found, self._environment(found.environment), self.limits_for(found))
-        root = _root(recipe, salt, self.backend.platform)
+        recipe = self._recipes.of_image(image)
+        root = self._recipes.root(recipe, salt)
         at, id = Position(root.hash), None
         if self.use_cache:
-            self._images_by_digest[found.digest] = found
+            self._recipes.remember(recipe.image)
             try:
                 self.graph.ensure_root(root)
-                id = self.graph.begin_rollout(task=task, image=found.name, root=root.hash, label=label).id
+                id = self.graph.begin_rollout(task=task, image=recipe.image.name, root=root.hash, label=label).id
             except InfrastructureError as error:  # a full disk must not fail a rollout
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
         return self._begun(Rollout(self._context, recipe, root, id, task, at))
@@ -262,9 +240,8 @@ class Cache:
             InfrastructureError: the sandbox does not start.
         """
         self._check_open()
-        found = self._image(image)
-        recipe = Recipe(found, self._environment(found.environment), self.limits_for(found))
-        root = _root(recipe, "", self.backend.platform)
+        recipe = self._recipes.of_image(image)
+        root = self._recipes.root(recipe, "")
         if recipe.environment.serves:
             self.graph.ensure_root(root)
             live = self._acquirer.acquire(root.hash, recipe).live
@@ -293,12 +270,12 @@ class Cache:
         self._check_open()
         check_text(task, "task")
         label = "" if label is None else check_text(label, "label")
-        recipe = self._recipe(state)
+        recipe = self._recipes.of_state(state)
         start, made_by = self.graph.state(state), self.graph.edge_to(state)
         record = self.graph.begin_rollout(task=task, image=recipe.image.name, root=start.root, label=label)
         quiet_s = math.inf if made_by is None else made_by.quiet_s
         at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic())
-        rollout = self._begun(Rollout(self._context, recipe, self._root_of(state), record.id, task, at))
+        rollout = self._begun(Rollout(self._context, recipe, self._recipes.root_of(state), record.id, task, at))
         try:
             self._holds.wait_for_evictions()  # one that began before may not have seen where the rollout stands
             standing = self._keep_live(state)
@@ -333,7 +310,7 @@ class Cache:
         """
         self._check_open()
         after = check_seconds(after, "after", least=0.0)
-        recipe = self._recipe(state)
+        recipe = self._recipes.of_state(state)
         hold = self._holds.add()
         try:
             hold.stand(state)
@@ -367,7 +344,7 @@ class Cache:
             raise UsageError(f"edge must be a tvsnap.graph.Edge, not {edge!r}")
         if edge.on_host:
             raise UsageError(f"{edge.call.brief} was made on the host: it cannot be made again in a sandbox")
-        recipe = self._recipe(edge.state)
+        recipe = self._recipes.of_state(edge.state)
         with self.materialise(edge.state, after=edge.waited) as sandbox:
             result = make_again(sandbox, edge, recipe)
             sandbox.settle(changed=edge.changed)
@@ -475,29 +452,6 @@ class Cache:
                     standing = rollout
         return standing
 
-    def _image(self, image: str | Image) -> Image:
-        """Returns an image, which may be named."""
-        return self._image_source.get(check_text(image, "image")) if not isinstance(image, Image) else image
-
-    def _recipe(self, state: str) -> Recipe:
-        """Returns how sandboxes at the root of a state are made."""
-        root = self._root_of(state)
-        if not root.image_digest:
-            raise UsageError(
-                f"state {state[:12]} stands for the tools that depend on no state: no sandbox can be in it"
-            )
-        image = self._images_by_digest.get(root.image_digest) or self._image_source.get(root.image_digest)
-        return Recipe(image, self._environment(root.environment), _limits_of(root, self.limits_for(image)))
-
-    def _environment(self, name: str) -> Environment:
-        """Returns the environment that an image names."""
-        return self._environments.get(name) or environment(name)
-
-    def _root_of(self, state: str) -> RootInfo:
-        """Returns the root that a state descends from."""
-        hash = self.graph.state(state).root
-        return next(root for root in self.graph.roots() if root.hash == hash)
-
     def limits_for(self, image: Image) -> Limits:
         """Returns the limits that sandboxes of an image have in this cache.
 
@@ -507,12 +461,7 @@ class Cache:
         Raises:
             UsageError: the image asks for limits that make no sense, and the cache was given none.
         """
-        if self.limits is not None:
-            return self.limits
-        try:
-            return replace(Limits(), **image.limits.said())
-        except UsageError as error:
-            raise UsageError(f"image {image.name} cannot be run: {error} (or give Cache limits)") from None
+        return self._recipes.limits_for(image)
 
     def _close_graph(self) -> None:
         self._save_counters()
@@ -542,26 +491,3 @@ class Cache:
                 if rollout.id is not None:
                     self.graph.end_rollout(rollout.id, at.state)
                 self.graph.flush()
-
-
-def _limits_of(root: RootInfo, limits: Limits) -> Limits:
-    """Returns `limits` with those that a root was recorded with; one that there is no more had its day."""
-    known = {field.name for field in fields(Limits)}
-    recorded = {name: value for name, value in json.loads(root.limits).items() if name in known}
-    return replace(limits, **recorded)
-
-
-def _root(recipe: Recipe, salt: str, platform: str) -> RootInfo:
-    """Returns the root that a fresh sandbox made by a recipe stands at."""
-    image, environment = recipe.image, recipe.environment
-    limits = environment.behaviour(recipe.limits)
-    hash = root_state(
-        image=image.digest,
-        environment=environment.name,
-        version=environment.version,
-        limits=limits,
-        network=NETWORK,
-        platform=platform,
-        salt=salt,
-    )
-    return RootInfo(hash, image.name, image.digest, environment.name, limits, salt, time.time())

@@ -16,6 +16,7 @@ from typing import Any
 
 from tvsnap.acquisition.conclusion import Conclusions
 from tvsnap.acquisition.context import Context
+from tvsnap.acquisition.own_sandbox import OwnSandbox
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.acquisition.uncached import UncachedSandbox
 from tvsnap.environments.tools import Tool
@@ -63,12 +64,10 @@ class Rollout:
         self._calls = 0
         self._ended = time.monotonic()  # the last call
         self._not_before = 0.0  # when the clock has caught up with the waits that were said
-        self._live: LiveSandbox | None = None
         self._outcome: Future[Position] | None = None  # of the last call, until it is taken into _at
-        self._freed: Future[LiveSandbox | None] | None = None  # its sandbox, until it is taken into _live
+        self._own = OwnSandbox(context, recipe, root.hash)
         self._uncached = UncachedSandbox(context, recipe, root.hash)
         self._conclusions = Conclusions(context, recipe, self._recorder, self._hold)
-        self._exposed = False
         self._closed = False
 
     @property
@@ -153,17 +152,15 @@ class Rollout:
                 # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
                 live, executed, way = self._execute(tool, call, timeout, claim)
                 # 5. What is left is done while the caller thinks.
-                self._conclude_later(live, executed)
+                concluding = self._conclusions.begin(live, executed, exposed=self._own.exposed)
+                self._outcome = concluding.outcome
+                self._own.free_later(concluding.freed)
             except BaseException:
                 self._abandon(claim)
                 raise
             self._calls += 1
-            self._context.meter.executed(
-                executed.result.duration,
-                time.perf_counter() - began,
-                self._calls,
-                way,
-            )
+            seconds = time.perf_counter() - began
+            self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
             return executed.result
 
     def try_hit(
@@ -188,7 +185,7 @@ class Rollout:
         if not self._context.use_cache or not self._turn.acquire(blocking=False):
             return None
         try:
-            if self._exposed or self._closed or self.settling() is not None:
+            if self._own.exposed or self._closed or self.settling() is not None:
                 return None
             began = time.perf_counter()
             self._settle()
@@ -220,12 +217,12 @@ class Rollout:
             if not self._context.use_cache:
                 return self._uncached.live().sandbox
             self._catch_up()
-            live, _ = self._stand()
+            live, _ = self._own.acquire(self._at)
             if live.observation is None:
                 live.observation = self._recipe.environment.observe(live.sandbox)
             live.sandbox.note()
             live.expendable = False
-            self._exposed = True
+            self._own.exposed = True
             return live.sandbox
 
     def keep(self, label: str, output: str = "") -> str:
@@ -246,12 +243,12 @@ class Rollout:
             InfrastructureError: the sandbox has ended, or the snapshot failed.
         """
         with self._turn:
-            live = self._live if self._exposed else None
+            live = self._own.live if self._own.exposed else None
             if live is None:
                 raise UsageError("there is no sandbox to keep; ask for one with Rollout.sandbox")
             before = self._at
             self._notice_outside(label, output)
-            if self._live is None:
+            if self._own.live is None:
                 raise InfrastructureError("the sandbox has ended: what was done in it is lost")
             if self._at != before:
                 with self._looking_again(live):
@@ -271,7 +268,7 @@ class Rollout:
             return False
         try:
             self._catch_up()
-            live = self._own()
+            live = self._own.standing_at(self._at.state)
             if live is not None:
                 with self._looking_again(live):
                     self._context.snapshotter.take(live)
@@ -296,7 +293,7 @@ class Rollout:
             return None
         try:
             self._catch_up()
-            live = self._own()
+            live = self._own.standing_at(self._at.state)
             if live is None or live.state != state:
                 return None
             with self._looking_again(live):
@@ -306,7 +303,7 @@ class Rollout:
 
     def begin_in(self, live: LiveSandbox | None) -> None:
         """Has a rollout that has made no call go on with a sandbox that stands at its state."""
-        self._live = live
+        self._own.take(live)
 
     def accompany(self, state: str) -> None:
         """Forks a sandbox that runs beside the rollout in `state`, unless the rollout goes on meanwhile.
@@ -325,10 +322,10 @@ class Rollout:
         taken = False
         if self._turn.acquire(blocking=False):
             try:
-                idle = self._live is None and self._freed is None and self._outcome is None
+                idle = self._own.absent and self._outcome is None
                 taken = idle and not self._closed and self._at.state == state
                 if taken:
-                    self._live = live
+                    self._own.take(live)
             finally:
                 self._turn.release()
         if taken:
@@ -350,7 +347,7 @@ class Rollout:
             try:
                 self._settle()
             finally:
-                self._leave()
+                self._leave_sandbox()
                 if self._hold is not None:
                     self._context.holds.remove(self._hold)
                     self._hold = None
@@ -397,18 +394,18 @@ class Rollout:
             raise UsageError("the rollout is closed")
         self._context.home.check()
         self._settle()
-        if self._exposed:
+        if self._own.exposed:
             self._notice_outside()
 
     def _notice_outside(self, label: str | None = None, output: str = "") -> None:
         """Goes on in a private branch if a sandbox that was given out is no longer as it was."""
-        live = self._own()
+        live = self._own.standing_at(self._at.state)
         if live is None:
             return
         try:
             observation = self._recipe.environment.observe(live.sandbox)
         except SandboxDied:
-            self._drop()
+            self._own.drop()
             return
         if observation != live.observation or not live.sandbox.go_back():
             live.sandbox.settle(changed=True)
@@ -427,7 +424,7 @@ class Rollout:
             yield
         finally:
             if not self._conclusions.look_again(live):
-                self._drop()
+                self._own.drop()
 
     def _stand_at(self, at: Position) -> None:
         """Takes its place at a state."""
@@ -487,7 +484,7 @@ class Rollout:
         """Moves along an edge; returns its result."""
         at, now = self._at, time.monotonic()
         if edge.changed:
-            self._leave()
+            self._leave_sandbox()
             course = at.course_after(edge.call)
             self._not_before -= max(0.0, time.time() - edge.created)  # so long ago was the state made
             self._stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course))
@@ -498,7 +495,7 @@ class Rollout:
             self._at = replace(at, unshared=None)
         self._ended = now
         context = self._context
-        if self._at.quiet_s < math.inf and self._live is None and self._freed is None:
+        if self._at.quiet_s < math.inf and self._own.absent:
             context.companions.expect(self, self._at.state)
         context.graph.touch_hit(edge, self._task)
         context.audit.answered(edge)
@@ -526,8 +523,8 @@ class Rollout:
         """Gives up a call that was not executed to its end: the next who wants it executes it."""
         if claim is not None:
             self._context.claims.release(claim)
-        if self._freed is None:
-            self._drop()
+        if not self._own.busy:
+            self._own.drop()
 
     # Tools that run on the host.
 
@@ -578,11 +575,11 @@ class Rollout:
         try:
             return self._attempt(tool, call, timeout, claim)
         except SandboxDied:
-            self._drop()
+            self._own.drop()
         try:
             return self._attempt(tool, call, timeout, claim)
         except SandboxDied as death:
-            self._drop()
+            self._own.drop()
             raise InfrastructureError(
                 f"the sandbox died twice over {call.brief} ({death}); give it more memory, or see what it does"
             ) from death
@@ -590,7 +587,7 @@ class Rollout:
     def _attempt(
         self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None
     ) -> tuple[LiveSandbox, Executed, Way | None]:
-        live, way = self._stand()
+        live, way = self._own.acquire(self._at)
         at = self._at
         # Where something runs by itself or may wake, how it looked at first is what the outcome is compared with.
         if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
@@ -609,68 +606,10 @@ class Rollout:
         executed = Executed(tool, call, timeout, result, at, live.observation, claim, trouble, age, self._ended)
         return live, executed, way
 
-    def _stand(self) -> tuple[LiveSandbox, Way | None]:
-        """Returns a sandbox in the present state, and how it was had (None: it was its own).
-
-        Raises:
-            StateLost: there is no way to it.
-        """
-        own, at = self._settled_live(), self._at
-        self._live = None
-        recorded = at.recorded or at.state != self._root
-        acquired = self._context.acquirer.acquire(at.state, self._recipe, own=own, recorded=recorded)
-        live = self._live = acquired.live
-        if acquired.sure is not None:
-            live.expendable = acquired.sure and not at.private
-            self._exposed = False
-        return live, acquired.way
-
-    def _own(self) -> LiveSandbox | None:
-        """Returns its own sandbox, once nothing of the last call is left to be done in it, if one stands here."""
-        live = self._settled_live()
-        if live is not None and self._context.acquirer.take_back(live, self._at.state):
-            return live
-        self._live, self._exposed = None, False
-        return None
-
-    def _settled_live(self) -> LiveSandbox | None:
-        """Returns the sandbox that it has, wherever that stands, once nothing of the last call is left to be done."""
-        if self._freed is not None:
-            self._live = self._freed.result()
-            self._freed = None
-        return self._live
-
-    def _leave(self) -> None:
-        """Leaves its sandbox to others, as soon as nothing of the last call is left to be done in it."""
-        freed, self._freed = self._freed, None
-        live, self._live = self._live, None
-        keep = self._context.use_cache and not self._exposed and not self._at.private
-        self._exposed = False
+    def _leave_sandbox(self) -> None:
+        """Leaves its sandbox to others, where they may have it."""
         self._uncached.close()
-        if freed is not None:
-            freed.add_done_callback(lambda done: self._give_away(done.result(), keep))
-        else:
-            self._give_away(live, keep)
-
-    def _give_away(self, live: LiveSandbox | None, keep: bool) -> None:
-        if live is None:
-            return
-        if keep and not (live.observation is not None and live.observation.active):
-            self._context.pool.park(live)
-        else:
-            self._context.pool.discard(live)
-
-    def _drop(self) -> None:
-        """Ends its sandbox."""
-        live, self._live = self._live, None
-        self._exposed = False
-        if live is not None:
-            self._context.pool.discard(live)
-
-    def _conclude_later(self, live: LiveSandbox, executed: Executed) -> None:
-        """Leaves what is left of a call to a worker, and its sandbox with it."""
-        concluding = self._conclusions.begin(live, executed, exposed=self._exposed)
-        self._outcome, self._freed, self._live = concluding.outcome, concluding.freed, None
+        self._own.leave(shared=self._context.use_cache and not self._at.private)
 
     # Without the cache.
 

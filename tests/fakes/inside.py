@@ -17,7 +17,7 @@ from tvsnap.rollout import Rollout
 
 def settle(rollout: Rollout) -> None:
     """Waits until nothing of the rollout's last call is left to be done."""
-    freed = rollout._freed
+    freed = rollout._own._freed
     if freed is not None:
         freed.result(60)
 

@@ -101,7 +101,7 @@ def assert_states_are_right(cache: Cache, image: Image) -> int:
     states = [node.state for node in cache.graph.tree() if not node.state.private]
     unchecked = {state.hash for state in states}
     for leaf in unchecked - {state.parent for state in states}:
-        recipe = cache._recipe(leaf)
+        recipe = cache._recipes.of_state(leaf)
         fresh = cache.backend.start(image, recipe.limits)
         try:
             edges = cache.graph.lineage(leaf)
@@ -141,7 +141,7 @@ def assert_state_is_like(cache: Cache, state: str, fresh: Sandbox, *, restored: 
         assert not [item for item in difference.shell if item.name not in UNCOUNTED], difference
         for edge in cache.graph.out_edges(state):
             if edge.shared and edge.next_state == state:
-                result = make_again(sandbox, edge, cache._recipe(state))
+                result = make_again(sandbox, edge, cache._recipes.of_state(state))
                 assert result.same_value(edge.result), (edge.call, edge.result, result)
 
 

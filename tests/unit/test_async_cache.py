@@ -237,7 +237,7 @@ def test_without_the_cache(tmp_path: Path) -> None:
     assert in_loop(work()) == ["executed", "executed"]
 
 
-@pytest.mark.parametrize("step", ["_begun", "_recipe"])
+@pytest.mark.parametrize("step", ["begin_rollout", "state"])
 def test_nothing_is_left_of_what_was_cancelled_while_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -249,15 +249,16 @@ def test_nothing_is_left_of_what_was_cancelled_while_it_began(
     async def work() -> None:
         async with open_async(tmp_path) as cache:
             under_way, go_on = threading.Event(), threading.Event()
-            real = getattr(cache.cache, step)
+            graph = cache.cache.graph
+            real = getattr(graph, step)
 
-            def held_up(*arguments: Any) -> Any:
+            def held_up(*arguments: Any, **options: Any) -> Any:
                 under_way.set()
                 assert go_on.wait(60)
-                return real(*arguments)
+                return real(*arguments, **options)
 
-            monkeypatch.setattr(cache.cache, step, held_up)
-            block = cache.rollout("terminal") if step == "_begun" else cache.materialise(state)
+            monkeypatch.setattr(graph, step, held_up)
+            block = cache.rollout("terminal") if step == "begin_rollout" else cache.materialise(state)
             beginning = asyncio.create_task(_enter(block))
             assert await asyncio.to_thread(under_way.wait, 60)
             beginning.cancel()

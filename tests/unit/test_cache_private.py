@@ -41,7 +41,7 @@ def cache(tmp_path: Path) -> Iterator[Cache]:
 @pytest.fixture
 def odd_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     odd = OddEnvironment()
-    monkeypatch.setattr("tvsnap.cache.environment", lambda name: odd)
+    monkeypatch.setattr("tvsnap.acquisition.recipes.environment", lambda name: odd)
 
 
 def test_a_timeout_while_working_is_not_shared(cache: Cache) -> None:

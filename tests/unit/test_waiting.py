@@ -223,7 +223,7 @@ def test_a_replay_waits_as_the_recording_did(
 ) -> None:
     """Else it would save an empty page, silently."""
     odd = OddEnvironment()
-    monkeypatch.setattr("tvsnap.cache.environment", lambda name: odd)
+    monkeypatch.setattr("tvsnap.acquisition.recipes.environment", lambda name: odd)
     backend = FakeBackend()
     with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tvsnap.acquisition.recipes import ImageSource
 from tvsnap.acquisition.replaying import Remade
 from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import begin, in_thread
-from tvsnap.cache import Cache, ImageSource
+from tvsnap.cache import Cache
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Edge
 from tvsnap.model.arguments import check_whole
