@@ -6,9 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tvsnap.acquisition.forks import Forks
     from tvsnap.acquisition.recipes import ImageSource
     from tvsnap.acquisition.replaying import Remade
     from tvsnap.aio.cache import AsyncCache
+    from tvsnap.aio.forks import AsyncForks
     from tvsnap.aio.images import AsyncImageStore
     from tvsnap.aio.rollout import AsyncRollout
     from tvsnap.aio.sandbox import AsyncSandbox
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 # Imported when first used: `import tvsnap` itself costs next to nothing.
 _MODULES = {
     "AsyncCache": "tvsnap.aio.cache",
+    "AsyncForks": "tvsnap.aio.forks",
     "AsyncImageStore": "tvsnap.aio.images",
     "AsyncRollout": "tvsnap.aio.rollout",
     "AsyncSandbox": "tvsnap.aio.sandbox",
@@ -71,6 +74,7 @@ _MODULES = {
     "Environment": "tvsnap.environments.base",
     "FileChange": "tvsnap.model.observations",
     "ForkFailed": "tvsnap.model.errors",
+    "Forks": "tvsnap.acquisition.forks",
     "Graph": "tvsnap.graph",
     "Image": "tvsnap.model.images",
     "ImageBuildError": "tvsnap.images",
@@ -117,6 +121,7 @@ _MODULES = {
 
 __all__ = [
     "AsyncCache",
+    "AsyncForks",
     "AsyncImageStore",
     "AsyncRollout",
     "AsyncSandbox",
@@ -132,6 +137,7 @@ __all__ = [
     "Environment",
     "FileChange",
     "ForkFailed",
+    "Forks",
     "Graph",
     "Image",
     "ImageBuildError",

@@ -12,13 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import cast
+from typing import Literal, cast, overload
 
 from tvsnap.acquisition.acquire import Acquirer
 from tvsnap.acquisition.companions import Companions
 from tvsnap.acquisition.context import Context
+from tvsnap.acquisition.forks import Forks
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.acquisition.preforking import Preforker
+from tvsnap.acquisition.recipe import Recipe
 from tvsnap.acquisition.recipes import ImageSource, Recipes
 from tvsnap.acquisition.replaying import Remade, make_again
 from tvsnap.environments.base import Environment
@@ -27,7 +29,15 @@ from tvsnap.host import owners
 from tvsnap.host.home import HomeInUse, resolve_home
 from tvsnap.host.owners import Owner
 from tvsnap.images import ImageStore
-from tvsnap.model.arguments import check_number, check_provides, check_seconds, check_text, check_type, check_whole
+from tvsnap.model.arguments import (
+    LARGEST,
+    check_number,
+    check_provides,
+    check_seconds,
+    check_text,
+    check_type,
+    check_whole,
+)
 from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
@@ -35,6 +45,7 @@ from tvsnap.model.stats import Meter, Stats
 from tvsnap.recording.budgets import SnapshotBudget
 from tvsnap.recording.claims import Claims
 from tvsnap.recording.holds import Holds
+from tvsnap.recording.live import LiveSandbox
 from tvsnap.recording.policy import Costs, Policy
 from tvsnap.recording.policy import policy as policy_named
 from tvsnap.recording.recorder import Position
@@ -175,6 +186,7 @@ class Cache:
             workers=self._workers,
             dropped=self._dropped,
             ended=self._ended,
+            resume=self.resume,
         )
         self._recipes = Recipes(self.graph, self._image_source, environments, self.limits, self.backend.platform)
         self._lock = threading.Lock()
@@ -189,7 +201,15 @@ class Cache:
         """
         return cast("ImageStore", self._image_source)
 
-    def rollout(self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None) -> Rollout:
+    def rollout(
+        self,
+        image: str | Image,
+        task: str = "",
+        salt: str | None = None,
+        label: str | None = None,
+        *,
+        limits: Limits | None = None,
+    ) -> Rollout:
         """Begins a rollout at the root of an image, which is the state of a freshly started sandbox.
 
         No sandbox is started yet.
@@ -199,6 +219,8 @@ class Cache:
             task: the task that the rollout is of. It groups rollouts for people; states are shared across tasks.
             salt: a text that keeps rollouts apart: states are shared only with rollouts of the same salt.
             label: what people call this rollout.
+            limits: what its sandboxes may use; None for what all sandboxes of the image may. Rollouts share states
+                where the limits that change behaviour are the same.
 
         Returns:
             The rollout, which is to be closed after its last call.
@@ -211,7 +233,9 @@ class Cache:
         check_text(task, "task")
         salt = "" if salt is None else check_text(salt, "salt")
         label = "" if label is None else check_text(label, "label")
-        recipe = self._recipes.of_image(image)
+        if limits is not None:
+            check_type(limits, Limits, "limits")
+        recipe = self._recipes.of_image(image, limits)
         root = self._recipes.root(recipe, salt)
         at, id = Position(root.hash), None
         if self.use_cache:
@@ -311,20 +335,58 @@ class Cache:
         self._check_open()
         after = check_seconds(after, "after", least=0.0)
         recipe = self._recipes.of_state(state)
-        hold = self._holds.add()
-        try:
-            hold.stand(state)
-            self._holds.wait_for_evictions()  # one that began before may not have seen it
-            standing = self._keep_live(state)
-            live = (standing and standing.fork_if_idle(state)) or self._acquirer.acquire(state, recipe).live
-        finally:
-            self._holds.remove(hold)
+        live = self._standing_at(state, recipe)
         try:
             if after > 0 and recipe.environment.observe(live.sandbox).active:
                 live.let_run(after)
             yield live.sandbox
         finally:
             self.pool.discard(live)
+
+    @overload
+    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> Forks: ...
+
+    @overload
+    def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
+    ) -> list[Rollout]: ...
+
+    def fork(
+        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
+    ) -> Forks | list[Rollout]:
+        """Returns several sandboxes, or rollouts, that stand at any state of the graph, live processes included.
+
+        Each goes on by itself from there. It is meant for tree search, best-of-n and the like. Rollouts record what
+        they do, and are answered where one of them has made a call before; what is done in sandboxes is not recorded.
+
+        Args:
+            state: the state's full hash, as `Rollout.state` returns it.
+            n: how many, of sandboxes at most as many as may live at once (`Budget.sandboxes`).
+            as_rollouts: begin rollouts, which make sandboxes once they need them, as `resume` does.
+            task, label: of the rollouts, see `rollout`.
+
+        Returns:
+            The sandboxes, to be closed together (`Forks.close`, or a `with` block); or the rollouts, to be closed one
+            by one.
+
+        Raises:
+            UsageError: `state` is not the hash of a state, or another argument makes no sense.
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            InfrastructureError: a sandbox could not be made. None is left then.
+        """
+        self._check_open()
+        check_whole(n, "n", 1, LARGEST if as_rollouts else self.budget.sandboxes)
+        with contextlib.ExitStack() as undo:
+            if as_rollouts:
+                rollouts = [undo.enter_context(self.resume(state, task, label)) for _ in range(n)]
+                undo.pop_all()
+                return rollouts
+            recipe, sandboxes = self._recipes.of_state(state), []
+            for _ in range(n):
+                sandboxes.append(self._standing_at(state, recipe))
+                undo.callback(self.pool.discard, sandboxes[-1])
+            return Forks([live.sandbox for live in sandboxes], undo.pop_all().close)
 
     def reexecute(self, edge: Edge) -> Remade:
         """Makes a recorded call once more, in a sandbox in its state that is ended afterwards. Nothing is recorded.
@@ -431,6 +493,17 @@ class Cache:
         self._meter.add(rollouts=1)
         self._acquirer.expect(rollout._at.state, rollout._recipe)
         return rollout
+
+    def _standing_at(self, state: str, recipe: Recipe) -> LiveSandbox:
+        """Returns a sandbox that stands at a state of the graph, which rollouts need not have come to be kept at."""
+        hold = self._holds.add()
+        try:
+            hold.stand(state)
+            self._holds.wait_for_evictions()  # one that began before may not have seen it
+            standing = self._keep_live(state)
+            return (standing and standing.fork_if_idle(state)) or self._acquirer.acquire(state, recipe).live
+        finally:
+            self._holds.remove(hold)
 
     def _keep_live(self, state: str) -> Rollout | None:
         """Snapshots a state that nothing but the live sandbox of a rollout of this cache keeps, if there is one.

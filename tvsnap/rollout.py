@@ -21,7 +21,7 @@ from tvsnap.acquisition.recipe import Recipe
 from tvsnap.acquisition.uncached import UncachedSandbox
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge, RootInfo
-from tvsnap.model.arguments import check_seconds
+from tvsnap.model.arguments import check_seconds, check_whole
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import InfrastructureError, SandboxDied, UsageError
 from tvsnap.model.stats import Way
@@ -201,6 +201,31 @@ class Rollout:
         """Returns a future that is done once it is known where the last call led; None if that is known already."""
         outcome = self._outcome
         return None if outcome is None or outcome.done() else outcome
+
+    def fork(self, n: int = 1) -> list[Rollout]:
+        """Begins several rollouts where this one stands, live processes included; this one goes on, too.
+
+        Args:
+            n: how many.
+
+        Returns:
+            The rollouts, of the same task, each to be closed after its last call.
+
+        Raises:
+            UsageError: `n` makes no sense, the rollout is closed, or nothing is recorded (`use_cache=False`).
+            StateLost: no snapshot can be taken of the state, and nothing else leads to it.
+            InfrastructureError: the snapshot failed.
+        """
+        check_whole(n, "n", 1)
+        if not self._context.use_cache:
+            raise UsageError("a rollout without the cache cannot be forked: nothing of it is recorded")
+        with self._turn:
+            self._catch_up()
+            with contextlib.ExitStack() as undo:
+                state, task = self._at.state, self._task
+                forks = [undo.enter_context(self._context.resume(state, task)) for _ in range(n)]
+                undo.pop_all()
+                return forks
 
     def sandbox(self) -> Sandbox:
         """Returns the rollout's own sandbox in its present state, for programs that must look inside.

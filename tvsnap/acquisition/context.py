@@ -52,6 +52,7 @@ class Context:
         workers: does what nobody waits for.
         dropped: takes rollouts that nobody holds any more.
         ended: is told which rollout has ended, and where it stood.
+        resume: begins a rollout at a state, of a task; see `Cache.resume`.
     """
 
     home: HomeInUse
@@ -69,3 +70,4 @@ class Context:
     workers: Executor
     dropped: SimpleQueue[Rollout]
     ended: Callable[[Rollout, Position], None]
+    resume: Callable[[str, str], Rollout]

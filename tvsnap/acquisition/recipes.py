@@ -65,18 +65,19 @@ class Recipes:
         self._platform = platform
         self._by_digest: dict[str, Image] = {}  # those that rollouts use: removing one takes nothing from them
 
-    def of_image(self, image: str | Image) -> Recipe:
+    def of_image(self, image: str | Image, limits: Limits | None = None) -> Recipe:
         """Returns of what fresh sandboxes of an image are made.
 
         Args:
             image: the image, or its name or digest.
+            limits: what they may use; None for what all sandboxes of the image may.
 
         Raises:
             NotFound: there is no such image.
             UsageError: its environment is unknown, or its limits make no sense.
         """
         found = image if isinstance(image, Image) else self._images.get(check_text(image, "image"))
-        return Recipe(found, self._environment(found.environment), self.limits_for(found))
+        return Recipe(found, self._environment(found.environment), limits or self.limits_for(found))
 
     def of_state(self, state: str) -> Recipe:
         """Returns of what the sandboxes at the root of a state are made.

@@ -6,9 +6,12 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal, overload
 
+from tvsnap.acquisition.forks import Forks
 from tvsnap.acquisition.recipes import ImageSource
 from tvsnap.acquisition.replaying import Remade
+from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
@@ -21,6 +24,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.stats import Stats
 from tvsnap.recording.policy import Policy
+from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 THREADS = 256  # one for each call that is being executed or waited for; made when they are needed
@@ -86,7 +90,13 @@ class AsyncCache:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tvsnap-call")
 
     def rollout(
-        self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None
+        self,
+        image: str | Image,
+        task: str = "",
+        salt: str | None = None,
+        label: str | None = None,
+        *,
+        limits: Limits | None = None,
     ) -> AsyncRollout:
         """Returns a rollout at the root of an image. It begins with its first use; errors are raised then.
 
@@ -95,8 +105,9 @@ class AsyncCache:
             task: the task that the rollout is of; it groups rollouts for people.
             salt: a text that keeps rollouts apart: states are shared only with rollouts of the same salt.
             label: what people call this rollout.
+            limits: what its sandboxes may use; None for what all sandboxes of the image may.
         """
-        return AsyncRollout(lambda: self.cache.rollout(image, task, salt, label), self._threads)
+        return AsyncRollout(lambda: self.cache.rollout(image, task, salt, label, limits=limits), self._threads)
 
     def resume(self, state: str, task: str = "", label: str | None = None) -> AsyncRollout:
         """Returns a rollout at any state of the graph. It begins with its first use; errors are raised then.
@@ -185,6 +196,46 @@ class AsyncCache:
             yield AsyncSandbox(sandbox, self._threads)
         finally:
             leave(sandbox)  # its end is not waited for
+
+    @overload
+    async def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> AsyncForks: ...
+
+    @overload
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
+    ) -> list[AsyncRollout]: ...
+
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
+    ) -> AsyncForks | list[AsyncRollout]:
+        """Returns several sandboxes, or rollouts, that stand at any state of the graph; see `Cache.fork`.
+
+        Args:
+            state: the state's full hash.
+            n: how many.
+            as_rollouts: begin rollouts, which make sandboxes once they need them.
+            task, label: of the rollouts.
+
+        Returns:
+            The sandboxes, to be closed together; or the rollouts, to be closed one by one.
+
+        Raises:
+            UsageError: `state` is not the hash of a state, or another argument makes no sense.
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            InfrastructureError: a sandbox could not be made. None is left then.
+        """
+        if not as_rollouts:
+            return AsyncForks(await begin(self._threads, lambda: self.cache.fork(state, n), Forks.close), self._threads)
+
+        def make() -> list[Rollout]:
+            return self.cache.fork(state, n, as_rollouts=True, task=task, label=label)
+
+        def close(begun: list[Rollout]) -> None:
+            for rollout in begun:
+                rollout.close()
+
+        return [AsyncRollout.of(one, self._threads) for one in await begin(self._threads, make, close)]
 
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes; see `Cache.stats`."""

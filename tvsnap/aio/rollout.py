@@ -27,6 +27,18 @@ class AsyncRollout:
         self._begun: Rollout | None = None
         self._beginning = asyncio.Lock()
 
+    @classmethod
+    def of(cls, rollout: Rollout, threads: ThreadPoolExecutor) -> AsyncRollout:
+        """Returns the twin of a rollout that has begun.
+
+        Args:
+            rollout: the rollout.
+            threads: they make its calls.
+        """
+        its = cls(lambda: rollout, threads)
+        its._begun = rollout
+        return its
+
     @property
     def rollout(self) -> Rollout:
         """The `Rollout` underneath.
@@ -110,6 +122,29 @@ class AsyncRollout:
         if result is not None:
             return result
         return await in_thread(self._threads, lambda: rollout.call(name, arguments, timeout, after=after))
+
+    async def fork(self, n: int = 1) -> list[AsyncRollout]:
+        """Begins several rollouts where this one stands; see `Rollout.fork`.
+
+        Args:
+            n: how many.
+
+        Returns:
+            The rollouts, each to be closed after its last call.
+
+        Raises:
+            UsageError: `n` makes no sense, the rollout is closed, or nothing is recorded.
+            StateLost: no snapshot can be taken of the state, and nothing else leads to it.
+            InfrastructureError: the snapshot failed.
+        """
+        rollout = self._begun or await self._start()
+
+        def close(begun: list[Rollout]) -> None:
+            for one in begun:
+                one.close()
+
+        forks = await begin(self._threads, lambda: rollout.fork(n), close)
+        return [AsyncRollout.of(fork, self._threads) for fork in forks]
 
     async def sandbox(self) -> AsyncSandbox:
         """Returns the rollout's own sandbox in its present state; see `Rollout.sandbox`.

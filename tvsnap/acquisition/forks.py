@@ -1,0 +1,47 @@
+"""Several sandboxes in one state, for whoever explores from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import overload
+
+from tvsnap.sandboxes.protocol import Sandbox
+
+
+class Forks(Sequence[Sandbox]):
+    """Sandboxes that stood in one state when they were made; each goes on by itself from there.
+
+    They live until `close`, until the end of a `with` block, or until the cache is closed. What is done in them is
+    recorded nowhere.
+    """
+
+    def __init__(self, sandboxes: Sequence[Sandbox], end: Callable[[], None]) -> None:
+        """
+        Args:
+            sandboxes: the sandboxes.
+            end: ends all of them.
+        """
+        self._sandboxes = tuple(sandboxes)
+        self._end = end
+
+    @overload
+    def __getitem__(self, index: int) -> Sandbox: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sandbox]: ...
+
+    def __getitem__(self, index: int | slice) -> Sandbox | Sequence[Sandbox]:
+        return self._sandboxes[index]
+
+    def __len__(self) -> int:
+        return len(self._sandboxes)
+
+    def close(self) -> None:
+        """Ends all of them. It may be called more than once."""
+        self._end()
+
+    def __enter__(self) -> Forks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
