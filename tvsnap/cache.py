@@ -363,7 +363,8 @@ class Cache:
             state: the state's full hash, as `Rollout.state` returns it.
             n: how many, of sandboxes at most as many as may live at once (`Budget.sandboxes`).
             as_rollouts: begin rollouts, which make sandboxes once they need them, as `resume` does.
-            task, label: of the rollouts, see `rollout`.
+            task: groups the rollouts for people.
+            label: what people call the rollouts.
 
         Returns:
             The sandboxes, to be closed together (`Forks.close`, or a `with` block); or the rollouts, to be closed one

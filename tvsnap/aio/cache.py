@@ -214,7 +214,8 @@ class AsyncCache:
             state: the state's full hash.
             n: how many.
             as_rollouts: begin rollouts, which make sandboxes once they need them.
-            task, label: of the rollouts.
+            task: groups the rollouts for people.
+            label: what people call the rollouts.
 
         Returns:
             The sandboxes, to be closed together; or the rollouts, to be closed one by one.
