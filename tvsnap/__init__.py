@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tvsnap.images import BuildProgress, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore
     from tvsnap.model.calls import Part, ToolCall, ToolResult
     from tvsnap.model.errors import (
+        CallCancelled,
         CheckpointFailed,
         ForkFailed,
         InfrastructureError,
@@ -66,6 +67,7 @@ _MODULES = {
     "Budget": "tvsnap.model.limits",
     "BuildProgress": "tvsnap.images",
     "Cache": "tvsnap.cache",
+    "CallCancelled": "tvsnap.model.errors",
     "CallContext": "tvsnap.environments.tools",
     "Captures": "tvsnap.model.observations",
     "CheckpointFailed": "tvsnap.model.errors",
@@ -129,6 +131,7 @@ __all__ = [
     "Budget",
     "BuildProgress",
     "Cache",
+    "CallCancelled",
     "CallContext",
     "Captures",
     "CheckpointFailed",

@@ -21,10 +21,11 @@ from tvsnap.acquisition.recipe import Recipe
 from tvsnap.acquisition.uncached import UncachedSandbox
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge, RootInfo
-from tvsnap.model.arguments import check_seconds, check_whole
+from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import InfrastructureError, SandboxDied, UsageError
 from tvsnap.model.stats import Way
+from tvsnap.recording.cancellation import Cancellation
 from tvsnap.recording.claims import Claim, Wanted
 from tvsnap.recording.host_calls import HostAnswer, HostCalls
 from tvsnap.recording.live import LiveSandbox
@@ -68,6 +69,7 @@ class Rollout:
         self._own = OwnSandbox(context, recipe, root.hash)
         self._uncached = UncachedSandbox(context, recipe, root.hash)
         self._conclusions = Conclusions(context, recipe, self._recorder, self._hold)
+        self._under_way: Cancellation | None = None
         self._closed = False
 
     @property
@@ -106,7 +108,7 @@ class Rollout:
         return self._where().unshared
 
     def call(
-        self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT, *, after: float = 0.0
+        self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, *, after: float = 0.0
     ) -> ToolResult:
         """Makes a tool call: answers it from the graph if that is possible, and executes it otherwise.
 
@@ -115,7 +117,7 @@ class Rollout:
         Args:
             name: the name of one of `tools`.
             arguments: the tool's arguments, as plain JSON.
-            timeout: seconds that the call may take where it is executed.
+            timeout: seconds that the call may take where it is executed; None for as long as it takes.
             after: seconds that are at least to have passed in the sandbox since the last call. The time that the caller
                 has really let pass counts in any case; what is missing is waited for only where the call is executed.
 
@@ -128,50 +130,95 @@ class Rollout:
             StateLost: what kept the rollout's state is gone, and nothing else leads to it. The rollout cannot go on.
             InfrastructureError: tvsnap, not the tool, failed. The rollout stands where it stood before the call, which
                 may be made again.
+            CallCancelled: `cancel` was called before the call was executed; likewise.
         """
-        timeout, after = check_seconds(timeout), check_seconds(after, "after", least=0.0)
+        return self.call_cancellably(name, arguments, timeout, after, Cancellation())
+
+    def call_cancellably(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float | None,
+        after: float,
+        cancellation: Cancellation,
+    ) -> ToolResult:
+        """Makes a tool call that can be cancelled before its turn has come, too; see `call`.
+
+        Args:
+            name, arguments, timeout, after: see `call`.
+            cancellation: of this call and no other.
+        """
+        timeout, after = _timeout(timeout), check_seconds(after, "after", least=0.0)
         call = ToolCall(name, arguments)
-        with self._turn, self._context.home.in_place():
-            if self._is_on_host(name):
-                return self._call_on_host(call, timeout, after)
-            if not self._context.use_cache:
-                return self._call_uncached(call, timeout, after)
-            # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
-            began = time.perf_counter()
-            self._catch_up()
-            self._let_pass(after)
-            edge = self._lookup(call, timeout)
-            if edge is not None:
-                return self._follow(edge, "hit", began)
-            # 2. Of all that miss this call in this state, one executes it, and the others take its result.
-            tool = self._tool(call)
-            claim = self._claim(tool, call, timeout)
-            if isinstance(claim, Edge):
-                return self._follow(claim, "coalesced", began)
-            try:
-                # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
-                live, executed, way = self._execute(tool, call, timeout, claim)
-                # 5. What is left is done while the caller thinks.
-                concluding = self._conclusions.begin(live, executed, exposed=self._own.exposed)
-                self._outcome = concluding.outcome
-                self._own.free_later(concluding.freed)
-            except BaseException:
-                self._abandon(claim)
-                raise
-            self._calls += 1
-            seconds = time.perf_counter() - began
-            self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
-            return executed.result
+        try:
+            with self._turn, self._context.home.in_place():
+                self._under_way = cancellation
+                try:
+                    cancellation.check()
+                    return self._make(call, timeout, after, cancellation)
+                finally:
+                    self._under_way = None
+        finally:
+            cancellation.end()
+
+    def cancel(self) -> bool:
+        """Ends the call that another thread is making, and waits until it has ended.
+
+        A command that is being executed is ended as by its timeout, and its call counts as made: `call` returns what
+        it printed until then, `ToolResult.timed_out` is true, and nobody else is answered by it. A call that is not
+        being executed yet was not made, and raises `CallCancelled`. A service that answers calls in the sandbox, such
+        as a database's session, is begun anew.
+
+        Returns:
+            Whether a call was being made.
+        """
+        under_way = self._under_way
+        if under_way is not None:
+            under_way.cancel()
+        return under_way is not None
+
+    def _make(self, call: ToolCall, timeout: float, after: float, cancellation: Cancellation) -> ToolResult:
+        """Makes a call, in its turn."""
+        if self._is_on_host(call.name):
+            return self._call_on_host(call, timeout, after, cancellation)
+        if not self._context.use_cache:
+            return self._call_uncached(call, timeout, after, cancellation)
+        # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
+        began = time.perf_counter()
+        self._catch_up()
+        self._let_pass(after)
+        edge = self._lookup(call, timeout)
+        if edge is not None:
+            return self._follow(edge, "hit", began)
+        # 2. Of all that miss this call in this state, one executes it, and the others take its result.
+        tool = self._tool(call)
+        claim = self._claim(tool, call, timeout, cancellation)
+        if isinstance(claim, Edge):
+            return self._follow(claim, "coalesced", began)
+        try:
+            # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
+            live, executed, way = self._execute(tool, call, timeout, claim, cancellation)
+            # 5. What is left is done while the caller thinks.
+            concluding = self._conclusions.begin(live, executed, exposed=self._own.exposed)
+            self._outcome = concluding.outcome
+            self._own.free_later(concluding.freed)
+        except BaseException:
+            self._abandon(claim)
+            raise
+        self._calls += 1
+        seconds = time.perf_counter() - began
+        self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
+        return executed.result
 
     def try_hit(
-        self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT, *, after: float = 0.0
+        self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, *, after: float = 0.0
     ) -> ToolResult | None:
         """Makes a tool call if the graph has the answer, without waiting for anything.
 
         Args:
             name: the name of one of `tools`.
             arguments: the tool's arguments, as plain JSON.
-            timeout: seconds; a recorded call that took longer is no answer.
+            timeout: seconds; a recorded call that took longer is no answer. None for any.
             after: seconds that are at least to have passed since the last call, as in `call`.
 
         Returns:
@@ -180,7 +227,7 @@ class Rollout:
         Raises:
             UsageError: the arguments make no sense.
         """
-        timeout, after = check_seconds(timeout), check_seconds(after, "after", least=0.0)
+        timeout, after = _timeout(timeout), check_seconds(after, "after", least=0.0)
         call = ToolCall(name, arguments)
         if not self._context.use_cache or not self._turn.acquire(blocking=False):
             return None
@@ -536,13 +583,13 @@ class Rollout:
         """Returns the tool that a call names, once the call is seen to be valid."""
         return self._recipe.environment.tool(call)
 
-    def _claim(self, tool: Tool, call: ToolCall, timeout: float) -> Edge | Claim | None:
+    def _claim(self, tool: Tool, call: ToolCall, timeout: float, cancellation: Cancellation) -> Edge | Claim | None:
         """Returns someone else's result, or the right to execute the call; None where nothing is to be shared."""
         at = self._at
         if at.private or tool.stochastic or not tool.cacheable:
             return None
         wanted = Wanted(at.state, call, timeout, self._context.backend.name, at.waited, at.quiet_s)
-        return self._context.claims.claim(wanted, lambda: self._lookup(call, timeout))
+        return self._context.claims.claim(wanted, lambda: self._lookup(call, timeout), cancellation)
 
     def _abandon(self, claim: Claim | None) -> None:
         """Gives up a call that was not executed to its end: the next who wants it executes it."""
@@ -562,7 +609,7 @@ class Rollout:
         answer = self._host_calls.look_up(self.tools[call.name], call, timeout, self._at)
         return None if answer is None else self._answered_on_host(answer, began)
 
-    def _call_on_host(self, call: ToolCall, timeout: float, after: float) -> ToolResult:
+    def _call_on_host(self, call: ToolCall, timeout: float, after: float, cancellation: Cancellation) -> ToolResult:
         """Makes a call of a tool that runs on the host: no sandbox is needed, and none changes."""
         began = time.perf_counter()
         self._catch_up()
@@ -573,7 +620,8 @@ class Rollout:
                 return answered
         else:
             time.sleep(max(0.0, after - (time.monotonic() - self._ended)))
-        return self._answered_on_host(self._host_calls.make(self._tool(call), call, timeout, self._at), began)
+        made = self._host_calls.make(self._tool(call), call, timeout, self._at, cancellation)
+        return self._answered_on_host(made, began)
 
     def _answered_on_host(self, answer: HostAnswer, began: float) -> ToolResult:
         """Counts a call of a tool on the host, and takes the time that it took; returns its result."""
@@ -594,15 +642,16 @@ class Rollout:
     # Sandboxes.
 
     def _execute(
-        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None
+        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None, cancellation: Cancellation
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         """Executes a call in a sandbox in the present state; if the sandbox dies over it, once more in another."""
         try:
-            return self._attempt(tool, call, timeout, claim)
+            return self._attempt(tool, call, timeout, claim, cancellation)
         except SandboxDied:
             self._own.drop()
+        cancellation.check()
         try:
-            return self._attempt(tool, call, timeout, claim)
+            return self._attempt(tool, call, timeout, claim, cancellation)
         except SandboxDied as death:
             self._own.drop()
             raise InfrastructureError(
@@ -610,7 +659,7 @@ class Rollout:
             ) from death
 
     def _attempt(
-        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None
+        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None, cancellation: Cancellation
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         live, way = self._own.acquire(self._at)
         at = self._at
@@ -625,10 +674,12 @@ class Rollout:
         # Looked for before, too: a disk that was full may have room again when the call ends.
         trouble = live.sandbox.trouble("")
         age = live.age()
-        result = self._recipe.environment.execute(live.sandbox, call, timeout, self._recipe.limits)
-        self._ended = time.monotonic()
+        with cancellation.executing(live.sandbox):
+            result = self._recipe.environment.execute(live.sandbox, call, timeout, self._recipe.limits)
+        self._ended = ended = time.monotonic()
         trouble = live.sandbox.trouble(result.output) or trouble
-        executed = Executed(tool, call, timeout, result, at, live.observation, claim, trouble, age, self._ended)
+        before, cancelled = live.observation, cancellation.wanted
+        executed = Executed(tool, call, timeout, result, at, before, claim, trouble, age, ended, cancelled)
         return live, executed, way
 
     def _leave_sandbox(self) -> None:
@@ -638,7 +689,7 @@ class Rollout:
 
     # Without the cache.
 
-    def _call_uncached(self, call: ToolCall, timeout: float, after: float) -> ToolResult:
+    def _call_uncached(self, call: ToolCall, timeout: float, after: float, cancellation: Cancellation) -> ToolResult:
         """Executes a call in the rollout's one sandbox; looks nothing up and records nothing."""
         if self._closed:
             raise UsageError("the rollout is closed")
@@ -647,10 +698,16 @@ class Rollout:
         live = self._uncached.live()
         time.sleep(max(0.0, after - (time.monotonic() - self._ended)))
         try:
-            result = self._uncached.execute(live, tool, call, timeout)
+            with cancellation.executing(live.sandbox):
+                result = self._uncached.execute(live, tool, call, timeout)
         finally:
             self._calls += 1
             self._ended = time.monotonic()
         self._at = Position(next_state(self._at.state, call), self._at.depth + 1, recorded=False)
         self._context.meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
         return result
+
+
+def _timeout(seconds: float | None) -> float:
+    """Returns a call's timeout as seconds; None is as long as there can be."""
+    return float(LONGEST) if seconds is None else check_seconds(seconds)

@@ -21,6 +21,15 @@ void begin_action(enum action_kind kind, int client, int64_t timeout_us, size_t 
     capture_start(&action.capture, limit);
 }
 
+/* Lets the time of a run or exec be up. */
+void cancel_action(void) {
+    if (action.kind != RUN && action.kind != EXEC) return;
+    int64_t now = now_us();
+    if (now < action.deadline) action.deadline = now;
+    action.sampled = true; /* whether it waits for something is not to be found out any more */
+    action.sample = 0;
+}
+
 /* Ready for the next action; nobody is told. */
 void forget_action(void) {
     capture_start(&action.capture, 0);

@@ -34,6 +34,7 @@ static int fields_of(char type) {
     switch ((enum request_type)type) {
     case REQUEST_RUN: return 3;
     case REQUEST_EXECUTE: return EXECUTE_FIXED_FIELDS + 1;
+    case REQUEST_CANCEL: return 0;
     case REQUEST_KEYS: return 3;
     case REQUEST_TERMINAL: return 0;
     case REQUEST_STATE: return 0;

@@ -12,7 +12,7 @@
 #ifndef TVSNAP_PROTOCOL_H
 #define TVSNAP_PROTOCOL_H
 
-#define PROTOCOL_VERSION 1
+#define PROTOCOL_VERSION 2
 
 #define HOME_DIR "/run/tvsnap"
 #define CONTROL_PATH HOME_DIR "/control" /* the socket that clients connect to */
@@ -22,6 +22,7 @@ enum request_type {          /* fields                                          
     REQUEST_RUN = 'r',       /* timeout limit command: in the shell                   OUTPUT* END | BUSY | ERROR */
     REQUEST_EXECUTE = 'e',   /* timeout limit user cwd stdin argc argv... (name value)...
                               *                                                       OUTPUT* END | NO_USER | ERROR */
+    REQUEST_CANCEL = 'c',    /* ends the client's RUN or EXECUTE as its timeout would     none */
     REQUEST_KEYS = 'k',      /* deadline quiet keys: typed, until the terminal is quiet   END */
     REQUEST_TERMINAL = 't',  /*                                                       SIZE TERMINAL */
     REQUEST_STATE = 's',     /* the shell's                                           STATE | LATER | NOT_IDLE */

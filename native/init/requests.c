@@ -103,6 +103,9 @@ void handle_request(int client, const struct frame *frame) {
     switch ((enum request_type)r.type) {
     case REQUEST_RUN: start_run(client, f); break;
     case REQUEST_EXECUTE: start_exec(client, &r); break;
+    case REQUEST_CANCEL:
+        if (action.client == client) cancel_action();
+        break;
     case REQUEST_KEYS: start_keys(client, f); break;
     case REQUEST_TERMINAL: tell_terminal(client); break;
     case REQUEST_STATE: tell_state(client); break;

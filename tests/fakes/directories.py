@@ -179,6 +179,7 @@ class DirectorySandbox:
         self._status = 0
         self._since: dict[int, float] = {}
         self._lock = threading.Lock()
+        self._interrupted = threading.Event()
         self._control = self.root / "run"
         os.mkfifo(self._control / "silence")
         (self._control / "dump").write_text(DUMP)
@@ -210,7 +211,8 @@ class DirectorySandbox:
             raise SandboxDied(f"sandbox {self.id} has ended")
 
     def _tell(self, lines: str, seconds: float) -> list[str]:
-        """Has the shell run lines; returns what it says of how they ended, or nothing if it is late."""
+        """Has the shell run lines; returns what it says of how they ended, or nothing if it is late or interrupted."""
+        self._interrupted.clear()
         assert self._init.stdin is not None
         try:
             self._init.stdin.write(f"{lines}\n{self._answer}\n".encode())
@@ -225,7 +227,10 @@ class DirectorySandbox:
             while not re.search(rb"^status .*\n", said, re.MULTILINE):
                 if self._answers.closed:
                     raise SandboxDied(f"sandbox {self.id} has ended")
-                if not select.select([self._answers], [], [], max(0.0, end - time.monotonic()))[0]:
+                left = max(0.0, end - time.monotonic())
+                if not select.select([self._answers], [], [], min(left, 0.05))[0]:
+                    if left > 0.05 and not self._interrupted.is_set():
+                        continue
                     return []
                 if not (more := self._answers.read(4096)):
                     raise SandboxDied(f"sandbox {self.id} has ended")
@@ -252,6 +257,7 @@ class DirectorySandbox:
         late = not said
         blocked = False
         if late:
+            self._interrupted.clear()
             processes = self._processes()
             states = [_state(pid) for pid in processes]
             blocked = "R" not in states
@@ -268,6 +274,9 @@ class DirectorySandbox:
         output, truncated = cut((self._control / "out").read_bytes(), self.limits.output)
         duration = time.monotonic() - began
         return Outcome(output, None if late else ended, duration, late, blocked, truncated, lost)
+
+    def interrupt(self) -> None:
+        self._interrupted.set()
 
     def exec(
         self,

@@ -14,7 +14,7 @@ from tvsnap.guest.protocol import Guest
 
 HEADER = read_header()
 REQUESTS, ANSWERS = HEADER.enums["request_type"], HEADER.enums["answer_type"]
-DEFINITIONS = {1: "b374ba77925ac504"}
+DEFINITIONS = {1: "b374ba77925ac504", 2: "380838a620e4f489"}
 """Versions of the protocol, and a hash of what each defines."""
 
 

@@ -93,6 +93,7 @@ EXCHANGES = {
         (("ANSWER_NO_USER", b""),),
         NoSuchUser,
     ),
+    "interrupt": Exchange(Guest.interrupt, ("REQUEST_CANCEL",)),
     "keys": Exchange(lambda guest: guest.keys(b"ls\r\x1b[A", 2.0), ("REQUEST_KEYS",), (END,)),
     "terminal": Exchange(
         Guest.terminal, ("REQUEST_TERMINAL",), (("ANSWER_SIZE", b"80 24"), ("ANSWER_TERMINAL", b"$ "))

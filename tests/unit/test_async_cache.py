@@ -26,6 +26,7 @@ from tvsnap import (
     ToolResult,
 )
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
+from tvsnap.recording.cancellation import Cancellation
 from tvsnap.recording.claims import Claim
 
 T = TypeVar("T")
@@ -149,9 +150,9 @@ def test_cancelling_a_call_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     waits = threading.Event()
     wait = Claim.wait
 
-    def noticed(claim: Claim, timeout: float) -> bool:
+    def noticed(claim: Claim, timeout: float, cancellation: Cancellation) -> bool:
         waits.set()
-        return wait(claim, timeout)
+        return wait(claim, timeout, cancellation)
 
     monkeypatch.setattr(Claim, "wait", noticed)
 
@@ -296,9 +297,11 @@ async def _enter(block: AbstractAsyncContextManager[Any]) -> None:
         raise AssertionError("it was cancelled before")
 
 
-OURS = frozenset({"attach", "checkpoint", "close", "go_back", "note", "settle", "trouble"})
+OURS = frozenset({"attach", "checkpoint", "close", "go_back", "interrupt", "note", "settle", "trouble"})
 """What tvsnap does with a sandbox, and a user of a rollout does not."""
-INSIDE = frozenset({"accompany", "begin_in", "close_if_idle", "fork_if_idle", "settling", "try_hit"})
+INSIDE = frozenset(
+    {"accompany", "begin_in", "call_cancellably", "close_if_idle", "fork_if_idle", "settling", "try_hit"}
+)
 """What a cache does with its rollouts."""
 
 

@@ -28,7 +28,14 @@ def test_it_is_typed() -> None:
     assert Path(tvsnap.__file__).with_name("py.typed").exists()
 
 
-INSIDE = {"Rollout.__init__", "Rollout.settling", "Rollout.fork_if_idle", "Rollout.begin_in", "ImageStore.manifest"}
+INSIDE = {
+    "Rollout.__init__",
+    "Rollout.call_cancellably",
+    "Rollout.settling",
+    "Rollout.fork_if_idle",
+    "Rollout.begin_in",
+    "ImageStore.manifest",
+}
 """What tvsnap itself calls, and nobody else."""
 FOR_OURSELVES = {"ImageSpec"}
 """What a signature takes beside what users give it."""

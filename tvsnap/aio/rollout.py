@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,6 +13,7 @@ from tvsnap.aio.threads import begin, in_thread
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.recording.cancellation import Cancellation
 from tvsnap.rollout import DEFAULT_TIMEOUT, Rollout
 
 
@@ -94,17 +96,17 @@ class AsyncRollout:
             await asyncio.wrap_future(outcome)
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT, *, after: float = 0.0
+        self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, *, after: float = 0.0
     ) -> ToolResult:
         """Makes a tool call: answers it from the graph if that is possible, and executes it in a thread otherwise.
 
-        If the awaiting task is cancelled, a call that is being executed goes on to its end in its thread and counts as
-        made; the rollout's next call comes after it.
+        If the awaiting task is cancelled, so is the call: a command that is being executed is ended as by its timeout,
+        and counts as made. The rollout's next call comes after it. See `Rollout.cancel`.
 
         Args:
             name: the tool's name.
             arguments: the tool's arguments, as plain JSON.
-            timeout: seconds that the call may take where it is executed.
+            timeout: seconds that the call may take where it is executed; None for as long as it takes.
             after: seconds that are at least to have passed in the sandbox since the last call; see `Rollout.call`.
 
         Returns:
@@ -121,7 +123,26 @@ class AsyncRollout:
         result = rollout.try_hit(name, arguments, timeout, after=after)
         if result is not None:
             return result
-        return await in_thread(self._threads, lambda: rollout.call(name, arguments, timeout, after=after))
+        cancellation = Cancellation()
+
+        def make() -> ToolResult:
+            return rollout.call_cancellably(name, arguments, timeout, after, cancellation)
+
+        under_way = self._threads.submit(make)
+        try:
+            return await asyncio.wrap_future(under_way)
+        except asyncio.CancelledError:
+            if not under_way.cancelled():  # a thread makes it; ours are all for calls
+                threading.Thread(target=cancellation.cancel, name="tvsnap-cancel", daemon=True).start()
+            raise
+
+    async def cancel(self) -> bool:
+        """Ends the call that is being made, and waits until it has ended; see `Rollout.cancel`.
+
+        Returns:
+            Whether a call was being made.
+        """
+        return await in_thread(None, self.rollout.cancel)
 
     async def fork(self, n: int = 1) -> list[AsyncRollout]:
         """Begins several rollouts where this one stands; see `Rollout.fork`.

@@ -46,6 +46,7 @@ class GuestActions(ABC):
     limits: Limits
     changes_settled: int = 0
     _turn: int = 0
+    _guest: Guest | None = None
 
     @abstractmethod
     def guest(self) -> Guest:
@@ -136,6 +137,10 @@ class GuestActions(ABC):
 
     def trouble(self, said: str) -> str | None:
         return None
+
+    def interrupt(self) -> None:
+        if self._guest is not None:
+            self._guest.interrupt()
 
     def send_keys(self, data: bytes, *, wait: float) -> None:
         self.number_processes()

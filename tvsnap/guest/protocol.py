@@ -14,6 +14,7 @@ import os
 import re
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -103,10 +104,11 @@ class Connection(Protocol):
 
 
 class Guest:
-    """One connection to a sandbox's PID 1. Not thread-safe."""
+    """One connection to a sandbox's PID 1. Not thread-safe but for `interrupt` and `abandon`."""
 
     def __init__(self, connection: Connection) -> None:
         self._socket = connection
+        self._sending = threading.Lock()
         self._buffer = b""
         self._ahead = 65536  # bytes to ask for beyond those that are needed
         self._deadline = 0.0  # for the answer awaited
@@ -180,6 +182,11 @@ class Guest:
         """
         self._send("r", int(timeout * 1e6), limit, command)
         return self._outcome(timeout, limit)
+
+    def interrupt(self) -> None:
+        """Ends the command that is under way, as its timeout would; for another thread than that which waits."""
+        with contextlib.suppress(OSError), self._sending:  # PID 1 has ended: who waits is told
+            self._socket.sendall(_frame("c"))
 
     def execute(
         self,
@@ -313,8 +320,9 @@ class Guest:
         first, self._first = self._first, b""
         self._deadline = time.monotonic() + _GRACE
         try:
-            self._socket.settimeout(_GRACE)
-            self._socket.sendall(first + _frame(operation, *fields))
+            with self._sending:
+                self._socket.settimeout(_GRACE)
+                self._socket.sendall(first + _frame(operation, *fields))
         except OSError as error:
             raise SandboxDied(f"the sandbox is gone ({error.strerror})") from None
 

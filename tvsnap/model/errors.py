@@ -87,3 +87,7 @@ class ForkFailed(InfrastructureError):
 
     This says nothing about the snapshot: a fork of it can succeed later.
     """
+
+
+class CallCancelled(TvsnapError):
+    """A call was cancelled before it was executed. The rollout stands where it stood; the call may be made again."""

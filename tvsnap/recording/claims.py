@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from tvsnap.graph import Edge, Graph
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, TvsnapError
+from tvsnap.recording.cancellation import Cancellation
 
 FIRST_POLL = 0.002  # seconds
 LAST_POLL = 0.050
 BACKOFF = 1.5
+LAST_LOOK = 0.1  # between two looks at whether the waiter's own call was cancelled
 GRACE = 1.0  # seconds beyond a waiter's own timeout that it gives to a call that this process executes
 REMOTE_GRACE = 10.0  # likewise for another process, of which it is not known when the execution began
 
@@ -66,21 +68,23 @@ class Claim:
         """Says that the call is being executed from now on."""
         self._began = time.monotonic()
 
-    def wait(self, timeout: float) -> bool:
+    def wait(self, timeout: float, cancellation: Cancellation) -> bool:
         """Waits until it is released.
 
         Args:
             timeout: the waiter's own timeout for the call, seconds: no use in waiting much longer than that.
+            cancellation: of the waiter's call.
 
         Returns:
             Whether it is.
         """
         while True:
+            cancellation.check()
             began = self._began
-            left = 0.5 if began is None else began + timeout + GRACE - time.monotonic()
-            if self._released.wait(max(0.0, left)):
+            left = LAST_LOOK if began is None else began + timeout + GRACE - time.monotonic()
+            if self._released.wait(max(0.0, min(left, LAST_LOOK))):
                 return True
-            if began is not None:
+            if began is not None and left <= LAST_LOOK:
                 return False
 
     def wake(self) -> None:
@@ -105,12 +109,13 @@ class Claims:
         self._claims: dict[tuple[str, str], Claim] = {}
         self._closed = False
 
-    def claim(self, wanted: Wanted, look: Callable[[], Edge | None]) -> Edge | Claim | None:
+    def claim(self, wanted: Wanted, look: Callable[[], Edge | None], cancellation: Cancellation) -> Edge | Claim | None:
         """Waits for the result of whoever executes a call already, or else gets the right to execute it.
 
         Args:
             wanted: the call.
             look: looks the call up in the graph, for just this caller, and holds the state that an answer leads to.
+            cancellation: of the call.
 
         Returns:
             The recorded answer; or the claim, to be given back with `release`. Where waiting is of no use (what came
@@ -120,6 +125,7 @@ class Claims:
         Raises:
             TvsnapError: if the graph fails.
             InfrastructureError: if `close` was called.
+            CallCancelled: the call was cancelled meanwhile.
         """
         while True:
             self._check_open()
@@ -127,8 +133,8 @@ class Claims:
             with self._lock:
                 other = self._claims.setdefault(wanted.key, claim)
             if other is claim:
-                return self._settle(claim, wanted, look)
-            if not other.wait(wanted.timeout):
+                return self._settle(claim, wanted, look, cancellation)
+            if not other.wait(wanted.timeout, cancellation):
                 return claim
             edge = look()
             if edge is not None:
@@ -165,10 +171,12 @@ class Claims:
         for claim in claims:
             claim.wake()
 
-    def _settle(self, claim: Claim, wanted: Wanted, look: Callable[[], Edge | None]) -> Edge | Claim | None:
+    def _settle(
+        self, claim: Claim, wanted: Wanted, look: Callable[[], Edge | None], cancellation: Cancellation
+    ) -> Edge | Claim | None:
         """Settles with other processes who executes the call of a claim that nobody else in this one has."""
         try:
-            settled = self._ask_graph(claim, wanted, look)
+            settled = self._ask_graph(claim, wanted, look, cancellation)
         except BaseException:
             self.release(claim)
             raise
@@ -176,7 +184,9 @@ class Claims:
             self.release(claim, unshareable=settled is None)
         return settled
 
-    def _ask_graph(self, claim: Claim, wanted: Wanted, look: Callable[[], Edge | None]) -> Edge | Claim | None:
+    def _ask_graph(
+        self, claim: Claim, wanted: Wanted, look: Callable[[], Edge | None], cancellation: Cancellation
+    ) -> Edge | Claim | None:
         deadline = time.monotonic() + wanted.timeout + REMOTE_GRACE
         pause = FIRST_POLL
         while True:
@@ -204,6 +214,7 @@ class Claims:
                 return claim
             while True:
                 self._check_open()
+                cancellation.check()
                 time.sleep(pause)
                 pause = min(pause * BACKOFF, LAST_POLL)
                 edge = look()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tvsnap.environments.base import Environment
 from tvsnap.environments.tools import CallContext, Tool
@@ -17,6 +18,7 @@ from tvsnap.graph import Edge, Graph, RootInfo
 from tvsnap.model.calls import ToolCall, ToolResult, stateless_root
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import Limits
+from tvsnap.recording.cancellation import Cancellation
 from tvsnap.recording.claims import Claim, Claims, Wanted
 from tvsnap.recording.recorder import Aftermath, Executed, Position, Recorder
 
@@ -80,13 +82,15 @@ class HostCalls:
         edge = self._look(tool, call, timeout, self._place(tool, at))
         return None if edge is None else HostAnswer(edge.result, edge)
 
-    def make(self, tool: Tool, call: ToolCall, timeout: float, at: Position) -> HostAnswer:
+    def make(self, tool: Tool, call: ToolCall, timeout: float, at: Position, cancellation: Cancellation) -> HostAnswer:
         """Waits for whoever makes a call already, or else makes it, and records what it returns.
 
         Args:
             tool, call, timeout, at: see `look_up`.
+            cancellation: of the call; it ends a wait for others, but not the tool's function.
 
         Raises:
+            CallCancelled: the call was cancelled before it was made.
             Exception: what the tool's function raises; nothing is recorded then.
         """
         place = self._place(tool, at)
@@ -94,11 +98,13 @@ class HostCalls:
         shared = not (place.private or tool.stochastic) and tool.cacheable
         if self._claims is not None and shared and self._is_writable(tool, call, timeout, place):
             wanted = Wanted(place.state, call, timeout, "", 0.0, math.inf)
-            settled = self._claims.claim(wanted, lambda: self._look_for_maker(tool, call, timeout, place))
+            look = partial(self._look_for_maker, tool, call, timeout, place)
+            settled = self._claims.claim(wanted, look, cancellation)
             if isinstance(settled, Edge):
                 return HostAnswer(settled.result.from_source("coalesced"), settled)
             claim = settled
         try:
+            cancellation.check()
             if claim is not None:
                 claim.begin()
             result = run_tool(tool, CallContext(call, timeout, self._limits, None))

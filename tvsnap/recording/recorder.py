@@ -70,6 +70,7 @@ class Executed:
         trouble: why the result may be this machine's doing and not the call's; None if it is not.
         age: seconds that the sandbox had been left to itself when the call began.
         ended: when the call ended, by time.monotonic().
+        cancelled: it was ended before its time, by whoever made it.
     """
 
     tool: Tool
@@ -82,6 +83,7 @@ class Executed:
     trouble: str | None = None
     age: float = 0.0
     ended: float = 0.0
+    cancelled: bool = False
 
     @property
     def waited(self) -> float:
@@ -245,6 +247,8 @@ def _unshareable(executed: Executed, left: Aftermath) -> str | None:
         return f"the value of the tool {tool.name} is left to chance"
     if executed.trouble:
         return f"may have failed by no fault of its own: {executed.trouble}"
+    if executed.cancelled and result.timed_out:
+        return f"was cancelled after {result.duration:.3g} s"
     if result.timed_out and not result.blocked:
         return f"timed out after {executed.timeout:g} s while it was working"
     return None

@@ -114,6 +114,13 @@ class Sandbox(Protocol):
         """
         ...
 
+    def interrupt(self) -> None:
+        """Ends what another thread is running or executing in the sandbox just now, as its timeout would.
+
+        Where nothing is, or it has not begun yet, nothing happens. Any thread may call this at any time.
+        """
+        ...
+
     def send_keys(self, data: bytes, *, wait: float) -> None:
         """Types bytes into the shell's terminal, and waits until the terminal is quiet.
 

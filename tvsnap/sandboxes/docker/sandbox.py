@@ -84,7 +84,6 @@ class DockerSandbox(Rewindable):
         self._baseline = baseline
         self._checkpoint = checkpoint
         self._discard = discard
-        self._guest: Guest | None = None
         self._closing = threading.Lock()
         self._closed = False
         super().__init__()

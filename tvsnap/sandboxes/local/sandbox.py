@@ -138,7 +138,6 @@ class LocalSandbox(Rewindable):
         self._owner = owner
         self._tree = tree
         self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing)
-        self._guest: Guest | None = None
         super().__init__()
         self._shell = (0, 0)  # inside, on the host
         self._closing = threading.Lock()

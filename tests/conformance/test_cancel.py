@@ -1,0 +1,121 @@
+"""A call that is cancelled ends in the sandbox, too, and nobody else is answered by it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.helpers import eventually
+from tests.conformance.targets import TARGETS
+from tvsnap import AsyncCache, Cache, CallCancelled
+from tvsnap.images import Image
+from tvsnap.model.errors import MachineLacks
+from tvsnap.rollout import Rollout
+
+LONG = 600.0
+"""Seconds that a call here would take; nothing waits for that."""
+SOON = 30.0
+
+
+@pytest.fixture(params=["local", "docker"])
+def cache(request: pytest.FixtureRequest, tvsnap_home: Path) -> Iterator[Cache]:
+    if TARGETS[request.param].engine:
+        request.getfixturevalue("docker_engine")
+    try:
+        opened = Cache(tvsnap_home, backend=request.param)
+    except MachineLacks as lack:
+        pytest.skip(str(lack))
+    with opened:
+        yield opened
+
+
+def cancel_amid(rollout: Rollout, tool: str, command: str) -> Any:
+    """Returns what a call came to that was cancelled once its command had begun."""
+    marker = f"/tmp/begun-{time.time_ns()}"
+    with ThreadPoolExecutor(1) as threads:
+        whole = {"command": f"touch {marker}; {command}"}
+        call = threads.submit(rollout.call, tool, whole, LONG)
+        time.sleep(0.5)  # it has begun by then, or is cancelled again and again until it has
+        began = time.monotonic()
+        assert rollout.cancel()
+        assert time.monotonic() - began < SOON
+        return call.result(SOON)
+
+
+@pytest.mark.parametrize(
+    ("tool", "command"), [("bash", "sleep 600"), ("exec", "sleep 600"), ("bash", "while :; do :; done")]
+)
+def test_a_command_ends_as_by_its_timeout(cache: Cache, terminal_image: Image, tool: str, command: str) -> None:
+    salt = f"cancel-{time.time_ns()}"
+    with cache.rollout(terminal_image, salt=salt) as rollout:
+        rollout.call("bash", {"command": "cd /tmp; x=kept; echo 1 > f"})
+        result = cancel_amid(rollout, tool, f"echo said; echo 2 >> /tmp/f; {command}")
+        assert (result.timed_out, result.exit_code, result.output) == (True, None, "said\n")
+        assert result.duration < SOON
+        assert rollout.private is not None
+        assert rollout.private.startswith("was cancelled after ")
+        # The shell is as it was, and what was done until then stays.
+        assert rollout.call("bash", {"command": "echo $x; cat f; pgrep -x sleep"}).output == "kept\n1\n2\n"
+    with cache.rollout(terminal_image, salt=salt) as other:
+        other.call("bash", {"command": "cd /tmp; x=kept; echo 1 > f"})
+        assert other.call("bash", {"command": "cat f"}).output == "1\n"
+
+
+def test_who_waits_for_the_same_call_goes_on(cache: Cache, terminal_image: Image) -> None:
+    salt = f"cancel-{time.time_ns()}"
+    call = {"command": "if [ -e /tmp/again ]; then sleep 600; fi; touch /tmp/again; sleep 2; echo done"}
+    with (
+        cache.rollout(terminal_image, salt=salt) as one,
+        cache.rollout(terminal_image, salt=salt) as two,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        first = threads.submit(one.call, "bash", call, LONG)
+        eventually(lambda: cache.graph.leases())
+        second = threads.submit(two.call, "bash", call, LONG)
+        time.sleep(0.3)
+        assert one.cancel()
+        assert first.result(SOON).timed_out
+        result = second.result(SOON)
+        assert (result.source, result.output) == ("executed", "done\n")
+
+
+def test_a_wait_for_another_s_call_ends(cache: Cache, terminal_image: Image) -> None:
+    salt = f"cancel-{time.time_ns()}"
+    call = {"command": "sleep 3; echo done"}
+    with (
+        cache.rollout(terminal_image, salt=salt) as one,
+        cache.rollout(terminal_image, salt=salt) as two,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        first = threads.submit(one.call, "bash", call, LONG)
+        eventually(lambda: cache.graph.leases())
+        second = threads.submit(two.call, "bash", call, LONG)
+        time.sleep(0.3)
+        assert two.cancel()
+        with pytest.raises(CallCancelled):
+            second.result(SOON)
+        assert first.result(SOON).output == "done\n"
+        assert two.call("bash", {"command": "echo on"}).output == "on\n"
+    assert not two.cancel()
+
+
+def test_a_cancelled_awaitable_ends_its_command(terminal_image: Image, tvsnap_home: Path) -> None:
+    async def work() -> float:
+        async with AsyncCache(tvsnap_home) as cache, cache.rollout(terminal_image, salt=f"{time.time_ns()}") as rollout:
+            await rollout.call("bash", {"command": "x=kept"})
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(rollout.call("bash", {"command": "sleep 600"}, None), 1.0)
+            began = time.monotonic()
+            assert (await rollout.call("bash", {"command": "echo $x"}, SOON)).output == "kept\n"
+            assert not await rollout.cancel()
+            return time.monotonic() - began
+
+    assert asyncio.run(work()) < SOON
+    eventually(lambda: not [one for one in threading.enumerate() if one.name == "tvsnap-cancel"])

@@ -1,0 +1,108 @@
+"""What a sandbox may reach outside itself."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from tvsnap.model.errors import UsageError
+
+_HOST = re.compile(r"\.?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_MOST_HOSTS = 1000
+_WAYS_OUT = 'give "none", "public", or a list of hosts ("example.org") and suffixes (".example.org")'
+
+NetworkLike = Union["Network", str, Sequence[str], None]
+"""What stands for a network policy: a `Network`, "none", "public", or the hosts that may be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a sandbox may reach beyond its own loopback: no address of the host or of a private network in any case.
+
+    Attributes:
+        public: all other addresses may be reached.
+        allow: otherwise these hosts: "example.org" is that host, ".example.org" all below it.
+    """
+
+    public: bool = False
+    allow: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, said: NetworkLike) -> Network:
+        """Returns the policy that a text or a list stands for; see `NetworkLike`.
+
+        Raises:
+            UsageError: it stands for none.
+        """
+        if isinstance(said, Network):
+            return said
+        if said is None or said == "none":
+            return NO_NETWORK
+        if said == "public":
+            return cls(public=True)
+        if isinstance(said, str) or not isinstance(said, Sequence):
+            raise UsageError(f"network cannot be {said!r}: {_WAYS_OUT}")
+        if len(said) > _MOST_HOSTS:
+            raise UsageError(f"network has {len(said)} hosts, more than {_MOST_HOSTS}; name suffixes")
+        for host in said:
+            if not isinstance(host, str) or not _HOST.fullmatch(host.lower()) or len(host) > 253:
+                raise UsageError(f"network cannot allow {host!r}: {_WAYS_OUT}")
+        return cls(allow=tuple(sorted({host.lower() for host in said})))
+
+    @property
+    def attached(self) -> bool:
+        """Whether anything outside may be reached."""
+        return self.public or bool(self.allow)
+
+    def __str__(self) -> str:
+        """Returns it as one text, which is part of a root's name: the same for the same policy."""
+        return "public" if self.public else ",".join(self.allow) or "none"
+
+    @classmethod
+    def parse(cls, text: str) -> Network:
+        """Returns the policy that `str` made a text of."""
+        return cls.of(text if text in ("none", "public") else text.split(","))
+
+    def allows(self, host: str) -> bool:
+        """Whether a host may be reached, as far as its name decides.
+
+        Args:
+            host: its name in lower case, or the address that was asked for.
+        """
+        if self.public:
+            return True
+        return any(host == one or (one.startswith(".") and host.endswith(one)) for one in self.allow)
+
+
+NO_NETWORK = Network()
+
+
+def is_within_reach(address: str, own: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    """Whether a policy may let an address be reached: it is neither the host's nor one of a private network.
+
+    Args:
+        address: the address.
+        own: the host's own addresses, and the networks that it is in.
+    """
+    its = ipaddress.ip_address(address)
+    if isinstance(its, ipaddress.IPv6Address) and its.ipv4_mapped is not None:
+        its = its.ipv4_mapped
+    if its.is_loopback or its.is_link_local or its.is_multicast or its.is_unspecified:
+        return False
+    return not any(its in network for network in (*_NOT_PUBLIC, *own) if network.version == its.version)
+
+
+_NOT_PUBLIC = [
+    ipaddress.ip_network(one)
+    for one in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+        "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/3",
+        "::/128", "::1/128", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fc00::/7", "fe80::/10",
+        "fec0::/10", "ff00::/8",
+    )
+]  # fmt: skip
+"""Private, local and special addresses (the registries of RFC 6890), and those that lead to IPv4 addresses: but not
+those set aside for documentation, which lead nowhere."""

@@ -1,0 +1,61 @@
+"""Ending a call from another thread than the one that makes it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from tvsnap.model.errors import CallCancelled, InfrastructureError
+from tvsnap.sandboxes.protocol import Sandbox
+
+_AGAIN = 0.1  # seconds: what is said before a command has begun is not heard
+
+
+class Cancellation:
+    """Whether one call is to end, and what is to be told so. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._wanted = threading.Event()
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._sandbox: Sandbox | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the call is to end."""
+        return self._wanted.is_set()
+
+    def cancel(self) -> None:
+        """Ends the call, wherever it is, and waits until it has ended; safe to repeat."""
+        self._wanted.set()
+        while not self._over.is_set():
+            with self._lock, contextlib.suppress(InfrastructureError):  # the sandbox has ended
+                if self._sandbox is not None:
+                    self._sandbox.interrupt()
+            self._over.wait(_AGAIN)
+
+    def check(self) -> None:
+        """Raises CallCancelled if the call is to end; for before it is executed."""
+        if self.wanted:
+            raise CallCancelled("the call was cancelled before it was executed")
+
+    @contextlib.contextmanager
+    def executing(self, sandbox: Sandbox) -> Iterator[None]:
+        """A block in which the call is executed in a sandbox.
+
+        Raises:
+            CallCancelled: the call is to end, and has not begun.
+        """
+        with self._lock:
+            self.check()
+            self._sandbox = sandbox
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._sandbox = None
+
+    def end(self) -> None:
+        """Says that the call has ended, in whichever way."""
+        self._over.set()

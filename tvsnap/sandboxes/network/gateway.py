@@ -1,0 +1,178 @@
+"""This process's side of the relay: it opens ways out for sandboxes, and asks what was asked of the network."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.network import Network
+from tvsnap.sandboxes.network.attach import WayOut, attach
+from tvsnap.sandboxes.network.settings import NetworkSettings
+
+_LONGEST_ANSWER = 1 << 20
+_ANSWER_TIMEOUT = 30.0  # seconds: on a busy machine the relay takes a second to start
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a sandbox asked of the network since that was last told.
+
+    Attributes:
+        asked: `name:port` for a connection, and the bare name for a look-up, each once, in the order of the first.
+        refused: those of them that its policy does not allow.
+        open: how many connections out of it are open now.
+    """
+
+    asked: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    open: int = 0
+
+
+class Gateway:
+    """The ways out of the sandboxes of one process. Thread-safe."""
+
+    def __init__(self, home: Path, settings: NetworkSettings) -> None:
+        """Starts nothing yet.
+
+        Args:
+            home: the data directory.
+            settings: what the host lends.
+        """
+        self._home = home
+        self._settings = settings
+        self._lock = threading.RLock()
+        self._ways: dict[str, tuple[Network, WayOut]] = {}
+        self._relay: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._closed = False
+
+    def open(self, id: str, init: int, network: Network) -> None:
+        """Opens a way out of a sandbox.
+
+        Args:
+            id: the sandbox's.
+            init: its PID 1, as the host sees it.
+            network: what it may reach.
+
+        Raises:
+            MachineLacks: this machine cannot.
+            InfrastructureError: the relay does not start.
+        """
+        way = attach(init)
+        with self._lock:
+            self._ways[id] = (network, way)
+            try:
+                self._ask_relay()
+                self._say_open(id)
+            except BaseException:
+                self._forget(id)
+                raise
+
+    def traffic(self, id: str) -> Traffic:
+        """Returns what a sandbox asked of the network since this was last asked.
+
+        Raises:
+            InfrastructureError: the relay does not answer.
+        """
+        told = self._ask(id, "tell")
+        return Traffic(tuple(told["asked"]), tuple(told["refused"]), told["open"])
+
+    def reset(self, id: str) -> int:
+        """Ends all connections out of a sandbox, as a network that fails does; returns how many.
+
+        Raises:
+            InfrastructureError: the relay does not answer.
+        """
+        return int(self._ask(id, "reset")["reset"])
+
+    def close_way(self, id: str) -> None:
+        """Closes the way out of a sandbox; safe to repeat."""
+        with self._lock:
+            if id in self._ways:
+                with contextlib.suppress(InfrastructureError):
+                    if self._relay is not None and self._relay.poll() is None:
+                        self._send({"id": id, "do": "close"}, ())
+                self._forget(id)
+
+    def close(self) -> None:
+        """Ends the relay, and closes all ways; safe to repeat."""
+        with self._lock:
+            self._closed = True
+            self._end_relay()
+            for id in list(self._ways):
+                self._forget(id)
+
+    def _ask(self, id: str, what: str) -> Mapping[str, Any]:
+        with self._lock:
+            self._ask_relay()
+            return self._send({"id": id, "do": what}, ())
+
+    def _ask_relay(self) -> None:
+        """Sees to it that the relay runs and knows all ways but those just added."""
+        if self._closed:
+            raise InfrastructureError("the gateway of the sandboxes is closed")
+        if self._relay is not None and self._relay.poll() is None:
+            return
+        died = self._relay is not None
+        self._end_relay()
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        lent = asdict(self._settings)
+        lent["certificates"] = str(lent["certificates"]) if lent["certificates"] else None
+        with its:
+            # Not by "-m": the current directory is no place for modules of ours.
+            self._relay = subprocess.Popen(
+                [sys.executable, "-c", _START, str(self._home), json.dumps(lent)],
+                stdin=its.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"},
+            )
+        self._control = ours
+        ours.settimeout(_ANSWER_TIMEOUT)
+        if died:
+            for id in self._ways:
+                self._say_open(id)
+
+    def _say_open(self, id: str) -> None:
+        network, way = self._ways[id]
+        descriptors = (way.tcp.fileno(), way.dns.fileno(), way.link)
+        self._send({"id": id, "do": "open", "network": str(network)}, descriptors)
+
+    def _send(self, message: Mapping[str, Any], descriptors: Sequence[int]) -> Mapping[str, Any]:
+        assert self._control is not None
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode()], list(descriptors))
+            told = self._control.recv(_LONGEST_ANSWER)
+        except OSError as error:
+            self._end_relay()
+            raise InfrastructureError(f"the network of sandboxes does not answer: {error.strerror or error}") from None
+        answer: Mapping[str, Any] = json.loads(told) if told else {"error": "it ended"}
+        if "error" in answer:
+            raise InfrastructureError(f"the network of sandboxes failed: {answer['error']}")
+        return answer
+
+    def _end_relay(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._relay is not None:
+            self._relay.terminate()
+            self._relay.wait()
+
+    def _forget(self, id: str) -> None:
+        _, way = self._ways.pop(id)
+        way.close()
+
+
+_START = "from tvsnap.sandboxes.network.relay import main; main()"

@@ -1,0 +1,69 @@
+"""What the host lends to sandboxes that have a network: proxies, certificates, and servers of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tvsnap.model.errors import UsageError
+
+_SERVER = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:\[\]]+):(?P<port>\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """How what leaves a sandbox goes on.
+
+    Attributes:
+        proxy: the address of an HTTP proxy through which everything goes ("http://proxy:3128"), by its method CONNECT;
+            None to connect directly.
+        certificates: a file of certificates (PEM) that programs in sandboxes are to trust too; None for none.
+        hosts: servers that names stand for, as `host:port` on the host's side, whatever port is asked for: the one way
+            in which a server on this machine, or in a private network, is within reach.
+
+    Raises:
+        UsageError: one of them makes no sense.
+    """
+
+    proxy: str | None = None
+    certificates: Path | None = None
+    hosts: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.proxy is not None:
+            its = urlsplit(self.proxy)
+            if its.scheme != "http" or not its.hostname:
+                raise UsageError(f"{self.proxy!r} is no HTTP proxy; give its address as http://host:port")
+        if self.certificates is not None and not self.certificates.is_file():
+            raise UsageError(f"there is no file of certificates at {self.certificates}")
+        for name, server in self.hosts.items():
+            if not _SERVER.fullmatch(server):
+                raise UsageError(f"{name} cannot stand for {server!r}; give host:port")
+
+    @classmethod
+    def of_environment(cls) -> NetworkSettings:
+        """Returns what `TVSNAP_NETWORK_PROXY`, `TVSNAP_NETWORK_CERTIFICATES` and `TVSNAP_NETWORK_HOSTS` say.
+
+        The last is a list of `name=host:port`, with commas between. What is not set is None.
+
+        Raises:
+            UsageError: one of them makes no sense; the message names it.
+        """
+        proxy = os.environ.get("TVSNAP_NETWORK_PROXY") or None
+        certificates = os.environ.get("TVSNAP_NETWORK_CERTIFICATES")
+        hosts: dict[str, str] = {}
+        for pair in filter(None, os.environ.get("TVSNAP_NETWORK_HOSTS", "").split(",")):
+            name, equals, server = pair.strip().partition("=")
+            if not equals:
+                raise UsageError(f"TVSNAP_NETWORK_HOSTS has {pair!r}; give name=host:port")
+            hosts[name.lower()] = server
+        return cls(proxy, Path(certificates) if certificates else None, hosts)
+
+    def server(self, name: str) -> tuple[str, int] | None:
+        """Returns the host and port that a name stands for on the host's side; None if it stands for none."""
+        found = _SERVER.fullmatch(self.hosts.get(name, ""))
+        return (found["host"].strip("[]"), int(found["port"])) if found else None
