@@ -6,15 +6,17 @@ check), instead of trusting names and versions.
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import resource
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, ParamSpec
 
 from tvsnap.host import native
 from tvsnap.model.errors import TvsnapError
@@ -26,17 +28,16 @@ from tvsnap.sandboxes.local.storage.quota import Quotas
 
 GIB = 1024**3
 ENOUGH_DISK = 5 * GIB
-ENOUGH_DESCRIPTORS = 4096
 """Bytes: an image of a Debian system takes 0.5 GiB, and the files of builds and databases add up."""
-
+ENOUGH_DESCRIPTORS = 4096
 OLDEST_KERNEL = (5, 11)
-OLDEST_QUOTAS = (6, 7)
 """Linux 5.11 is the first that mounts overlays inside user namespaces."""
-
+OLDEST_QUOTAS = (6, 7)
 NATIVE_PROGRAMS = (native.INIT, native.FIXED, native.CRIU_PLUGIN, native.LAUNCH)
-
 NAMESPACES = ("user", "pid", "mount", "net", "ipc", "uts", "cgroup")
 CONTROLLERS = ("memory", "pids", "cpu", "freezer")
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,34 @@ class Check:
     detail: str
     cost: str
     remedy: str
+
+
+class Found(NamedTuple):
+    """What a check came to: see `Check`; None for the cost and the remedy that are its usual ones."""
+
+    ok: bool
+    detail: str
+    remedy: str | None = None
+    cost: str | None = None
+
+
+def check(
+    name: str, cost: str, remedy: str = "", *, required: bool = False
+) -> Callable[[Callable[P, Found]], Callable[P, Check]]:
+    """Makes a check of a function that looks for something; arguments as of `Check`."""
+
+    def checking(look: Callable[P, Found]) -> Callable[P, Check]:
+        @functools.wraps(look)
+        def made(*args: P.args, **kwargs: P.kwargs) -> Check:
+            found = look(*args, **kwargs)
+            usual = cost if found.cost is None else found.cost
+            return Check(
+                name, found.ok, required, found.detail, usual, found.remedy if found.remedy is not None else remedy
+            )
+
+        return made
+
+    return checking
 
 
 def run_checks(home: Path) -> list[Check]:
@@ -82,7 +111,7 @@ def run_checks(home: Path) -> list[Check]:
         check_criu(),
         check_btrfs(home),
         check_loop_devices(home),
-        *check_pool(home),
+        *([] if _copies() or os.geteuid() != 0 or _on_btrfs(home) else [check_pool(home)]),
         check_disk_limits(home),
         check_users(home),
         check_memory_files(),
@@ -94,78 +123,57 @@ def run_checks(home: Path) -> list[Check]:
     return sorted(checks, key=lambda check: not check.required)
 
 
-def check_platform() -> Check:
+_NO_SANDBOX = "no sandbox can run"
+
+
+@check(
+    "platform", _NO_SANDBOX, f"use a machine with Linux {OLDEST_KERNEL[0]}.{OLDEST_KERNEL[1]} or newer", required=True
+)
+def check_platform() -> Found:
     """Linux of a kernel that can do what sandboxes are made of."""
-    release = platform.release()
-    return Check(
-        name="platform",
-        ok=platform.system() == "Linux" and _kernel() >= OLDEST_KERNEL,
-        required=True,
-        detail=f"{platform.system()} {release}, {platform.machine()}, Python {platform.python_version()}",
-        cost="no sandbox can run",
-        remedy=f"use a machine with Linux {OLDEST_KERNEL[0]}.{OLDEST_KERNEL[1]} or newer",
-    )
+    detail = f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
+    return Found(platform.system() == "Linux" and _kernel() >= OLDEST_KERNEL, detail)
 
 
-def check_root() -> Check:
+@check("root rights", _NO_SANDBOX, "run tvsnap as root (sudo -E tvsnap ...)", required=True)
+def check_root() -> Found:
     """Root's rights, which mounts and checkpoints need."""
     user = os.geteuid()
-    return Check(
-        name="root rights",
-        ok=user == 0,
-        required=True,
-        detail="root" if user == 0 else f"user id {user}",
-        cost="no sandbox can run",
-        remedy="run tvsnap as root (sudo -E tvsnap ...)",
-    )
+    return Found(user == 0, "root" if user == 0 else f"user id {user}")
 
 
-def check_home(home: Path) -> Check:
+@check("data directory", "nothing can be kept", "choose another: export TVSNAP_HOME=DIRECTORY", required=True)
+def check_home(home: Path) -> Found:
     """A data directory that can be written, or can be made."""
     place = _existing(home)
     if home.exists() and not home.is_dir():
-        ok, detail = False, f"{home} is no directory"
-    elif not os.access(place, os.R_OK | os.W_OK | os.X_OK):
-        ok, detail = False, f"no rights to write {place}"
-    else:
-        ok, detail = True, str(home) if home.is_dir() else f"{home} (not there yet)"
-    return Check(
-        name="data directory",
-        ok=ok,
-        required=True,
-        detail=detail,
-        cost="nothing can be kept",
-        remedy="choose another: export TVSNAP_HOME=DIRECTORY",
-    )
+        return Found(False, f"{home} is no directory")
+    if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        return Found(False, f"no rights to write {place}")
+    return Found(True, str(home) if home.is_dir() else f"{home} (not there yet)")
 
 
-def check_native_programs() -> Check:
+@check("native programs", _NO_SANDBOX, "make native", required=True)
+def check_native_programs() -> Found:
     """The C programs that run inside and around a sandbox."""
     missing = [program.name for program in NATIVE_PROGRAMS if not os.access(program, os.X_OK)]
-    return Check(
-        name="native programs",
-        ok=not missing,
-        required=True,
-        detail=f"not compiled: {', '.join(missing)}" if missing else "compiled",
-        cost="no sandbox can run",
-        remedy="make native",
-    )
+    return Found(not missing, f"not compiled: {', '.join(missing)}" if missing else "compiled")
 
 
-def check_namespaces() -> Check:
+@check(
+    "namespaces",
+    _NO_SANDBOX,
+    "sysctl -w user.max_user_namespaces=65536 (in a container: run it with --privileged)",
+    required=True,
+)
+def check_namespaces() -> Found:
     """Namespaces of every kind, made for the length of this check."""
     complaint = _try(["unshare", "--map-root-user", *(f"--{name}" for name in NAMESPACES), "--fork", "true"])
-    return Check(
-        name="namespaces",
-        ok=complaint is None,
-        required=True,
-        detail=complaint or ", ".join(NAMESPACES),
-        cost="no sandbox can run",
-        remedy="sysctl -w user.max_user_namespaces=65536 (in a container: run it with --privileged)",
-    )
+    return Found(complaint is None, complaint or ", ".join(NAMESPACES))
 
 
-def check_overlayfs() -> Check:
+@check("overlayfs", _NO_SANDBOX, "modprobe overlay (in a container: run it with --privileged)", required=True)
+def check_overlayfs() -> Found:
     """An overlay, mounted in a mount namespace that ends with this check."""
     with tempfile.TemporaryDirectory(prefix="tvsnap-doctor-") as directory:
         mount = (
@@ -173,224 +181,174 @@ def check_overlayfs() -> Check:
             "mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay merged"
         )
         complaint = _try(["unshare", "--mount", "sh", "-c", mount, directory])
-    return Check(
-        name="overlayfs",
-        ok=complaint is None,
-        required=True,
-        detail=complaint or "mounts",
-        cost="no sandbox can run",
-        remedy="modprobe overlay (in a container: run it with --privileged)",
-    )
+    return Found(complaint is None, complaint or "mounts")
 
 
-def check_cgroups() -> Check:
+@check(
+    "cgroups",
+    "sandboxes cannot be limited or stopped for a checkpoint",
+    "mount -t cgroup2 none /sys/fs/cgroup (in a container: run it with --privileged)",
+    required=True,
+)
+def check_cgroups() -> Found:
     """Control groups of either version, with the controllers that limit a sandbox."""
     found = _controllers()
     missing = [name for name in CONTROLLERS if name not in found]
     detail = ", ".join(f"{name} (v{found[name]})" for name in CONTROLLERS if name in found)
-    return Check(
-        name="cgroups",
-        ok=not missing,
-        required=True,
-        detail=(detail or "none") + (f"; missing: {', '.join(missing)}" if missing else ""),
-        cost="sandboxes cannot be limited or stopped for a checkpoint",
-        remedy="mount -t cgroup2 none /sys/fs/cgroup (in a container: run it with --privileged)",
-    )
+    return Found(not missing, (detail or "none") + (f"; missing: {', '.join(missing)}" if missing else ""))
 
 
-def check_criu() -> Check:
+@check(
+    "CRIU",
+    "states with live processes beyond the idle shell are replayed instead of forked",
+    "make setup (builds CRIU with what it lacks)",
+)
+def check_criu() -> Found:
     """A CRIU that is new enough and content with this kernel."""
-    oldest = ".".join(map(str, OLDEST_CRIU))
     binary = find_criu()
-    ok = False
     if binary is None:
         chosen = os.environ.get("TVSNAP_CRIU")
-        detail = f"not found at $TVSNAP_CRIU, {chosen}" if chosen else "not found"
-    else:
-        version = criu_version(binary)
-        detail = f"{'.'.join(map(str, version)) or 'does not run'}, {binary}"
-        if version and version < OLDEST_CRIU:
-            detail += f": {oldest} or newer is needed"
-        elif version:
-            complaint = criu_complaint(binary)
-            ok = complaint is None and "terminals" in additions(binary)
-            if complaint:
-                detail += f": {complaint}"
-            elif not ok:
-                detail += ": it does not bring back the terminal of background jobs"
-    return Check(
-        name="CRIU",
-        ok=ok,
-        required=False,
-        detail=detail,
-        cost="states with live processes beyond the idle shell are replayed instead of forked",
-        remedy="make setup (builds CRIU with what it lacks)",
-    )
+        return Found(False, f"not found at $TVSNAP_CRIU, {chosen}" if chosen else "not found")
+    version = criu_version(binary)
+    detail = f"{'.'.join(map(str, version)) or 'does not run'}, {binary}"
+    if not version:
+        return Found(False, detail)
+    if version < OLDEST_CRIU:
+        return Found(False, f"{detail}: {'.'.join(map(str, OLDEST_CRIU))} or newer is needed")
+    if complaint := criu_complaint(binary):
+        return Found(False, f"{detail}: {complaint}")
+    if "terminals" not in additions(binary):
+        return Found(False, f"{detail}: it does not bring back the terminal of background jobs")
+    return Found(True, detail)
 
 
-def check_btrfs(home: Path) -> Check:
+@check("btrfs", "file snapshots are copies: slower, and as big as the files that changed")
+def check_btrfs(home: Path) -> Found:
     """A kernel that knows btrfs, and the tool that makes one; or a data directory that is on one."""
     if os.environ.get("TVSNAP_NO_BTRFS") == "1":
-        ok, detail, remedy = False, "switched off by TVSNAP_NO_BTRFS=1", "unset TVSNAP_NO_BTRFS"
-    elif not _kernel_has("btrfs"):
-        ok, detail, remedy = False, "this kernel has none", "modprobe btrfs, or a kernel that has it"
-    elif _on_btrfs(home):
-        ok, detail, remedy = True, f"{home} is on one", ""
-    elif not _program("mkfs.btrfs"):
-        ok, detail, remedy = False, "mkfs.btrfs is missing", "apt-get install btrfs-progs"
-    else:
-        ok, detail, remedy = True, "in a loop file in the data directory", ""
-    return Check(
-        name="btrfs",
-        ok=ok,
-        required=False,
-        detail=detail,
-        cost="file snapshots are copies: slower, and as big as the files that changed",
-        remedy=remedy,
-    )
+        return Found(False, "switched off by TVSNAP_NO_BTRFS=1", "unset TVSNAP_NO_BTRFS")
+    if not _kernel_has("btrfs"):
+        return Found(False, "this kernel has none", "modprobe btrfs, or a kernel that has it")
+    if _on_btrfs(home):
+        return Found(True, f"{home} is on one")
+    if not _program("mkfs.btrfs"):
+        return Found(False, "mkfs.btrfs is missing", "apt-get install btrfs-progs")
+    return Found(True, "in a loop file in the data directory")
 
 
-def check_loop_devices(home: Path) -> Check:
+@check(
+    "loop devices",
+    "no btrfs: file snapshots are copies",
+    "modprobe loop (in a container: run it with --privileged), or a TVSNAP_HOME on btrfs",
+)
+def check_loop_devices(home: Path) -> Found:
     """Loop devices, for the file with a btrfs in it; not needed where the data directory is on btrfs."""
-    available = os.access("/dev/loop-control", os.R_OK | os.W_OK)
-    spared = _on_btrfs(home)
-    if available:
-        detail = "available"
-    else:
-        detail = "not needed: the data directory is on btrfs" if spared else "/dev/loop-control cannot be opened"
-    return Check(
-        name="loop devices",
-        ok=available or spared,
-        required=False,
-        detail=detail,
-        cost="no btrfs: file snapshots are copies",
-        remedy="modprobe loop (in a container: run it with --privileged), or a TVSNAP_HOME on btrfs",
-    )
+    if os.access("/dev/loop-control", os.R_OK | os.W_OK):
+        return Found(True, "available")
+    if _on_btrfs(home):
+        return Found(True, "not needed: the data directory is on btrfs")
+    return Found(False, "/dev/loop-control cannot be opened")
 
 
-def check_pool(home: Path) -> list[Check]:
+@check(
+    "pool of snapshots",
+    "no sandbox can run with this data directory",
+    "see above; or choose another data directory: export TVSNAP_HOME=DIRECTORY",
+    required=True,
+)
+def check_pool(home: Path) -> Found:
     """The file with a btrfs in it, or room for one where there is none yet."""
     image = home / POOL_FILE
-    if os.environ.get("TVSNAP_STORAGE") == "copy" or os.geteuid() != 0 or _on_btrfs(home):
-        return []
-    trouble, detail = "", f"{image} can be mounted"
     try:
         if image.exists():
             PoolFile(image).close()
-        else:
-            require_room(_existing(home))
-            detail = "there is room for it"
+            return Found(True, f"{image} can be mounted")
+        require_room(_existing(home))
+        return Found(True, "there is room for it")
     except (TvsnapError, OSError) as error:
-        trouble = str(error)
-    return [
-        Check(
-            name="pool of snapshots",
-            ok=not trouble,
-            required=True,
-            detail=trouble or detail,
-            cost="no sandbox can run with this data directory",
-            remedy="see above; or choose another data directory: export TVSNAP_HOME=DIRECTORY",
-        )
-    ]
+        return Found(False, str(error))
 
 
-def check_disk_limits(home: Path) -> Check:
+@check(
+    "disk limits",
+    "one sandbox can fill the disk that all share",
+    f"Linux {OLDEST_QUOTAS[0]}.{OLDEST_QUOTAS[1]} or newer",
+)
+def check_disk_limits(home: Path) -> Found:
     """Simple quotas of btrfs, which limit what each sandbox of the local backend writes."""
-    remedy = f"Linux {OLDEST_QUOTAS[0]}.{OLDEST_QUOTAS[1]} or newer"
-    if os.environ.get("TVSNAP_STORAGE") == "copy":
-        lack, remedy = "copies have no quotas", "unset TVSNAP_STORAGE"
-    elif _kernel() < OLDEST_QUOTAS:
-        lack = f"Linux {platform.release()} has no simple quotas of btrfs"
-    elif _on_btrfs(home) and not Quotas(_existing(home)).enabled:
-        lack = "the data directory is on a btrfs whose simple quotas are off"
+    if _copies():
+        return Found(False, "copies have no quotas", "unset TVSNAP_STORAGE")
+    if _kernel() < OLDEST_QUOTAS:
+        return Found(False, f"Linux {platform.release()} has no simple quotas of btrfs")
+    if _on_btrfs(home) and not Quotas(_existing(home)).enabled:
         remedy = "btrfs quota enable --simple DIRECTORY, or a TVSNAP_HOME on another file system than btrfs"
-    else:
-        lack = ""
-    return Check(
-        name="disk limits",
-        ok=not lack,
-        required=False,
-        detail=lack or "of each sandbox, by simple quotas of btrfs; none in Docker",
-        cost="one sandbox can fill the disk that all share",
-        remedy=remedy,
-    )
+        return Found(False, "the data directory is on a btrfs whose simple quotas are off", remedy)
+    return Found(True, "of each sandbox, by simple quotas of btrfs; none in Docker")
 
 
-def check_users(home: Path) -> Check:
+@check(
+    "users",
+    "one sandbox can use up what the kernel lets a user have (buffers of pipes, descriptors in flight)",
+    "Linux 5.19 or newer, and a TVSNAP_HOME on ext4, xfs or btrfs",
+)
+def check_users(home: Path) -> Found:
     """Users of this machine for each sandbox, so that what the kernel counts for a user is counted for a sandbox."""
     criu = find_criu()
-    remedy = "make setup (builds CRIU with what it lacks)"
     if criu is not None and "owners" not in additions(criu):
-        lack = "this CRIU gives a fork the users of what it is a fork of"
-    elif not os.access("/run", os.W_OK):
-        lack, remedy = (
-            "no rights to write /run, where is noted which are in use",
-            "mount /run such that it can be written",
-        )
-    else:
-        lack = _try([str(native.LAUNCH), "owners", str(_existing(home)), "--ids", str(UID_BASE), str(UID_COUNT)]) or ""
-        remedy = "Linux 5.19 or newer, and a TVSNAP_HOME on ext4, xfs or btrfs"
-    return Check(
-        name="users",
-        ok=not lack,
-        required=False,
-        detail=lack or "each sandbox has its own",
-        cost="one sandbox can use up what the kernel lets a user have (buffers of pipes, descriptors in flight)",
-        remedy=remedy,
-    )
+        remedy = "make setup (builds CRIU with what it lacks)"
+        return Found(False, "this CRIU gives a fork the users of what it is a fork of", remedy)
+    if not os.access("/run", os.W_OK):
+        lack = "no rights to write /run, where is noted which are in use"
+        return Found(False, lack, "mount /run such that it can be written")
+    lack = _try([str(native.LAUNCH), "owners", str(_existing(home)), "--ids", str(UID_BASE), str(UID_COUNT)]) or ""
+    return Found(not lack, lack or "each sandbox has its own")
 
 
-def check_memory_files() -> Check:
+@check("/dev/shm", "every checkpoint and every fork takes 40-80 ms more", "mount -t tmpfs tmpfs /dev/shm")
+def check_memory_files() -> Found:
     """A tmpfs at /dev/shm, where CRIU keeps what it learnt of the kernel."""
     kind = _filesystem(Path("/dev/shm"))
-    return Check(
-        name="/dev/shm",
-        ok=kind == "tmpfs",
-        required=False,
-        detail=kind or "missing",
-        cost="every checkpoint and every fork takes 40-80 ms more",
-        remedy="mount -t tmpfs tmpfs /dev/shm",
-    )
+    return Found(kind == "tmpfs", kind or "missing")
 
 
-def check_descriptors() -> Check:
+@check(
+    "open files",
+    "rollouts that run side by side fail, and so do forks of live processes",
+    f"ulimit -Hn {ENOUGH_DESCRIPTORS} before tvsnap is started; LimitNOFILE= for a service",
+)
+def check_descriptors() -> Found:
     """Open files that a process may have: each sandbox takes a few, and CRIU some hundreds."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    unlimited = most == resource.RLIM_INFINITY
-    return Check(
-        name="open files",
-        ok=unlimited or most >= ENOUGH_DESCRIPTORS,
-        required=False,
-        detail="no limit" if unlimited else f"at most {most} in a process",
-        cost="rollouts that run side by side fail, and so do forks of live processes",
-        remedy=f"ulimit -Hn {ENOUGH_DESCRIPTORS} before tvsnap is started; LimitNOFILE= for a service",
-    )
+    if most == resource.RLIM_INFINITY:
+        return Found(True, "no limit")
+    return Found(most >= ENOUGH_DESCRIPTORS, f"at most {most} in a process")
 
 
-def check_bootstrap() -> Check:
+@check(
+    "Debian bootstrap",
+    "images that start from a Debian bootstrap, such as terminal, cannot be built",
+    "apt-get install mmdebstrap",
+)
+def check_bootstrap() -> Found:
     """A program that makes a Debian system from nothing."""
     found = [program for program in ("mmdebstrap", "debootstrap") if _program(program)]
-    return Check(
-        name="Debian bootstrap",
-        ok=bool(found),
-        required=False,
-        detail=", ".join(found) or "neither mmdebstrap nor debootstrap",
-        cost="images that start from a Debian bootstrap, such as terminal, cannot be built",
-        remedy="apt-get install mmdebstrap",
-    )
+    return Found(bool(found), ", ".join(found) or "neither mmdebstrap nor debootstrap")
 
 
-def check_disk(home: Path) -> Check:
+@check(
+    "disk",
+    "snapshotting stops with 1 GiB (or 5 %) left; states are replayed instead",
+    "tvsnap gc, or TVSNAP_HOME on a bigger disk",
+)
+def check_disk(home: Path) -> Found:
     """Room for images and snapshots where the data directory is, or will be."""
     free = shutil.disk_usage(_existing(home)).free
-    return Check(
-        name="disk",
-        ok=free >= ENOUGH_DISK,
-        required=False,
-        detail=f"{free / GIB:.1f} GiB free",
-        cost="snapshotting stops with 1 GiB (or 5 %) left; states are replayed instead",
-        remedy="tvsnap gc, or TVSNAP_HOME on a bigger disk",
-    )
+    return Found(free >= ENOUGH_DISK, f"{free / GIB:.1f} GiB free")
+
+
+def _copies() -> bool:
+    """Whether the local backend was told to copy files."""
+    return os.environ.get("TVSNAP_STORAGE") == "copy"
 
 
 def _kernel() -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -13,7 +14,7 @@ from typing import Any
 from tvsnap.host.docker_engine import Engine
 from tvsnap.model.errors import TvsnapError
 from tvsnap.sandboxes.criu.binary import criu_version
-from tvsnap.upkeep.doctor import Check
+from tvsnap.upkeep.doctor import Check, Found, check
 
 PATIENCE = 5
 """Seconds that one answer of the engine may take; it is asked for three."""
@@ -24,17 +25,13 @@ REPLAYED = "with --backend docker, states with live processes beyond the idle sh
 def check_docker() -> list[Check]:
     """Returns the checks of the Docker Engine and of other programs for images; what needs no engine comes last."""
     try:
-        engine = Engine(timeout=PATIENCE, patience=0)
+        with contextlib.closing(Engine(timeout=PATIENCE, patience=0)) as engine:
+            about: Mapping[str, Any] = engine.do("a look at the engine", engine.api.info)
     except TvsnapError as error:
-        return [_no_engine(str(error)), check_builder(engine=False)]
-    try:
-        about: Mapping[str, Any] = engine.do("a look at the engine", engine.api.info)
-    except TvsnapError as error:
-        return [_no_engine(str(error)), check_builder(engine=False)]
-    finally:
-        engine.close()
+        return [check_engine(str(error)), check_builder(engine=False)]
+    traits = [engine.version, engine.address, f"cgroup v{about.get('CgroupVersion', '1')}", *_confinement(about)]
     return [
-        _engine(engine, about),
+        check_engine("", ", ".join(traits)),
         check_experimental(about),
         check_data(about, engine.address),
         check_storage_driver(about),
@@ -43,116 +40,82 @@ def check_docker() -> list[Check]:
     ]
 
 
-def _no_engine(reason: str) -> Check:
+@check("Docker engine", "no --backend docker, and no images from Docker's; the local backend does not need it")
+def check_engine(lack: str, traits: str = "") -> Found:
+    """An engine, of these traits; or why there is none."""
     installed = shutil.which("dockerd") or shutil.which("docker")
     start = "start one (systemctl start docker), or name its address in DOCKER_HOST"
-    return Check(
-        name="Docker engine",
-        ok=False,
-        required=False,
-        detail=reason.split("; ")[0],
-        cost="no --backend docker, and no images from Docker's; the local backend does not need it",
-        remedy=start if installed else f"apt-get install docker.io, and {start}",
-    )
+    remedy = start if installed else f"apt-get install docker.io, and {start}"
+    return Found(False, lack.split("; ")[0], remedy) if lack else Found(True, traits)
 
 
-def _engine(engine: Engine, about: Mapping[str, Any]) -> Check:
-    traits = [engine.version, engine.address, f"cgroup v{about.get('CgroupVersion', '1')}", *_confinement(about)]
-    return Check(
-        name="Docker engine",
-        ok=True,
-        required=False,
-        detail=", ".join(traits),
-        cost="no --backend docker",
-        remedy="",
-    )
-
-
-def check_experimental(about: Mapping[str, Any]) -> Check:
+@check("Docker checkpoints", REPLAYED)
+def check_experimental(about: Mapping[str, Any]) -> Found:
     """An engine that takes checkpoints: an experimental feature, for which it needs root's rights."""
-    rootless = "rootless" in _confinement(about)
-    experimental = bool(about.get("ExperimentalBuild"))
-    if rootless:
-        detail, remedy = "the engine runs without root's rights", "use an engine that root runs"
-    elif not experimental:
-        detail = "the engine's experimental features are off"
+    if "rootless" in _confinement(about):
+        return Found(False, "the engine runs without root's rights", "use an engine that root runs")
+    if not about.get("ExperimentalBuild"):
         remedy = 'put {"experimental": true} in /etc/docker/daemon.json, then systemctl restart docker'
-    else:
-        detail, remedy = "the engine takes them", ""
-    return Check(name="Docker checkpoints", ok=not remedy, required=False, detail=detail, cost=REPLAYED, remedy=remedy)
+        return Found(False, "the engine's experimental features are off", remedy)
+    return Found(True, "the engine takes them")
 
 
-def check_data(about: Mapping[str, Any], address: str) -> Check:
+@check("Docker data", REPLAYED, "run tvsnap as root on the machine and in the file system of the engine")
+def check_data(about: Mapping[str, Any], address: str) -> Found:
     """The engine's own directory, to which checkpoints are moved from one container to another."""
     root = Path(str(about.get("DockerRootDir", "")))
     if not address.startswith("unix://"):
-        complaint = f"the engine is on another machine, {address}"
-    elif not root.is_dir():
-        complaint = f"{root} is not on this machine; the engine may run in a virtual one"
-    elif not os.access(root / "containers", os.R_OK | os.W_OK | os.X_OK):
-        complaint = f"no rights to {root}/containers"
-    elif not _is_of(root, str(about.get("ID", ""))):
-        complaint = f"{root} on this machine is another engine's"
-    else:
-        complaint = ""
-    return Check(
-        name="Docker data",
-        ok=not complaint,
-        required=False,
-        detail=complaint or f"{root} can be written",
-        cost=REPLAYED,
-        remedy="run tvsnap as root on the machine and in the file system of the engine",
-    )
+        return Found(False, f"the engine is on another machine, {address}")
+    if not root.is_dir():
+        return Found(False, f"{root} is not on this machine; the engine may run in a virtual one")
+    if not os.access(root / "containers", os.R_OK | os.W_OK | os.X_OK):
+        return Found(False, f"no rights to {root}/containers")
+    if not _is_of(root, str(about.get("ID", ""))):
+        return Found(False, f"{root} on this machine is another engine's")
+    return Found(True, f"{root} can be written")
 
 
-def check_storage_driver(about: Mapping[str, Any]) -> Check:
+@check(
+    "Docker storage",
+    REPLAYED,
+    'put {"storage-driver": "overlay2"} in /etc/docker/daemon.json, then systemctl restart docker '
+    "(its images have to be built or loaded again)",
+)
+def check_storage_driver(about: Mapping[str, Any]) -> Found:
     """The driver whose layers can be told apart, and share files."""
     driver = str(about.get("Driver", "")) or "unknown"
-    return Check(
-        name="Docker storage",
-        ok=driver == "overlay2",
-        required=False,
-        detail=driver,
-        cost=REPLAYED + ("; and each container is a full copy of its image" if driver == "vfs" else ""),
-        remedy='put {"storage-driver": "overlay2"} in /etc/docker/daemon.json, then systemctl restart docker '
-        "(its images have to be built or loaded again)",
-    )
+    copies = f"{REPLAYED}; and each container is a full copy of its image"
+    return Found(driver == "overlay2", driver, cost=copies if driver == "vfs" else None)
 
 
-def check_engines_criu(address: str) -> Check:
+@check(
+    "Docker CRIU",
+    REPLAYED,
+    'make setup, then ln -s "$PWD/.venv/bin/criu" /usr/local/sbin/criu and systemctl restart docker',
+)
+def check_engines_criu(address: str) -> Found:
     """The CRIU that the engine's containers are checkpointed with: the first in the engine's own PATH."""
     place = _engines_path(address)
     binary = shutil.which("criu", path=place or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-    version = criu_version(Path(binary)) if binary else ()
     where = "in the engine's PATH" if place else "where an engine usually looks; its own PATH cannot be told"
     if binary is None:
-        detail = f"none {where}"
-    else:
-        detail = f"{'.'.join(map(str, version)) or 'does not run'}, {binary}, {where}"
-    return Check(
-        name="Docker CRIU",
-        ok=bool(version),
-        required=False,
-        detail=detail,
-        cost=REPLAYED,
-        remedy='make setup, then ln -s "$PWD/.venv/bin/criu" /usr/local/sbin/criu and systemctl restart docker',
-    )
+        return Found(False, f"none {where}")
+    version = criu_version(Path(binary))
+    return Found(bool(version), f"{'.'.join(map(str, version)) or 'does not run'}, {binary}, {where}")
 
 
-def check_builder(*, engine: bool) -> Check:
+@check(
+    "Dockerfile builds",
+    "images cannot be built from Dockerfiles; OCI layouts and tars still can be taken",
+    "apt-get install buildah (needs no daemon)",
+)
+def check_builder(*, engine: bool) -> Found:
     """A program that builds Dockerfiles, for any backend."""
-    found = [program for program in ("buildah", "podman") if shutil.which(program)]
-    builders = [*(["the Docker engine"] if engine else []), *(["buildah"] if "buildah" in found else [])]
+    missing = [program for program in ("buildah", "podman") if not shutil.which(program)]
+    builders = [*(["the Docker engine"] if engine else []), *(["buildah"] if "buildah" not in missing else [])]
     detail = f"by {' or '.join(builders)}" if builders else "neither a Docker engine nor buildah"
-    missing = [program for program in ("buildah", "podman") if program not in found]
-    return Check(
-        name="Dockerfile builds",
-        ok=bool(builders),
-        required=False,
-        detail=detail + (f" (not installed: {', '.join(missing)})" if missing else ", podman is there too"),
-        cost="images cannot be built from Dockerfiles; OCI layouts and tars still can be taken",
-        remedy="apt-get install buildah (needs no daemon)",
-    )
+    others = f" (not installed: {', '.join(missing)})" if missing else ", podman is there too"
+    return Found(bool(builders), detail + others)
 
 
 def _confinement(about: Mapping[str, Any]) -> list[str]:
