@@ -1,8 +1,10 @@
-"""What the C library keeps of the memory of a process that serves many rollouts."""
+"""Memory of processes: what the C library keeps of it, and what each of those that share it takes."""
 
 from __future__ import annotations
 
 import ctypes
+import re
+from pathlib import Path
 
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 
@@ -22,3 +24,13 @@ def keep_few_arenas(count: int = 2) -> bool:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and mallopt(_M_ARENA_MAX, count) == 1
+
+
+def proportional(pid: int) -> int:
+    """Returns the memory that a process takes, in bytes: of shared pages, its part.
+
+    Raises:
+        OSError: it has ended.
+    """
+    match = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0

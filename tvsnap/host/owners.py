@@ -97,12 +97,16 @@ def has_live_owner(home: Path, name: str) -> bool:
 
 def dead_owners(home: Path) -> list[str]:
     """Returns the ids of the owners that have died and have not been removed yet, sorted."""
-    try:
-        names = os.listdir(_directory(home))
-    except FileNotFoundError:
-        return []
-    ids = (name.removesuffix(".lock") for name in names if name.endswith(".lock"))
-    return sorted(id for id in ids if not is_alive(home, id))
+    return [id for id in _registered(home) if not is_alive(home, id)]
+
+
+def live_owners(home: Path) -> list[str]:
+    """Returns the ids of the live processes that use a data directory, sorted."""
+    return [id for id in _registered(home) if is_alive(home, id)]
+
+
+def _registered(home: Path) -> list[str]:
+    return sorted(path.stem for path in _directory(home).glob("*.lock"))
 
 
 def remove(home: Path, id: str) -> bool:

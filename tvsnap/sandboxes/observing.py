@@ -41,7 +41,7 @@ UNSEEN = "?"
 _NO_LOCKS = f"{14695981039346656037:x}"  # HASH_START (hash.h)
 SMALL_FILE = 64 * 1024
 """Bytes up to which a file is named by a digest of its contents."""
-_KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
+KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "directory",
     stat.S_IFLNK: "symlink",
@@ -323,7 +323,7 @@ def change_of(entry: Entry, identity: str, id_base: int = 0) -> FileChange | Non
         identity: names its contents; see `FileChange`.
         id_base: what owner the entry has where inside it is root.
     """
-    kind = _KINDS.get(stat.S_IFMT(entry.mode))
+    kind = KINDS.get(stat.S_IFMT(entry.mode))
     if kind is None:
         return None
     return FileChange(

@@ -6,15 +6,16 @@ Both states are looked at in live sandboxes; nothing is recorded of that.
 from __future__ import annotations
 
 import difflib
-import os
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
+from tvsnap.model.images import UID_BASE
 from tvsnap.model.observations import FileChange, Process
+from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.observing import KINDS
 from tvsnap.sandboxes.protocol import Sandbox
 
 PATCH_LIMIT = 1024 * 1024
@@ -98,8 +99,9 @@ def compare(before: Sandbox, after: Sandbox, *, patch: bool = False) -> StateDif
     Raises:
         InfrastructureError: a sandbox failed.
     """
-    ended, started = _processes(before, after)
-    return StateDifference(tuple(_files(before, after, patch=patch)), ended, started, _shell(before, after))
+    old, new = before.processes(), after.processes()
+    files = tuple(_files(before, after, patch=patch))
+    return StateDifference(files, _without(old, new), _without(new, old), _shell(before, after))
 
 
 def _shell(before: Sandbox, after: Sandbox) -> tuple[ShellDifference, ...]:
@@ -108,19 +110,13 @@ def _shell(before: Sandbox, after: Sandbox) -> tuple[ShellDifference, ...]:
     return tuple(ShellDifference(name, old.get(name), new.get(name)) for name in names)
 
 
-def _processes(before: Sandbox, after: Sandbox) -> tuple[tuple[Process, ...], tuple[Process, ...]]:
-    """Returns the processes only in the first, and only in the second; told apart by their command lines."""
-    old, new = before.processes(), after.processes()
-    return _without(old, new), _without(new, old)
-
-
 def _without(processes: list[Process], others: list[Process]) -> tuple[Process, ...]:
+    """Returns those processes that are not among the others; told apart by their command lines."""
     left = Counter(process.command for process in others)
     found = []
     for process in processes:
-        if left[process.command]:
-            left[process.command] -= 1
-        else:
+        left[process.command] -= 1
+        if left[process.command] < 0:
             found.append(process)
     return tuple(found)
 
@@ -146,41 +142,15 @@ def _at(sandbox: Sandbox, changes: Mapping[str, FileChange], path: str) -> FileC
     return None if change.kind == "deleted" else change
 
 
-_KINDS: Mapping[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
-    stat.S_IFREG: "file",
-    stat.S_IFDIR: "directory",
-    stat.S_IFLNK: "symlink",
-    stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket",
-}
-
-
 def _in_image(sandbox: Sandbox, path: str) -> FileChange | None:
     """Returns what a path is in the image; None if it is not there. No symbolic link on the way is followed."""
-    from tvsnap.model.images import UID_BASE
-
-    here: Path = sandbox.image.rootfs
-    *above, name = [part for part in path.split("/") if part]
-    try:
-        for part in above:
-            here = here / part
-            if not stat.S_ISDIR(os.lstat(here).st_mode):
-                return None
-        found = os.lstat(here / name)
-    except (FileNotFoundError, NotADirectoryError):
+    found = paths.topmost([sandbox.image.rootfs], path)
+    kind = KINDS.get(stat.S_IFMT(found[1].st_mode)) if found else None
+    if found is None or kind is None:
         return None
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode))
-    if kind is None:
-        return None
-    return FileChange(
-        kind,
-        found.st_size,
-        stat.S_IMODE(found.st_mode),
-        found.st_uid - UID_BASE,
-        found.st_gid - UID_BASE,
-        found.st_mtime_ns,
-        f"image {path}",
-    )
+    about = found[1]
+    owner = about.st_uid - UID_BASE, about.st_gid - UID_BASE
+    return FileChange(kind, about.st_size, stat.S_IMODE(about.st_mode), *owner, about.st_mtime_ns, f"image {path}")
 
 
 def _same(before: Sandbox, after: Sandbox, path: str, first: FileChange, second: FileChange) -> bool:

@@ -38,7 +38,11 @@ def tidy(home: Path, graph: Graph, backend: Backend) -> None:
     for id in dead:
         owners.remove(home, id)
     ImageStore(home).sweep()
-    mismatch = find_mismatch(home, graph, backend)
+    make_agree(graph, backend, find_mismatch(home, graph, backend))
+
+
+def make_agree(graph: Graph, backend: Backend, mismatch: Mismatch) -> None:
+    """Drops rows of snapshots without files, and deletes files without a row."""
     for snapshot in mismatch.rows:
         graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
     for id in mismatch.files:

@@ -5,6 +5,7 @@ Rows go before files: a crash in between leaves files without a row, which the n
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -14,13 +15,15 @@ from pathlib import Path
 
 from tvsnap.graph import Forgotten, Graph, Snapshot
 from tvsnap.host import owners
+from tvsnap.host.memory import proportional
 from tvsnap.images import ImageStore
 from tvsnap.model.observations import ReapReport
 from tvsnap.recording.budgets import Ledger
 from tvsnap.recording.holds import Holds
 from tvsnap.recording.policy.eviction import SnapshotLimits, choose_evicted
+from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.protocol import Backend
-from tvsnap.upkeep.housekeeping import find_mismatch
+from tvsnap.upkeep.housekeeping import Mismatch, find_mismatch, make_agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +95,15 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
     leases = graph.sweep_leases(lambda owner: owners.is_alive(home, owner))
     for owner in plan.dead_owners:
         owners.remove(home, owner)
-    for row in plan.rows_without_files:
-        graph.drop_snapshot(row.state, row.backend, row.id)
-    freed = 0
+    make_agree(graph, backend, Mismatch(plan.rows_without_files, plan.files_without_row))
     holds = Holds(home)
     holds.sweep()
-    ledger = Ledger(graph, backend.name, holds)
-    for row in ledger.evict(plan.evicted):
+    evicted = Ledger(graph, backend.name, holds).evict(plan.evicted)
+    for row in evicted:
         backend.delete_snapshot(row.id)
-        freed += row.size
-    for id in plan.files_without_row:
-        backend.delete_snapshot(id)
     ImageStore(home).sweep()
     backend.reclaim()
-    return GcReport(plan, reaped, leases, freed)
+    return GcReport(plan, reaped, leases, sum(row.size for row in evicted))
 
 
 def _choose_evicted(
@@ -138,17 +136,6 @@ def delete_files(backend: Backend, forgotten: Forgotten) -> int:
     return sum(snapshot.size for snapshot in mine)
 
 
-def live_owners(home: Path, *, but: str = "") -> list[str]:
-    """Returns the ids of the live processes that use a data directory, sorted.
-
-    Args:
-        home: the data directory.
-        but: one to leave out.
-    """
-    names = sorted(path.stem for path in (home / "run" / "owners").glob("*.lock"))
-    return [name for name in names if name != but and owners.is_alive(home, name)]
-
-
 @dataclass(frozen=True, slots=True)
 class InUse:
     """What the live sandboxes of a data directory take, in all processes.
@@ -164,49 +151,24 @@ class InUse:
     memory: int
 
 
-def in_use(home: Path, *, but: str = "") -> InUse:
-    """Looks at what lives now, by the control groups of processes, which are named for their owners.
-
-    Args:
-        home: the data directory.
-        but: an owner to leave out.
-    """
-    living = live_owners(home, but=but)
+def in_use(home: Path) -> InUse:
+    """Looks at what lives now, by the control groups of processes, which are named for their owners."""
+    living = owners.live_owners(home)
     sandboxes: set[str] = set()
     memory = 0
     if living:
         named = re.compile(rf"((?:{'|'.join(map(re.escape, living))})\.\d+)")
         for process in Path("/proc").glob("[0-9]*"):
-            match = named.search(_read(process / "cgroup"))
-            if match is not None:
-                sandboxes.add(match[1])
-                weighed = re.search(r"^Pss: +(\d+) kB", _read(process / "smaps_rollup"), re.MULTILINE)
-                memory += int(weighed[1]) * 1024 if weighed else 0
+            with contextlib.suppress(OSError):  # it has ended
+                if match := named.search((process / "cgroup").read_text()):
+                    sandboxes.add(match[1])
+                    memory += proportional(int(process.name))
     return InUse(len(living), len(sandboxes), memory)
-
-
-def _read(path: Path) -> str:
-    """Returns what a file of /proc holds; nothing if its process has ended."""
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
 
 
 def disk_usage(path: Path) -> int:
     """Returns the bytes on disk of all files below a directory, on its file system only."""
-    total = 0
-    try:
-        device = path.lstat().st_dev
-    except FileNotFoundError:
-        return 0
-    for parent, folders, files in os.walk(path):
-        for name in (*folders, *files):
-            try:
-                found = os.lstat(os.path.join(parent, name))
-            except OSError:
-                continue
-            if found.st_dev == device:
-                total += found.st_blocks * 512
-        folders[:] = [name for name in folders if not os.path.ismount(os.path.join(parent, name))]
-    return total
+    with contextlib.suppress(FileNotFoundError), paths.directory(path) as root:
+        device = os.fstat(root).st_dev
+        return sum(found.st_blocks * 512 for _, found in paths.scan(root, "/") if found.st_dev == device)
+    return 0

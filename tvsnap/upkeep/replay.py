@@ -7,16 +7,16 @@ commands) ends there and is reported; the others go on.
 from __future__ import annotations
 
 import json
-import queue
+import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from tvsnap.model.arguments import check_seconds, check_text, check_whole
-from tvsnap.model.calls import Source, ToolResult
+from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.stats import Stats
 from tvsnap.upkeep.checking import NOTHING_CHECKED, CheckReport
@@ -90,20 +90,11 @@ class CallRecord:
     def data(self) -> dict[str, Any]:
         """Returns it as a line of `replay --outputs` has it."""
         return {
-            "task": self.task,
-            "rollout": self.rollout,
-            "index": self.index,
-            "repeat": self.repeat,
-            "name": self.name,
-            "source": self.result.source,
-            "exit_code": self.result.exit_code,
-            "timed_out": self.result.timed_out,
-            "truncated": self.result.truncated,
+            **_values(self, "task", "rollout", "index", "repeat", "name"),
+            **_values(self.result, "source", "exit_code", "timed_out", "truncated"),
             **self.result.as_json(),
             "duration": self.result.duration,
-            "elapsed": self.elapsed,
-            "state": self.state,
-            "not_shared": self.not_shared,
+            **_values(self, "elapsed", "state", "not_shared"),
         }
 
 
@@ -136,16 +127,6 @@ class Listener(Protocol):
         """A rollout came to its end, or tvsnap failed it."""
 
 
-class Silent:
-    """A listener that does not listen."""
-
-    def called(self, record: CallRecord) -> None:
-        """Ignored."""
-
-    def ended(self, run: RolloutRun) -> None:
-        """Ignored."""
-
-
 @dataclass(frozen=True, slots=True)
 class Latency:
     """How long something took.
@@ -161,15 +142,12 @@ class Latency:
 
     @classmethod
     def of(cls, samples: Iterable[float]) -> Latency:
-        """Returns that of `samples`, seconds."""
+        """Returns that of `samples`, seconds. A percentile is the smallest that so many of them do not exceed."""
         ordered = sorted(samples)
         if not ordered:
             return cls(0, None, None)
-        return cls(len(ordered), _percentile(ordered, 0.50) * 1000, _percentile(ordered, 0.99) * 1000)
-
-    def data(self) -> dict[str, Any]:
-        """Returns it as a report has it."""
-        return {"n": self.n, "p50": self.p50, "p99": self.p99}
+        p50, p99 = (ordered[math.ceil(part * len(ordered)) - 1] * 1000 for part in (0.50, 0.99))
+        return cls(len(ordered), p50, p99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,51 +188,34 @@ class ReplayReport:
     def data(self) -> dict[str, Any]:
         """Returns it as `replay --report` has it."""
         calls, stats = self.calls, self.stats
+        latencies = {
+            source: Latency.of(call.elapsed for call in calls if call.result.source == source)
+            for source in ("hit", "coalesced", "executed")
+        }
+        for kind in ("fork", "start", "checkpoint"):
+            latencies[kind] = Latency.of(stats.latency_s.get(kind, ()))
         return {
             **_counts(calls),
             "rollouts": len(self.runs),
-            "replayed": stats.replayed,
-            "starts": stats.starts,
-            "forks": stats.forks,
-            "checkpoints": stats.checkpoints,
-            "evicted": stats.evicted,
-            "snapshots_refused": stats.snapshots_refused,
+            **_values(stats, "replayed", "starts", "forks", "checkpoints", "evicted", "snapshots_refused"),
             "budget": {name: {"used": used, "limit": limit} for name, (used, limit) in stats.budget.items()},
-            "trouble": stats.trouble,
-            "prefix_hits": stats.prefix_hits,
+            **_values(stats, "trouble", "prefix_hits"),
             "arrivals": dict(stats.arrivals),
-            "preforks": stats.preforks,
-            "preforks_used": stats.preforks_used,
-            "preforks_wasted": stats.preforks_wasted,
+            **_values(stats, "preforks", "preforks_used", "preforks_wasted"),
             "wall_s": self.wall_s,
-            "saved_s": stats.saved_s,
-            "fork_time_s": stats.fork_time_s,
-            "replay_time_s": stats.replay_time_s,
-            "checkpoint_time_s": stats.checkpoint_time_s,
-            "prefork_time_s": stats.prefork_time_s,
+            **_values(stats, "saved_s", "fork_time_s", "replay_time_s", "checkpoint_time_s", "prefork_time_s"),
             "audited": self.audit.checked,
             "audit_differences": [
                 {"state": found.edge.state, "call": found.edge.call.canonical, "words": found.words}
                 for found in self.audit.differences
             ],
-            "latency_ms": {
-                **{source: _latency(calls, source).data() for source in ("hit", "coalesced", "executed")},
-                **{kind: Latency.of(stats.latency_s.get(kind, ())).data() for kind in ("fork", "start", "checkpoint")},
-            },
+            "latency_ms": {name: asdict(latency) for name, latency in latencies.items()},
             "interrupted": self.interrupted,
             "failed": [
-                {"task": run.planned.task, "rollout": run.planned.rollout, "repeat": run.repeat, "error": run.error}
-                for run in self.failed
+                {**_values(run.planned, "task", "rollout"), **_values(run, "repeat", "error")} for run in self.failed
             ],
             "not_shared": [
-                {
-                    "task": call.task,
-                    "rollout": call.rollout,
-                    "index": call.index,
-                    "repeat": call.repeat,
-                    "reason": call.not_shared,
-                    "state": call.state,
-                }
+                {**_values(call, "task", "rollout", "index", "repeat"), "reason": call.not_shared, "state": call.state}
                 for call in self.not_shared
             ],
             "not_shared_reasons": dict(Counter(call.not_shared for call in self.not_shared).most_common()),
@@ -275,6 +236,7 @@ class ReplayReport:
             stream.write(json.dumps(call.data()) + "\n")
 
 
+@dataclass(slots=True)
 class Replay:
     """One replay.
 
@@ -283,22 +245,15 @@ class Replay:
             ends at once.
         rollouts: what to run.
         options: how.
-        listener: told what happens.
+        listener: told what happens, if anybody is.
     """
 
-    def __init__(
-        self,
-        cache: Cache,
-        rollouts: Sequence[PlannedRollout],
-        options: ReplayOptions,
-        listener: Listener | None = None,
-    ) -> None:
-        self._cache = cache
-        self._rollouts = rollouts
-        self._options = options
-        self._listener = listener or Silent()
-        self._stop = threading.Event()
-        self._failure: BaseException | None = None
+    cache: Cache
+    rollouts: Sequence[PlannedRollout]
+    options: ReplayOptions
+    listener: Listener | None = None
+    _stop: threading.Event = field(default_factory=threading.Event, init=False)
+    _failure: BaseException | None = field(default=None, init=False)
 
     def run(self) -> ReplayReport:
         """Runs everything; an interrupt (Ctrl-C) ends it early, with a report of what was done.
@@ -306,35 +261,33 @@ class Replay:
         Raises:
             TvsnapError: if no rollout can run at all, as for want of the image.
         """
-        runs = [RolloutRun(planned, n) for n in range(self._options.repeat) for planned in self._rollouts]
+        runs = [RolloutRun(planned, n) for n in range(self.options.repeat) for planned in self.rollouts]
         began = time.perf_counter()
         passes: list[float] = []
         wall_s = 0.0
         interrupted = False
         try:
-            for number in range(self._options.repeat):
+            for number in range(self.options.repeat):
                 pass_began = time.perf_counter()
                 try:
                     self._run_pass([run for run in runs if run.repeat == number])
                 finally:
                     passes.append(time.perf_counter() - pass_began)
             wall_s = time.perf_counter() - began
-            while not self._cache.audit.wait(_POLL):
+            while not self.cache.audit.wait(_POLL):
                 pass
         except KeyboardInterrupt:
             interrupted = True
             wall_s = wall_s or time.perf_counter() - began
         begun = [run for run in runs if run.calls or run.finished or run.error] if interrupted else runs
-        audit = self._cache.audit.report()
-        return ReplayReport(tuple(begun), self._cache.stats(), wall_s, tuple(passes), interrupted, audit)
+        audit = self.cache.audit.report()
+        return ReplayReport(tuple(begun), self.cache.stats(), wall_s, tuple(passes), interrupted, audit)
 
     def _run_pass(self, runs: Sequence[RolloutRun]) -> None:
-        waiting: queue.SimpleQueue[RolloutRun] = queue.SimpleQueue()
-        for run in runs:
-            waiting.put(run)
+        waiting = iter(runs)  # of which each worker takes the next
         workers = [
             threading.Thread(target=self._work, args=(waiting,), name=f"replay-{number}", daemon=True)
-            for number in range(min(self._options.parallel, len(runs)))
+            for number in range(min(self.options.parallel, len(runs)))
         ]
         try:
             for worker in workers:
@@ -344,7 +297,7 @@ class Replay:
                     worker.join(_POLL)
         except BaseException:
             self._stop.set()
-            self._cache.close()
+            self.cache.close()
             deadline = time.monotonic() + _PATIENCE
             for worker in workers:
                 worker.join(max(0.0, deadline - time.monotonic()))
@@ -352,11 +305,9 @@ class Replay:
         if self._failure is not None:
             raise self._failure
 
-    def _work(self, waiting: queue.SimpleQueue[RolloutRun]) -> None:
-        while not self._stop.is_set():
-            try:
-                run = waiting.get_nowait()
-            except queue.Empty:
+    def _work(self, waiting: Iterator[RolloutRun]) -> None:
+        for run in waiting:
+            if self._stop.is_set():
                 return
             try:
                 self._run_rollout(run)
@@ -368,12 +319,13 @@ class Replay:
                 self._failure = error
                 self._stop.set()
                 return
-            self._listener.ended(run)
+            if self.listener is not None:
+                self.listener.ended(run)
 
     def _run_rollout(self, run: RolloutRun) -> None:
-        planned, options = run.planned, self._options
+        planned, options = run.planned, self.options
         image = planned.image or options.image or ""
-        with self._cache.rollout(image=image, task=planned.task, salt=options.salt, label=planned.rollout) as rollout:
+        with self.cache.rollout(image=image, task=planned.task, salt=options.salt, label=planned.rollout) as rollout:
             for index, step in enumerate(planned.calls):
                 if self._stop.is_set():
                     return
@@ -397,33 +349,31 @@ class Replay:
                     f"in a private branch: {reason}" if reason and private else reason,
                 )
                 run.calls.append(record)
-                self._listener.called(record)
+                if self.listener is not None:
+                    self.listener.called(record)
         run.finished = True
+
+
+def _values(of: object, *names: str) -> dict[str, Any]:
+    """Returns some attributes of something by their names."""
+    return {name: getattr(of, name) for name in names}
 
 
 def _counts(calls: Sequence[CallRecord]) -> dict[str, Any]:
     """Returns what a report says of any set of calls."""
-    sources = Counter(call.result.source for call in calls)
-    answered = [call for call in calls if call.result.source != "executed"]
-    hits = [call for call in calls if call.result.source == "hit"]
+    by_source = {
+        source: [call for call in calls if call.result.source == source] for source in ("hit", "coalesced", "executed")
+    }
+    hits, coalesced, executed = by_source.values()
     return {
         "calls": len(calls),
-        "hits": sources["hit"],
-        "coalesced": sources["coalesced"],
-        "executed": sources["executed"],
-        "hit_rate": len(answered) / len(calls) if calls else 0.0,
+        "hits": len(hits),
+        "coalesced": len(coalesced),
+        "executed": len(executed),
+        "hit_rate": (len(calls) - len(executed)) / len(calls) if calls else 0.0,
         "tool_time_s": sum(call.result.duration for call in calls),
-        "executed_time_s": sum(call.result.duration for call in calls if call.result.source == "executed"),
+        "executed_time_s": sum(call.result.duration for call in executed),
         "hit_time_s": sum(call.elapsed for call in hits),
         "hit_tool_time_s": sum(call.result.duration for call in hits),
-        "coalesced_time_s": sum(call.elapsed for call in calls if call.result.source == "coalesced"),
+        "coalesced_time_s": sum(call.elapsed for call in coalesced),
     }
-
-
-def _latency(calls: Sequence[CallRecord], source: Source | str) -> Latency:
-    return Latency.of(call.elapsed for call in calls if call.result.source == source)
-
-
-def _percentile(ordered: Sequence[float], part: float) -> float:
-    """Returns a percentile of sorted values: the smallest that at least this part of them does not exceed."""
-    return ordered[max(0, min(len(ordered) - 1, -int(-part * len(ordered) // 1) - 1))]

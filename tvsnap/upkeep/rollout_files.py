@@ -7,6 +7,7 @@ A line is `{"task": str, "rollout": str, "image": str (optional), "database": st
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,19 +107,11 @@ def read_rollouts(files: Iterable[str | Path]) -> tuple[list[PlannedRollout], li
     broken: list[BrokenLine] = []
     for file in map(str, files):
         for number, line in _lines(file):
-            read = _read_line(file, number, line)
-            if isinstance(read, BrokenLine):
-                broken.append(read)
-            else:
-                rollouts.append(read)
+            try:
+                rollouts.append(replace(parse_rollout(line), file=file, line=number))
+            except ValueError as error:  # noqa: PERF203
+                broken.append(BrokenLine(file, number, str(error)))
     return rollouts, broken
-
-
-def _read_line(file: str, number: int, line: bytes) -> PlannedRollout | BrokenLine:
-    try:
-        return replace(parse_rollout(line), file=file, line=number)
-    except ValueError as error:
-        return BrokenLine(file, number, str(error))
 
 
 def parse_rollout(line: str | bytes) -> PlannedRollout:
@@ -156,7 +149,15 @@ def format_rollout(rollout: PlannedRollout) -> str:
     data: dict[str, Any] = {"task": rollout.task, "rollout": rollout.rollout}
     if rollout.image is not None:
         data["image"] = rollout.image
-    data["calls"] = [_call_data(call) for call in rollout.calls]
+    data["calls"] = [
+        {
+            "name": planned.call.name,
+            "arguments": dict(planned.call.arguments),
+            **({} if planned.timeout is None else {"timeout": planned.timeout}),
+            **planned.extra,
+        }
+        for planned in rollout.calls
+    ]
     return json.dumps({**data, **rollout.extra}, ensure_ascii=False)
 
 
@@ -169,17 +170,10 @@ def write_rollouts(rollouts: Iterable[PlannedRollout], stream: TextIO) -> None:
 def _lines(file: str) -> Iterator[tuple[int, bytes]]:
     """Yields the lines that are not empty, each with its number."""
     try:
-        if file == STDIN:
-            yield from _numbered(sys.stdin.buffer)
-        else:
-            with open(file, "rb") as stream:
-                yield from _numbered(stream)
+        with contextlib.nullcontext(sys.stdin.buffer) if file == STDIN else open(file, "rb") as stream:
+            yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
     except OSError as error:
         raise UsageError(f"rollout file {file}: {error.strerror}") from None
-
-
-def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
 
 
 def _parse_call(index: int, data: Any) -> PlannedCall:
@@ -200,13 +194,6 @@ def _parse_call(index: int, data: Any) -> PlannedCall:
     extra = {key: value for key, value in data.items() if key not in _CALL_KEYS}
     arguments = _get(data, "arguments", dict, where)
     return PlannedCall(ToolCall(name, arguments), None if timeout is None else float(timeout), extra)
-
-
-def _call_data(planned: PlannedCall) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": planned.call.name, "arguments": dict(planned.call.arguments)}
-    if planned.timeout is not None:
-        data["timeout"] = planned.timeout
-    return {**data, **planned.extra}
 
 
 def _get(data: Mapping[str, Any], key: str, kind: type, where: str = "") -> Any:

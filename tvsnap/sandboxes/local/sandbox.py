@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import secrets
 import signal
 import socket
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from tvsnap.guest.protocol import CONTROL, Guest
+from tvsnap.host.memory import proportional
 from tvsnap.images.preload import PRELOAD
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.images import Image
@@ -220,8 +220,7 @@ class LocalSandbox(Rewindable):
         total = 0
         for pid in self.cgroup.pids():
             with contextlib.suppress(OSError):
-                match = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-                total += int(match[1]) * 1024 if match else 0
+                total += proportional(pid)
         return total
 
     @contextlib.contextmanager
