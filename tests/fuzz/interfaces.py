@@ -27,7 +27,7 @@ from tvsnap.guest.protocol import Guest
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import TerminalBytes
-from tvsnap.sandboxes import observing
+from tvsnap.sandboxes import observing, shell_report
 from tvsnap.sandboxes.criu import refusals
 from tvsnap.sandboxes.shell.dump import NotUnderstood, parse_dump
 
@@ -108,9 +108,9 @@ TARGETS: dict[str, Target] = {
     "terminal": Target((_frame(b"W", b"80 24") + _frame(b"T", b"shown"),), _with_guest(lambda guest: guest.terminal())),
     "state": Target((_frame(b"D", _SHELL), _frame(b"L", b"")), _with_guest(lambda guest: guest.shell_state(0.0))),
     "waits": Target((_frame(b"H", b"1"),), _with_guest(lambda guest: guest.data_waits([1], [2]))),
-    "fingerprint of a shell": Target((_SHELL,), observing.shell_fingerprint),
-    "items of a shell": Target((_SHELL,), lambda data: dict(observing.shell_items(data))),
-    "what a shell hides": Target((_SHELL,), observing.shell_hidden),
+    "fingerprint of a shell": Target((_SHELL,), shell_report.shell_fingerprint),
+    "items of a shell": Target((_SHELL,), lambda data: dict(shell_report.shell_items(data))),
+    "what a shell hides": Target((_SHELL,), shell_report.shell_hidden),
     "shell that is to be made again": Target((_SHELL,), parse_dump),
     "processes": Target((_PROCESSES,), observing.parse_processes),
     "files": Target((_ENTRIES,), lambda data: list(observing.parse_entries(data))),

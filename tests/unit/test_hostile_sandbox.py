@@ -19,8 +19,8 @@ from tvsnap.guest.declarations import declarations
 from tvsnap.guest.protocol import Guest
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.limits import MIB
-from tvsnap.sandboxes.observing import shell_fingerprint, shell_items
 from tvsnap.sandboxes.shell.dump import NotUnderstood, parse_dump
+from tvsnap.sandboxes.shell_report import shell_fingerprint, shell_items
 
 PATIENCE = 20.0
 """Seconds for what takes well below one on a quiet machine, and hours where it goes wrong."""

@@ -28,13 +28,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tvsnap.guest.declarations import declarations
 from tvsnap.guest.protocol import Guest
 from tvsnap.images.rootfs import unshifted_capability
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE
 from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.observing import VOLATILE, Entry, ImageTree, OpenFile, ShellHold, without_clock
+from tvsnap.sandboxes.observing import Entry, ImageTree, OpenFile, ShellHold
+from tvsnap.sandboxes.shell_report import VOLATILE, declared, without_clock
 
 MOST_BYTES = 1 << 30
 """That are read for one digest."""
@@ -186,18 +186,13 @@ def _shell(dump: bytes) -> bytes:
     """Returns what a shell said of its state, without what changes by itself."""
     variables, _, rest = dump.partition(b"\1")
     kept = []
-    end = 0
-    for each in declarations(variables):
-        kept.append(variables[end : each.start])  # not understood: all of it counts
-        text = variables[each.start : each.end]
-        end = each.end
-        if each.name in _FLAGGED:
-            if each.name == "RANDOM" and b"=" in text:
-                raise Incomparable("RANDOM was used, and may have been seeded")
+    for name, text in declared(variables):
+        if name == "RANDOM" and b"=" in text:
+            raise Incomparable("RANDOM was used, and may have been seeded")
+        if name in _FLAGGED:
             kept.append(text.partition(b"=")[0].rstrip())
-        elif each.name not in VOLATILE and not each.name.startswith("__tvsnap_"):
+        elif name not in VOLATILE:
             kept.append(text)
-    kept.append(variables[end:])
     last = re.search(rb"\x01last\n-?\d+ (\d*)\n", rest)
     if last is None or last[1]:
         raise Incomparable("the shell remembers a background job, and how it ended")

@@ -1,4 +1,4 @@
-"""What backends see of a sandbox, and fingerprints of it: files, processes and shell, however each came to see them."""
+"""What backends see of a sandbox, and fingerprints of it: its files and processes, however each came to see them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
-from tvsnap.guest.declarations import declarations
 from tvsnap.host import native
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import NO_SERVICE, FileChange, Process, Service
 from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.shell.words import hidden_commands
 
-"""Our own program, which looks from outside as well."""
 _SHELL_OWN_FILES = {
     **dict.fromkeys((0, 1, 2, 255), "/dev/pts/"),
     **dict.fromkeys((27, 28), "pipe:"),
@@ -48,15 +45,6 @@ KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
     stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket",
 }
-# Variables that change by themselves or with every command: their values are no part of the state.
-VOLATILE = {
-    "_", "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL",
-    "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "SECONDS", "SRANDOM",
-}  # fmt: skip
-_NOT_TOLD = {*VOLATILE, "RANDOM"}
-"""Variables that are not listed for people."""
-_HEAD = re.compile(rb"declare -([-a-zA-Z]+) ")
-_CLOCK = re.compile(rb"\x01clock\n(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +192,7 @@ class ImageTree:
 
     Attributes:
         entry: returns where an image has what is at a path, and its lstat; None if it has nothing there.
+        directory: returns what of it is known if it is a directory; else None.
         contents: a place for digests of its files, by where they are.
     """
 
@@ -214,14 +203,10 @@ class ImageTree:
             root: the one whose time is that of `/`; by default the topmost.
         """
         self._root = root
-        self._lookup = lru_cache(maxsize=65536)(self._find)
-        self.entry = lru_cache(maxsize=65536)(self._entry)
-        self.contents: dict[str, str] = {}
         self._layers = layers
-
-    def directory(self, path: str) -> ImageDirectory | None:
-        """Returns a directory of the image; None if it has none there."""
-        return self._lookup(path)
+        self.entry = lru_cache(maxsize=65536)(partial(paths.topmost, layers))
+        self.directory = lru_cache(maxsize=65536)(self._directory)
+        self.contents: dict[str, str] = {}
 
     def below(self, path: str) -> Iterator[str]:
         """Yields all paths below a directory of the image."""
@@ -230,10 +215,7 @@ class ImageTree:
                 for found, _ in paths.scan(root, path):
                     yield found
 
-    def _entry(self, path: str) -> tuple[Path, os.stat_result] | None:
-        return paths.topmost(self._layers, path)
-
-    def _find(self, path: str) -> ImageDirectory | None:
+    def _directory(self, path: str) -> ImageDirectory | None:
         found = self.entry(path)
         if found is None or not stat.S_ISDIR(found[1].st_mode):
             return None
@@ -265,12 +247,6 @@ def differs(entry: Entry, image: ImageTree, *, accessed: bool = False) -> bool:
     return accessed and entry.path != "/" and entry.atime_ns != there.atime_ns
 
 
-def _moved(entry: Entry, image: ImageTree) -> bool:
-    """Whether a directory's time of modification is another than the image's."""
-    there = image.directory(entry.path)
-    return there is None or there.mtime_ns != entry.mtime_ns
-
-
 def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: bool = False, dated: bool = True) -> str:
     """Returns a hash that changes whenever a file does.
 
@@ -285,7 +261,10 @@ def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: b
     """
     prints = []
     for entry in entries:
-        moved = dated and entry.dated and stat.S_ISDIR(entry.mode) and _moved(entry, image)
+        moved = False
+        if dated and entry.dated and stat.S_ISDIR(entry.mode):
+            there = image.directory(entry.path)
+            moved = there is None or there.mtime_ns != entry.mtime_ns
         if not moved and not differs(entry, image, accessed=accessed):
             continue
         if stat.S_ISDIR(entry.mode):
@@ -300,9 +279,8 @@ def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: b
                 f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.size} {entry.mtime_ns} {entry.ctime_ns} "
                 f"{entry.inode} {entry.device} {entry.attributes}"
             )
-        prints.append(
-            hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest()
-        )  # names may be long: none is kept
+        # Names may be long: none is kept.
+        prints.append(hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest())
     return hashlib.sha256(b"".join(sorted(prints))).hexdigest()
 
 
@@ -503,28 +481,24 @@ def parse_processes(records: bytes) -> ProcessTable:
     Raises:
         InfrastructureError: something else printed this, as it may where what a sandbox runs took its place.
     """
-    try:
-        return _parse_processes(records)
-    except (ValueError, IndexError):
-        raise InfrastructureError(f"a list of processes is none: {records[:40]!r}") from None
-
-
-def _parse_processes(records: bytes) -> ProcessTable:
     processes: list[Process] = []
     activities: list[Activity] = []
     shell = None
     fields = records.split(b"\0")
-    for numbers, text in zip(fields[0::2], fields[1::2], strict=False):
-        words = numbers.decode().split()
-        if words[0] == "shell":
-            pid, start, nice, processors, gone, holds, locks = words[1:]
-            files = tuple(_parse_file(line) for line in os.fsdecode(text).split("\n")[:-1])
-            locked = UNSEEN in (holds, locks) or locks != _NO_LOCKS
-            shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files, holds, locked)
-            continue
-        pid, parent, state, start, ran, memory, holds, locks = words
-        processes.append(Process(int(pid), int(parent), state, text.decode(errors="replace"), int(memory)))
-        activities.append(Activity(int(pid), int(start), state, int(ran), holds, locks))
+    try:
+        for numbers, text in zip(fields[0::2], fields[1::2], strict=False):
+            words = numbers.decode().split()
+            if words[0] == "shell":
+                pid, start, nice, processors, gone, holds, locks = words[1:]
+                files = tuple(map(_parse_file, os.fsdecode(text).split("\n")[:-1]))
+                locked = UNSEEN in (holds, locks) or locks != _NO_LOCKS
+                shell = ShellHold(int(pid), int(start), int(nice), processors, gone == "1", files, holds, locked)
+                continue
+            pid, parent, state, start, ran, memory, holds, locks = words
+            processes.append(Process(int(pid), int(parent), state, text.decode(errors="replace"), int(memory)))
+            activities.append(Activity(int(pid), int(start), state, int(ran), holds, locks))
+    except (ValueError, IndexError):
+        raise InfrastructureError(f"a list of processes is none: {records[:40]!r}") from None
     return ProcessTable(tuple(sorted(processes, key=lambda one: one.pid)), tuple(activities), shell)
 
 
@@ -532,83 +506,3 @@ def _parse_file(line: str) -> OpenFile:
     number, position, flags, target = line.split(" ", 3)
     plain = re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], target)
     return OpenFile(int(number), plain, int(position), flags)
-
-
-def shell_fingerprint(dump: bytes) -> str:
-    """Returns a hash of what the shell said of its state, without what changes by itself."""
-    variables, _, rest = dump.partition(b"\1")
-    hasher = hashlib.sha256(without_clock(rest))
-    end = 0
-    for each in declarations(variables):
-        if each.start != end:
-            hasher.update(variables[end : each.start])  # not understood: all of it counts
-        text = variables[each.start : each.end]
-        if each.name in VOLATILE:  # what bash computes gets -i when it is first read
-            head = _HEAD.match(text)
-            hasher.update(b"%s %s\n" % (each.name.encode(), head[1].replace(b"i", b"").strip(b"-") if head else text))
-        elif not each.name.startswith("__tvsnap_"):
-            hasher.update(text)
-        end = each.end
-    hasher.update(variables[end:])
-    return hasher.hexdigest()
-
-
-def shell_hidden(dump: bytes) -> frozenset[str]:
-    """Returns the commands of a shell that may change what it does not tell; see `shell_words`."""
-    sections = dict(part.partition("\n")[::2] for part in dump.decode("latin-1").split("\1")[1:])
-    told = (sections.get(title, "") for title in ("functions", "aliases", "traps", "options"))
-    return hidden_commands(*told)
-
-
-def without_clock(sections: bytes) -> bytes:
-    """Returns what the shell said, with how far SECONDS was set ahead in place of what its clock shows."""
-    return _CLOCK.sub(_ahead, sections, count=1)
-
-
-def _ahead(clock: re.Match[bytes]) -> bytes:
-    """Returns by how many seconds SECONDS was set ahead since the shell began, from what it said with the clock."""
-    then, now = clock.group(1, 2), clock.group(3, 4)
-    return b"\1ahead\n%d\n" % (int(now[0]) - int(now[1]) - int(then[0]) + int(then[1])) if then[0] and now[0] else b""
-
-
-def shell_items(dump: bytes) -> dict[str, str]:
-    """Returns the shell's state by name, for people: `var X`, `function f`, `alias`, `option`, `cwd`, ..."""
-    sections = dump.decode("utf-8", "replace").split("\1")
-    items: dict[str, str] = {}
-    variables = sections[0].encode()
-    for each in declarations(variables):
-        if each.name not in _NOT_TOLD and not each.name.startswith("__tvsnap_") and each.name != "PROMPT_COMMAND":
-            declared = variables[each.start : each.end].decode("utf-8", "replace")
-            items[f"var {each.name}"] = declared.rstrip("\n").removeprefix("declare ")
-    for section in sections[1:]:
-        title, _, text = section.partition("\n")
-        if title == "functions":
-            for function in text.split("\n}\n")[:-1]:
-                name, begins, _ = function.partition(" () ")
-                if begins and not name.startswith("__tvsnap_"):
-                    items[f"function {name}"] = f"{function}\n}}"
-        elif title == "aliases":
-            for line in text.splitlines():
-                name, _, value = line.removeprefix("alias ").partition("=")
-                items[f"alias {name}"] = value
-        elif title == "options":
-            for line in text.splitlines():
-                if line.startswith("enable ") and not line.startswith("enable -n "):
-                    continue
-                command, flag, name = (*line.split(), "", "", "")[:3]
-                items[f"option {name}"] = f"{command} {flag}"
-        elif title in ("clock", "slack"):
-            continue
-        elif title == "limits":
-            mask, _, limits = text.partition("\n")
-            items["umask"] = mask
-            for line in limits.splitlines():
-                name, _, value = line.partition(") ")
-                items[f"limit {re.sub(r' +[(].*', '', name)}"] = value
-        elif title == "last":
-            status, _, background = text.strip().partition(" ")
-            items["status"] = status
-            items["background"] = background
-        else:
-            items[title] = text.strip("\n")
-    return {name: value for name, value in items.items() if value or name == "arguments"}

@@ -19,7 +19,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
 from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import observing
+from tvsnap.sandboxes import observing, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.docker.containers import Containers
 from tvsnap.sandboxes.docker.files import Files
@@ -162,7 +162,7 @@ class DockerSandbox(Rewindable):
         return Guest(connection).detach(columns, rows)
 
     def shell_state(self) -> Mapping[str, str]:
-        return observing.shell_items(self.guest().shell_state() or b"")
+        return shell_report.shell_items(self.guest().shell_state() or b"")
 
     def processes(self) -> list[Process]:
         return list(self.process_table().processes)
@@ -224,16 +224,15 @@ class DockerSandbox(Rewindable):
         info = guest.info()
         files, data = self.files.fingerprints(service)
         table = self.process_table(service)
+        shell, hidden = shell_report.seen(dump, info)
         look = self._look(table, service, info)
         processes = secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service)
         return Observation(
             files=f"{files} {self._digest(_IN_MEMORY)}",
             processes=f"{processes} {look.passing}",
-            shell=secrets.token_hex()
-            if dump is None
-            else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel} {info.home}",
+            shell=shell,
             data=data,
-            hidden=frozenset() if dump is None else observing.shell_hidden(dump),
+            hidden=hidden,
             serving=len(table.serving(service)),
             alone=info.idle and len(table.others) == len(table.serving(service)),
             active=look.active,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import signal
 import socket
 import stat
@@ -27,7 +26,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
 from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import observing, paths
+from tvsnap.sandboxes import observing, paths, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
 from tvsnap.sandboxes.local import syscalls
@@ -149,7 +148,7 @@ class LocalSandbox(Rewindable):
         return self._connect().detach(columns, rows)
 
     def shell_state(self) -> Mapping[str, str]:
-        return observing.shell_items(self.guest().shell_state() or b"")
+        return shell_report.shell_items(self.guest().shell_state() or b"")
 
     def processes(self) -> list[Process]:
         self.guest().info()  # answered once the shell has been started
@@ -185,16 +184,15 @@ class LocalSandbox(Rewindable):
         pids = self.cgroup.pids()
         processes, serving = observe.processes_fingerprint(pids, self.init, shell, service)
         served = observe.serving(self.cgroup.pids(), service) if service.processes else ()
+        told, hidden = shell_report.seen(dump, info)
         look = self._watch.look(shell if info.idle else 0, served)
         self._owner.keep_limit(self)
         return Observation(
             files=files,
             processes=f"{processes} {look.passing}",
-            shell=secrets.token_hex()
-            if dump is None
-            else f"{observing.shell_fingerprint(dump)} {info.inner} {info.kernel} {info.home}",
+            shell=told,
             data=data,
-            hidden=frozenset() if dump is None else observing.shell_hidden(dump),
+            hidden=hidden,
             serving=serving,
             alone=info.idle and len(pids) == _OURS + serving,
             active=look.active,

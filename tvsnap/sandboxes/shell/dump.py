@@ -1,6 +1,6 @@
 """Reads what the persistent shell says of itself (`rc`), completely or not at all.
 
-`tvsnap.sandboxes.observing` makes fingerprints and listings of the same text and may guess; here nothing is guessed:
+`tvsnap.sandboxes.shell_report` makes fingerprints and listings of the same text and may guess; here nothing is guessed:
 what is read is what a fresh shell is made from.
 """
 
