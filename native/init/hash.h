@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HASH_START 14695981039346656037u /* what `mix` is given first; observing.py knows it */
+#define HASH_START 14695981039346656037u /* what `mix` is given first; process_report.py knows it */
 
 uint64_t mix(uint64_t hash, const void *data, size_t length);
 

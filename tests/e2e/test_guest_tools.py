@@ -17,8 +17,9 @@ from tests.fakes.caches import eventually
 from tvsnap.host import native
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import NO_SERVICE
-from tvsnap.sandboxes import observing, sealing
-from tvsnap.sandboxes.observing import Entry, ProcessTable
+from tvsnap.sandboxes import observing, process_report, sealing
+from tvsnap.sandboxes.observing import Entry
+from tvsnap.sandboxes.process_report import ProcessTable
 from tvsnap.sandboxes.processes import observe
 
 PROGRAM = native.INIT
@@ -203,7 +204,7 @@ def test_a_digest_does_not_depend_on_order_and_swaps_do_not_cancel(tmp_path: Pat
 
 
 def processes(shell: int) -> ProcessTable:
-    return observing.parse_processes(run("processes", str(shell)))
+    return process_report.parse_processes(run("processes", str(shell)))
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tvsnap.guest.protocol import Guest
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import TerminalBytes
-from tvsnap.sandboxes import observing, shell_report
+from tvsnap.sandboxes import observing, process_report, shell_report
 from tvsnap.sandboxes.criu import refusals
 from tvsnap.sandboxes.shell.dump import NotUnderstood, parse_dump
 
@@ -112,7 +112,7 @@ TARGETS: dict[str, Target] = {
     "items of a shell": Target((_SHELL,), lambda data: dict(shell_report.shell_items(data))),
     "what a shell hides": Target((_SHELL,), shell_report.shell_hidden),
     "shell that is to be made again": Target((_SHELL,), parse_dump),
-    "processes": Target((_PROCESSES,), observing.parse_processes),
+    "processes": Target((_PROCESSES,), process_report.parse_processes),
     "files": Target((_ENTRIES,), lambda data: list(observing.parse_entries(data))),
     "screen": Target((b"one\r\n\x1b[31mtwo\x1b[2;3H\x1b[?1049h", "é漢\x1b]0;title\x07".encode()), _screen),
     "reason of CRIU's": Target(_LOG, lambda data: refusals.reason(data.decode(errors="replace"), 0)),

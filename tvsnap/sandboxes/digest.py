@@ -33,7 +33,8 @@ from tvsnap.images.rootfs import unshifted_capability
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE
 from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.observing import Entry, ImageTree, OpenFile, ShellHold
+from tvsnap.sandboxes.observing import Entry, ImageTree
+from tvsnap.sandboxes.process_report import OpenFile, ShellHold
 from tvsnap.sandboxes.shell_report import VOLATILE, declared, without_clock
 
 MOST_BYTES = 1 << 30

@@ -19,7 +19,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
 from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import observing, shell_report
+from tvsnap.sandboxes import observing, process_report, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.docker.containers import Containers
 from tvsnap.sandboxes.docker.files import Files
@@ -167,7 +167,7 @@ class DockerSandbox(Rewindable):
     def processes(self) -> list[Process]:
         return list(self.process_table().processes)
 
-    def process_table(self, service: Service = NO_SERVICE) -> observing.ProcessTable:
+    def process_table(self, service: Service = NO_SERVICE) -> process_report.ProcessTable:
         """Returns the live processes, and what the shell holds.
 
         Args:
@@ -175,18 +175,18 @@ class DockerSandbox(Rewindable):
         """
         guest = self.guest()
         serving = [str(pid) for pid in sorted(service.processes)]
-        tables: list[observing.ProcessTable] = []
+        tables: list[process_report.ProcessTable] = []
 
-        def look() -> tuple[observing.OpenFile, ...]:
+        def look() -> tuple[process_report.OpenFile, ...]:
             shell_pid = str(guest.info().shell)
-            tables.append(observing.parse_processes(run_tool(guest, "processes", shell_pid, *serving)))
+            tables.append(process_report.parse_processes(run_tool(guest, "processes", shell_pid, *serving)))
             shell = tables[-1].shell
             return shell.files if shell else ()
 
-        observing.settled(look)
+        process_report.settled(look)
         return tables[-1]
 
-    def shell_hold(self) -> observing.ShellHold:
+    def shell_hold(self) -> process_report.ShellHold:
         """Returns what the idle shell holds.
 
         Raises:
@@ -239,7 +239,7 @@ class DockerSandbox(Rewindable):
             quiet_s=look.quiet_s,
         )
 
-    def _look(self, table: observing.ProcessTable, service: Service, info: GuestInfo) -> activity.Look:
+    def _look(self, table: process_report.ProcessTable, service: Service, info: GuestInfo) -> activity.Look:
         """Returns what may happen by itself; whatever lives may do something, if it is out of reach."""
         serving = table.serving(service)
         if self._watch is not None:
@@ -267,11 +267,11 @@ class DockerSandbox(Rewindable):
             self.changes_settled,
         )
 
-    def _alone(self) -> tuple[bool, observing.ShellHold | None]:
+    def _alone(self) -> tuple[bool, process_report.ShellHold | None]:
         table = self.process_table()
         return not table.others, table.shell
 
-    def _in_doubt(self, table: observing.ProcessTable, service: Service) -> bool:
+    def _in_doubt(self, table: process_report.ProcessTable, service: Service) -> bool:
         """Whether calls could change something that does not show: what waits for someone to come and take it."""
         files = [file.number for file in table.shell.further_files] if table.shell else []
         serving = table.serving(service)

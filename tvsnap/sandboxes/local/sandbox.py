@@ -31,7 +31,7 @@ from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
 from tvsnap.sandboxes.local import syscalls
 from tvsnap.sandboxes.local.cgroups import Cgroup
-from tvsnap.sandboxes.observing import ShellHold
+from tvsnap.sandboxes.process_report import ShellHold
 from tvsnap.sandboxes.processes import activity, observe, procfs
 from tvsnap.sandboxes.processes.rewind import Rewindable
 from tvsnap.sandboxes.processes.time_wait import TimeWaits

@@ -17,9 +17,9 @@ from tvsnap.host import native
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.images import UID_BASE
 from tvsnap.model.observations import FileChange, Process, Service
-from tvsnap.sandboxes import observing, paths
+from tvsnap.sandboxes import observing, paths, process_report
 from tvsnap.sandboxes.digest import Contents, Files, gone_from
-from tvsnap.sandboxes.observing import Activity, OpenFile, ShellHold
+from tvsnap.sandboxes.process_report import Activity, OpenFile, ShellHold
 from tvsnap.sandboxes.processes import unseen
 from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.procfs import (
@@ -117,7 +117,7 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
         return secrets.token_hex(), 0
     roots = [pid for pid in pids if inner_pid(pid) in service.processes] if service.processes else []
     try:
-        serving = observing.descendants({pid: int(stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
+        serving = process_report.descendants({pid: int(stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
         running = [pid for pid in pids if pid not in (init, shell) and pid not in serving]
         hold = shell_hold(shell) if shell in pids else None
         holds = _holds(hold, running, roots)
@@ -126,7 +126,7 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
         others = [_activity(pid, *holds[pid]) for pid in running]
         if hold is not None and _in_doubt(hold, others):
             hold = None
-        return observing.processes_fingerprint(others, hold, [_activity(pid, *holds[pid]) for pid in roots]), len(
+        return process_report.processes_fingerprint(others, hold, [_activity(pid, *holds[pid]) for pid in roots]), len(
             serving
         )
     except (OSError, LookupError):
@@ -139,7 +139,7 @@ def serving(pids: list[int], service: Service) -> frozenset[int]:
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             parents[pid] = int(stat_fields(pid)[1])
-    return observing.descendants(parents, (pid for pid in parents if inner_pid(pid) in service.processes))
+    return process_report.descendants(parents, (pid for pid in parents if inner_pid(pid) in service.processes))
 
 
 def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> dict[int, tuple[str, str]]:
@@ -174,7 +174,7 @@ def shell_hold(pid: int) -> ShellHold:
     fields = stat_fields(pid)
     (processors,) = status(pid, "Cpus_allowed")
     gone = os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")  # its path, the shell itself tells
-    files = observing.settled(lambda: _open_files(pid))
+    files = process_report.settled(lambda: _open_files(pid))
     locked = any(_is_locked(pid, file.number) for file in files if not file.of_the_shell)
     locked = locked or any(_signals_somebody(pid, file.number) for file in files)
     return ShellHold(pid, int(fields[19]), int(fields[16]), processors, gone, files, locked=locked)
