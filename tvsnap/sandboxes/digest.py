@@ -33,7 +33,7 @@ from tvsnap.images.rootfs import unshifted_capability
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE
 from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.observing import Entry, ImageTree
+from tvsnap.sandboxes.observing import Entry, ImageTree, linked
 from tvsnap.sandboxes.process_report import OpenFile, ShellHold
 from tvsnap.sandboxes.shell_report import VOLATILE, declared, without_clock
 
@@ -228,12 +228,8 @@ def _check_opened(file: OpenFile, root: Path) -> None:
     if file.target in _OPENED:
         return
     if file.target.startswith("/") and not file.target.endswith(" (deleted)"):
-        with paths.directory(root) as top:
-            found = paths.open_beneath(top, file.target)
-            try:
-                mode = os.fstat(found).st_mode
-            finally:
-                os.close(found)
+        with paths.directory(root) as top, paths.closing(paths.open_beneath(top, file.target)) as found:
+            mode = os.fstat(found).st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             return
     raise Incomparable(f"the shell holds {file.target} open")
@@ -254,22 +250,16 @@ def _files(files: Files) -> Iterator[str]:
     if len(files.entries) > MOST_FILES:
         raise Incomparable("too many files")
     reader = _Reader(files)
-    first: dict[int, str] = {}
-    links: dict[int, list[str]] = {}
-    for entry in files.entries:
-        if not stat.S_ISDIR(entry.mode) and not entry.deleted:
-            links.setdefault(entry.inode, []).append(entry.path)
-    for inode, names in links.items():
-        if len(names) > 1:
-            first[inode] = min(names)
+    first = {inode: min(names) for inode, names in linked(files.entries).items()}
     for entry in sorted(files.entries, key=lambda entry: entry.path):
         if entry.deleted:
             continue
-        if entry.inode in first and first[entry.inode] != entry.path and not stat.S_ISDIR(entry.mode):
-            yield f"{entry.path}\0link {first[entry.inode]}"
+        named = None if stat.S_ISDIR(entry.mode) else first.get(entry.inode)
+        if named not in (None, entry.path):
+            yield f"{entry.path}\0link {named}"
             continue
         about = reader.about(entry)
-        if entry.inode in first or about != reader.image(entry):
+        if named or about != reader.image(entry):
             yield f"{entry.path}\0{about}"
     for path in sorted(files.gone):
         yield f"{path}\0gone"
@@ -292,14 +282,14 @@ class _Reader:
         if stat.S_ISREG(entry.mode):
             return f"{about} {self._content(entry)}"
         if stat.S_ISDIR(entry.mode):
-            attributes = self._directory(entry) if entry.has_attributes else ""
+            attributes = ""
+            if entry.has_attributes:
+                with self._open(entry, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME) as directory:
+                    attributes = _attributes(directory, base)
             return f"{about} {entry.flags:x} {attributes}"
         if stat.S_ISLNK(entry.mode):
-            descriptor = paths.open_beneath(self._files.root, entry.path)
-            try:
-                return f"{about} {entry.attributes} {os.readlink('', dir_fd=descriptor)}"
-            finally:
-                os.close(descriptor)
+            with self._open(entry, os.O_PATH) as link:
+                return f"{about} {entry.attributes} {os.readlink('', dir_fd=link)}"
         return f"{about} {entry.attributes} {entry.device}"
 
     def image(self, entry: Entry) -> str:
@@ -328,15 +318,11 @@ class _Reader:
         key = entry.path, entry.stamp
         found = self._known.get(key)
         if found is None:
-            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOATIME
-            descriptor = paths.open_beneath(self._files.root, entry.path, flags)
-            try:
+            with self._open(entry, os.O_RDONLY | os.O_NONBLOCK | os.O_NOATIME) as descriptor:
                 found = self._read(descriptor, self._files.id_base, attributes=entry.has_attributes)
                 now = os.fstat(descriptor)
                 if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (entry.size, entry.mtime_ns, entry.ctime_ns):
                     raise Incomparable(f"{entry.path} was changed while it was read")
-            finally:
-                os.close(descriptor)
             if time.time_ns() - entry.ctime_ns < _RECENT_NS:
                 return found
         self._kept[key] = found
@@ -345,20 +331,13 @@ class _Reader:
     def _image_content(self, place: Path, found: os.stat_result) -> str:
         remembered = self._files.image.contents
         if str(place) not in remembered:
-            descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOATIME)
-            try:
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOATIME
+            with paths.closing(os.open(place, flags)) as descriptor:
                 remembered[str(place)] = self._read(descriptor, UID_BASE, attributes=True)
-            finally:
-                os.close(descriptor)
         return remembered[str(place)]
 
-    def _directory(self, entry: Entry) -> str:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME
-        descriptor = paths.open_beneath(self._files.root, entry.path, flags)
-        try:
-            return _attributes(descriptor, self._files.id_base)
-        finally:
-            os.close(descriptor)
+    def _open(self, entry: Entry, flags: int) -> contextlib.AbstractContextManager[int]:
+        return paths.closing(paths.open_beneath(self._files.root, entry.path, flags))
 
     def _read(self, descriptor: int, id_base: int, *, attributes: bool) -> str:
         size = os.fstat(descriptor).st_size

@@ -121,20 +121,15 @@ def write_page(upper: Path, template: Path, image: Image, clock: Clock | None) -
         _make_directories(upper, template)
     data = page(image, clock)
     with contextlib.suppress(OSError), paths.directory(upper) as root:
-        directory = paths.open_beneath(root, os.path.dirname(FIXED))
-        try:
+        with paths.closing(paths.open_beneath(root, os.path.dirname(FIXED))) as directory:
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(os.path.basename(FIXED), flags, 0o644, dir_fd=directory)
-        finally:
-            os.close(directory)
-        try:
+        with paths.closing(file):
             about = os.fstat(file)
             if stat.S_ISREG(about.st_mode) and about.st_size in (0, SIZE):
                 os.pwrite(file, data, 0)
                 os.ftruncate(file, SIZE)
                 os.fchown(file, UID_BASE, UID_BASE)
-        finally:
-            os.close(file)
 
 
 def _make_directories(upper: Path, template: Path) -> None:

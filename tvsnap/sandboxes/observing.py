@@ -115,12 +115,10 @@ def walk(directory: Path) -> Iterator[Entry]:
     Raises:
         InfrastructureError: part of it cannot be read, or there are more names than anybody looks at; told at the end.
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOATIME)
-    try:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOATIME
+    with paths.closing(os.open(directory, flags)) as descriptor:
         command = [str(native.INIT), "walk", "list", str(descriptor)]
         run = subprocess.Popen(command, pass_fds=[descriptor], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    finally:
-        os.close(descriptor)
     assert run.stdout is not None
     assert run.stderr is not None
     with run:
@@ -266,6 +264,15 @@ def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: b
         # Names may be long: none is kept.
         prints.append(hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest())
     return hashlib.sha256(b"".join(sorted(prints))).hexdigest()
+
+
+def linked(entries: Iterable[Entry]) -> dict[int, list[str]]:
+    """Returns the names of each file that has several, by its inode."""
+    names: dict[int, list[str]] = {}
+    for entry in entries:
+        if not stat.S_ISDIR(entry.mode) and not entry.deleted:
+            names.setdefault(entry.inode, []).append(entry.path)
+    return {inode: several for inode, several in names.items() if len(several) > 1}
 
 
 def outside(entries: Iterable[Entry], directories: Collection[str], within: list[Entry]) -> Iterator[Entry]:

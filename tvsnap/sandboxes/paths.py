@@ -16,6 +16,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -26,13 +27,17 @@ _CHUNK = 1 << 20
 
 
 @contextlib.contextmanager
-def directory(path: str | Path) -> Iterator[int]:
-    """A block with a descriptor (O_PATH) of a directory of this machine, below which paths are opened."""
-    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def closing(descriptor: int) -> Iterator[int]:
+    """A block at whose end a descriptor is closed."""
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def directory(path: str | Path) -> AbstractContextManager[int]:
+    """A block with a descriptor (O_PATH) of a directory of this machine, below which paths are opened."""
+    return closing(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def open_in_root(root: int, path: str) -> int:
@@ -92,16 +97,12 @@ def topmost(layers: Iterable[Path], path: str) -> tuple[Path, os.stat_result] | 
     """
     for layer in layers:
         try:
-            with directory(layer) as root:
-                found = open_beneath(root, path or "/")
+            with directory(layer) as root, closing(open_beneath(root, path or "/")) as found:
+                about = os.fstat(found)
         except FileNotFoundError:
             continue
         except OSError:  # in its way is something that is no directory, and hides what lies below
             return None
-        try:
-            about = os.fstat(found)
-        finally:
-            os.close(found)
         return None if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0 else (Path(f"{layer}{path}"), about)
     return None
 
@@ -123,16 +124,13 @@ def scan(root: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
             descriptor = open_beneath(root, here or "/", os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             continue
-        try:
-            with os.scandir(descriptor) as entries:
-                for entry in entries:
-                    with contextlib.suppress(FileNotFoundError):
-                        about = entry.stat(follow_symlinks=False)
-                        yield f"{here}/{entry.name}", about
-                        if stat.S_ISDIR(about.st_mode):
-                            waiting.append(f"{here}/{entry.name}")
-        finally:
-            os.close(descriptor)
+        with closing(descriptor), os.scandir(descriptor) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    about = entry.stat(follow_symlinks=False)
+                    yield f"{here}/{entry.name}", about
+                    if stat.S_ISDIR(about.st_mode):
+                        waiting.append(f"{here}/{entry.name}")
 
 
 def contents(root: int, path: str, most: int) -> str | None:
@@ -147,17 +145,14 @@ def contents(root: int, path: str, most: int) -> str | None:
         A link's target, a file's digest; None where it is neither, too large, or gone.
     """
     try:
-        found = open_beneath(root, path)
-    except OSError:
-        return None
-    try:
-        about = os.fstat(found)
-        if stat.S_ISLNK(about.st_mode):
-            return os.readlink("", dir_fd=found)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > most:
-            return None
-        # By its descriptor, for it is that very file, whatever has taken its place; a lease on it is not waited for.
-        descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with closing(open_beneath(root, path)) as found:
+            about = os.fstat(found)
+            if stat.S_ISLNK(about.st_mode):
+                return os.readlink("", dir_fd=found)
+            if not stat.S_ISREG(about.st_mode) or about.st_size > most:
+                return None
+            # By its descriptor: it is that very file, whatever has taken its place. A lease on it is not waited for.
+            descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb", buffering=0) as file:
             digest, left = hashlib.sha256(), most + 1
             while left and (chunk := file.read(min(left, _CHUNK))):
@@ -166,5 +161,3 @@ def contents(root: int, path: str, most: int) -> str | None:
             return digest.hexdigest() if left else None
     except OSError:
         return None
-    finally:
-        os.close(found)

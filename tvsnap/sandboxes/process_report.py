@@ -172,9 +172,8 @@ class ProcessTable:
         """See `processes_fingerprint`."""
         left_out = self.serving(service) | {self.shell.pid if self.shell else 0}
         others = [one for one in self.activities if one.pid not in left_out]
-        return processes_fingerprint(
-            others, self.shell, [one for one in self.activities if one.pid in service.processes]
-        )
+        serving = [one for one in self.activities if one.pid in service.processes]
+        return processes_fingerprint(others, self.shell, serving)
 
 
 def parse_processes(records: bytes) -> ProcessTable:
