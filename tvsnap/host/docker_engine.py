@@ -144,6 +144,24 @@ class Engine:
         about: dict[str, Any] = self.do("looking at an image", self.api.inspect_image, reference)
         return about
 
+    def has_image(self, reference: str) -> bool:
+        """Whether the engine has an image of that name."""
+        try:
+            self.image(reference)
+        except docker.errors.NotFound:
+            return False
+        return True
+
+    def remove_image(self, reference: str) -> bool | None:
+        """Returns whether an image was removed, or something stands on it still; None if there is none."""
+        try:
+            self.do("removing an image", self.api.remove_image, reference)
+        except docker.errors.NotFound:
+            return None
+        except (docker.errors.APIError, InfrastructureError):
+            return False
+        return True
+
     def post(self, path: str, **arguments: Any) -> None:
         """Makes a request that the SDK has no method for; within `turn`.
 

@@ -21,7 +21,7 @@ from tvsnap.host.owners import is_alive
 from tvsnap.model.errors import ForkFailed, InfrastructureError, NotRestorable, SandboxDied, SnapshotUnusable
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
-from tvsnap.model.observations import Captures, ReapReport
+from tvsnap.model.observations import Captures, ReapReport, SnapshotInfo
 from tvsnap.sandboxes import observing
 from tvsnap.sandboxes.criu import directory_times, refusals
 from tvsnap.sandboxes.docker.containers import Containers, Whose
@@ -65,10 +65,10 @@ class DockerBackend:
         about = self._engine.do("asking the engine about itself", self._engine.api.info)
         whose = Whose(home_tag(home), owner)
         directory = home / "docker" / hashlib.sha256(str(about["ID"]).encode()).hexdigest()[:12]
-        self._containers = Containers(self._engine, whose, about)
+        self.containers = Containers(self._engine, whose, about)
         self._snapshots = SnapshotStore(self._engine, whose, directory)
         self._images = EngineImages(self._engine, whose, directory)
-        self._taker = Taker(self._engine, self._containers, self._snapshots, self._images.guest_version)
+        self._taker = Taker(self._engine, self.containers, self._snapshots, self._images.guest_version)
         # Whoever started this process may have started the engine, too; if not, less is shared than could be.
         self.platform = "; ".join([_platform(about), *inheritance.unusual()])
         self._numbers = itertools.count(1)
@@ -78,7 +78,7 @@ class DockerBackend:
 
     @property
     def captures(self) -> Captures:
-        return Captures(processes=not self._containers.no_checkpoints, shell=True)
+        return Captures(processes=not self.containers.no_checkpoints, shell=True)
 
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class DockerBackend:
         try:
             with self._new(image, limits, reference, EngineImages.DEPTH) as sandbox:
                 self._fix(sandbox, Clock.begun(image))
-                self._containers.start(sandbox.container)
+                self.containers.start(sandbox.container)
                 sandbox.begin(fresh=True)
                 return sandbox
         except docker.errors.NotFound as error:
@@ -104,21 +104,21 @@ class DockerBackend:
         directory = self._snapshots.directory(snapshot)
         if manifest.guest != self._images.guest_version:
             raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")
-        if manifest.info.captures.processes and self._containers.no_checkpoints:
-            raise NotRestorable(f"snapshot {snapshot} holds live processes; {self._containers.no_checkpoints}")
+        if manifest.info.captures.processes and self.containers.no_checkpoints:
+            raise NotRestorable(f"snapshot {snapshot} holds live processes; {self.containers.no_checkpoints}")
         try:
             with self._new(image, limits, reference_of(snapshot), manifest.depth, directory) as sandbox:
                 self._fix(sandbox, manifest.clock.go_on() if manifest.clock else None)
                 if manifest.info.captures.processes:
-                    self._containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
-                    self._containers.start(sandbox.container, CHECKPOINT)
+                    self.containers.put_checkpoint(sandbox.container, directory / CRIU, CHECKPOINT)
+                    self.containers.start(sandbox.container, CHECKPOINT)
                     if manifest.directories:
-                        directory_times.set_again(self._containers.root(sandbox.container), manifest.directories)
-                    self._containers.complete(sandbox.container)
+                        directory_times.set_again(self.containers.root(sandbox.container), manifest.directories)
+                    self.containers.complete(sandbox.container)
                     sandbox.begin(fresh=False, empty_memory=manifest.empty_memory, closed=manifest.closed)
                     sandbox.files.bring_back(directory)
                 else:
-                    self._containers.start(sandbox.container)
+                    self.containers.start(sandbox.container)
                     sandbox.begin(fresh=True, closed=manifest.closed)
                     sandbox.files.bring_back(directory)
                     shell = ShellImage.from_bytes((directory / SHELL).read_bytes())
@@ -132,7 +132,7 @@ class DockerBackend:
         except (SnapshotUnusable, AttemptFailed, SandboxDied, EngineUnavailable, EngineTimeout):
             raise
         except docker.errors.NotFound as error:
-            if not self._snapshots.has_image(snapshot):
+            if not self._engine.has_image(reference_of(snapshot)):
                 raise SnapshotUnusable(f"snapshot {snapshot}: the engine has its image no more") from None
             raise AttemptFailed(f"a fork of snapshot {snapshot} is gone: {error.explanation}", machine=True) from None
         except (InfrastructureError, OSError) as error:
@@ -144,7 +144,7 @@ class DockerBackend:
         """Gives a sandbox that is about to run its clock and its seed, if its image sets them."""
         sandbox.clock = clock
         if is_fixed(sandbox.image):
-            self._containers.put_fixed(sandbox.container, page(sandbox.image, clock))
+            self.containers.put_fixed(sandbox.container, page(sandbox.image, clock))
 
     @contextlib.contextmanager
     def _new(
@@ -152,12 +152,14 @@ class DockerBackend:
     ) -> Iterator[DockerSandbox]:
         """A block in which a container is to be started; it is removed if that fails."""
         id = f"{self._owner}.{next(self._numbers)}"
-        container = self._containers.create(id, image, reference, limits, bare=snapshot is not None)
+        container = self.containers.create(id, image, reference, limits, bare=snapshot is not None)
         try:
-            sandbox = self._adopt(id, image, limits, container, reference, depth)
+            sandbox = DockerSandbox(id, image, limits, self, container=container, reference=reference, depth=depth)
         except BaseException:
-            self._containers.remove(container)
+            self.containers.remove(container)
             raise
+        with self._lock:
+            self._sandboxes[id] = sandbox
         try:
             sandbox.files.prepare(snapshot)
             yield sandbox
@@ -165,34 +167,15 @@ class DockerBackend:
             sandbox.close()
             raise
 
-    def _adopt(
-        self, id: str, image: Image, limits: Limits, container: str, reference: str, depth: int
-    ) -> DockerSandbox:
-        sandbox = DockerSandbox(
-            id,
-            image,
-            limits,
-            container=container,
-            containers=self._containers,
-            reference=reference,
-            depth=depth,
-            baseline=self._baseline,
-            files=self._files,
-            checkpoint=self._taker.take,
-            discard=self._forget,
-        )
-        with self._lock:
-            self._sandboxes[id] = sandbox
-        return sandbox
-
-    def _files(self, sandbox: DockerSandbox) -> Files:
-        layers = self._containers.layers(sandbox.container)
+    def files(self, sandbox: DockerSandbox) -> Files:
+        """Returns how a sandbox's files are seen."""
+        layers = self.containers.layers(sandbox.container)
         if layers:
-            return OuterFiles(self._engine, layers, partial(self._containers.root, sandbox.container), sandbox.guest)
-        created = self._containers.created(sandbox.container)
+            return OuterFiles(self._engine, layers, partial(self.containers.root, sandbox.container), sandbox.guest)
+        created = self.containers.created(sandbox.container)
         return InnerFiles(sandbox.guest, created, sandbox.image.hostname)
 
-    def _baseline(self, image: Image) -> Mapping[str, observing.Entry]:
+    def baseline(self, image: Image) -> Mapping[str, observing.Entry]:
         """Returns what an image has, by path, as seen in a fresh sandbox."""
         if image.digest not in self._baselines:
             sandbox = self.start(image, Limits())
@@ -202,7 +185,12 @@ class DockerBackend:
                 sandbox.close()
         return self._baselines[image.digest]
 
-    def _forget(self, sandbox: DockerSandbox) -> None:
+    def checkpoint(self, sandbox: DockerSandbox) -> SnapshotInfo:
+        """See `Sandbox.checkpoint`; `ProcessesDisturbed` says that the sandbox must not go on."""
+        return self._taker.take(sandbox)
+
+    def forget(self, sandbox: DockerSandbox) -> None:
+        """Strikes out a sandbox that has ended."""
         with self._lock:
             self._sandboxes.pop(sandbox.id, None)
 
@@ -218,11 +206,11 @@ class DockerBackend:
 
     def reap(self) -> ReapReport:
         sandboxes = 0
-        for container, owner in self._containers.of_home():
+        for container, owner in self.containers.of_home():
             if not self._is_alive(owner):
                 # Who died amid a checkpoint left it paused, and so it cannot be killed.
-                self._containers.resume(container)
-                self._containers.remove(container)
+                self.containers.resume(container)
+                self.containers.remove(container)
                 sandboxes += 1
         snapshots, temporary = self._snapshots.sweep(self._is_alive)
         self._images.reap(self._home / "images")
@@ -235,7 +223,7 @@ class DockerBackend:
         pass  # an engine deletes at once
 
     def disk_usage(self) -> Mapping[str, int]:
-        usage = {"snapshots": 0, "sandboxes": self._containers.disk_usage()}
+        usage = {"snapshots": 0, "sandboxes": self.containers.disk_usage()}
         for snapshot in self.snapshots():
             with contextlib.suppress(InfrastructureError):
                 usage["snapshots"] += self._snapshots.read(snapshot).info.size

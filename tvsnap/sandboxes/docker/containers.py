@@ -72,6 +72,32 @@ class Whose:
         labels = {LABEL_HOME: self.home, LABEL_OWNER: self.owner, LABEL_PURPOSE: purpose}
         return {**labels, LABEL_IMAGE: image} if image else labels
 
+    def changes(self, purpose: str, image: str) -> list[str]:
+        """Returns what to write into an image of the engine's: our labels."""
+        return [f"LABEL {name}={value}" for name, value in self.labels(purpose, image).items()]
+
+
+def packed(files: Mapping[str, bytes], mode: int, folders: Sequence[str] = (), changed: float = 0) -> bytes:
+    """Returns files as a tar archive, folders first: the same bytes for the same files.
+
+    Args:
+        files: by name.
+        mode: of the files.
+        folders: that are to be there, before what is in them.
+        changed: seconds since the epoch.
+    """
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name in folders:
+            folder = tarfile.TarInfo(name)
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(folder)
+        for name, data in files.items():
+            file = tarfile.TarInfo(name)
+            file.size, file.mode, file.mtime = len(data), mode, int(changed)
+            tar.addfile(file, io.BytesIO(data))
+    return stream.getvalue()
+
 
 @dataclass(frozen=True, slots=True)
 class Layers:
@@ -92,12 +118,7 @@ class Containers:
     """Makes and ends the containers of one owner."""
 
     def __init__(self, engine: Engine, whose: Whose, about: Mapping[str, Any]) -> None:
-        """
-        Args:
-            engine: where they are.
-            whose: who asks.
-            about: what the engine says about itself.
-        """
+        """Args: about: what the engine says about itself."""
         self._engine = engine
         self._api = engine.api
         self._whose = whose
@@ -118,17 +139,13 @@ class Containers:
         return ""
 
     def create(self, name: str, image: Image, tag: str, limits: Limits, *, bare: bool) -> str:
-        """Makes a container that is to run PID 1.
+        """Makes a container that is to run PID 1; returns its id.
 
         Args:
             name: the sandbox's id.
-            image: what it is a sandbox of.
+            image, limits: of the sandbox.
             tag: the engine's image to start from: that image with PID 1 in it, or a snapshot.
-            limits: what it may use.
             bare: its shell is to be made like another; see `tvsnap.sandboxes.shell.image`.
-
-        Returns:
-            The container's id.
         """
         host = self._api.create_host_config(
             cap_drop=["ALL"],
@@ -148,15 +165,14 @@ class Containers:
         command = ["serve", str(COLUMNS), str(ROWS), image.user, image.workdir]
         environment = {**ENVIRONMENT, **image.env}
         added = [name for name in ("HOME", "HOSTNAME") if name not in environment]  # by the engine and its runtime
-        environment = {**environment, "TVSNAP_UNSET": " ".join(added), **(BARE if bare else {})}
-        variables = [f"{name}={value}" for name, value in environment.items()]
+        environment |= {"TVSNAP_UNSET": " ".join(added), **(BARE if bare else {})}
         made = self._engine.do(
             f"making a container of {image.name}",
             self._api.create_container,
             tag,
             entrypoint=[INIT],
             command=command,
-            environment=variables,
+            environment=[f"{name}={value}" for name, value in environment.items()],
             hostname=image.hostname,
             name=f"tvsnap-{self._whose.home}-{name}",
             labels=self._whose.labels("sandbox", image.digest),
@@ -184,21 +200,15 @@ class Containers:
 
     def put_fixed(self, container: str, data: bytes) -> None:
         """Puts into a container that does not run yet what its programs are told of their clock and their seed."""
-        stream = io.BytesIO()
-        with tarfile.open(fileobj=stream, mode="w") as tar:
-            file = tarfile.TarInfo(os.path.basename(FIXED))
-            file.size, file.mode, file.mtime = SIZE, 0o644, int(time.time())
-            tar.addfile(file, io.BytesIO(data.ljust(SIZE, b"\0")))
-        parent = f"/{os.path.dirname(FIXED)}"
-        self._engine.do(
-            "setting a container's clock and seed", self._api.put_archive, container, parent, stream.getvalue()
-        )
+        parent, name = os.path.split(FIXED)
+        archive = packed({name: data.ljust(SIZE, b"\0")}, 0o644, changed=time.time())
+        self._engine.do("setting a container's clock and seed", self._api.put_archive, container, f"/{parent}", archive)
 
     def complete(self, container: str) -> None:
         """Gives a container that was restored what runtimes leave out: its network is empty, its loopback down, and the
         score of its PID 1, which all new processes have after it, is that of the runtime itself.
         """
-        init = int(self._look(container)["State"]["Pid"])
+        init = self._init(container)
         done = subprocess.run([str(LAUNCH), "network", str(init)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise InfrastructureError(f"a restored container's network could not be set up: {done.stderr.strip()}")
@@ -208,9 +218,7 @@ class Containers:
     def number_processes(self, init: int, last: int) -> None:
         """Lets the next process of a container have the number after `last`, or the next that is free.
 
-        Args:
-            init: its PID 1, as this machine sees it.
-            last: a process id inside.
+        Its PID 1 is `init` as this machine sees it; `last` is a process id inside.
         """
         subprocess.run([str(LAUNCH), "number", str(init), str(last)], stderr=subprocess.DEVNULL, check=False)
 
@@ -236,18 +244,18 @@ class Containers:
 
     def root(self, container: str) -> Path:
         """Returns what a running container sees, by way of its PID 1: the engine may mount it where only it can see."""
-        return Path(f"/proc/{self._look(container)['State']['Pid']}/root")
+        return Path(f"/proc/{self._init(container)}/root")
 
     def init(self, container: str) -> int:
         """Returns the PID 1 of a running container as this machine sees it; 0 where its processes are out of reach."""
         if os.geteuid() != 0 or not self._directory(container).is_dir():
             return 0
-        pid = int(self._look(container)["State"]["Pid"])
+        pid = self._init(container)
         return pid if inner_pid(pid) == 1 else 0
 
     def processes(self, container: str) -> tuple[int, list[int]]:
         """Returns the PID 1 of a running container, and all its processes, as the engine's machine sees them."""
-        init = int(self._look(container)["State"]["Pid"])
+        init = self._init(container)
         with _alive(container):
             listed = self._engine.do("listing processes", self._api.top, container, ps_args="-eo pid")
         return init, [int(row[0]) for row in listed["Processes"]]
@@ -280,29 +288,24 @@ class Containers:
             raise self._checkpoint_failure(container, str(error)) from None
 
     def _checkpoint_failure(self, container: str, complaint: str) -> InfrastructureError:
-        """Returns what to raise for a checkpoint that failed: by CRIU's log, if the engine says where it is.
-
-        Args:
-            container: its id.
-            complaint: what the engine says of it.
-        """
+        """Returns what to raise for a checkpoint that failed: by CRIU's log, if the complaint says where it is."""
         named = re.search(r"(?:path=|log file:) *(\S+?criu-dump\.log)", complaint)
         if named:
             with contextlib.suppress(OSError), open(named[1], "rb") as file:
                 log = read_log(file)
-                init = self._look(container)["State"]["Pid"]
+                init = self._init(container)
                 if told := refusals.reason(log, init):
                     if left_its_code(log, init):
                         return ProcessesDisturbed(told)
                     cause = refusals.cause(log)
-                    return (
-                        NotCheckpointable(told) if cause == "state" else AttemptFailed(told, machine=cause == "machine")
-                    )
+                    if cause == "state":
+                        return NotCheckpointable(told)
+                    return AttemptFailed(told, machine=cause == "machine")
         return AttemptFailed(complaint, machine=refusals.is_trouble(complaint))
 
     def _end_stuck_criu(self, container: str) -> None:
         """Ends the CRIU that hangs on a container; until then the engine could do nothing with it, not even kill it."""
-        init = self._look(container)["State"]["Pid"]
+        init = self._init(container)
         with contextlib.suppress(OSError):
             tracer = re.search(r"^TracerPid:\t(\d+)", Path(f"/proc/{init}/status").read_text(), re.MULTILINE)
             if tracer and Path(f"/proc/{tracer[1]}/comm").read_text() == "criu\n":
@@ -327,6 +330,9 @@ class Containers:
         except docker.errors.NotFound:
             raise SandboxDied(f"the container {container[:12]} is gone") from None
         return about
+
+    def _init(self, container: str) -> int:
+        return int(self._look(container)["State"]["Pid"])
 
     def _mine(self) -> dict[str, list[str]]:
         return {"label": [f"{LABEL_HOME}={self._whose.home}"]}
@@ -397,10 +403,7 @@ class Containers:
     def of_home(self) -> list[tuple[str, str]]:
         """Returns the data directory's containers, dead and alive: each one's id and owner."""
         found = self._engine.do(
-            "listing this data directory's containers",
-            self._api.containers,
-            all=True,
-            filters=self._mine(),
+            "listing this data directory's containers", self._api.containers, all=True, filters=self._mine()
         )
         return [(each["Id"], each["Labels"].get(LABEL_OWNER, "")) for each in found]
 

@@ -10,11 +10,12 @@ import contextlib
 import hashlib
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
-from typing import Protocol
 
 from tvsnap.guest.protocol import DISTINCTION, INIT, Guest
 from tvsnap.host.docker_engine import Engine
@@ -42,7 +43,11 @@ _DIGESTED = 64 * MIB
 """Bytes up to which a file is named by a digest of its contents, where it can be read directly."""
 
 
-class Files(Protocol):
+_OF_DIRECTORY = attrgetter("mode", "uid", "gid", "flags", "attributes")
+_OF_FILE = attrgetter("mode", "ctime_ns", "inode", "size")
+
+
+class Files(ABC):
     """The files of one container.
 
     Some files are lent: the engine lays its own over what an image holds, and no commit keeps what is written there.
@@ -53,40 +58,38 @@ class Files(Protocol):
 
     lent: tuple[str, ...]
 
+    @abstractmethod
     def lent_states(self) -> Mapping[str, str]:
         """Returns, for each lent file that is there, what changes when it does."""
-        ...
 
-    def prepare(self, snapshot: Path | None) -> None:
+    def prepare(self, snapshot: Path | None) -> None:  # noqa: B027
         """Called before the container starts; `snapshot` is the directory of the one that it is a fork of, if any."""
-        ...
 
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027
         """Called when the container runs, before any command."""
-        ...
 
+    @abstractmethod
     def bring_back(self, snapshot: Path) -> None:
         """Called after that in a fork, for what commits lose."""
-        ...
 
     def outside(self) -> Path | None:
         """Returns the directory of PID 1 in this machine's /proc; None if it is on another machine."""
-        ...
+        return None
 
+    @abstractmethod
     def fingerprints(self, service: Service) -> tuple[str, str]:
         """Returns hashes that change whenever a file does, but for those in memory: of others' and a service's files.
 
         Where the two cannot be told apart, the first is of all.
         """
-        ...
 
+    @abstractmethod
     def identity(self, entry: observing.Entry) -> str:
         """Names a file's contents: equal for two only if they are; see `FileChange`."""
-        ...
 
+    @abstractmethod
     def all(self) -> Iterable[observing.Entry]:
         """Returns all files of the container, those of its image included."""
-        ...
 
     def differing(
         self, baseline: Mapping[str, observing.Entry], image: observing.ImageTree, contents: Contents
@@ -101,39 +104,32 @@ class Files(Protocol):
         Raises:
             Incomparable: they cannot be read.
         """
-        ...
+        raise digest.Incomparable("the files lie on the machine of the engine")
 
-    def distinguish(self, unfinished: Unfinished) -> None:
+    def distinguish(self, unfinished: Unfinished) -> None:  # noqa: B027
         """Called before the commit, so that nothing that is mended afterwards is part of another snapshot too.
 
         Raises:
             NotCheckpointable: it cannot be seen to.
             OSError: the disk is full or fails.
         """
-        ...
 
+    @abstractmethod
     def mend(self, unfinished: Unfinished) -> None:
         """Sees to what the commit of these files has lost: in the engine's image, or in notes for those who fork it.
 
         Raises:
             NotCheckpointable: it cannot be brought back.
         """
-        ...
 
 
-class OuterFiles:
+class OuterFiles(Files):
     """Read in the engine's own storage."""
 
-    lent: tuple[str, ...] = ("/etc/hostname",)
+    lent = ("/etc/hostname",)
 
     def __init__(self, engine: Engine, layers: Layers, root: Callable[[], Path], guest: Callable[[], Guest]) -> None:
-        """
-        Args:
-            engine: the engine.
-            layers: the container's.
-            root: returns what it sees, once it runs.
-            guest: returns the connection to PID 1.
-        """
+        """Args: root: returns what the container sees, once it runs."""
         self._engine = engine
         self._layers = layers
         self._guest = guest
@@ -145,9 +141,6 @@ class OuterFiles:
         unmask(layers.init, layers.upper, layers.lower)
         if snapshot is not None:
             relink(read_links(snapshot), layers.upper, layers.lower)
-
-    def begin(self) -> None:
-        """Nothing is left to be done."""
 
     def bring_back(self, snapshot: Path) -> None:
         restore_lent(self._guest(), snapshot)
@@ -220,24 +213,16 @@ class OuterFiles:
         note_links(entries, unfinished.directory)
 
 
-class InnerFiles:
+class InnerFiles(Files):
     """Seen from inside."""
 
-    lent: tuple[str, ...] = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/mtab", "/.dockerenv")
+    lent = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/mtab", "/.dockerenv")
 
     def __init__(self, guest: Callable[[], Guest], created: int, hostname: str) -> None:
-        """
-        Args:
-            guest: returns the connection to PID 1.
-            created: nanoseconds since the epoch; no file of the container's own was changed before.
-            hostname: of the sandbox.
-        """
+        """Args: created: nanoseconds since the epoch; no file of the container's own was changed before."""
         self._guest = guest
         self._created = created
         self._hostname = hostname
-
-    def prepare(self, snapshot: Path | None) -> None:
-        """Nothing can be done before PID 1 runs."""
 
     def bring_back(self, snapshot: Path) -> None:
         guest = self._guest()
@@ -254,9 +239,6 @@ class InnerFiles:
         for path, text in (("/etc/hosts", HOSTS.format(hostname=self._hostname)), ("/etc/resolv.conf", "")):
             script_inside(self._guest(), 'cat >"$1" && chmod 644 "$1"', path, text=text.encode())
 
-    def outside(self) -> Path | None:
-        return None
-
     def fingerprints(self, service: Service) -> tuple[str, str]:
         return run_tool(self._guest(), "walk", "digest", "--times", _DIRECTORY_TIMES, "/").decode(), ""
 
@@ -270,14 +252,6 @@ class InnerFiles:
 
     def all(self) -> Iterable[observing.Entry]:
         return list_inside(self._guest(), "/")
-
-    def differing(
-        self, baseline: Mapping[str, observing.Entry], image: observing.ImageTree, contents: Contents
-    ) -> AbstractContextManager[digest.Files]:
-        raise digest.Incomparable("the files lie on the machine of the engine")
-
-    def distinguish(self, unfinished: Unfinished) -> None:
-        """Nothing is mended in layers; see `amend`."""
 
     def mend(self, unfinished: Unfinished) -> None:
         notes, entries = bytearray(), list(list_inside(self._guest(), "/", str(self._created)))
@@ -298,27 +272,20 @@ class InnerFiles:
 @contextlib.contextmanager
 def _opened(root: Path, path: str) -> Iterator[int]:
     """A block with a directory of a container opened: whatever its links say, none leads out of it."""
-    with contextlib.ExitStack() as stack:
-        try:
-            top = stack.enter_context(paths.directory(root))
-        except OSError as error:
-            raise SandboxDied(f"the sandbox is gone: its root cannot be opened ({error.strerror})") from None
-        directory = paths.open_in_root(top, path)
     try:
+        top = paths.directory(root)
+    except OSError as error:
+        raise SandboxDied(f"the sandbox is gone: its root cannot be opened ({error.strerror})") from None
+    with top as opened, paths.closing(paths.open_in_root(opened, path)) as directory:
         yield directory
-    finally:
-        os.close(directory)
 
 
 def _touched(was: observing.Entry | None, now: observing.Entry) -> bool:
     """Whether a path may be otherwise than in a fresh sandbox: what was written to since has another time of change."""
     if was is None:
         return True
-    if stat.S_ISDIR(now.mode):
-        return (was.mode, was.uid, was.gid, was.flags, was.attributes) != (
-            now.mode, now.uid, now.gid, now.flags, now.attributes,
-        )  # fmt: skip
-    return (was.mode, was.ctime_ns, was.inode, was.size) != (now.mode, now.ctime_ns, now.inode, now.size)
+    told = _OF_DIRECTORY if stat.S_ISDIR(now.mode) else _OF_FILE
+    return told(was) != told(now)
 
 
 def _stamp(entry: observing.Entry) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import io
 import os
 import stat
 import subprocess
@@ -17,23 +16,21 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 
-import docker.errors
-
 from tvsnap.guest.protocol import DISTINCTION, GUEST_FILES
 from tvsnap.host.docker_engine import Engine
 from tvsnap.images.rootfs import unshifted_capability, walk
 from tvsnap.model.errors import InfrastructureError, NotFound
 from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE, Image
-from tvsnap.sandboxes.docker.containers import Whose
+from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.docker.containers import Whose, packed
 from tvsnap.sandboxes.docker.layers import rewritten
 
 IMAGES = "tvsnap/image"
 """The repository of tvsnap images as they are."""
 STARTABLE = "tvsnap/guest"
+"""That of the same with PID 1 in them."""
 DISTINCTION_LENGTH = 16
 """Bytes, of which each is two digits."""
-"""That of the same with PID 1 in them."""
-_LOCK = "lock"
 
 
 class EngineImages:
@@ -43,16 +40,11 @@ class EngineImages:
     """Layers of what `startable` returns."""
 
     def __init__(self, engine: Engine, whose: Whose, directory: Path) -> None:
-        """
-        Args:
-            engine: where they are to be.
-            whose: who asks.
-            directory: of this backend in the data directory.
-        """
+        """Args: directory: of this backend in the data directory."""
         self._engine = engine
         self._api = engine.api
         self._whose = whose
-        self._lock_file = directory / _LOCK
+        self._lock_file = directory / "lock"
         self._known = directory / "images"
         self._known.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._guest = _guest_files()
@@ -74,8 +66,8 @@ class EngineImages:
         with self._lock, self._alone():
             for each in (base, reference):  # first, so that nothing is in the engine that nobody knows of
                 (self._known / _tag(each)).touch()
-            if not self._has(reference):
-                if not self._has(base):
+            if not self._engine.has_image(reference):
+                if not self._engine.has_image(base):
                     self._import(image, base)
                 self._add_guest(image, base, reference)
             self._there.add(reference)
@@ -92,16 +84,9 @@ class EngineImages:
             digest, _, version = record.name.partition("-")
             gone = have is not None and digest not in have
             if gone or version not in ("", self.guest_version):
-                self._remove(f"{STARTABLE if version else IMAGES}:{record.name}", record)
-
-    def _remove(self, reference: str, record: Path) -> None:
-        try:
-            self._engine.do("removing an image", self._api.remove_image, reference)
-        except docker.errors.NotFound:
-            pass
-        except (docker.errors.APIError, InfrastructureError):
-            return  # something stands on it still
-        record.unlink(missing_ok=True)
+                removed = self._engine.remove_image(f"{STARTABLE if version else IMAGES}:{record.name}")
+                if removed is not False:  # nothing stands on it
+                    record.unlink(missing_ok=True)
 
     def forget(self, reference: str) -> None:
         """Looks again the next time whether the engine has an image: it may have been removed there."""
@@ -110,19 +95,10 @@ class EngineImages:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """A block that one process on the data directory is in: the same image is not made twice."""
-        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        with paths.closing(os.open(self._lock_file, flags, 0o600)) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(descriptor)
-
-    def _has(self, reference: str) -> bool:
-        try:
-            self._engine.image(reference)
-        except docker.errors.NotFound:
-            return False
-        return True
 
     def _import(self, image: Image, reference: str) -> None:
         """Imports an image's files as one layer: owners as seen inside, times to the nanosecond, attributes."""
@@ -147,7 +123,7 @@ class EngineImages:
                 _counting_here(tar.stdout, image.rootfs) as archive,
                 self._engine.turn(f"the import of image {image.name}"),
             ):
-                changes = self._changes(image)
+                changes = self._whose.changes("image", image.digest)
                 self._api.import_image_from_stream(archive, IMAGES, _tag(reference), changes)
             complaints.seek(0)
             if tar.returncode:
@@ -162,14 +138,10 @@ class EngineImages:
         )
         try:
             self._engine.do(doing, self._api.put_archive, made["Id"], "/", self._guest)
-            tag, changes = _tag(reference), self._changes(image)
+            tag, changes = _tag(reference), self._whose.changes("image", image.digest)
             self._engine.do(doing, self._api.commit, made["Id"], STARTABLE, tag, changes=changes)
         finally:
             self._engine.do("removing a container", self._api.remove_container, made["Id"], v=True, force=True)
-
-    def _changes(self, image: Image) -> list[str]:
-        """Returns what to write into the engine's image: our labels."""
-        return [f"LABEL {name}={value}" for name, value in self._whose.labels("image", image.digest).items()]
 
 
 def _counting_here(archive: IO[bytes] | None, rootfs: Path) -> AbstractContextManager[IO[bytes]]:
@@ -194,16 +166,7 @@ def _tag(reference: str) -> str:
 
 
 def _guest_files() -> bytes:
-    """Returns what each sandbox needs of ours as a tar; the same bytes for the same files."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for name in ("run", "run/tvsnap"):
-            folder = tarfile.TarInfo(name)
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
-            tar.addfile(folder)
-        ours = {f"run/tvsnap/{name}": source.read_bytes() for name, source in GUEST_FILES.items()}
-        for name, data in {**ours, DISTINCTION: bytes(DISTINCTION_LENGTH).hex().encode()}.items():
-            file = tarfile.TarInfo(name)
-            file.size, file.mode = len(data), 0o755
-            tar.addfile(file, io.BytesIO(data))
-    return stream.getvalue()
+    """Returns what each sandbox needs of ours as a tar."""
+    files = {f"run/tvsnap/{name}": source.read_bytes() for name, source in GUEST_FILES.items()}
+    files[DISTINCTION] = bytes(DISTINCTION_LENGTH).hex().encode()
+    return packed(files, 0o755, folders=("run", "run/tvsnap"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import io
 import os
 import shutil
 import stat
@@ -19,18 +18,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING
+from typing import IO, Any
 
 from tvsnap.images import archives
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.sandboxes import observing, paths
 from tvsnap.sandboxes.observing import Entry
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 _KEPT_BY_COMMIT = ("trusted.", "security.")
-_CHUNK = 1 << 20
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 
 
@@ -42,20 +37,16 @@ def repair(entries: Iterable[Entry], upper: Path, layer: Path) -> None:
         upper: the writable layer; nothing may write to it meanwhile.
         layer: what the engine made of it.
     """
-    root = os.open(layer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with paths.directory(layer) as root:
         # Putting something into a directory changes its times: those from the bottom up.
         for entry in sorted(entries, key=lambda entry: entry.path.count("/"), reverse=True):
             if not entry.deleted:
                 _repair_one(entry, upper, root)
-    finally:
-        os.close(root)
 
 
 def _repair_one(entry: Entry, upper: Path, root: int) -> None:
     parent, name = os.path.split(entry.path)
-    directory = paths.open_in_root(root, parent)
-    try:
+    with paths.closing(paths.open_in_root(root, parent)) as directory:
         here = f"/proc/self/fd/{directory}/{name}"
         if stat.S_ISSOCK(entry.mode):
             with contextlib.suppress(FileExistsError):
@@ -64,9 +55,8 @@ def _repair_one(entry: Entry, upper: Path, root: int) -> None:
             os.chmod(here, stat.S_IMODE(entry.mode))
         there = f"{upper}{entry.path}"
         if stat.S_ISREG(entry.mode) and os.lstat(there).st_blocks * 512 < entry.size:
-            subprocess.run(
-                ["cp", "--sparse=auto", there, here], pass_fds=[directory], check=True
-            )  # archives fill holes
+            # Archives fill holes.
+            subprocess.run(["cp", "--sparse=auto", there, here], pass_fds=[directory], check=True)
         if entry.path == "/":  # is in no archive
             os.chown(here, entry.uid, entry.gid)
             os.chmod(here, stat.S_IMODE(entry.mode))
@@ -75,8 +65,6 @@ def _repair_one(entry: Entry, upper: Path, root: int) -> None:
         if entry.flags:
             _set_flags(here, entry.flags)
         os.utime(here, ns=(entry.mtime_ns, entry.mtime_ns), follow_symlinks=False)
-    finally:
-        os.close(directory)
 
 
 def _copy_attributes(there: str | Path, here: str | Path, leave: tuple[str, ...]) -> None:
@@ -88,13 +76,10 @@ def _copy_attributes(there: str | Path, here: str | Path, leave: tuple[str, ...]
 
 def _set_flags(directory: str, flags: int) -> None:
     """Sets flags of a directory (chattr) beside those that it has; a file system without them has none."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with contextlib.suppress(OSError):
-            there = struct.unpack("i", fcntl.ioctl(descriptor, _GET_FLAGS, bytes(4)))[0]
-            fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("i", there | flags))
-    finally:
-        os.close(descriptor)
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with paths.closing(opened) as descriptor, contextlib.suppress(OSError):
+        there = struct.unpack("i", fcntl.ioctl(descriptor, _GET_FLAGS, bytes(4)))[0]
+        fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("i", there | flags))
 
 
 def unmask(init: Path, upper: Path, lower: Sequence[Path]) -> None:
@@ -192,15 +177,15 @@ def flattened(
         member.pax_headers = {**member.pax_headers, "mtime": f"{seconds}.{nanoseconds:09}"}
         return not leave_out(member.name)
 
-    return rewritten(io.BufferedReader(_Chunks(export), _CHUNK), change)
+    return rewritten(_Chunks(export), change)
 
 
 @contextlib.contextmanager
-def rewritten(source: IO[bytes], change: Callable[[tarfile.TarInfo], bool]) -> Iterator[IO[bytes]]:
+def rewritten(source: Any, change: Callable[[tarfile.TarInfo], bool]) -> Iterator[IO[bytes]]:
     """A block with a changed copy of a tar archive, made as it is read.
 
     Args:
-        source: the archive.
+        source: the archive: what has `read`.
         change: may change a member; returns whether it is kept.
 
     Raises:
@@ -229,7 +214,7 @@ def rewritten(source: IO[bytes], change: Callable[[tarfile.TarInfo], bool]) -> I
         raise failure[0]
 
 
-def _rewrite(source: IO[bytes], output: IO[bytes], change: Callable[[tarfile.TarInfo], bool]) -> None:
+def _rewrite(source: Any, output: IO[bytes], change: Callable[[tarfile.TarInfo], bool]) -> None:
     with (
         archives.opened(source) as old,
         tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT, errors="surrogateescape") as new,
@@ -241,20 +226,11 @@ def _rewrite(source: IO[bytes], output: IO[bytes], change: Callable[[tarfile.Tar
             new.members = []  # type: ignore[attr-defined]
 
 
-class _Chunks(io.RawIOBase):
-    """A file over an iterator of bytes."""
+class _Chunks:
+    """An iterator of bytes for `tarfile`, which takes more or less than it asks for."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._rest = memoryview(b"")
+        self._chunks = filter(None, chunks)
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Buffer) -> int:
-        if not self._rest:
-            self._rest = memoryview(next(self._chunks, b""))
-        into = memoryview(buffer)
-        size = min(len(into), len(self._rest))
-        into[:size], self._rest = self._rest[:size], self._rest[size:]
-        return size
+    def read(self, size: int) -> bytes:
+        return next(self._chunks, b"")

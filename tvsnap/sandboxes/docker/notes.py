@@ -37,12 +37,7 @@ def note_lent(guest: Guest, paths: Iterable[str], directory: Path) -> None:
 
 
 def restore_lent(guest: Guest, directory: Path) -> None:
-    """Makes the lent files of a fork what was noted down when its snapshot was taken.
-
-    Args:
-        guest: the fork's.
-        directory: the snapshot's.
-    """
+    """Makes the lent files of a fork what was noted down in the directory of its snapshot."""
     with contextlib.suppress(FileNotFoundError):
         for path, note in json.loads((directory / LENT).read_text()).items():
             if note is None:
@@ -54,23 +49,19 @@ def restore_lent(guest: Guest, directory: Path) -> None:
 
 def script_inside(guest: Guest, script: str, *arguments: str, text: bytes = b"") -> None:
     """Runs a script as root inside a sandbox that is being made; its first argument is the file it is about."""
-    command = ["/bin/bash", "-c", script, "-", *arguments]
+    _run(guest, ["/bin/bash", "-c", script, "-", *arguments], text, f"{arguments[0]} could not be made as it was")
+
+
+def _run(guest: Guest, command: list[str], text: bytes, otherwise: str) -> None:
     outcome = guest.execute(command, timeout=TIMEOUT, limit=4096, user="root", stdin=text)
     if outcome.exit_code != 0:
         reason = outcome.output.decode(errors="replace").strip()
-        raise AttemptFailed(
-            f"{arguments[0]} could not be made as it was: {reason}", machine=refusals.is_trouble(reason)
-        )
+        raise AttemptFailed(f"{otherwise}: {reason}", machine=refusals.is_trouble(reason))
 
 
 def note_links(entries: Iterable[observing.Entry], directory: Path) -> None:
     """Notes down which names are of one file: written to in a fork, each would become a file of its own."""
-    names: dict[int, list[str]] = {}
-    for entry in entries:
-        if not stat.S_ISDIR(entry.mode) and not entry.deleted:
-            names.setdefault(entry.inode, []).append(entry.path)
-    groups = [paths for paths in names.values() if len(paths) > 1]
-    if groups:
+    if groups := list(observing.linked(entries).values()):
         (directory / LINKS).write_text(json.dumps(groups))
 
 
@@ -82,17 +73,7 @@ def read_links(directory: Path) -> list[list[str]]:
 
 
 def amend(guest: Guest, directory: Path) -> None:
-    """Gives the files of a fork the times that were noted down when its snapshot was taken.
-
-    Args:
-        guest: the fork's.
-        directory: the snapshot's.
-    """
-    notes = directory / TIMES
-    if notes.exists():
-        outcome = guest.execute([INIT, "amend"], timeout=TIMEOUT, limit=4096, user="root", stdin=notes.read_bytes())
-        if outcome.exit_code != 0:
-            reason = outcome.output.decode(errors="replace").strip()
-            raise AttemptFailed(
-                f"the times of its files could not be set: {reason}", machine=refusals.is_trouble(reason)
-            )
+    """Gives the files of a fork the times that were noted down in the directory of its snapshot."""
+    with contextlib.suppress(FileNotFoundError):
+        notes = (directory / TIMES).read_bytes()
+        _run(guest, [INIT, "amend"], notes, "the times of its files could not be set")

@@ -9,8 +9,9 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import IO
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from typing import IO, TYPE_CHECKING
 
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.images.preload import PRELOAD
@@ -21,8 +22,6 @@ from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Proce
 from tvsnap.sandboxes import digest as digests
 from tvsnap.sandboxes import observing, process_report, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
-from tvsnap.sandboxes.docker.containers import Containers
-from tvsnap.sandboxes.docker.files import Files
 from tvsnap.sandboxes.docker.inside import list_inside, run_tool
 from tvsnap.sandboxes.docker.layers import flattened
 from tvsnap.sandboxes.fixed import Clock, is_fixed
@@ -31,12 +30,17 @@ from tvsnap.sandboxes.processes.activity import Unrest
 from tvsnap.sandboxes.processes.rewind import Rewindable
 from tvsnap.sandboxes.processes.time_wait import Closed, TimeWaits
 
+if TYPE_CHECKING:
+    from tvsnap.sandboxes.docker.backend import DockerBackend
+
 _IN_MEMORY = ("/dev", "/dev/shm", "/dev/mqueue")
 """What the runtime mounts and commands may write to; a checkpoint holds it and a commit does not."""
 _STARTUP_FILE = "/etc/bash.bashrc"
 _START_TIMEOUT = 20.0
 _LONGEST_COMMAND = 60
 _NETWORK_OUT_OF_REACH = "and the network of the engine's containers is out of reach"
+_OF_DIRECTORY = attrgetter("mode", "uid", "gid")
+_OF_FILE = attrgetter("mode", "uid", "gid", "size", "mtime_ns", "device")
 _PRELOAD = PRELOAD.lstrip("/")
 _NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?|(.*/)?\.wh\..*", re.DOTALL)
 
@@ -49,30 +53,20 @@ class DockerSandbox(Rewindable):
         id: str,
         image: Image,
         limits: Limits,
+        backend: DockerBackend,
         *,
         container: str,
-        containers: Containers,
         reference: str,
         depth: int,
-        baseline: Callable[[Image], Mapping[str, observing.Entry]],
-        files: Callable[[DockerSandbox], Files],
-        checkpoint: Callable[[DockerSandbox], SnapshotInfo],
-        discard: Callable[[DockerSandbox], None],
     ) -> None:
-        """Takes charge of a running container.
+        """Takes charge of a container that is about to run.
 
         Args:
-            id: its name.
-            image: what it was started from.
-            limits: what it may use.
+            id, image, limits: of the sandbox.
+            backend: its own.
             container: the engine's name for it.
-            containers: what it was made with.
             reference: of the engine's image that it stands on.
             depth: how many layers that has.
-            baseline: returns what an image has, by path.
-            files: returns how its files are seen.
-            checkpoint: takes a snapshot of a sandbox.
-            discard: forgets one that has ended.
         """
         self.id = id
         self.image = image
@@ -80,10 +74,8 @@ class DockerSandbox(Rewindable):
         self.container = container
         self.reference = reference
         self.depth = depth
-        self._containers = containers
-        self._baseline = baseline
-        self._checkpoint = checkpoint
-        self._discard = discard
+        self._backend = backend
+        self._containers = backend.containers
         self._closing = threading.Lock()
         self._closed = False
         super().__init__()
@@ -95,7 +87,7 @@ class DockerSandbox(Rewindable):
         self._lent: Mapping[str, str] = {}
         self.clock: Clock | None = None  # its own, if its image sets one
         self._in_memory = self._startup = ""
-        self.files = files(self)
+        self.files = backend.files(self)
 
     def begin(self, *, fresh: bool, empty_memory: bool = True, closed: tuple[Closed, ...] = ()) -> None:
         """Notes how it looks where no commit reaches; called when it runs, before any command.
@@ -168,11 +160,7 @@ class DockerSandbox(Rewindable):
         return list(self.process_table().processes)
 
     def process_table(self, service: Service = NO_SERVICE) -> process_report.ProcessTable:
-        """Returns the live processes, and what the shell holds.
-
-        Args:
-            service: of whose processes the locks alone are looked at.
-        """
+        """Returns the live processes, and what the shell holds; of a service's processes, their locks alone."""
         guest = self.guest()
         serving = [str(pid) for pid in sorted(service.processes)]
         tables: list[process_report.ProcessTable] = []
@@ -199,7 +187,7 @@ class DockerSandbox(Rewindable):
 
     def changes(self) -> Mapping[str, FileChange]:
         self.guest()
-        before = dict(self._baseline(self.image))
+        before = dict(self._backend.baseline(self.image))
         untouched = set(self.files.lent).difference(self.changed_lent_files())
         found: dict[str, FileChange] = {}
         for entry in list_inside(self.guest(), "/"):
@@ -243,7 +231,7 @@ class DockerSandbox(Rewindable):
         """Returns what may happen by itself; whatever lives may do something, if it is out of reach."""
         serving = table.serving(service)
         if self._watch is not None:
-            inside = {activity.inner_pid(pid): pid for pid in activity.family(self._init)}
+            inside = self._family()
             served = {pid for inner, pid in inside.items() if inner in serving}
             return self._watch.look(inside.get(info.shell, 0) if info.idle else 0, served)
         lives = [one for one in table.others if one.pid not in serving]
@@ -258,7 +246,7 @@ class DockerSandbox(Rewindable):
         outside = self.files.outside()
         if outside is None or not self.holds_nothing_in_memory:
             return ""
-        baseline = self._baseline(self.image)
+        baseline = self._backend.baseline(self.image)
         return digests.digest(
             self.guest(),
             self._alone,
@@ -293,16 +281,19 @@ class DockerSandbox(Rewindable):
         # What an image with a clock or a seed has its programs load is not in the archive.
         return bool(_NOT_ARCHIVED.fullmatch(name)) or (name == _PRELOAD and is_fixed(self.image))
 
+    def _family(self) -> dict[int, int]:
+        """Returns its processes as this machine sees them, by what they are inside."""
+        return {activity.inner_pid(pid): pid for pid in activity.family(self._init)}
+
     def _own_pids(self) -> list[int]:
         if not self._init:
             return []
-        inside = {activity.inner_pid(pid): pid for pid in activity.family(self._init)}
-        shell = inside.get(self.guest().info().shell, 0)
+        shell = self._family().get(self.guest().info().shell, 0)
         return [self._init, shell] if shell else []
 
     def checkpoint(self) -> SnapshotInfo:
         try:
-            return self._checkpoint(self)
+            return self._backend.checkpoint(self)
         except SandboxRefused as refusal:
             raise NotCheckpointable(str(refusal)) from refusal
         except ProcessesDisturbed as error:
@@ -331,7 +322,7 @@ class DockerSandbox(Rewindable):
             self._guest.abandon()
         with contextlib.suppress(InfrastructureError):  # an engine that is gone: the reaper comes back to it
             self._containers.remove(self.container)
-        self._discard(self)
+        self._backend.forget(self)
 
     def _startup_file(self) -> str:
         return str([entry for entry in list_inside(self.guest(), "/etc") if entry.path == _STARTUP_FILE])
@@ -342,8 +333,6 @@ class DockerSandbox(Rewindable):
 
 def _differ(was: observing.Entry, now: observing.Entry) -> bool:
     """Whether a path is not what it is in the image, as far as that shows: their times of change are their own."""
-    if (was.mode, was.uid, was.gid) != (now.mode, now.uid, now.gid):
-        return True
-    if stat.S_ISDIR(now.mode):
-        return False  # its times are the layer's, or say that its entries have changed
-    return (was.size, was.mtime_ns, was.device) != (now.size, now.mtime_ns, now.device)
+    # A directory's times are the layer's, or say that its entries have changed.
+    told = _OF_DIRECTORY if stat.S_ISDIR(now.mode) and stat.S_ISDIR(was.mode) else _OF_FILE
+    return told(was) != told(now)

@@ -97,22 +97,15 @@ class SnapshotStore:
     """The snapshots of a data directory in one engine. Thread-safe; several processes may use one at once."""
 
     def __init__(self, engine: Engine, whose: Whose, directory: Path, *, late_commit: float = _LATE_COMMIT) -> None:
-        """
-        Args:
-            engine: holds the images.
-            whose: who asks.
-            directory: see the module.
-            late_commit: seconds to wait for a commit after the engine's answer failed to come.
-        """
+        """Args: late_commit: seconds to wait for a commit after the engine's answer failed to come."""
         self._engine = engine
         self._api = engine.api
         self._whose = whose
         self._late_commit = late_commit
-        self._complete, self._unfinished, self._doomed = (
-            directory / name for name in ("snapshots", "unfinished", "doomed")
-        )
-        for path in (self._complete, self._unfinished, self._doomed):
+        places = [directory / name for name in ("snapshots", "unfinished", "doomed")]
+        for path in places:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._complete, self._unfinished, self._doomed = places
 
     def directory(self, snapshot: str) -> Path:
         """Returns where a snapshot's files are."""
@@ -185,8 +178,7 @@ class SnapshotStore:
         Raises:
             InfrastructureError: there is no such image in the end.
         """
-        labels = self._whose.labels("snapshot", image)
-        changes = [f"LABEL {name}={value}" for name, value in labels.items()]
+        changes = self._whose.changes("snapshot", image)
         (unfinished.directory / _COMMITTING).touch()
         try:
             with self._engine.turn("a commit"):
@@ -205,8 +197,7 @@ class SnapshotStore:
             archive: all its files.
             image: digest of the tvsnap image that they began as.
         """
-        labels = self._whose.labels("snapshot", image)
-        changes = [f"LABEL {name}={value}" for name, value in labels.items()]
+        changes = self._whose.changes("snapshot", image)
         (unfinished.directory / _COMMITTING).touch()
         with self._engine.turn("the import of a flattened container"):
             self._api.import_image_from_stream(archive, REPOSITORY, unfinished.id, changes)
@@ -231,18 +222,10 @@ class SnapshotStore:
         self._discard(self._complete / snapshot, snapshot)
         self.bury()
 
-    def has_image(self, snapshot: str) -> bool:
-        """Whether the engine has the image of a snapshot."""
-        try:
-            self._engine.image(reference_of(snapshot))
-        except docker.errors.NotFound:
-            return False
-        return True
-
     def bury(self) -> None:
         """Tries again to remove the images of deleted snapshots that were still needed."""
         for since, grave in self._graves():
-            removed = self._remove_image(reference_of(grave.name))
+            removed = self._engine.remove_image(reference_of(grave.name))
             if removed or (removed is None and time.time() - since > _GRACE):
                 grave.unlink(missing_ok=True)
 
@@ -276,20 +259,10 @@ class SnapshotStore:
         return deleted, unfinished
 
     def _discard(self, directory: Path, id: str) -> None:
-        removed = self._remove_image(reference_of(id))
+        removed = self._engine.remove_image(reference_of(id))
         if removed is False or (removed is None and (directory / _COMMITTING).exists()):
             (self._doomed / id).touch()
         shutil.rmtree(directory, ignore_errors=True)
-
-    def _remove_image(self, reference: str) -> bool | None:
-        """Returns whether an image was removed; None if there is none."""
-        try:
-            self._engine.do("removing an image", self._api.remove_image, reference)
-        except docker.errors.NotFound:
-            return None
-        except (docker.errors.APIError, InfrastructureError):
-            return False
-        return True
 
     def _appears(self, reference: str) -> bool:
         deadline = time.monotonic() + self._late_commit

@@ -34,11 +34,7 @@ class Taker:
     """
 
     def __init__(self, engine: Engine, containers: Containers, snapshots: SnapshotStore, guest: str) -> None:
-        """
-        Args:
-            engine, containers, snapshots: of the backend.
-            guest: version of the PID 1 in its sandboxes.
-        """
+        """Args: guest: version of the PID 1 in its sandboxes."""
         self._engine = engine
         self._containers = containers
         self._snapshots = snapshots
