@@ -163,11 +163,9 @@ class Engine:
         return True
 
     def post(self, path: str, **arguments: Any) -> None:
-        """Makes a request that the SDK has no method for; within `turn`.
+        """Makes a request that the SDK has no method for, with arguments of `requests.post`; within `turn`.
 
-        Args:
-            path: below the API's version, as `/containers/ID/start`.
-            arguments: of `requests.post`: `params`, `json`.
+        `path` is below the API's version, as `/containers/ID/start`.
         """
         api: Any = self.api
         api._raise_for_status(api._post(api._url(path), **arguments))

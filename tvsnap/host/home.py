@@ -63,11 +63,6 @@ class HomeInUse:
     """A data directory that is open: whether it is still where it was, and this process the one that opened it."""
 
     def __init__(self, path: Path) -> None:
-        """Notes which directory and which process it is.
-
-        Args:
-            path: of the data directory.
-        """
         self._path = path
         self._found, self._process = _identity(path), os.getpid()
 
@@ -101,13 +96,7 @@ class HomeInUse:
 
 
 def make_private(path: Path) -> int:
-    """Makes an empty file that only its owner may read and write, whatever the umask.
-
-    Args:
-        path: the file, which is not there yet.
-
-    Returns:
-        A descriptor of it, open for reading and writing.
+    """Makes an empty file that only its owner may read and write, whatever the umask; returns a descriptor of it.
 
     Raises:
         OSError: it cannot be made, or is there.
@@ -124,10 +113,8 @@ def make_private(path: Path) -> int:
 def keep_private(*paths: Path) -> None:
     """Takes away the rights that others than their owner have to files; versions before this one left such.
 
-    Files that are not there, or that are another user's, are let be.
-
-    Args:
-        *paths: the files. They are not opened: that would drop SQLite's locks on them when they are closed.
+    Files that are not there, or that are another user's, are let be. None is opened: that would drop SQLite's locks on
+    it when it is closed.
     """
     for path in paths:
         with contextlib.suppress(OSError):

@@ -28,13 +28,10 @@ class Owner:
     """
 
     def __init__(self, home: Path) -> None:
-        """Registers a new owner.
-
-        Args:
-            home: the data directory; made if missing.
+        """Registers a new owner in a data directory, which is made if it is missing.
 
         Raises:
-            MachineLacks: if it cannot be written.
+            MachineLacks: it cannot be written.
         """
         directory = _directory(home)
         try:
@@ -110,11 +107,7 @@ def _registered(home: Path) -> list[str]:
 
 
 def remove(home: Path, id: str) -> bool:
-    """Removes a dead owner, after what it left behind was cleaned up.
-
-    Returns:
-        Whether it is gone; False if it is alive.
-    """
+    """Removes a dead owner, after what it left behind was cleaned up; returns whether it is gone, and not alive."""
     return _unlink_unlocked(_path(home, id))
 
 

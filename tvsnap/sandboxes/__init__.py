@@ -30,8 +30,7 @@ _FACTORIES = {"local": _local, "docker": _docker}
 def check_name(name: str) -> None:
     """Makes sure that there is a backend of this name: ours, or a package's with an entry point in `tvsnap.backends`.
 
-    Args:
-        name: the name, or `package.module:attribute`.
+    A reference, `package.module:attribute`, will do as well.
 
     Raises:
         UsageError: there is none.

@@ -201,12 +201,7 @@ def _shell(dump: bytes) -> bytes:
 
 
 def _hold(hold: ShellHold, root: Path) -> Iterator[str]:
-    """Yields what the shell holds that it does not say of itself.
-
-    Args:
-        hold: as it was seen.
-        root: of the sandbox.
-    """
+    """Yields what the shell of a sandbox with this root directory holds that it does not say of itself."""
     if hold.cwd_deleted:
         raise Incomparable("the shell's directory is deleted")
     if hold.locked:
@@ -398,12 +393,7 @@ def _unshifted_acl(value: bytes, id_base: int) -> bytes:
 
 
 def gone_from(there: Mapping[str, Entry], missing: Iterable[str]) -> Iterator[str]:
-    """Yields those paths that are missing from a directory that is there: what was below them says nothing more.
-
-    Args:
-        there: what is there, by path.
-        missing: paths that are not.
-    """
+    """Yields those missing paths whose directory is there: what was below a missing one says nothing more."""
     for path in missing:
         parent = there.get(os.path.dirname(path))
         if parent is not None and stat.S_ISDIR(parent.mode) and not parent.deleted:

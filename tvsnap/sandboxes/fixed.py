@@ -105,15 +105,10 @@ def page(image: Image, clock: Clock | None) -> bytes:
 
 
 def write_page(upper: Path, template: Path, image: Image, clock: Clock | None) -> None:
-    """Writes the file into a sandbox's writable layer; nothing happens for an image that sets neither.
+    """Writes the file into the writable layer of a sandbox that does not run, if its image sets a clock or a seed.
 
-    Where a sandbox has put something else in its place, that stays: such a sandbox goes without.
-
-    Args:
-        upper: the layer; no process of the sandbox runs.
-        template: the layer that has the file's directory for all sandboxes.
-        image: of the sandbox.
-        clock: of the sandbox.
+    Where a sandbox has put something else in its place, that stays: such a sandbox goes without. The directory of the
+    file is made as it is in `template`, the layer that has it for all sandboxes.
     """
     if not is_fixed(image):
         return

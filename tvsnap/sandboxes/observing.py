@@ -212,12 +212,10 @@ class ImageTree:
 
 
 def differs(entry: Entry, image: ImageTree, *, accessed: bool = False) -> bool:
-    """Whether an entry says anything: a directory is there also because something below it was touched once.
+    """Whether an entry of an upper layer says anything.
 
-    Args:
-        entry: of an upper layer.
-        image: what lies below it.
-        accessed: a directory's time of access counts.
+    A directory is there also because something below it was touched once. A directory's time of access counts if
+    `accessed`.
     """
     if not stat.S_ISDIR(entry.mode) or entry.opaque:
         return True

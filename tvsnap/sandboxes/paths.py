@@ -43,32 +43,15 @@ def directory(path: str | Path) -> AbstractContextManager[int]:
 def open_in_root(root: int, path: str) -> int:
     """Opens `path` (O_PATH) as a process would whose root directory is `root`: no link leads out of it.
 
-    Args:
-        root: descriptor of a directory.
-        path: a path below it.
-
-    Returns:
-        A descriptor, close-on-exec.
-
-    Raises:
-        OSError: as open does.
+    Returns a descriptor, close-on-exec; raises OSError as open does.
     """
     return _openat2(root, path, os.O_PATH, _IN_ROOT | _NO_MAGICLINKS)
 
 
 def open_beneath(root: int, path: str, flags: int = os.O_PATH) -> int:
-    """Opens `path` without following any symbolic link, wherever in it one is; with O_PATH it may be one itself.
+    """Opens `path` below a directory without following any symbolic link in it; with O_PATH it may be one itself.
 
-    Args:
-        root: descriptor of a directory.
-        path: a path below it, with or without a slash at its beginning.
-        flags: of open(2).
-
-    Returns:
-        A descriptor, close-on-exec.
-
-    Raises:
-        OSError: as open does; ELOOP where a link is in the way.
+    Returns a descriptor, close-on-exec; raises OSError as open does, ELOOP where a link is in the way.
     """
     return _openat2(root, path, flags | os.O_NOFOLLOW, _IN_ROOT | _NO_SYMLINKS)
 
@@ -110,12 +93,7 @@ def topmost(layers: Iterable[Path], path: str) -> tuple[Path, os.stat_result] | 
 def scan(root: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yields all that lies below a directory, in no order, without following any link; what goes meanwhile is left out.
 
-    Args:
-        root: descriptor of a directory.
-        path: of the one to begin with, below it; "/" is itself.
-
-    Yields:
-        A path below `root`, beginning with a slash, and its lstat.
+    `path`, of the directory to begin with, lies below `root`; so do the paths that are yielded, each with its lstat.
     """
     waiting = [path.rstrip("/")]
     while waiting:
@@ -134,16 +112,7 @@ def scan(root: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def contents(root: int, path: str, most: int) -> str | None:
-    """Names what a file holds or where a link leads: equal for two only if that is.
-
-    Args:
-        root: descriptor of a directory.
-        path: a path below it.
-        most: bytes up to which a file is read.
-
-    Returns:
-        A link's target, a file's digest; None where it is neither, too large, or gone.
-    """
+    """Returns a link's target or a file's digest; None where it is neither, larger than `most` bytes, or gone."""
     try:
         with closing(open_beneath(root, path)) as found:
             about = os.fstat(found)

@@ -34,21 +34,13 @@ Stamp = tuple[int, int, int, int]
 
 
 def stamp(path: str | Path, directory: int | None = None) -> Stamp:
-    """Returns the stamp of a file, or of a link itself.
-
-    Args:
-        path: where it is.
-        directory: descriptor of the directory that `path` is relative to; None for the present one.
-    """
+    """Returns the stamp of a file, or of a link itself; `path` may be relative to `directory`, a descriptor."""
     about = os.stat(path, dir_fd=directory, follow_symlinks=False)
     return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
 def open_regular(path: str | Path, directory: int | None = None) -> io.FileIO:
     """Opens a regular file for reading, and nothing that stands in its place: a link, a pipe that would be waited for.
-
-    Args:
-        path, directory: as of `stamp`.
 
     Raises:
         OSError: it cannot be opened; ValueError: it is something else.

@@ -100,11 +100,7 @@ class Checker:
         self._stopped = True
 
     def check(self, id: int) -> None:
-        """Makes one recorded call again.
-
-        Args:
-            id: the call's, in the graph.
-        """
+        """Makes the recorded call of this id again."""
         if self._stopped:
             return
         try:
@@ -137,11 +133,7 @@ class Checker:
             self._graph.prove(edge)
 
     def report(self, *, interrupted: bool = False) -> CheckReport:
-        """Returns what was found so far, in the order of the calls.
-
-        Args:
-            interrupted: see `CheckReport`.
-        """
+        """Returns what was found so far, in the order of the calls."""
         with self._lock:
             return CheckReport(
                 self._checked,

@@ -90,11 +90,7 @@ class StateDifference:
 
 
 def compare(before: Sandbox, after: Sandbox, *, patch: bool = False) -> StateDifference:
-    """Compares two sandboxes of one image.
-
-    Args:
-        before, after: sandboxes in the two states.
-        patch: compare text files line by line.
+    """Compares sandboxes of one image in two states; with `patch`, text files line by line.
 
     Raises:
         InfrastructureError: a sandbox failed.

@@ -90,10 +90,7 @@ def check(
 
 
 def run_checks(home: Path) -> list[Check]:
-    """Looks at this machine.
-
-    Args:
-        home: the data directory; it need not exist, and is not made.
+    """Looks at this machine; the data directory need not exist, and is not made.
 
     Returns:
         Every check, those that are required first.

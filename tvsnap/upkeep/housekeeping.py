@@ -25,12 +25,7 @@ class Mismatch:
 
 
 def tidy(home: Path, graph: Graph, backend: Backend) -> None:
-    """Cleans up after owners that have died, and makes the rows and the files of snapshots agree.
-
-    Args:
-        home: the data directory.
-        graph, backend: what is in it.
-    """
+    """Cleans up after owners that have died, and makes the rows and the files of snapshots agree."""
     dead = owners.dead_owners(home)
     backend.reap()
     if dead:

@@ -66,8 +66,7 @@ def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | Non
     """Finds what nothing needs; changes nothing.
 
     Args:
-        home: the data directory.
-        graph: its graph.
+        home, graph: the data directory and its graph.
         backend: whose snapshots and sandboxes to look at.
         keep_bytes: let snapshots take at most so much; None for no limit.
     """
@@ -85,12 +84,7 @@ def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | Non
 
 
 def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport:
-    """Deletes what a plan names, and litter of images, and sees to it that the disk has it back.
-
-    Args:
-        home, graph, backend: see `plan_gc`.
-        plan: what is to go.
-    """
+    """Deletes what a plan names, and litter of images, and sees to it that the disk has it back."""
     reaped = backend.reap()
     leases = graph.sweep_leases(lambda owner: owners.is_alive(home, owner))
     for owner in plan.dead_owners:
@@ -123,11 +117,7 @@ def _choose_evicted(
 
 
 def delete_files(backend: Backend, forgotten: Forgotten) -> int:
-    """Deletes the files of snapshots whose rows are gone, and sees to it that the disk has it back.
-
-    Returns:
-        The bytes that they took.
-    """
+    """Deletes the files of snapshots whose rows are gone, and returns the bytes that the disk has back."""
     mine = [snapshot for snapshot in forgotten.snapshots if snapshot.backend == backend.name]
     for snapshot in mine:
         backend.delete_snapshot(snapshot.id)

@@ -91,10 +91,7 @@ class BrokenLine:
 
 
 def read_rollouts(files: Iterable[str | Path]) -> tuple[list[PlannedRollout], list[BrokenLine]]:
-    """Reads rollout files.
-
-    Args:
-        files: their paths; `-` is standard input.
+    """Reads rollout files; `-` is standard input.
 
     Returns:
         The rollouts in the order of the files and their lines, and the lines that could not be understood. Empty

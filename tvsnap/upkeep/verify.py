@@ -19,12 +19,7 @@ DEFAULT_SAMPLE = 50
 
 
 def candidates(cache: Cache, task: str | None = None) -> list[int]:
-    """Returns the ids of the recorded calls that may answer calls, oldest first.
-
-    Args:
-        cache: whose graph.
-        task: only those that this task's rollouts made.
-    """
+    """Returns the ids of the recorded calls that may answer calls, oldest first; of one task, if it is named."""
     calls = [
         call
         for node in cache.graph.tree(task=task)
@@ -34,13 +29,7 @@ def candidates(cache: Cache, task: str | None = None) -> list[int]:
 
 
 def choose(ids: Sequence[int], sample: int | None, seed: int = 0) -> list[int]:
-    """Returns a random sample of some calls, in their order.
-
-    Args:
-        ids: the calls.
-        sample: how many; None for all.
-        seed: decides which.
-    """
+    """Returns a random sample of some calls, in their order; all of them if `sample` is None."""
     return list(ids) if sample is None or sample >= len(ids) else sorted(random.Random(seed).sample(ids, sample))
 
 

@@ -78,14 +78,7 @@ class Whose:
 
 
 def packed(files: Mapping[str, bytes], mode: int, folders: Sequence[str] = (), changed: float = 0) -> bytes:
-    """Returns files as a tar archive, folders first: the same bytes for the same files.
-
-    Args:
-        files: by name.
-        mode: of the files.
-        folders: that are to be there, before what is in them.
-        changed: seconds since the epoch.
-    """
+    """Returns files by name as a tar archive, folders first; all were changed at one time (s)."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for name in folders:

@@ -85,12 +85,8 @@ def _set_flags(directory: str, flags: int) -> None:
 def unmask(init: Path, upper: Path, lower: Sequence[Path]) -> None:
     """Brings back the files that the engine hides from a new container behind empty ones of its own.
 
-    It puts a layer in between, with /etc/hosts, /etc/resolv.conf, /etc/mtab and /.dockerenv: it may mount on those.
-
-    Args:
-        init: that layer.
-        upper: the container's writable layer; not mounted yet.
-        lower: those below `init`, topmost first.
+    It puts a layer in between, `init`, with /etc/hosts, /etc/resolv.conf, /etc/mtab and /.dockerenv: it may mount on
+    those. The container's writable layer is not mounted yet; those below `init` are given topmost first.
     """
     folders = {upper: _topmost("", lower)}
     for entry in observing.walk(init):
@@ -115,10 +111,7 @@ def unmask(init: Path, upper: Path, lower: Sequence[Path]) -> None:
 def relink(groups: Iterable[Sequence[str]], upper: Path, lower: Sequence[Path]) -> None:
     """Makes names of one file that in a container: written to, a file of a lower layer is copied for that name only.
 
-    Args:
-        groups: the names, each group of one file.
-        upper: the container's writable layer; not mounted yet.
-        lower: those below it, topmost first.
+    Each group is of one file; layers as of `unmask`.
     """
     folders: dict[Path, Path] = {}
     for first, *others in groups:
@@ -184,12 +177,10 @@ def flattened(
 def rewritten(source: Any, change: Callable[[tarfile.TarInfo], bool]) -> Iterator[IO[bytes]]:
     """A block with a changed copy of a tar archive, made as it is read.
 
-    Args:
-        source: the archive: what has `read`.
-        change: may change a member; returns whether it is kept.
+    `change` may change a member, and returns whether it is kept.
 
     Raises:
-        InfrastructureError: it could not be read to its end; raised at the end of the block.
+        InfrastructureError: the archive could not be read to its end; raised at the end of the block.
     """
     reader, writer = os.pipe()
     failure: list[InfrastructureError] = []

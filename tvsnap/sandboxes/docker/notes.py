@@ -18,13 +18,7 @@ from tvsnap.sandboxes.docker.snapshot_store import LENT, LINKS, TIMES
 
 
 def note_lent(guest: Guest, paths: Iterable[str], directory: Path) -> None:
-    """Notes down the lent files of a sandbox whose snapshot is being taken.
-
-    Args:
-        guest: the sandbox's.
-        paths: of those that were changed.
-        directory: the snapshot's.
-    """
+    """Notes down changed files that are lent to a sandbox, in the directory of its snapshot."""
     entries = {entry.path: entry for entry in list_inside(guest, "/etc")}
     notes: dict[str, dict[str, object] | None] = dict.fromkeys(paths)
     for path in notes:

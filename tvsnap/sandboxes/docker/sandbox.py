@@ -59,15 +59,7 @@ class DockerSandbox(Rewindable):
         reference: str,
         depth: int,
     ) -> None:
-        """Takes charge of a container that is about to run.
-
-        Args:
-            id, image, limits: of the sandbox.
-            backend: its own.
-            container: the engine's name for it.
-            reference: of the engine's image that it stands on.
-            depth: how many layers that has.
-        """
+        """Takes charge of a container that is about to run, of an image (`reference`) of so many layers (`depth`)."""
         self.id = id
         self.image = image
         self.limits = limits

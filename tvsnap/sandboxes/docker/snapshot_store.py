@@ -123,9 +123,7 @@ class SnapshotStore:
     def check(self, snapshot: str) -> Manifest:
         """Returns what is known of a snapshot, once all its files here are seen to be those that were written.
 
-        Raises:
-            SnapshotUnusable: they are not.
-            AttemptFailed: they cannot be read at present.
+        Raises as `read` does.
         """
         manifest, checksums = self._read(snapshot)
         directory = self._complete / snapshot
@@ -170,10 +168,7 @@ class SnapshotStore:
     def commit(self, unfinished: Unfinished, container: str, image: str) -> None:
         """Makes an image of a container's files; found again where the engine answers too late, but does it.
 
-        Args:
-            unfinished: the snapshot that it is for.
-            container: nothing may change in it meanwhile.
-            image: digest of the tvsnap image below it.
+        Nothing may change in the container meanwhile.
 
         Raises:
             InfrastructureError: there is no such image in the end.
@@ -190,13 +185,7 @@ class SnapshotStore:
             raise InfrastructureError(f"the engine would not commit: {error.explanation}") from None
 
     def put(self, unfinished: Unfinished, archive: IO[bytes], image: str) -> None:
-        """Makes an image of one layer.
-
-        Args:
-            unfinished: the snapshot that it is for.
-            archive: all its files.
-            image: digest of the tvsnap image that they began as.
-        """
+        """Makes an image of one layer, which an archive holds."""
         changes = self._whose.changes("snapshot", image)
         (unfinished.directory / _COMMITTING).touch()
         with self._engine.turn("the import of a flattened container"):
@@ -238,14 +227,7 @@ class SnapshotStore:
         return sorted(found, reverse=True)
 
     def sweep(self, is_alive: Callable[[str], bool]) -> tuple[int, int]:
-        """Removes what dead owners did not finish.
-
-        Args:
-            is_alive: whether an owner lives.
-
-        Returns:
-            How many half-deleted snapshots and how many unfinished ones.
-        """
+        """Removes what dead owners left: returns how many half-deleted snapshots and how many unfinished ones."""
         deleted = unfinished = 0
         for entry in os.scandir(self._unfinished):
             if not is_alive(entry.name.partition(".")[0]):
