@@ -16,19 +16,12 @@ _NEARLY_FULL = 8
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """What is left on one file system.
+    """What is left on one file system."""
 
-    Attributes:
-        where: a directory on it, for messages.
-        free: bytes.
-        reserve: bytes of these that are to stay free: a twentieth of it all, 1 GiB at most.
-        read_only: nothing can be written, be there room or not.
-    """
-
-    where: Path
-    free: int
-    reserve: int
-    read_only: bool = False
+    where: Path  # a directory on it, for messages
+    free: int  # bytes
+    reserve: int  # bytes of these that are to stay free: a twentieth of it all, 1 GiB at most
+    read_only: bool = False  # nothing can be written, be there room or not
 
     @classmethod
     def on(cls, directory: Path | int, where: Path) -> DiskSpace:

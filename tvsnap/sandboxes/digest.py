@@ -110,23 +110,14 @@ class SnapshotContents:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Files:
-    """The files of a sandbox that may differ from its image's.
+    """The files of a sandbox that may differ from its image's."""
 
-    Attributes:
-        entries: those that are there, and directories that are only on the way to them.
-        gone: paths of the image that are not there any more.
-        root: descriptor (O_PATH) of a directory below which the entries are.
-        id_base: what owner the entries have where inside it is root.
-        image: what the image has; its owners are shifted by `UID_BASE`.
-        contents: known digests; those of files that are no more are dropped.
-    """
-
-    entries: list[Entry]
-    gone: Iterable[str]
-    root: int
-    id_base: int
-    image: ImageTree
-    contents: Contents
+    entries: list[Entry]  # those that are there, and directories that are only on the way to them
+    gone: Iterable[str]  # paths of the image that are not there any more
+    root: int  # descriptor (O_PATH) of a directory below which the entries are
+    id_base: int  # what owner the entries have where inside it is root
+    image: ImageTree  # what the image has; its owners are shifted by `UID_BASE`
+    contents: Contents  # known digests; those of files that are no more are dropped
 
 
 def digest(

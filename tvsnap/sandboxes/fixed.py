@@ -31,13 +31,10 @@ _SECOND = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The clock of a running sandbox; times are nanoseconds since 1970.
+    """The clock of a running sandbox; times are nanoseconds since 1970."""
 
-    Attributes:
-        spans: the times at which it or what it comes from began to run on a machine, each by that machine's clock and
-            by the sandbox's own.
-    """
-
+    # The times at which it or what it comes from began to run on a machine, each by that machine's clock and by the
+    # sandbox's own
     spans: tuple[tuple[int, int], ...]
 
     @classmethod
@@ -55,14 +52,10 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class StoppedClock:
-    """The clock of a snapshot; times are nanoseconds since 1970.
+    """The clock of a snapshot; times are nanoseconds since 1970."""
 
-    Attributes:
-        spans: see `Clock`.
-        real, shown: when it stopped, by the clock of the machine that it was taken on, and what it showed then.
-    """
-
-    spans: tuple[tuple[int, int], ...]
+    spans: tuple[tuple[int, int], ...]  # see `Clock`
+    # Real and shown: when it stopped, by the clock of the machine that it was taken on, and what it showed then
     real: int
     shown: int
 

@@ -33,32 +33,21 @@ KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One path, as lstat tells it.
+    """One path, as lstat tells it."""
 
-    Attributes:
-        path: absolute, as seen inside.
-        mode: type and permission bits.
-        size: bytes.
-        mtime_ns, ctime_ns, atime_ns: nanoseconds.
-        device: that a device node stands for.
-        opaque: a directory of an upper layer that hides what the image has there.
-        flags: of a directory, those that commands can set (chattr).
-        attributes: a hash of its extended attributes and access control lists; `0` if it has none.
-    """
-
-    path: str
-    mode: int
+    path: str  # absolute, as seen inside
+    mode: int  # type and permission bits
     uid: int
     gid: int
-    size: int
+    size: int  # bytes
     mtime_ns: int
     ctime_ns: int
     atime_ns: int
     inode: int
-    device: int
-    opaque: bool
-    flags: int
-    attributes: str
+    device: int  # that a device node stands for
+    opaque: bool  # a directory of an upper layer that hides what the image has there
+    flags: int  # of a directory, those that commands can set (chattr)
+    attributes: str  # a hash of its extended attributes and access control lists; `0` if it has none
 
     @property
     def deleted(self) -> bool:
@@ -149,19 +138,12 @@ def _whole(records: bytes) -> tuple[bytes, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class ImageDirectory:
-    """A directory of an image.
+    """A directory of an image."""
 
-    Attributes:
-        owned: its mode, owner and group.
-        mtime_ns: its modification time.
-        bare: it has no extended attributes and no access control list.
-        place: where it is on this machine.
-    """
-
-    owned: tuple[int, int, int]
-    mtime_ns: int
-    bare: bool
-    place: Path
+    owned: tuple[int, int, int]  # its mode, owner and group
+    mtime_ns: int  # its modification time
+    bare: bool  # it has no extended attributes and no access control list
+    place: Path  # where it is on this machine
 
     @property
     def atime_ns(self) -> int:

@@ -30,39 +30,25 @@ _NO_LOCKS = f"{14695981039346656037:x}"  # HASH_START (hash.h)
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What tells whether a process is the same as before, and has run since.
-
-    Attributes:
-        start: clock ticks after boot; with its id it names the process for good.
-        state: as in ps.
-        ran: nanoseconds of processor time that its tasks used.
-        holds: what others can change of it while it sleeps, a hash (holds.c); `UNSEEN` if part of that cannot be seen.
-        locks: a hash of its locks and leases alone.
-    """
+    """What tells whether a process is the same as before, and has run since."""
 
     pid: int
-    start: int
-    state: str
-    ran: int
+    start: int  # clock ticks after boot; with its id it names the process for good
+    state: str  # as in ps
+    ran: int  # nanoseconds of processor time that its tasks used
+    # What others can change of it while it sleeps, a hash (holds.c); `UNSEEN` if part of that cannot be seen
     holds: str
-    locks: str
+    locks: str  # a hash of its locks and leases alone
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A descriptor.
+    """A descriptor."""
 
-    Attributes:
-        number: in its process.
-        target: as /proc names it.
-        position: in bytes.
-        flags: of open(2), in octal.
-    """
-
-    number: int
-    target: str
-    position: int
-    flags: str
+    number: int  # in its process
+    target: str  # as /proc names it
+    position: int  # in bytes
+    flags: str  # of open(2), in octal
 
     @property
     def of_the_shell(self) -> bool:
@@ -73,27 +59,18 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class ShellHold:
-    """What the shell holds that it does not say of itself. It runs with every call, so its time says nothing.
-
-    Attributes:
-        start: clock ticks after boot.
-        nice: its priority.
-        processors: those it may use, as /proc shows them.
-        cwd_deleted: its working directory is no more.
-        files: all that it has open, by number.
-        holds: what else there is to know of those that it does not have by itself, a hash (holds.c): their locks, what
-            a deleted file holds, a terminal's modes; `UNSEEN` if part of that cannot be seen.
-        locked: it has locked a file, or holds a lease on one.
-    """
+    """What the shell holds that it does not say of itself. It runs with every call, so its time says nothing."""
 
     pid: int
-    start: int
-    nice: int
-    processors: str
-    cwd_deleted: bool
-    files: tuple[OpenFile, ...]
+    start: int  # clock ticks after boot
+    nice: int  # its priority
+    processors: str  # those it may use, as /proc shows them
+    cwd_deleted: bool  # its working directory is no more
+    files: tuple[OpenFile, ...]  # all that it has open, by number
+    # What else there is to know of those that it does not have by itself, a hash (holds.c): their locks, what a deleted
+    # file holds, a terminal's modes; `UNSEEN` if part of that cannot be seen
     holds: str = ""
-    locked: bool = False
+    locked: bool = False  # it has locked a file, or holds a lease on one
 
     @property
     def further_files(self) -> list[OpenFile]:
@@ -147,17 +124,11 @@ def processes_fingerprint(others: Sequence[Activity], shell: ShellHold | None, s
 
 @dataclass(frozen=True, slots=True)
 class ProcessTable:
-    """The live processes of a sandbox but for its PID 1.
+    """The live processes of a sandbox but for its PID 1."""
 
-    Attributes:
-        processes: all of them, by id.
-        activities: of the same.
-        shell: None if it has ended or may not be looked at.
-    """
-
-    processes: tuple[Process, ...]
-    activities: tuple[Activity, ...]
-    shell: ShellHold | None
+    processes: tuple[Process, ...]  # all of them, by id
+    activities: tuple[Activity, ...]  # of the same
+    shell: ShellHold | None  # None if it has ended or may not be looked at
 
     @property
     def others(self) -> tuple[Process, ...]:

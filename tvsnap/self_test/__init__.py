@@ -19,19 +19,12 @@ from tvsnap.self_test.laboratory import Laboratory
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one check came to.
+    """What one check came to."""
 
-    Attributes:
-        name: what was checked, in words.
-        ok: it is as it should be.
-        seconds: what it took.
-        detail: what was seen; if it is not as it should be, what was seen instead.
-    """
-
-    name: str
-    ok: bool
-    seconds: float
-    detail: str
+    name: str  # what was checked, in words
+    ok: bool  # it is as it should be
+    seconds: float  # what it took
+    detail: str  # what was seen; if it is not as it should be, what was seen instead
 
 
 def self_test(home: Path, backend: str, image: str | None, begin: Callable[[str], None]) -> Iterator[Result]:

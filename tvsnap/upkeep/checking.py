@@ -22,17 +22,11 @@ class Reexecute(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A recorded call that came to something else when it was made again.
+    """A recorded call that came to something else when it was made again."""
 
-    Attributes:
-        edge: the call as recorded.
-        seen: what it returned now.
-        words: how that differs.
-    """
-
-    edge: Edge
-    seen: ToolResult
-    words: str
+    edge: Edge  # the call as recorded
+    seen: ToolResult  # what it returned now
+    words: str  # how that differs
 
 
 @dataclass(frozen=True, slots=True)

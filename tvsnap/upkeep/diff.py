@@ -28,20 +28,13 @@ Kind = Literal["+", "-", "M"]
 
 @dataclass(frozen=True, slots=True)
 class FileDifference:
-    """A path that is not the same in both states.
+    """A path that is not the same in both states."""
 
-    Attributes:
-        path: absolute.
-        kind: `+` only in the second state, `-` only in the first, `M` in both.
-        before, after: what it is in each, as far as known; None where it is not there.
-        patch: the difference as a unified diff; empty if not asked for, or no text.
-    """
-
-    path: str
-    kind: Kind
-    before: FileChange | None
+    path: str  # absolute
+    kind: Kind  # `+` only in the second state, `-` only in the first, `M` in both
+    before: FileChange | None  # before and after: what it is in each, as far as known; None where it is not there
     after: FileChange | None
-    patch: str = ""
+    patch: str = ""  # the difference as a unified diff; empty if not asked for, or no text
 
     @property
     def what(self) -> str:
@@ -70,19 +63,12 @@ class ShellDifference:
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
-    """How two states differ.
+    """How two states differ."""
 
-    Attributes:
-        files: by path.
-        ended: processes only in the first state.
-        started: processes only in the second.
-        shell: by name.
-    """
-
-    files: tuple[FileDifference, ...]
-    ended: tuple[Process, ...]
-    started: tuple[Process, ...]
-    shell: tuple[ShellDifference, ...]
+    files: tuple[FileDifference, ...]  # by path
+    ended: tuple[Process, ...]  # processes only in the first state
+    started: tuple[Process, ...]  # processes only in the second
+    shell: tuple[ShellDifference, ...]  # by name
 
     def __bool__(self) -> bool:
         """Whether they differ at all."""

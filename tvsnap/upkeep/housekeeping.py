@@ -13,15 +13,10 @@ from tvsnap.sandboxes.protocol import Backend
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Where the rows and the files of snapshots do not agree.
+    """Where the rows and the files of snapshots do not agree."""
 
-    Attributes:
-        rows: snapshots that are gone from the disk.
-        files: ids of snapshots that the graph does not know, and that nobody alive is about to add to it.
-    """
-
-    rows: tuple[Snapshot, ...]
-    files: tuple[str, ...]
+    rows: tuple[Snapshot, ...]  # snapshots that are gone from the disk
+    files: tuple[str, ...]  # ids of snapshots that the graph does not know, and that nobody alive is about to add to it
 
 
 def tidy(home: Path, graph: Graph, backend: Backend) -> None:

@@ -28,38 +28,25 @@ from tvsnap.upkeep.housekeeping import Mismatch, find_mismatch, make_agree
 
 @dataclass(frozen=True, slots=True)
 class GcPlan:
-    """What a data directory holds that nothing needs.
+    """What a data directory holds that nothing needs."""
 
-    Attributes:
-        dead_owners: processes that ended without cleaning up; their sandboxes and unfinished snapshots go with them.
-        rows_without_files: snapshots that are gone from the disk.
-        files_without_row: snapshots that the graph does not know, whose takers are dead.
-        evicted: snapshots that go to keep within a number of bytes, least useful first; never what was kept by hand.
-        kept_bytes: what the remaining snapshots take.
-    """
-
+    # Processes that ended without cleaning up; their sandboxes and unfinished snapshots go with them
     dead_owners: tuple[str, ...]
-    rows_without_files: tuple[Snapshot, ...]
-    files_without_row: tuple[str, ...]
+    rows_without_files: tuple[Snapshot, ...]  # snapshots that are gone from the disk
+    files_without_row: tuple[str, ...]  # snapshots that the graph does not know, whose takers are dead
+    # Snapshots that go to keep within a number of bytes, least useful first; never what was kept by hand
     evicted: tuple[Snapshot, ...]
-    kept_bytes: int
+    kept_bytes: int  # what the remaining snapshots take
 
 
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """What was freed.
+    """What was freed."""
 
-    Attributes:
-        plan: what was to go.
-        reaped: what dead processes had left.
-        leases: leases of dead processes.
-        freed_bytes: what snapshots took that are gone.
-    """
-
-    plan: GcPlan
-    reaped: ReapReport
-    leases: int
-    freed_bytes: int
+    plan: GcPlan  # what was to go
+    reaped: ReapReport  # what dead processes had left
+    leases: int  # leases of dead processes
+    freed_bytes: int  # what snapshots took that are gone
 
 
 def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | None = None) -> GcPlan:
@@ -128,17 +115,11 @@ def delete_files(backend: Backend, forgotten: Forgotten) -> int:
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """What the live sandboxes of a data directory take, in all processes.
+    """What the live sandboxes of a data directory take, in all processes."""
 
-    Attributes:
-        processes: how many tvsnap processes use the data directory.
-        sandboxes: how many sandboxes live.
-        memory: their proportional memory, bytes.
-    """
-
-    processes: int
-    sandboxes: int
-    memory: int
+    processes: int  # how many tvsnap processes use the data directory
+    sandboxes: int  # how many sandboxes live
+    memory: int  # their proportional memory, bytes
 
 
 def in_use(home: Path) -> InUse:

@@ -34,23 +34,14 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """How to replay.
+    """How to replay."""
 
-    Attributes:
-        image: for rollouts that name none; None where all name one.
-        parallel: how many rollouts run at once.
-        repeat: how many times all of them are run, one pass after the other.
-        think: seconds between two calls of a rollout, as a model would think.
-        timeout: seconds for calls that name none.
-        salt: keeps the states apart from those of other replays; None shares them.
-    """
-
-    image: str | None = None
-    parallel: int = 1
-    repeat: int = 1
-    think: float = 0.0
-    timeout: float = DEFAULT_TIMEOUT
-    salt: str | None = None
+    image: str | None = None  # for rollouts that name none; None where all name one
+    parallel: int = 1  # how many rollouts run at once
+    repeat: int = 1  # how many times all of them are run, one pass after the other
+    think: float = 0.0  # seconds between two calls of a rollout, as a model would think
+    timeout: float = DEFAULT_TIMEOUT  # seconds for calls that name none
+    salt: str | None = None  # keeps the states apart from those of other replays; None shares them
 
     def __post_init__(self) -> None:
         """Raises UsageError for what makes no sense."""
@@ -65,27 +56,17 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One call that was made.
+    """One call that was made."""
 
-    Attributes:
-        task, rollout, name: as the rollout file has them.
-        index: its place in the rollout, from 0 on.
-        repeat: in which pass, from 0 on.
-        result: what it returned.
-        state: the state that the rollout came to by it.
-        elapsed: seconds until the answer was there, as its caller saw it.
-        not_shared: why later rollouts will not be answered with this; None if they will.
-    """
-
-    task: str
+    task: str  # task, rollout, name: as the rollout file has them
     rollout: str
     name: str
-    index: int
-    repeat: int
-    result: ToolResult
-    state: str
-    elapsed: float
-    not_shared: str | None = None
+    index: int  # its place in the rollout, from 0 on
+    repeat: int  # in which pass, from 0 on
+    result: ToolResult  # what it returned
+    state: str  # the state that the rollout came to by it
+    elapsed: float  # seconds until the answer was there, as its caller saw it
+    not_shared: str | None = None  # why later rollouts will not be answered with this; None if they will
 
     def data(self) -> dict[str, Any]:
         """Returns it as a line of `replay --outputs` has it."""
@@ -100,21 +81,13 @@ class CallRecord:
 
 @dataclass(slots=True)
 class RolloutRun:
-    """One rollout's run.
+    """One rollout's run."""
 
-    Attributes:
-        planned: what it was to do.
-        repeat: in which pass, from 0 on.
-        calls: the calls made so far.
-        error: why it ended early, if tvsnap failed it; else empty.
-        finished: it came to its end.
-    """
-
-    planned: PlannedRollout
-    repeat: int
-    calls: list[CallRecord] = field(default_factory=list)
-    error: str = ""
-    finished: bool = False
+    planned: PlannedRollout  # what it was to do
+    repeat: int  # in which pass, from 0 on
+    calls: list[CallRecord] = field(default_factory=list)  # the calls made so far
+    error: str = ""  # why it ended early, if tvsnap failed it; else empty
+    finished: bool = False  # it came to its end
 
 
 class Listener(Protocol):
@@ -129,15 +102,10 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long something took.
+    """How long something took."""
 
-    Attributes:
-        n: how often it was measured.
-        p50, p99: percentiles, milliseconds; None of nothing.
-    """
-
-    n: int
-    p50: float | None
+    n: int  # how often it was measured
+    p50: float | None  # p50 and p99: percentiles, milliseconds; None of nothing
     p99: float | None
 
     @classmethod
@@ -152,22 +120,14 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What a replay came to.
+    """What a replay came to."""
 
-    Attributes:
-        runs: all rollouts, in the order of the passes, the files and their lines.
-        stats: what the cache counted.
-        wall_s: seconds from the first call to the end of the last.
-        passes_s: seconds that each pass took.
-        interrupted: it was stopped before its end.
-        audit: what the audits of answers found; those that were still to be made when it was stopped are left out.
-    """
-
-    runs: tuple[RolloutRun, ...]
-    stats: Stats
-    wall_s: float
-    passes_s: tuple[float, ...]
-    interrupted: bool = False
+    runs: tuple[RolloutRun, ...]  # all rollouts, in the order of the passes, the files and their lines
+    stats: Stats  # what the cache counted
+    wall_s: float  # seconds from the first call to the end of the last
+    passes_s: tuple[float, ...]  # seconds that each pass took
+    interrupted: bool = False  # it was stopped before its end
+    # What the audits of answers found; those that were still to be made when it was stopped are left out
     audit: CheckReport = NOTHING_CHECKED
 
     @property

@@ -30,38 +30,24 @@ _CALL_KEYS = {"name", "arguments", "timeout"}
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """One call of a rollout file.
+    """One call of a rollout file."""
 
-    Attributes:
-        call: the tool's name and arguments.
-        timeout: seconds; None if the file names none.
-        extra: keys of the line that mean nothing to tvsnap.
-    """
-
-    call: ToolCall
-    timeout: float | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    call: ToolCall  # the tool's name and arguments
+    timeout: float | None = None  # seconds; None if the file names none
+    extra: Mapping[str, Any] = field(default_factory=dict)  # keys of the line that mean nothing to tvsnap
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRollout:
-    """One line of a rollout file.
+    """One line of a rollout file."""
 
-    Attributes:
-        task: the task it belongs to.
-        rollout: its name within the task.
-        image: the image it names; None if it names none.
-        calls: what it calls, in order.
-        extra: keys of the line that mean nothing to tvsnap, but for `database`: that which its SQL calls are for.
-        file, line: where it was read; empty and 0 if it was not.
-    """
-
-    task: str
-    rollout: str
-    image: str | None
-    calls: tuple[PlannedCall, ...]
+    task: str  # the task it belongs to
+    rollout: str  # its name within the task
+    image: str | None  # the image it names; None if it names none
+    calls: tuple[PlannedCall, ...]  # what it calls, in order
+    # Keys of the line that mean nothing to tvsnap, but for `database`: that which its SQL calls are for
     extra: Mapping[str, Any] = field(default_factory=dict)
-    file: str = ""
+    file: str = ""  # file and line: where it was read; empty and 0 if it was not
     line: int = 0
 
     def made(self, step: PlannedCall) -> ToolCall:
@@ -74,17 +60,11 @@ class PlannedRollout:
 
 @dataclass(frozen=True, slots=True)
 class BrokenLine:
-    """A line that is no rollout.
+    """A line that is no rollout."""
 
-    Attributes:
-        file: as it was named.
-        line: its number, from 1.
-        reason: in words.
-    """
-
-    file: str
-    line: int
-    reason: str
+    file: str  # as it was named
+    line: int  # its number, from 1
+    reason: str  # in words
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.reason}"

@@ -57,15 +57,10 @@ _STREAMS = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """Who containers and images belong to.
+    """Who containers and images belong to."""
 
-    Attributes:
-        home: a tag of the data directory.
-        owner: the id of the process's `Owner`.
-    """
-
-    home: str
-    owner: str
+    home: str  # a tag of the data directory
+    owner: str  # the id of the process's `Owner`
 
     def labels(self, purpose: str, image: str = "") -> dict[str, str]:
         """Returns the labels of something made for a purpose; `image` is a digest."""
@@ -94,17 +89,11 @@ def packed(files: Mapping[str, bytes], mode: int, folders: Sequence[str] = (), c
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Where a container's files lie on this machine.
+    """Where a container's files lie on this machine."""
 
-    Attributes:
-        upper: the writable layer.
-        init: the engine's own layer below that, which hides some files of the image.
-        lower: those below that, topmost first.
-    """
-
-    upper: Path
-    init: Path
-    lower: tuple[Path, ...]
+    upper: Path  # the writable layer
+    init: Path  # the engine's own layer below that, which hides some files of the image
+    lower: tuple[Path, ...]  # those below that, topmost first
 
 
 class Containers:

@@ -51,12 +51,9 @@ class Files(ABC):
     """The files of one container.
 
     Some files are lent: the engine lays its own over what an image holds, and no commit keeps what is written there.
-
-    Attributes:
-        lent: those files.
     """
 
-    lent: tuple[str, ...]
+    lent: tuple[str, ...]  # those files
 
     @abstractmethod
     def lent_states(self) -> Mapping[str, str]:

@@ -52,26 +52,16 @@ _GRACE = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is known of a snapshot.
+    """What is known of a snapshot."""
 
-    Attributes:
-        info: for the graph.
-        guest: version of the PID 1 in it.
-        depth: layers of its image.
-        empty_memory: no files are in memory but those that a fresh sandbox has there.
-        changes: how many calls had changed the state of its sandbox.
-        closed: the connections that were in TIME_WAIT.
-        clock: its sandbox's clock, if it had one of its own.
-        directories: in which CRIU makes something when it restores the processes, as they were.
-    """
-
-    info: SnapshotInfo
-    guest: str
-    depth: int
-    empty_memory: bool
-    changes: int
-    closed: tuple[Closed, ...] = ()
-    clock: StoppedClock | None = None
+    info: SnapshotInfo  # for the graph
+    guest: str  # version of the PID 1 in it
+    depth: int  # layers of its image
+    empty_memory: bool  # no files are in memory but those that a fresh sandbox has there
+    changes: int  # how many calls had changed the state of its sandbox
+    closed: tuple[Closed, ...] = ()  # the connections that were in TIME_WAIT
+    clock: StoppedClock | None = None  # its sandbox's clock, if it had one of its own
+    # In which CRIU makes something when it restores the processes, as they were
     directories: tuple[DirectoryTimes, ...] = ()
 
 
