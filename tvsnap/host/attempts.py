@@ -19,10 +19,8 @@ from typing import TypeVar
 
 from tvsnap.model.errors import InfrastructureError
 
-ENOUGH = 3
-"""Times that a reason which nobody knows must be the same, one after the other."""
-LONGEST = 10.0
-"""Seconds after which nothing is tried again, however few times it was."""
+ENOUGH = 3  # times that a reason which nobody knows must be the same, one after the other
+LONGEST = 10.0  # seconds after which nothing is tried again, however few times it was
 
 R = TypeVar("R")
 

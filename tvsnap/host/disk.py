@@ -10,8 +10,7 @@ from tvsnap.model.errors import InfrastructureError
 
 _MOST_RESERVED = 1 << 30
 _SHARE_RESERVED = 20
-_NEARLY_FULL = 8
-"""Where less than this part of the reserve is left, anything that is written may fail."""
+_NEARLY_FULL = 8  # where less than this part of the reserve is left, anything that is written may fail
 
 
 @dataclass(frozen=True, slots=True)

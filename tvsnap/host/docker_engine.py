@@ -22,21 +22,14 @@ from docker.utils import kwargs_from_env
 
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 
-LABEL_OWNER = "tvsnap.owner"
-"""The id of the `Owner` that made it; whoever finds that owner dead may remove it."""
-LABEL_HOME = "tvsnap.home"
-"""Which data directory it belongs to; see `home_tag`."""
-LABEL_PURPOSE = "tvsnap.purpose"
-"""Why it is there: `sandbox`, `snapshot`, `image`, `build`, `export`."""
-LABEL_IMAGE = "tvsnap.image"
-"""The digest of the tvsnap image that it holds or stands on."""
+LABEL_OWNER = "tvsnap.owner"  # the id of the `Owner` that made it; whoever finds that owner dead may remove it
+LABEL_HOME = "tvsnap.home"  # which data directory it belongs to; see `home_tag`
+LABEL_PURPOSE = "tvsnap.purpose"  # why it is there: `sandbox`, `snapshot`, `image`, `build`, `export`
+LABEL_IMAGE = "tvsnap.image"  # the digest of the tvsnap image that it holds or stands on
 
-IN_FLIGHT = 8
-"""Calls to one engine at a time; beyond that they only wait for each other in the engine."""
-CALL_TIMEOUT = 120
-"""Seconds; a commit of a large container takes its time."""
-PATIENCE = 15.0
-"""Seconds that an engine may be away, as for a restart."""
+IN_FLIGHT = 8  # calls to one engine at a time; beyond that they only wait for each other in the engine
+CALL_TIMEOUT = 120  # seconds; a commit of a large container takes its time
+PATIENCE = 15.0  # seconds that an engine may be away, as for a restart
 _POLL = 0.1
 
 P = ParamSpec("P")

@@ -13,8 +13,7 @@ from tvsnap.model.arguments import check_text
 from tvsnap.model.errors import InfrastructureError, MachineLacks, UsageError
 
 SYSTEM_HOME = Path("/var/lib/tvsnap")
-LONGEST = 400
-"""Bytes of the path; SQLite takes 512 for a file's, and mounts take 4096 for several."""
+LONGEST = 400  # bytes of the path; SQLite takes 512 for a file's, and mounts take 4096 for several
 
 FORKED = "was opened before this process was forked off; open it in the child alone, or start it with spawn"
 """Said of what a process has open that others may not share with it."""

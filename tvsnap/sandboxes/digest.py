@@ -37,25 +37,19 @@ from tvsnap.sandboxes.observing import Entry, ImageTree, linked
 from tvsnap.sandboxes.process_report import OpenFile, ShellHold
 from tvsnap.sandboxes.shell_report import VOLATILE, declared, without_clock
 
-MOST_BYTES = 1 << 30
-"""That are read for one digest."""
-MOST_FILES = 200_000
-"""That differ from the image."""
+MOST_BYTES = 1 << 30  # that are read for one digest
+MOST_FILES = 200_000  # that differ from the image
 _SNAPSHOTS = 256
 _BLOCK = 64 * 1024
 _CHUNK = 16 * _BLOCK
 _NOTHING = bytes(_BLOCK)
-_RECENT_NS = 20_000_000
-"""What was changed so shortly ago may be changed again without another time of change."""
+_RECENT_NS = 20_000_000  # what was changed so shortly ago may be changed again without another time of change
 _GET_FLAGS = 0x80086601
-_SETTABLE = 0x228384FF
-"""Flags of a file that its owner can change; see walk.c."""
+_SETTABLE = 0x228384FF  # flags of a file that its owner can change; see walk.c
 _ACL = "system.posix_acl_"
 _ACL_ENTRY = struct.Struct("<HHI")
-_NAMED = (2, 8)
-"""Tags of entries of an access control list that have an owner."""
-_CAPABILITY_SHIFTED = 24
-"""Bytes of a file capability that names the user namespace in which it counts."""
+_NAMED = (2, 8)  # tags of entries of an access control list that have an owner
+_CAPABILITY_SHIFTED = 24  # bytes of a file capability that names the user namespace in which it counts
 _FLAGGED = {
     "BASHPID", "BASH_COMMAND", "BASH_SUBSHELL", "EPOCHREALTIME", "EPOCHSECONDS", "HISTCMD", "LINENO", "RANDOM",
     "SECONDS", "SRANDOM",

@@ -21,8 +21,7 @@ from tvsnap.guest.protocol import FIXED
 from tvsnap.model.images import UID_BASE, Image
 from tvsnap.sandboxes import paths
 
-SIZE = 65536
-"""Bytes of the file, whatever is in it: processes of a snapshot have it mapped (page.c)."""
+SIZE = 65536  # bytes of the file, whatever is in it: processes of a snapshot have it mapped (page.c)
 _HEAD, _SPAN = struct.Struct("<IIQQQ"), struct.Struct("<qq")
 _VERSION, _CLOCK, _SEED = 1, 1, 2
 _MOST_SPANS = (SIZE - _HEAD.size) // _SPAN.size

@@ -20,8 +20,7 @@ from tvsnap.sandboxes import paths
 _CHUNK = 1 << 20
 MOST_RECORDS = 128 << 20
 """Bytes of a list of files: that of a million ordinary ones. Paths may have 4 KiB each, and nobody pays for those."""
-SMALL_FILE = 64 * 1024
-"""Bytes up to which a file is named by a digest of its contents."""
+SMALL_FILE = 64 * 1024  # bytes up to which a file is named by a digest of its contents
 KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "directory",

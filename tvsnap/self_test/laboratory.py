@@ -17,8 +17,7 @@ from tvsnap.model.limits import Limits
 from tvsnap.sandboxes import open_backend
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
-PROGRAMS = ("bash", "cat", "ls", "rm", "sleep", "true")
-"""What an image made of this machine's own programs has."""
+PROGRAMS = ("bash", "cat", "ls", "rm", "sleep", "true")  # what an image made of this machine's own programs has
 
 
 class Laboratory:

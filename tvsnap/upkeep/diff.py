@@ -18,8 +18,7 @@ from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.observing import KINDS
 from tvsnap.sandboxes.protocol import Sandbox
 
-PATCH_LIMIT = 1024 * 1024
-"""Bytes of the largest file that is compared line by line."""
+PATCH_LIMIT = 1024 * 1024  # bytes of the largest file that is compared line by line
 COMPARE_LIMIT = 16 * 1024 * 1024
 """Bytes of the largest file that is compared byte by byte; larger ones by size and time."""
 

@@ -27,11 +27,9 @@ from tvsnap.sandboxes.local.storage.pool_file import PoolFile, require_room
 from tvsnap.sandboxes.local.storage.quota import Quotas
 
 GIB = 1024**3
-ENOUGH_DISK = 5 * GIB
-"""Bytes: an image of a Debian system takes 0.5 GiB, and the files of builds and databases add up."""
+ENOUGH_DISK = 5 * GIB  # bytes: an image of a Debian system takes 0.5 GiB, and the files of builds and databases add up
 ENOUGH_DESCRIPTORS = 4096
-OLDEST_KERNEL = (5, 11)
-"""Linux 5.11 is the first that mounts overlays inside user namespaces."""
+OLDEST_KERNEL = (5, 11)  # Linux 5.11 is the first that mounts overlays inside user namespaces
 OLDEST_QUOTAS = (6, 7)
 NATIVE_PROGRAMS = (native.INIT, native.FIXED, native.CRIU_PLUGIN, native.LAUNCH)
 NAMESPACES = ("user", "pid", "mount", "net", "ipc", "uts", "cgroup")

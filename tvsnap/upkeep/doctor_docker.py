@@ -16,8 +16,7 @@ from tvsnap.model.errors import TvsnapError
 from tvsnap.sandboxes.criu.binary import criu_version
 from tvsnap.upkeep.doctor import Check, Found, check
 
-PATIENCE = 5
-"""Seconds that one answer of the engine may take; it is asked for three."""
+PATIENCE = 5  # seconds that one answer of the engine may take; it is asked for three
 
 REPLAYED = "with --backend docker, states with live processes beyond the idle shell are replayed instead of forked"
 

@@ -25,8 +25,7 @@ from tvsnap.upkeep.rollout_files import PlannedRollout
 if TYPE_CHECKING:
     from tvsnap.cache import Cache
 
-DEFAULT_TIMEOUT = 30.0
-"""Seconds that a call gets if it names no timeout of its own."""
+DEFAULT_TIMEOUT = 30.0  # seconds that a call gets if it names no timeout of its own
 
 _POLL = 0.1
 _PATIENCE = 10.0

@@ -20,8 +20,7 @@ from tvsnap.model.arguments import LONGEST, check_text
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import UsageError
 
-STDIN = "-"
-"""The name that stands for standard input."""
+STDIN = "-"  # the name that stands for standard input
 
 _ROLLOUT_KEYS = {"task", "rollout", "image", "calls"}
 _SQL_TOOLS = ("sql", "schema")

@@ -37,10 +37,8 @@ from tvsnap.sandboxes.shell.image import ShellImage, restore
 
 _USUAL_RUNTIMES = ("runc", "crun")
 """Those whose containers are namespaces of the engine's kernel, as the local backend's sandboxes are."""
-FORK_PAUSES = (0.1, 0.4, 1.6)
-"""Seconds between the attempts at a fork."""
-CHECKPOINT = "tvsnap"
-"""Name of a fork's checkpoint in its container's directory."""
+FORK_PAUSES = (0.1, 0.4, 1.6)  # seconds between the attempts at a fork
+CHECKPOINT = "tvsnap"  # name of a fork's checkpoint in its container's directory
 
 
 class DockerBackend:

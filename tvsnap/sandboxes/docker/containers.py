@@ -48,8 +48,7 @@ _CAPABILITIES = [
     "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 ]  # fmt: skip
 """Those that PID 1 keeps (confine.c), whatever this engine gives by default."""
-_CHECKPOINT_TIMEOUT = 60
-"""Seconds."""
+_CHECKPOINT_TIMEOUT = 60  # seconds
 FREEZING = 30.0
 """Seconds in which a pause is tried again: on a busy machine, runc may not catch all of a container's processes."""
 _STREAMS = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}

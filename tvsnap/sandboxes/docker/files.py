@@ -37,10 +37,8 @@ from tvsnap.sandboxes.sealing import DISK_ERRORS
 _DIRECTORY_TIMES = "/run/tvsnap/times"
 """Inside: those of directories as they were at first, by which a digest tells times that were set on purpose."""
 _NOTE_TIMES = ["/bin/bash", "-c", f"{INIT} walk times / >{_DIRECTORY_TIMES}"]
-MOUNTED = ("/dev", "/proc", "/sys")
-"""Directories on which the runtime mounts what belongs to no image."""
-_DIGESTED = 64 * MIB
-"""Bytes up to which a file is named by a digest of its contents, where it can be read directly."""
+MOUNTED = ("/dev", "/proc", "/sys")  # directories on which the runtime mounts what belongs to no image
+_DIGESTED = 64 * MIB  # bytes up to which a file is named by a digest of its contents, where it can be read directly
 
 
 _OF_DIRECTORY = attrgetter("mode", "uid", "gid", "flags", "attributes")

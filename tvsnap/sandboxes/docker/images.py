@@ -25,12 +25,9 @@ from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.docker.containers import Whose, packed
 from tvsnap.sandboxes.docker.layers import rewritten
 
-IMAGES = "tvsnap/image"
-"""The repository of tvsnap images as they are."""
-STARTABLE = "tvsnap/guest"
-"""That of the same with PID 1 in them."""
-DISTINCTION_LENGTH = 16
-"""Bytes, of which each is two digits."""
+IMAGES = "tvsnap/image"  # the repository of tvsnap images as they are
+STARTABLE = "tvsnap/guest"  # that of the same with PID 1 in them
+DISTINCTION_LENGTH = 16  # bytes, of which each is two digits
 
 
 class EngineImages:

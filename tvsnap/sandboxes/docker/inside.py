@@ -8,10 +8,8 @@ from tvsnap.guest.protocol import INIT, Guest
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.sandboxes import observing
 
-TIMEOUT = 60.0
-"""Seconds."""
-MOST = observing.MOST_RECORDS
-"""Bytes of output at most."""
+TIMEOUT = 60.0  # seconds
+MOST = observing.MOST_RECORDS  # bytes of output at most
 
 
 def list_inside(guest: Guest, *arguments: str) -> Iterator[observing.Entry]:

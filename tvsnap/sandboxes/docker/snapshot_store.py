@@ -37,8 +37,7 @@ from tvsnap.sandboxes.processes.time_wait import Closed
 from tvsnap.sandboxes.sealing import DISK_ERRORS, checksum, from_sealed_json, open_regular, reading, to_sealed_json
 
 REPOSITORY = "tvsnap/snapshot"
-FORMAT = 3
-"""Version of the layout; others are unusable."""
+FORMAT = 3  # version of the layout; others are unusable
 MANIFEST, SHELL, CRIU = "manifest.json", "shell.json", "criu"
 TIMES, LINKS, LENT = "times", "links.json", "lent.json"
 _LATE_COMMIT = 300.0
@@ -46,8 +45,7 @@ _LATE_COMMIT = 300.0
 _POLL = 0.5
 _COMMITTING = "committing"
 """A file that is there from before the commit begins: the engine may finish it even after we are dead."""
-_GRACE = 3600.0
-"""Seconds for which an image that is not there yet is still looked out for."""
+_GRACE = 3600.0  # seconds for which an image that is not there yet is still looked out for
 
 
 @dataclass(frozen=True, slots=True)

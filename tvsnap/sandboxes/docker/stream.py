@@ -13,8 +13,7 @@ from typing import Any
 
 _HEADER = struct.Struct(">BxxxL")
 _STDERR = 2
-_COMPLAINTS = 4096
-"""Bytes of what was last written to standard error that are kept."""
+_COMPLAINTS = 4096  # bytes of what was last written to standard error that are kept
 _CHUNK = 65536
 
 

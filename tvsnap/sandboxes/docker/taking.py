@@ -21,8 +21,7 @@ from tvsnap.sandboxes.shell import image as shell_image
 
 PAUSES = (0.05, 0.2)
 """Seconds between the attempts at a checkpoint: few, for the next call in the sandbox waits for the last of them."""
-MAX_DEPTH = 100
-"""Layers of an image; beyond that all its files become one. Engines refuse about 125 and more."""
+MAX_DEPTH = 100  # layers of an image; beyond that all its files become one. Engines refuse about 125 and more
 
 
 class Taker:
