@@ -16,11 +16,9 @@ from tvsnap.model.errors import UsageError
 from tvsnap.upkeep.rollout_files import (
     PlannedCall,
     PlannedRollout,
-    format_rollout,
     parse_rollout,
     read_rollouts,
     select,
-    write_rollouts,
 )
 
 GOOD: dict[str, Any] = {
@@ -151,12 +149,15 @@ planned_rollouts = st.builds(
 
 @given(planned_rollouts)
 def test_what_is_written_is_what_is_read(rollout: PlannedRollout) -> None:
-    written = format_rollout(rollout)
-    assert "\n" not in written
-    assert parse_rollout(written) == rollout
-
-
-def test_writing_several() -> None:
-    stream = io.StringIO()
-    write_rollouts([parse_rollout(line()), parse_rollout(line(rollout="s"))], stream)
-    assert [json.loads(text)["rollout"] for text in stream.getvalue().splitlines()] == ["r", "s"]
+    calls = [
+        {"name": each.call.name, "arguments": each.call.arguments, "timeout": each.timeout, **each.extra}
+        for each in rollout.calls
+    ]
+    written = {
+        "task": rollout.task,
+        "rollout": rollout.rollout,
+        "image": rollout.image,
+        "calls": calls,
+        **rollout.extra,
+    }
+    assert parse_rollout(json.dumps(written)) == rollout

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 from tvsnap.model.errors import MachineLacks
@@ -72,18 +73,8 @@ class Owner:
 
 def is_alive(home: Path, id: str) -> bool:
     """Returns whether the owner with this id is alive."""
-    try:
-        descriptor = os.open(_path(home, id), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        # Shared, so that two that ask at once do not take each other for the owner.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    # Shared, so that two that ask at once do not take each other for the owner.
+    return _lock(_path(home, id), fcntl.LOCK_SH) is False
 
 
 def has_live_owner(home: Path, name: str) -> bool:
@@ -129,13 +120,18 @@ def _sweep_unfinished(directory: Path) -> None:
 
 def _unlink_unlocked(path: Path) -> bool:
     """Removes a file unless someone holds a lock on it; returns whether it is gone."""
+    return _lock(path, fcntl.LOCK_EX, lambda: path.unlink(missing_ok=True)) is not False
+
+
+def _lock(path: Path, how: int, act: Callable[[], None] = lambda: None) -> bool | None:
+    """Does something while a file is locked; returns whether the lock could be had, None if there is no such file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return True
+        return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        act()
     except BlockingIOError:
         return False
     finally:

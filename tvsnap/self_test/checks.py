@@ -74,11 +74,8 @@ def _processes_go_on(laboratory: Laboratory) -> str:
     _expect(sandbox, "n=0; while :; do n=$((n + 1)); echo $n > /tmp/n; sleep 0.02; done &", "")
     _wait_for(lambda: _number(sandbox, "/tmp/n") > 0, "the background job does not run")
     if not laboratory.backend.captures.processes:
-        try:
-            sandbox.checkpoint()
-        except NotCheckpointable as refusal:
-            return f"not captured on this machine, and it says so: {refusal}"
-        raise CheckFailed("a snapshot was taken that cannot hold live processes")
+        refusal = _refusal(sandbox, "a snapshot was taken that cannot hold live processes")
+        return f"not captured on this machine, and it says so: {refusal}"
     fork = laboratory.fork(sandbox.checkpoint().id)
     before = _number(fork, "/tmp/n")
     _wait_for(lambda: _number(fork, "/tmp/n") > before, "the background job does not go on in a fork")
@@ -91,12 +88,9 @@ def _refuses(laboratory: Laboratory) -> str:
     sandbox = laboratory.start()
     # To a port where nobody listens: the answer, an error, waits at the socket until somebody reads.
     _expect(sandbox, "exec 9<> /dev/udp/127.0.0.1/9; echo x >&9; x=1", "")
-    try:
-        sandbox.checkpoint()
-    except NotCheckpointable as refusal:
-        _expect(sandbox, "echo $x", "1\n")
-        return str(refusal)
-    raise CheckFailed("a snapshot was taken of a socket that no fork would have as it was")
+    refusal = _refusal(sandbox, "a snapshot was taken of a socket that no fork would have as it was")
+    _expect(sandbox, "echo $x", "1\n")
+    return refusal
 
 
 def _times_out(laboratory: Laboratory) -> str:
@@ -195,7 +189,6 @@ def _rollout(
 def _outlives_a_kill(laboratory: Laboratory) -> str:
     program = f"""
 import sys, time
-from tvsnap.sandboxes.local.cgroups import CgroupTree
 from pathlib import Path
 from tvsnap.cache import Cache
 from tvsnap.images import ImageStore
@@ -207,12 +200,8 @@ time.sleep(1000)
 """
     images = laboratory.image.rootfs.parents[2]
     arguments = [str(laboratory.home), laboratory.backend.name, str(images), laboratory.image.digest]
-    with subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as victim:
+    command, pipe = [sys.executable, "-c", program, *arguments], subprocess.PIPE
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as victim:
         assert victim.stdout is not None
         assert victim.stderr is not None
         ready = victim.stdout.readline()
@@ -266,6 +255,15 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 
 # -- what they have in common ------------------------------------------------------------------------------------
+
+
+def _refusal(sandbox: Sandbox, otherwise: str) -> str:
+    """Returns why no snapshot can be taken."""
+    try:
+        sandbox.checkpoint()
+    except NotCheckpointable as refusal:
+        return str(refusal)
+    raise CheckFailed(otherwise)
 
 
 def _output(sandbox: Sandbox, command: str) -> str:

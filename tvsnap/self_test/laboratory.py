@@ -33,7 +33,7 @@ class Laboratory:
         except BaseException:
             self._owner.close()
             raise
-        self._sandboxes: list[Sandbox] = []
+        self._sandboxes = contextlib.ExitStack()
 
     @property
     def image(self) -> Image:
@@ -53,12 +53,11 @@ class Laboratory:
         return self._keep(self.backend.fork(snapshot, self.image, Limits()))
 
     def _keep(self, sandbox: Sandbox) -> Sandbox:
-        self._sandboxes.append(sandbox)
+        self._sandboxes.callback(sandbox.close)
         return sandbox
 
     def end_sandboxes(self) -> None:
-        while self._sandboxes:
-            self._sandboxes.pop().close()
+        self._sandboxes.close()
 
     def close(self) -> None:
         self.end_sandboxes()

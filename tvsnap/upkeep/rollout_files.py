@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from tvsnap.model.arguments import LONGEST, check_text
 from tvsnap.model.calls import ToolCall
@@ -118,29 +118,6 @@ def parse_rollout(line: str | bytes) -> PlannedRollout:
         calls=tuple(_parse_call(index, call) for index, call in enumerate(calls)),
         extra={key: value for key, value in data.items() if key not in _ROLLOUT_KEYS},
     )
-
-
-def format_rollout(rollout: PlannedRollout) -> str:
-    """Returns the line that describes a rollout, without its line feed."""
-    data: dict[str, Any] = {"task": rollout.task, "rollout": rollout.rollout}
-    if rollout.image is not None:
-        data["image"] = rollout.image
-    data["calls"] = [
-        {
-            "name": planned.call.name,
-            "arguments": dict(planned.call.arguments),
-            **({} if planned.timeout is None else {"timeout": planned.timeout}),
-            **planned.extra,
-        }
-        for planned in rollout.calls
-    ]
-    return json.dumps({**data, **rollout.extra}, ensure_ascii=False)
-
-
-def write_rollouts(rollouts: Iterable[PlannedRollout], stream: TextIO) -> None:
-    """Writes a rollout file."""
-    for rollout in rollouts:
-        stream.write(format_rollout(rollout) + "\n")
 
 
 def _lines(file: str) -> Iterator[tuple[int, bytes]]:

@@ -15,8 +15,6 @@ from tvsnap.upkeep.checking import Checker, CheckReport
 if TYPE_CHECKING:
     from tvsnap.cache import Cache
 
-DEFAULT_SAMPLE = 50
-
 
 def candidates(cache: Cache, task: str | None = None) -> list[int]:
     """Returns the ids of the recorded calls that may answer calls, oldest first; of one task, if it is named."""
