@@ -88,24 +88,15 @@ def unmask(init: Path, upper: Path, lower: Sequence[Path]) -> None:
     It puts a layer in between, `init`, with /etc/hosts, /etc/resolv.conf, /etc/mtab and /.dockerenv: it may mount on
     those. The container's writable layer is not mounted yet; those below `init` are given topmost first.
     """
-    folders = {upper: _topmost("", lower)}
+    folders: dict[Path, Path] = {}
     for entry in observing.walk(init):
         if stat.S_ISDIR(entry.mode) or entry.path.startswith("/dev/"):
             continue
-        here = Path(f"{upper}{entry.path}")
-        folder = os.path.dirname(entry.path)
-        if folder != "/":
-            here.parent.mkdir(exist_ok=True)
-            folders[here.parent] = _topmost(folder, lower)
-        hidden = _topmost(entry.path, lower)
-        if hidden is None:
-            os.mknod(here, stat.S_IFCHR, os.makedev(0, 0))  # how an overlay says that there is nothing
-        else:
-            shutil.copyfile(hidden, here, follow_symlinks=False)
-            _look_like(hidden, here)
+        if not _lift(entry.path, upper, lower, folders):
+            # This is how an overlay says that there is nothing.
+            os.mknod(f"{upper}{entry.path}", stat.S_IFCHR, os.makedev(0, 0))
     for here, there in folders.items():
-        if there is not None:
-            _look_like(there, here)
+        _look_like(there, here)
 
 
 def relink(groups: Iterable[Sequence[str]], upper: Path, lower: Sequence[Path]) -> None:
@@ -115,22 +106,31 @@ def relink(groups: Iterable[Sequence[str]], upper: Path, lower: Sequence[Path]) 
     """
     folders: dict[Path, Path] = {}
     for first, *others in groups:
-        hidden = _topmost(first, lower)
-        for path in (first, *others):
-            for folder in (*reversed(PurePosixPath(path).parents[:-1]),):
-                here, there = Path(f"{upper}{folder}"), _topmost(str(folder), lower)
-                if there is not None:
-                    here.mkdir(exist_ok=True)
-                    folders[here] = there
-        if hidden is None:
-            continue
-        here = Path(f"{upper}{first}")
-        shutil.copyfile(hidden, here, follow_symlinks=False)
-        _look_like(hidden, here)
-        for path in others:
-            os.link(here, f"{upper}{path}", follow_symlinks=False)
+        if _lift(first, upper, lower, folders):
+            for path in others:
+                _make_folders(path, upper, lower, folders)
+                os.link(f"{upper}{first}", f"{upper}{path}", follow_symlinks=False)
     for here, there in folders.items():
         _look_like(there, here)
+
+
+def _lift(path: str, upper: Path, lower: Sequence[Path], folders: dict[Path, Path]) -> bool:
+    """Copies what a path is in the layers below into the writable layer; returns whether it is anything there."""
+    _make_folders(path, upper, lower, folders)
+    hidden = _topmost(path, lower)
+    if hidden is not None:
+        shutil.copyfile(hidden, f"{upper}{path}", follow_symlinks=False)
+        _look_like(hidden, Path(f"{upper}{path}"))
+    return hidden is not None
+
+
+def _make_folders(path: str, upper: Path, lower: Sequence[Path], folders: dict[Path, Path]) -> None:
+    """Makes those above a path, and adds to `folders` what each is below: they are to look like that at last."""
+    for folder in reversed(PurePosixPath(path).parents):
+        here, there = Path(f"{upper}{folder}"), _topmost(str(folder), lower)
+        here.mkdir(exist_ok=True)
+        if there is not None:
+            folders[here] = there
 
 
 def _topmost(path: str, layers: Sequence[Path]) -> Path | None:
