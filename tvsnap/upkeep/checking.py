@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tvsnap.acquisition.replaying import Remade, ReplayDiffered, difference
@@ -56,38 +56,24 @@ class CheckReport:
 NOTHING_CHECKED = CheckReport(0, 0, (), ())
 
 
+@dataclass(slots=True)
 class Checker:
     """Makes recorded calls again, and keeps what came of it. Thread-safe."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        reexecute: Reexecute,
-        *,
-        by: str,
-        mark: bool = True,
-        on_difference: Callable[[Difference], None] | None = None,
-    ) -> None:
-        """
-        Args:
-            graph: where the calls are recorded.
-            reexecute: makes one again.
-            by: who checks, for the reasons that are kept in the graph: `a verification`.
-            mark: mark calls that differ nondeterministic in the graph, so that they answer nothing from then on. Those
-                that differ in a replay on the way to a state are marked in any case: they were relied on.
-            on_difference: told of each difference, once, in the thread that found it.
-        """
-        self._graph = graph
-        self._reexecute = reexecute
-        self._by = by
-        self._mark = mark
-        self._on_difference = on_difference or (lambda _: None)
-        self._stopped = False
-        self._lock = threading.Lock()
-        self._checked = self._same = 0
-        self._differences: dict[int, Difference] = {}
-        self._failures: dict[int, tuple[Edge, str]] = {}
-        self._by_chance: dict[int, Edge] = {}
+    graph: Graph  # where the calls are recorded
+    reexecute: Reexecute
+    by: str  # who checks, for the reasons that are kept in the graph: `a verification`
+    # Mark calls that differ nondeterministic in the graph, so that they answer nothing from then on. Those that differ
+    # in a replay on the way to a state are marked in any case: they were relied on.
+    mark: bool = True
+    on_difference: Callable[[Difference], None] = lambda _: None  # told of each once, in the thread that found it
+    _stopped: bool = field(default=False, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _checked: int = field(default=0, init=False)
+    _same: int = field(default=0, init=False)
+    _differences: dict[int, Difference] = field(default_factory=dict, init=False)
+    _failures: dict[int, tuple[Edge, str]] = field(default_factory=dict, init=False)
+    _by_chance: dict[int, Edge] = field(default_factory=dict, init=False)
 
     def stop(self) -> None:
         """Says that no more is to be checked; a check that fails from now on counts for nothing."""
@@ -98,11 +84,11 @@ class Checker:
         if self._stopped:
             return
         try:
-            edge = self._graph.edge(id)
+            edge = self.graph.edge(id)
         except NotFound:
             return  # forgotten meanwhile
         try:
-            seen = self._reexecute(edge)
+            seen = self.reexecute(edge)
         except TvsnapError as error:
             if not self._stopped:
                 if isinstance(error, ReplayDiffered) and error.edge.proven:  # it was relied on
@@ -120,11 +106,11 @@ class Checker:
         if by_chance:
             return
         if words:
-            if self._mark:
-                self._graph.mark_nondeterministic(edge, f"{self._by} {words}")
+            if self.mark:
+                self.graph.mark_nondeterministic(edge, f"{self.by} {words}")
             self._add(Difference(edge, seen.result, words))
         elif edge.changed and edge.digest and not edge.proven and time.time() - edge.created >= PROOF_APART:
-            self._graph.prove(edge)
+            self.graph.prove(edge)
 
     def report(self, *, interrupted: bool = False) -> CheckReport:
         """Returns what was found so far, in the order of the calls."""
@@ -142,4 +128,4 @@ class Checker:
         with self._lock:
             known = self._differences.setdefault(found.edge.id, found)
         if known is found:
-            self._on_difference(found)
+            self.on_difference(found)

@@ -13,9 +13,11 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
+from typing import ClassVar
 
 from tvsnap.guest.protocol import DISTINCTION, INIT, Guest
 from tvsnap.host.docker_engine import Engine
@@ -51,7 +53,7 @@ class Files(ABC):
     Some files are lent: the engine lays its own over what an image holds, and no commit keeps what is written there.
     """
 
-    lent: tuple[str, ...]  # those files
+    lent: ClassVar[tuple[str, ...]]  # those files
 
     @abstractmethod
     def lent_states(self) -> Mapping[str, str]:
@@ -121,7 +123,7 @@ class Files(ABC):
 class OuterFiles(Files):
     """Read in the engine's own storage."""
 
-    lent = ("/etc/hostname",)
+    lent: ClassVar[tuple[str, ...]] = ("/etc/hostname",)
 
     def __init__(self, engine: Engine, layers: Layers, root: Callable[[], Path], guest: Callable[[], Guest]) -> None:
         """Args: root: returns what the container sees, once it runs."""
@@ -208,48 +210,47 @@ class OuterFiles(Files):
         note_links(entries, unfinished.directory)
 
 
+@dataclass(frozen=True)
 class InnerFiles(Files):
     """Seen from inside."""
 
-    lent = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/mtab", "/.dockerenv")
+    lent: ClassVar[tuple[str, ...]] = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/mtab", "/.dockerenv")
 
-    def __init__(self, guest: Callable[[], Guest], created: int, hostname: str) -> None:
-        """Args: created: nanoseconds since the epoch; no file of the container's own was changed before."""
-        self._guest = guest
-        self._created = created
-        self._hostname = hostname
+    guest: Callable[[], Guest]
+    created: int  # nanoseconds since the epoch; no file of the container's own was changed before
+    hostname: str
 
     def bring_back(self, snapshot: Path) -> None:
-        guest = self._guest()
+        guest = self.guest()
         restore_lent(guest, snapshot)
         for first, *others in read_links(snapshot):
             script_inside(guest, 'for other in "${@:2}"; do ln -f -- "$1" "$other" || exit; done', first, *others)
         amend(guest, snapshot)
 
     def lent_states(self) -> Mapping[str, str]:
-        return {entry.path: str(entry) for entry in list_inside(self._guest(), "/") if entry.path in self.lent}
+        return {entry.path: str(entry) for entry in list_inside(self.guest(), "/") if entry.path in self.lent}
 
     def begin(self) -> None:
-        self._guest().execute(_NOTE_TIMES, timeout=TIMEOUT, limit=4096, user="root")
-        for path, text in (("/etc/hosts", HOSTS.format(hostname=self._hostname)), ("/etc/resolv.conf", "")):
-            script_inside(self._guest(), 'cat >"$1" && chmod 644 "$1"', path, text=text.encode())
+        self.guest().execute(_NOTE_TIMES, timeout=TIMEOUT, limit=4096, user="root")
+        for path, text in (("/etc/hosts", HOSTS.format(hostname=self.hostname)), ("/etc/resolv.conf", "")):
+            script_inside(self.guest(), 'cat >"$1" && chmod 644 "$1"', path, text=text.encode())
 
     def fingerprints(self, service: Service) -> tuple[str, str]:
-        return run_tool(self._guest(), "walk", "digest", "--times", _DIRECTORY_TIMES, "/").decode(), ""
+        return run_tool(self.guest(), "walk", "digest", "--times", _DIRECTORY_TIMES, "/").decode(), ""
 
     def identity(self, entry: observing.Entry) -> str:
         if stat.S_ISREG(entry.mode) and entry.size <= observing.SMALL_FILE:
             command = [INIT, "get", entry.path, str(observing.SMALL_FILE)]
-            outcome = self._guest().execute(command, timeout=TIMEOUT, limit=2 * observing.SMALL_FILE, user="root")
+            outcome = self.guest().execute(command, timeout=TIMEOUT, limit=2 * observing.SMALL_FILE, user="root")
             if outcome.exit_code == 0:
                 return hashlib.sha256(outcome.output).hexdigest()
         return _stamp(entry)
 
     def all(self) -> Iterable[observing.Entry]:
-        return list_inside(self._guest(), "/")
+        return list_inside(self.guest(), "/")
 
     def mend(self, unfinished: Unfinished) -> None:
-        notes, entries = bytearray(), list(list_inside(self._guest(), "/", str(self._created)))
+        notes, entries = bytearray(), list(list_inside(self.guest(), "/", str(self.created)))
         for entry in entries:
             if entry.path in (*self.lent, *MOUNTED):
                 continue

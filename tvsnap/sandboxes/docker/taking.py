@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.host import attempts
@@ -24,6 +25,7 @@ PAUSES = (0.05, 0.2)
 MAX_DEPTH = 100  # layers of an image; beyond that all its files become one. Engines refuse about 125 and more
 
 
+@dataclass(frozen=True, slots=True)
 class Taker:
     """Takes snapshots of the sandboxes of one backend. Thread-safe.
 
@@ -32,12 +34,10 @@ class Taker:
     while the container stands still.
     """
 
-    def __init__(self, engine: Engine, containers: Containers, snapshots: SnapshotStore, guest: str) -> None:
-        """Args: guest: version of the PID 1 in its sandboxes."""
-        self._engine = engine
-        self._containers = containers
-        self._snapshots = snapshots
-        self._guest = guest
+    engine: Engine
+    containers: Containers
+    snapshots: SnapshotStore
+    guest: str  # version of the PID 1 in its sandboxes
 
     def take(self, sandbox: DockerSandbox) -> SnapshotInfo:
         """See `Sandbox.checkpoint`; `ProcessesDisturbed` says that the sandbox must not go on."""
@@ -67,13 +67,13 @@ class Taker:
         if stopped:
             # Seized by CRIU, a stopped process must run for a moment; paused, it cannot, and both would wait for ever.
             raise NotCheckpointable(f"stopped jobs cannot be checkpointed in a container: {', '.join(stopped)}")
-        lack = self._containers.no_checkpoints
+        lack = self.containers.no_checkpoints
         if lack:
             raise NotCheckpointable(f"{refusal}; {lack}")
         return self._take_live(sandbox, others, began)
 
     def _take_idle(self, sandbox: DockerSandbox, shell: shell_image.ShellImage, began: float) -> SnapshotInfo:
-        with self._snapshots.taking() as unfinished:
+        with self.snapshots.taking() as unfinished:
             self._note_lent(sandbox, unfinished)
             depth, size = self._commit(sandbox, unfinished)
             closed = sandbox.note_closed()
@@ -82,26 +82,26 @@ class Taker:
                 unfinished.id, Captures(shell=True), size, time.perf_counter() - began, frozen=0.0, processes=()
             )
             clock = sandbox.clock.stop() if sandbox.clock else None
-            about = Manifest(info, self._guest, depth, True, sandbox.changes_settled, closed, clock)
-            self._snapshots.complete(unfinished, about)
+            about = Manifest(info, self.guest, depth, True, sandbox.changes_settled, closed, clock)
+            self.snapshots.complete(unfinished, about)
         return info
 
     def _take_live(self, sandbox: DockerSandbox, processes: tuple[str, ...], began: float) -> SnapshotInfo:
-        with self._snapshots.taking() as unfinished:
+        with self.snapshots.taking() as unfinished:
             self._note_lent(sandbox, unfinished)
             empty_memory = sandbox.holds_nothing_in_memory
             init_here = sandbox.files.outside()  # in this machine's /proc
             if init_here and (waits := cut_short.find(activity.family(int(init_here.name)))):
                 raise attempts.AttemptFailed(waits)
             frozen = time.perf_counter()
-            with self._containers.paused(sandbox.container):
-                init, pids = self._containers.processes(sandbox.container)
+            with self.containers.paused(sandbox.container):
+                init, pids = self.containers.processes(sandbox.container)
                 fidelity.refuse_excess(pids, init, sandbox.limits)
                 fidelity.refuse(fidelity.find_loss(pids, init))
                 directories = tuple(directory_times.note(pids, init))
                 closed = sandbox.note_closed()
                 clock = sandbox.clock.stop() if sandbox.clock else None
-                self._containers.checkpoint(sandbox.container, unfinished.directory / CRIU)
+                self.containers.checkpoint(sandbox.container, unfinished.directory / CRIU)
                 depth, size = self._commit(sandbox, unfinished)
             now = time.perf_counter()
             images = _sizes(unfinished.directory / CRIU)
@@ -114,8 +114,8 @@ class Taker:
                 processes,
             )
             changes = sandbox.changes_settled
-            about = Manifest(info, self._guest, depth, empty_memory, changes, closed, clock, directories)
-            self._snapshots.complete(unfinished, about)
+            about = Manifest(info, self.guest, depth, empty_memory, changes, closed, clock, directories)
+            self.snapshots.complete(unfinished, about)
         return info
 
     @staticmethod
@@ -128,16 +128,16 @@ class Taker:
         depth = sandbox.depth + 1
         if depth <= MAX_DEPTH:
             sandbox.files.distinguish(unfinished)
-            self._snapshots.commit(unfinished, sandbox.container, sandbox.image.digest)
+            self.snapshots.commit(unfinished, sandbox.container, sandbox.image.digest)
             sandbox.files.mend(unfinished)
             return depth, self._size(unfinished.reference) - self._size(sandbox.reference)
-        export = self._containers.export(sandbox.container)
+        export = self.containers.export(sandbox.container)
         with flattened(export, sandbox.files.all()) as stream:
-            self._snapshots.put(unfinished, stream, sandbox.image.digest)
+            self.snapshots.put(unfinished, stream, sandbox.image.digest)
         return 1, self._size(unfinished.reference)
 
     def _size(self, reference: str) -> int:
-        return int(self._engine.image(reference)["Size"])
+        return int(self.engine.image(reference)["Size"])
 
 
 def _sizes(directory: Path) -> dict[str, int]:
