@@ -164,7 +164,6 @@ class Engine:
         api._raise_for_status(api._post(api._url(path), **arguments))
 
     def close(self) -> None:
-        """Closes the connection."""
         self.api.close()
 
 

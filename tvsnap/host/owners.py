@@ -72,7 +72,6 @@ class Owner:
 
 
 def is_alive(home: Path, id: str) -> bool:
-    """Returns whether the owner with this id is alive."""
     # Shared, so that two that ask at once do not take each other for the owner.
     return _lock(_path(home, id), fcntl.LOCK_SH) is False
 

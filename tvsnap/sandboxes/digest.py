@@ -97,7 +97,6 @@ class SnapshotContents:
             return known.copy() if known else Contents()
 
     def drop(self, snapshot: str) -> None:
-        """Forgets a snapshot."""
         with self._lock:
             self._known.pop(snapshot, None)
 
@@ -256,7 +255,6 @@ class _Reader:
         self._left = MOST_BYTES
 
     def about(self, entry: Entry) -> str:
-        """Returns what an entry is."""
         base = self._files.id_base
         about = f"{entry.mode:o} {entry.uid - base} {entry.gid - base}"
         if stat.S_ISREG(entry.mode):

@@ -67,7 +67,6 @@ class StoppedClock:
 
     @property
     def gap_s(self) -> float:
-        """Seconds that have passed since."""
         return (time.time_ns() - self.real) / _SECOND
 
     @classmethod

@@ -78,7 +78,6 @@ class ShellHold:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any of it."""
         # Where it stands in the file of its commands, no call can see.
         own = [(file.number, file.target, file.flags, file.number != _COMMAND and file.position) for file in self.files]
         return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {own} {self.holds}"
@@ -139,7 +138,6 @@ class ProcessTable:
         return descendants({one.pid: one.parent for one in self.processes}, service.processes)
 
     def fingerprint(self, service: Service = NO_SERVICE) -> str:
-        """See `processes_fingerprint`."""
         left_out = self.serving(service) | {self.shell.pid if self.shell else 0}
         others = [one for one in self.activities if one.pid not in left_out]
         serving = [one for one in self.activities if one.pid in service.processes]

@@ -80,7 +80,6 @@ class Checker:
         self._stopped = True
 
     def check(self, id: int) -> None:
-        """Makes the recorded call of this id again."""
         if self._stopped:
             return
         try:

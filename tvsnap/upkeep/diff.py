@@ -70,7 +70,6 @@ class StateDifference:
     shell: tuple[ShellDifference, ...]  # by name
 
     def __bool__(self) -> bool:
-        """Whether they differ at all."""
         return bool(self.files or self.ended or self.started or self.shell)
 
 

@@ -37,7 +37,6 @@ class EngineImages:
     """Layers of what `startable` returns."""
 
     def __init__(self, engine: Engine, whose: Whose, directory: Path) -> None:
-        """Args: directory: of this backend in the data directory."""
         self._engine = engine
         self._api = engine.api
         self._whose = whose

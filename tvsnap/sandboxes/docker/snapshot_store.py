@@ -77,7 +77,6 @@ class Unfinished:
 
 
 def reference_of(snapshot: str) -> str:
-    """Returns the reference of a snapshot's image in the engine."""
     return f"{REPOSITORY}:{snapshot}"
 
 

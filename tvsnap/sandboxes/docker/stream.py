@@ -37,7 +37,6 @@ class AttachedStream:
         self.complaints = b""
 
     def sendall(self, data: bytes | bytearray) -> None:
-        """As `socket.sendall`."""
         self._socket.sendall(data)
 
     def recv(self, size: int) -> bytes:
@@ -55,11 +54,9 @@ class AttachedStream:
                 raise TimeoutError
 
     def settimeout(self, seconds: float | None) -> None:
-        """As `socket.settimeout`."""
         self._socket.settimeout(seconds)
 
     def shutdown(self, how: int) -> None:
-        """As `socket.shutdown`."""
         self._socket.shutdown(how)
 
     def close(self) -> None:
