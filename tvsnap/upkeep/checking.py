@@ -6,18 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tvsnap.acquisition.replaying import Remade, ReplayDiffered, difference
 from tvsnap.graph import PROOF_APART, Edge, Graph
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import NotFound, TvsnapError
 
-
-class Reexecute(Protocol):
-    """Makes a recorded call once more; see `Cache.reexecute`."""
-
-    def __call__(self, edge: Edge) -> Remade: ...
+Reexecute = Callable[[Edge], Remade]  # makes a recorded call once more; see `Cache.reexecute`
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class DockerBackend:
         )
 
     def _fork(self, snapshot: str, image: Image, limits: Limits) -> DockerSandbox:
-        manifest = self._snapshots.check(snapshot)
+        manifest = self._snapshots.read(snapshot, check=True)
         directory = self._snapshots.directory(snapshot)
         if manifest.guest != self._images.guest_version:
             raise SnapshotUnusable(f"snapshot {snapshot} holds the PID 1 of another version of tvsnap")

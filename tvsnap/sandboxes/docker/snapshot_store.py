@@ -98,30 +98,16 @@ class SnapshotStore:
         """Returns where a snapshot's files are."""
         return self._complete / snapshot
 
-    def read(self, snapshot: str) -> Manifest:
-        """Returns what is known of a snapshot; see `check` for whether the rest is as it was written.
+    def read(self, snapshot: str, *, check: bool = False) -> Manifest:
+        """Returns what is known of a snapshot; to `check`, once all its files are seen to be those that were written.
 
         Raises:
             SnapshotUnusable: it is gone or damaged.
             AttemptFailed: it cannot be read at present.
         """
-        return self._read(snapshot)[0]
-
-    def check(self, snapshot: str) -> Manifest:
-        """Returns what is known of a snapshot, once all its files here are seen to be those that were written.
-
-        Raises as `read` does.
-        """
-        manifest, checksums = self._read(snapshot)
-        directory = self._complete / snapshot
+        directory = self.directory(snapshot)
         with reading(snapshot):
-            if _checksums(directory) != checksums:
-                raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its files are not those that were written")
-        return manifest
-
-    def _read(self, snapshot: str) -> tuple[Manifest, dict[str, list[int]]]:
-        with reading(snapshot):
-            with open_regular(self._complete / snapshot / MANIFEST) as file:
+            with open_regular(directory / MANIFEST) as file:
                 values = from_sealed_json(file.read())
             if values["format"] != FORMAT:
                 raise SnapshotUnusable(f"snapshot {snapshot} has another format than {FORMAT}")
@@ -129,11 +115,13 @@ class SnapshotStore:
             info = SnapshotInfo(**{**values["info"], "captures": captures})
             if info.id != snapshot:
                 raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its manifest is that of {info.id}")
-            closed = tuple(map(Closed.from_json, values["closed"]))
+            if check and _checksums(directory) != values["checksums"]:
+                raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its files are not those that were written")
             about = {name: values[name] for name in ("guest", "depth", "empty_memory", "changes")}
+            closed = tuple(map(Closed.from_json, values["closed"]))
             clock = StoppedClock.from_json(values.get("clock"))
             directories = tuple(DirectoryTimes(**one) for one in values.get("directories", ()))
-            return Manifest(info, **about, closed=closed, clock=clock, directories=directories), values["checksums"]
+            return Manifest(info, **about, closed=closed, clock=clock, directories=directories)
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[Unfinished]:
