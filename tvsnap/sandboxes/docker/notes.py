@@ -68,6 +68,6 @@ def read_links(directory: Path) -> list[list[str]]:
 
 def amend(guest: Guest, directory: Path) -> None:
     """Gives the files of a fork the times that were noted down in the directory of its snapshot."""
-    with contextlib.suppress(FileNotFoundError):
-        notes = (directory / TIMES).read_bytes()
-        _run(guest, [INIT, "amend"], notes, "the times of its files could not be set")
+    notes = directory / TIMES
+    if notes.exists():
+        _run(guest, [INIT, "amend"], notes.read_bytes(), "the times of its files could not be set")
