@@ -35,7 +35,6 @@ class Sandbox(Protocol):
     @property
     def id(self) -> str:
         """Its name, which is unique in the data directory."""
-        ...
 
     @property
     def image(self) -> Image: ...
@@ -50,7 +49,6 @@ class Sandbox(Protocol):
         Returns:
             What it came to. A command that fails or times out is no error.
         """
-        ...
 
     def exec(
         self,
@@ -73,7 +71,6 @@ class Sandbox(Protocol):
         Returns:
             What it came to. A command that fails or times out is no error.
         """
-        ...
 
     def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
         """Returns a file's contents, read inside the sandbox.
@@ -85,7 +82,6 @@ class Sandbox(Protocol):
         Raises:
             OSError: with the errno that was met inside (ENOENT, EISDIR, EACCES, EFBIG beyond `limit`, ...).
         """
-        ...
 
     def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
         """Writes a file inside the sandbox, and makes the directories above it.
@@ -98,7 +94,6 @@ class Sandbox(Protocol):
         Raises:
             OSError: with the errno that was met inside (EACCES, EISDIR, ENOSPC, ...).
         """
-        ...
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         """Sends a request to a service inside the sandbox over a Unix socket, and returns its answer.
@@ -112,7 +107,6 @@ class Sandbox(Protocol):
         Raises:
             OSError: ENOENT or ECONNREFUSED where nobody listens, ETIMEDOUT, EFBIG beyond `limit`.
         """
-        ...
 
     def interrupt(self) -> None:
         """Ends what another thread is running or executing in the sandbox just now, as its timeout would.
@@ -128,11 +122,9 @@ class Sandbox(Protocol):
             data: what a keyboard would send.
             wait: seconds to wait at most.
         """
-        ...
 
     def terminal(self) -> TerminalBytes:
         """Returns the bytes that the shell's terminal was sent, to be rendered by a terminal emulator, and its size."""
-        ...
 
     def attach(self, columns: int, rows: int) -> socket.socket:
         """Returns a socket that is joined to the shell's terminal, for a person. Closing the socket detaches it.
@@ -141,19 +133,15 @@ class Sandbox(Protocol):
             columns: the width of the person's terminal in cells.
             rows: its height in cells.
         """
-        ...
 
     def shell_state(self) -> Mapping[str, str]:
         """Returns the shell's state by name: `var NAME`, `function NAME`, `alias NAME`, `option NAME`, `cwd`, ..."""
-        ...
 
     def processes(self) -> list[Process]:
         """Returns the live processes, without PID 1."""
-        ...
 
     def changes(self) -> Mapping[str, FileChange]:
         """Returns what differs from the image, by absolute path."""
-        ...
 
     def observe(self, service: Service = NO_SERVICE) -> Observation:
         """Returns fingerprints of files, processes and shell at this moment.
@@ -163,7 +151,6 @@ class Sandbox(Protocol):
         Args:
             service: what belongs to a service, and is reported apart in `Observation.data` and `Observation.serving`.
         """
-        ...
 
     def digest(self) -> str | None:
         """Returns a digest of all that the sandbox holds but times; None if part of it cannot be compared.
@@ -174,7 +161,6 @@ class Sandbox(Protocol):
         None. It does not depend on the backend, on when or how often a history was executed, or on whether the sandbox
         was forked. See `tvsnap.sandboxes.digest`.
         """
-        ...
 
     def settle(self, *, changed: bool) -> None:
         """Is told whether the last call changed the state, before a snapshot is taken or the next call is made.
@@ -187,14 +173,12 @@ class Sandbox(Protocol):
         Args:
             changed: whether the last call changed the state.
         """
-        ...
 
     def note(self) -> None:
         """Notes what PID 1 and the persistent shell are, as seen from outside the sandbox, for `go_back`.
 
         It takes no time if they were noted since the state last changed.
         """
-        ...
 
     def go_back(self) -> bool:
         """Makes PID 1 and the persistent shell what they were when they were noted, after a call that changed nothing.
@@ -209,7 +193,6 @@ class Sandbox(Protocol):
         Raises:
             SandboxDied: the sandbox was ended, since it must not go on.
         """
-        ...
 
     def trouble(self, said: str) -> str | None:
         """Returns a trouble of this machine, such as a full disk, that may have decided what was seen in the sandbox.
@@ -226,7 +209,6 @@ class Sandbox(Protocol):
             SandboxDied: the files that the sandbox stands on are damaged, and nothing that was seen in it counts.
             InfrastructureError: what was seen is certainly this machine's doing.
         """
-        ...
 
     def checkpoint(self) -> SnapshotInfo:
         """Takes a snapshot of files and processes at one moment. The sandbox goes on undisturbed.
@@ -239,7 +221,6 @@ class Sandbox(Protocol):
             CheckpointFailed: the machine, not the sandbox, is the reason, after several tries. The sandbox goes on.
             SandboxDied: the sandbox was ended by the attempt.
         """
-        ...
 
     def archive(self) -> AbstractContextManager[IO[bytes]]:
         """Returns a context manager with the sandbox's files as a tar stream (pax), for any tar or `docker import`.
@@ -251,15 +232,12 @@ class Sandbox(Protocol):
         Raises:
             InfrastructureError: it could not be read to its end; raised at the end of the block at the latest.
         """
-        ...
 
     def memory(self) -> int:
         """Returns the memory that the sandbox takes, in bytes; of shared pages, its proportional part counts."""
-        ...
 
     def close(self) -> None:
         """Ends the sandbox and everything in it. It raises nothing, and may be called more than once."""
-        ...
 
 
 class Backend(Protocol):
@@ -275,12 +253,10 @@ class Backend(Protocol):
         It is part of a root's name. Backends whose sandboxes look alike to commands return the same text, so that
         states that were recorded with one serve the other.
         """
-        ...
 
     @property
     def captures(self) -> Captures:
         """The most that a snapshot can hold on this machine."""
-        ...
 
     def start(self, image: Image, limits: Limits) -> Sandbox:
         """Starts a sandbox.
@@ -292,7 +268,6 @@ class Backend(Protocol):
         Raises:
             InfrastructureError: it does not start.
         """
-        ...
 
     def fork(self, snapshot: str, image: Image, limits: Limits) -> Sandbox:
         """Makes a new sandbox in the state in which a snapshot was taken.
@@ -307,11 +282,9 @@ class Backend(Protocol):
             NotRestorable: the snapshot is sound, but cannot be forked on this machine, after several tries.
             ForkFailed: the machine, not the snapshot, is the reason, after several tries.
         """
-        ...
 
     def snapshots(self) -> Iterable[str]:
         """Yields the ids of all complete snapshots in the data directory."""
-        ...
 
     def delete_snapshot(self, snapshot: str) -> None:
         """Deletes a snapshot, if it is there. Live forks of it go on.
@@ -319,20 +292,15 @@ class Backend(Protocol):
         Args:
             snapshot: the snapshot's id.
         """
-        ...
 
     def reap(self) -> ReapReport:
         """Removes what processes that have died left behind in this data directory, and returns how much that was."""
-        ...
 
     def reclaim(self) -> None:
         """Gives back to the disk what was deleted. This may take a minute."""
-        ...
 
     def disk_usage(self) -> Mapping[str, int]:
         """Returns the bytes that are taken on disk, by kind: `snapshots` and `sandboxes`."""
-        ...
 
     def close(self) -> None:
         """Ends all sandboxes of this process, and closes the backend."""
-        ...
