@@ -152,7 +152,7 @@ class DockerBackend:
         id = f"{self._owner}.{next(self._numbers)}"
         container = self.containers.create(id, image, reference, limits, bare=snapshot is not None)
         try:
-            sandbox = DockerSandbox(id, image, limits, self, container=container, reference=reference, depth=depth)
+            sandbox = DockerSandbox(id, image, limits, self, container, reference, depth)
         except BaseException:
             self.containers.remove(container)
             raise

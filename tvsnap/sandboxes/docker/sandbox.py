@@ -49,15 +49,7 @@ class DockerSandbox(Rewindable):
     """A container of the engine."""
 
     def __init__(
-        self,
-        id: str,
-        image: Image,
-        limits: Limits,
-        backend: DockerBackend,
-        *,
-        container: str,
-        reference: str,
-        depth: int,
+        self, id: str, image: Image, limits: Limits, backend: DockerBackend, container: str, reference: str, depth: int
     ) -> None:
         """Takes charge of a container that is about to run, of an image (`reference`) of so many layers (`depth`)."""
         self.id = id
