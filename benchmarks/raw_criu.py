@@ -12,12 +12,11 @@ import time
 from pathlib import Path
 
 from benchmarks.workspace import Workspace
-from tvsnap.host.native import LAUNCH
+from tvsnap.host.native import DEVICE_OPTIONS, DEVICES, LAUNCH
 from tvsnap.images import UID_BASE, UID_COUNT
 from tvsnap.sandboxes.criu.binary import find_criu
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 OPTIONS = ["--file-locks", "--manage-cgroups=ignore", "--ghost-limit", str(1 << 30), "-v2", "-o", "criu.log"]
 
 
@@ -42,7 +41,7 @@ class RawCriu:
         external = [item for name in DEVICES for item in ("--external", f"mnt[/dev/{name}]:{name}")]
         command = [self._criu, "dump", "-t", init, "-D", str(self._images), "--leave-running", "--link-remap"]
         command += ["--network-lock", "skip", *external, *OPTIONS]
-        return _seconds([str(LAUNCH), "dump", init, "--", *command])
+        return _seconds([str(LAUNCH), "dump", init, *DEVICE_OPTIONS, "--", *command])
 
     def restore(self) -> float:
         """Restores it and ends what was restored; returns the seconds until it was alive again."""
@@ -60,7 +59,7 @@ class RawCriu:
         command = [self._criu, "restore", "-D", str(self._images), "--root", "/run/root", "--restore-detached"]
         command += ["--restore-sibling", "--pidfile", str(pidfile), *external, *OPTIONS]
         try:
-            seconds = _seconds([str(LAUNCH), "restore", *options, "--", *command])
+            seconds = _seconds([str(LAUNCH), "restore", *options, *DEVICE_OPTIONS, "--", *command])
             init = int(pidfile.read_text())
             os.kill(init, 9)
             os.waitpid(init, 0)

@@ -9,9 +9,11 @@
 
 #include "error_text.h"
 
+int complaints = STDERR_FILENO, failure = 1;
+
 void fail(const char *what) {
-    fprintf(stderr, "%s: %s\n", what, error_text(errno));
-    exit(1);
+    dprintf(complaints, "%s: %s\n", what, error_text(errno));
+    exit(failure);
 }
 
 void check(bool ok, const char *what) {

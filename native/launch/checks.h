@@ -3,6 +3,8 @@
 
 #include <stdbool.h>
 
+extern int complaints, failure; /* the descriptor that gets the reason, and the exit status */
+
 _Noreturn void fail(const char *what);
 void check(bool ok, const char *what);
 void write_file(const char *path, const char *text);

@@ -1,4 +1,4 @@
-/* Host-side helper of the local backend: prepares namespaces, mounts and cgroups, then execs.
+/* Host-side helper of the local backend and of image builds: prepares namespaces, mounts and cgroups, then execs.
  *
  * One short-lived static program, because none of this can be done safely inside a threaded Python process.
  * All mounts are made in a mount namespace of its own, so the host's mount table stays as it is.
@@ -7,6 +7,7 @@
  *   tvsnap-launch restore OPTIONS... -- CRIU ARG...   becomes CRIU, in a fresh network namespace, the root mounted
  *   tvsnap-launch dump PID OPTIONS... -- CRIU ARG...  becomes CRIU, in that sandbox's network namespace
  *                                                     (standard input is its RPC socket, and becomes descriptor 3)
+ *   tvsnap-launch build   OPTIONS... -- PROGRAM ARG...  runs a program of an image's build, see build.c
  *   tvsnap-launch owners DIR --ids BASE COUNT         tries to show other owners of what is in that directory
  *   tvsnap-launch lacks                               prints resource limits that cannot be what a sandbox is to have
  *   tvsnap-launch network PID                         makes that sandbox's network namespace as start makes its own
@@ -19,8 +20,11 @@
  *           --cache DIR      where CRIU keeps what it knows of this kernel
  *           --ids BASE COUNT the user namespace's range, and the owners on disk
  *           --own BASE       as many users that nobody else has: the sandbox's, if files can be shown as theirs
+ *           --device NAME    a node of the host's /dev that it has, too (repeatable)
  *           --hostname NAME
  *           --no-new-privileges
+ *           --directory DIR  where a build's program starts
+ *           --parent PID     with whom a build's program ends
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,6 +44,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "build.h"
 #include "checks.h"
 #include "mounts.h"
 #include "network.h"
@@ -77,14 +82,7 @@ static void enter_sandbox(int go) {
     check(setresgid(0, 0, 0) == 0 && setresuid(0, 0, 0) == 0, "root of the user namespace");
     /* A mount made outside this user namespace is locked; a bind of it is not, and can become the root. */
     check(mount(ROOT, ROOT, NULL, MS_BIND, NULL) == 0 && chdir(ROOT) == 0, ROOT);
-    bind_devices();
-    /* In the order in which CRIU mounts them again. All sandboxes share the 3072 terminals that Linux lets containers have. */
-    check(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64") == 0,
-          "mount of /dev/pts");
-    check(mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0, "mount of /proc");
-    check(syscall(SYS_pivot_root, ".", ".") == 0, "pivot_root");
-    check(umount2(".", MNT_DETACH) == 0, "unmount of the host's root");
-    check(chdir("/") == 0, "/");
+    enter_root(TTY_GROUP);
     if (O.hostname) check(sethostname(O.hostname, strlen(O.hostname)) == 0, "host name");
     if (O.no_new_privileges) check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no new privileges");
     check(setsid() >= 0, "session");
@@ -285,6 +283,7 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     parse(argc, argv, 2);
     if (strcmp(argv[1], "start") == 0) return start();
+    if (strcmp(argv[1], "build") == 0) return build();
     if (strcmp(argv[1], "restore") == 0) restore();
     return 2;
 }

@@ -14,8 +14,6 @@
 #include "options.h"
 #include "owners.h"
 
-static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom", "tty"};
-
 #define POOL "/run/pool"
 #define NEW "/run/new"
 #define NODES "/run/dev" /* also known to snapshot_store.py */
@@ -44,9 +42,9 @@ void make_devices(void) {
     struct stat st;
     check(mkdir(NODES, 0755) == 0, NODES);
     check(mount("tmpfs", NODES, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,nr_inodes=16,size=4k") == 0, "mount of " NODES);
-    for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++) {
-        snprintf(from, sizeof from, "/dev/%s", DEVICES[i]);
-        snprintf(path, sizeof path, NODES "/%s", DEVICES[i]);
+    for (int i = 0; i < O.device_count; i++) {
+        snprintf(from, sizeof from, "/dev/%s", O.devices[i]);
+        snprintf(path, sizeof path, NODES "/%s", O.devices[i]);
         check(stat(from, &st) == 0, from);
         if (mknod(path, S_IFCHR | 0600, st.st_rdev) == 0) {
             check(chmod(path, 0666) == 0, path);
@@ -57,11 +55,15 @@ void make_devices(void) {
     }
 }
 
+void private_mounts(void) {
+    check(unshare(CLONE_NEWNS) == 0, "mount namespace");
+    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "private mounts");
+}
+
 /* A mount namespace of our own, in which a tmpfs hides the host's /run: what lies there is named by descriptors now. */
 void own_mounts(void) {
     char path[4096];
-    check(unshare(CLONE_NEWNS) == 0, "mount namespace");
-    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "private mounts");
+    private_mounts();
     for (int i = 0; i < O.lower_count; i++) move_fd(O.lowers[i], LOWER_FD + i);
     for (int i = 0; i < O.kept_count; i++) move_fd(O.kept[i], KEPT_FD + i);
     if (O.cache) move_fd(O.cache, CACHE_FD);
@@ -170,10 +172,36 @@ void leave_host(bool with_root) {
     check(umount2(".", MNT_DETACH) == 0 && chdir("/") == 0, "unmount of the host's root");
 }
 
-void bind_devices(void) {
-    char path[64];
-    for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++) {
-        snprintf(path, sizeof path, NODES "/%s", DEVICES[i]);
-        check(mount(path, path + strlen("/run/"), NULL, MS_BIND, NULL) == 0, path);
+/* Makes the working directory the root, with devices, terminals and processes: in the order in which CRIU mounts them again.
+ * All sandboxes share the 3072 terminals that Linux lets containers have. */
+void enter_root(unsigned long tty_group) {
+    char text[96];
+    for (int i = 0; i < O.device_count; i++) {
+        snprintf(text, sizeof text, NODES "/%s", O.devices[i]);
+        check(mount(text, text + strlen("/run/"), NULL, MS_BIND, NULL) == 0, text);
     }
+    snprintf(text, sizeof text, "newinstance,ptmxmode=0666,mode=0620,gid=%lu,max=64", tty_group);
+    check(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, text) == 0, "mount of /dev/pts");
+    check(mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0, "mount of /proc");
+    check(syscall(SYS_pivot_root, ".", ".") == 0, "pivot_root");
+    check(umount2(".", MNT_DETACH) == 0, "unmount of the host's root");
+    check(chdir("/") == 0, "/");
+}
+
+/* Goes to the only lower layer, mounted at ROOT with a /dev of its own: a device node in it would be the host's own. */
+void mount_tree(void) {
+    static const char *const links[][2] = {{"fd", "fd"}, {"stdin", "fd/0"}, {"stdout", "fd/1"}, {"stderr", "fd/2"}};
+    char text[64];
+    snprintf(text, sizeof text, "/proc/self/fd/%d", LOWER_FD);
+    check(mkdir(ROOT, 0755) == 0 && mount(text, ROOT, NULL, MS_BIND, NULL) == 0, ROOT);
+    check(mount(NULL, ROOT, NULL, MS_REMOUNT | MS_BIND | MS_NODEV, NULL) == 0 && chdir(ROOT) == 0, ROOT);
+    make_devices();
+    check(mount("tmpfs", "dev", "tmpfs", MS_NOSUID, "mode=755,size=65536k") == 0 && chdir("dev") == 0, "mount of /dev");
+    for (int i = 0; i < O.device_count; i++) check(mknod(O.devices[i], S_IFREG | 0600, 0) == 0, O.devices[i]);
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+        snprintf(text, sizeof text, "/proc/self/%s", links[i][1]);
+        check(symlink(text, links[i][0]) == 0, links[i][0]);
+    }
+    check(mkdir("shm", 0755) == 0 && chmod("shm", 01777) == 0 && mkdir("pts", 0755) == 0, "/dev");
+    check(symlink("pts/ptmx", "ptmx") == 0 && chdir("..") == 0, "/dev");
 }

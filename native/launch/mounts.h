@@ -6,10 +6,13 @@
 #define ROOT "/run/root"     /* also known to backend.py */
 #define LAYERS "/run/layers"
 
+enum { TTY_GROUP = 5 };
 enum { LOWER_FD = 101, USERS_FD = 141 }; /* of the first lower layer, and of the user namespace for CRIU */
 
+void private_mounts(void);
 void own_mounts(void);
 int mount_root(void);
 void make_devices(void);
-void bind_devices(void);
+void mount_tree(void);
+void enter_root(unsigned long tty_group);
 void leave_host(bool with_root);

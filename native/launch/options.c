@@ -23,8 +23,11 @@ void parse(int argc, char **argv, int first) {
         else if (strcmp(name, "--live") == 0) O.live = value;
         else if (strcmp(name, "--lower") == 0 && O.lower_count < MAX_LOWERS) O.lowers[O.lower_count++] = value;
         else if (strcmp(name, "--keep") == 0 && O.kept_count < MAX_KEPT) O.kept[O.kept_count++] = value;
+        else if (strcmp(name, "--device") == 0 && O.device_count < MAX_DEVICES) O.devices[O.device_count++] = value;
         else if (strcmp(name, "--cache") == 0) O.cache = value;
         else if (strcmp(name, "--hostname") == 0) O.hostname = value;
+        else if (strcmp(name, "--directory") == 0) O.directory = value;
+        else if (strcmp(name, "--parent") == 0) O.parent = atoi(value);
         else if (strcmp(name, "--own") == 0) O.own_base = strtoul(value, NULL, 10);
         else if (strcmp(name, "--ids") == 0 && i + 2 < argc) {
             O.id_base = strtoul(value, NULL, 10);

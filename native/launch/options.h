@@ -3,11 +3,12 @@
 
 #include <stdbool.h>
 
-enum { MAX_LOWERS = 8, MAX_KEPT = 8 };
+enum { MAX_LOWERS = 8, MAX_KEPT = 8, MAX_DEVICES = 16 };
 
 struct options {
     const char *cgroups[16], *pool, *pool_dir, *live, *lowers[MAX_LOWERS], *hostname, *kept[MAX_KEPT], *cache;
-    int cgroup_count, lower_count, kept_count;
+    const char *devices[MAX_DEVICES], *directory;
+    int cgroup_count, lower_count, kept_count, device_count, parent;
     unsigned long id_base, id_count, own_base;
     bool no_new_privileges;
     char **command;

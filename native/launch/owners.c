@@ -52,27 +52,33 @@ static struct holder hold_namespace(uid_t owner) {
     return h;
 }
 
-static bool write_map(pid_t pid, const char *name, unsigned long first, unsigned long shown, unsigned long count) {
-    char path[64], map[96];
+static bool write_map(pid_t pid, const char *name, const char *map) {
+    char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    int length = snprintf(map, sizeof map, "0 0 1\n%lu %lu %lu\n", first, shown, count);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
-    bool written = fd >= 0 && write(fd, map, (size_t)length) == length;
+    bool written = fd >= 0 && write(fd, map, strlen(map)) == (ssize_t)strlen(map);
     if (fd >= 0) close(fd);
     return written;
 }
 
-int open_users(uid_t owner, unsigned long first, unsigned long shown, unsigned long count) {
+int open_namespace(uid_t owner, const char *users, const char *groups) {
     char path[64];
     int fd = -1;
     struct holder h = hold_namespace(owner);
     if (h.pid < 0) return -1;
-    if (write_map(h.pid, "uid_map", first, shown, count) && write_map(h.pid, "gid_map", first, first, count)) {
+    if (write_map(h.pid, "uid_map", users) && write_map(h.pid, "gid_map", groups)) {
         snprintf(path, sizeof path, "/proc/%d/ns/user", (int)h.pid);
         fd = open(path, O_RDONLY | O_CLOEXEC);
     }
     end(h);
     return fd;
+}
+
+int open_users(uid_t owner, unsigned long first, unsigned long shown, unsigned long count) {
+    char users[96], groups[96];
+    snprintf(users, sizeof users, "0 0 1\n%lu %lu %lu\n", first, shown, count);
+    snprintf(groups, sizeof groups, "0 0 1\n%lu %lu %lu\n", first, first, count);
+    return open_namespace(owner, users, groups);
 }
 
 uid_t owner_of_users(const char *pid) {

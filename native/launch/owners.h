@@ -9,6 +9,11 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+/* Makes a user namespace that belongs to `owner`, with maps of its users and groups as /proc/PID/uid_map takes them.
+ *
+ * Returns its descriptor; -1 if that fails. */
+int open_namespace(uid_t owner, const char *users, const char *groups);
+
 /* Makes a user namespace in which `count` users from `first` on are those from `shown` on of this machine, while groups
  * are what they are; and root is root, to whom an overlay's own entries belong. It belongs to `owner`: what the kernel
  * counts for a user of it or of one below, it counts for that user, too.

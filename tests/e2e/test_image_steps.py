@@ -255,7 +255,7 @@ class TestBuild:
         result = subprocess.run(
             ["setpriv", "--bounding-set=-sys_admin", *build], capture_output=True, text=True, check=False
         )
-        assert "MachineLacks: this machine does not allow what building needs (unshare: Operation" in result.stderr
+        assert "MachineLacks: this machine does not allow what building needs (namespaces: Operation" in result.stderr
 
     def test_unknown_name(self, store: ImageStore, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match='"Not Good" cannot be the name of an image'):

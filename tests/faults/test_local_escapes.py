@@ -24,7 +24,6 @@ from tvsnap.sandboxes.criu import fidelity
 from tvsnap.sandboxes.local import LocalBackend
 from tvsnap.sandboxes.local import sandbox as local_sandbox
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
-from tvsnap.sandboxes.local.snapshot_store import DEVICES
 
 TRIES = 22
 
@@ -201,7 +200,8 @@ def in_place_of_criu(lab: Lab, sandbox: LocalSandbox, *command: str, cgroups: It
     assert isinstance(lab.backend, LocalBackend)
     criu = lab.backend._criu
     assert criu is not None
-    options = [*criu.directories, "--keep", "/usr/bin", *(item for path in cgroups for item in ("--cgroup", str(path)))]
+    options = [*criu.directories, *native.DEVICE_OPTIONS, "--keep", "/usr/bin"]
+    options += [item for path in cgroups for item in ("--cgroup", str(path))]
     run = subprocess.run(
         [native.LAUNCH, "dump", str(sandbox.init), *options, "--", *command],
         stdin=subprocess.DEVNULL,
@@ -222,7 +222,7 @@ def test_what_criu_sees_of_this_machine(lab: Lab) -> None:
     find = ["/usr/bin/find", "/", "-path", "/proc", "-prune", "-o", "-path", "/usr", "-prune", "-o", "-print"]
     seen = {path for path in in_place_of_criu(lab, sandbox, *find) if not path.startswith(("/lib/", "/lib64/"))}
     allowed = {str(above) for path in kept for above in (path, *path.parents)}
-    allowed |= {"/tmp", "/run", "/run/dev", "/dev", *(f"/run/dev/{name}" for name in DEVICES)}
+    allowed |= {"/tmp", "/run", "/run/dev", "/dev", *(f"/run/dev/{name}" for name in native.DEVICES)}
     allowed |= {f"/dev/{name}" for name in ("null", "shm", "shm/criu.kdat", "pts", "pts/ptmx")}
     allowed |= {str(path) for above in kept[:2] for path in above.iterdir()}
     assert seen <= allowed, seen - allowed

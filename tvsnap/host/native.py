@@ -5,10 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 _BIN = Path(__file__).with_name("bin")
-INIT = _BIN / "tvsnap-init"  # PID 1 of a sandbox
-FIXED = _BIN / "tvsnap-fixed.so"  # gives programs a fixed clock and fixed chance, in images that ask for it
-LAUNCH = _BIN / "tvsnap-launch"  # makes the namespaces and mounts of a sandbox of the local backend
-REWIND = _BIN / "tvsnap-rewind.so"  # takes evidence of processes from outside
+INIT = _BIN / "tvsnap-init"
+"""PID 1 of a sandbox."""
+FIXED = _BIN / "tvsnap-fixed.so"
+"""Gives programs a fixed clock and fixed chance, in images that ask for it."""
+LAUNCH = _BIN / "tvsnap-launch"
+"""Makes the namespaces and mounts of a sandbox of the local backend, and of an image's build."""
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+"""Device nodes that these have."""
+DEVICE_OPTIONS = tuple(option for name in DEVICES for option in ("--device", name))
+"""The same, for the command line of `LAUNCH`."""
+REWIND = _BIN / "tvsnap-rewind.so"
+"""Takes evidence of processes from outside."""
 CRIU_PLUGIN = _BIN / "criu_plugin" / "interrupted.so"
 """Has system calls that a dump interrupts go on; CRIU loads all plugins of a directory."""
 SYSTEM_CALLS = _BIN / "allowed.h"  # the list of those that pass the filter of a sandbox

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tvsnap.guest.protocol import Guest
+from tvsnap.host.native import DEVICES
 from tvsnap.images.rootfs import unshifted_capability
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE
@@ -55,7 +56,7 @@ _FLAGGED = {
     "SECONDS", "SRANDOM",
 }  # fmt: skip
 """Variables whose value is bash's own, but not whether they are that."""
-_OPENED = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+_OPENED = {f"/dev/{name}" for name in DEVICES if name != "tty"}
 _SOCKETS = re.compile(r"\b(?:inuse|tw) (\d+)")
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
-from tvsnap.images.build.enter import SETUP, START
+from tvsnap.host.native import DEVICE_OPTIONS, LAUNCH
 from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.rootfs import ensure_mount_points
 from tvsnap.model.errors import MachineLacks
 from tvsnap.model.images import UID_BASE, UID_COUNT
 
-_ENTER = Path(__file__).with_name("enter.py")
 _PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
 _LONGEST_LINE = 4096
 """Characters; what a program prints without a line's end must not fill the memory."""
+_CANNOT_START = 127
+"""Status of `tvsnap-launch build` where it complains of the program itself."""
 
 
 def proxy_variables() -> dict[str, str]:
@@ -42,29 +41,15 @@ def run_client(argv: Sequence[str], output: Callable[[str], None], *, env: Mappi
     Raises:
         BuildStepFailed: it ended with another status than 0; the reason is what it printed last.
     """
-    with subprocess.Popen(
-        argv,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # Ctrl-C is for us: we then end it, and it cleans up.
-        start_new_session=True,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    ) as process:
+    with _started(argv, env) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         printed: list[str] = []
         # Two pipes: one that nobody reads would fill up and stop the program.
         reader = threading.Thread(target=lambda stream: printed.append(stream.read()), args=(process.stdout,))
         reader.start()
-        last = ""
         try:
-            while line := process.stderr.readline(_LONGEST_LINE):
-                output(line.rstrip())
-                last = line.strip() or last
+            last = _pass_on(process.stderr, output)
             status = process.wait()
         except BaseException:
             process.terminate()
@@ -89,7 +74,7 @@ def run_beside(argv: Sequence[str], env: Mapping[str, str], output: Callable[[st
         BuildStepFailed: it ended with another status than 0.
         MachineLacks: this machine does not allow the namespaces.
     """
-    _run(argv, env, output, root=None, cwd="/", hostname="localhost")
+    _run(argv, env, output, "/", "localhost")
 
 
 def run_inside(
@@ -112,68 +97,62 @@ def run_inside(
         MachineLacks: this machine does not allow the namespaces.
     """
     ensure_mount_points(root)
-    _run(argv, env, output, root=root, cwd=cwd, hostname=hostname)
+    tree = ("--lower", str(root), "--ids", str(UID_BASE), str(UID_COUNT), *DEVICE_OPTIONS)
+    _run(argv, env, output, cwd, hostname, *tree)
 
 
 def _run(
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    output: Callable[[str], None],
-    *,
-    root: Path | None,
-    cwd: str,
-    hostname: str,
+    argv: Sequence[str], env: Mapping[str, str], output: Callable[[str], None], cwd: str, hostname: str, *tree: str
 ) -> None:
-    report, report_end = os.pipe()
-    job = {
-        "argv": list(argv),
-        "env": dict(env),
-        "root": None if root is None else str(root),
-        "cwd": cwd,
-        "hostname": hostname,
-        "uid_base": UID_BASE,
-        "uid_count": UID_COUNT,
-        "parent": os.getpid(),
-        "report": report_end,
-    }
-    with os.fdopen(report, "rb") as report_stream:
+    options = ["--directory", cwd, "--hostname", hostname, "--parent", str(os.getpid()), *tree]
+    try:
+        process = _started([str(LAUNCH), "build", *options, "--", *argv], env)
+    except FileNotFoundError:
+        raise MachineLacks(f"{LAUNCH.name} was not built with the package; make native") from None
+    except (OSError, ValueError) as error:  # more than a command line holds, or nothing that it can
+        raise BuildStepFailed(f"could not start: {error}") from error
+    # What it could not do comes on standard error, what the program prints on standard output.
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_ENTER)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(report_end,),
-                # Ctrl-C is for us: we then end the process and all that it started.
-                start_new_session=True,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-            )
-        finally:
-            os.close(report_end)
-        with process:
-            try:
-                assert process.stdin is not None
-                assert process.stdout is not None
-                # Not on the command line, which every user of this machine can read.
-                with contextlib.suppress(BrokenPipeError), process.stdin as stream:
-                    json.dump(job, stream)
-                while line := process.stdout.readline(_LONGEST_LINE):
-                    output(line.rstrip())
-                complaint = report_stream.read().decode()
-                status = process.wait()
-            except BaseException:
-                # It ends all that it started, and itself when that is done: only then may the tree be removed.
-                process.terminate()
-                process.wait()
-                raise
-    stage, _, reason = complaint.partition(": ")
-    if stage == SETUP:
+            _pass_on(process.stdout, output)
+            complaint = process.stderr.read().strip()
+            status = process.wait()
+        except BaseException:
+            # It ends all that it started, and itself when that is done: only then may the tree be removed.
+            process.terminate()
+            process.wait()
+            raise
+    if complaint and status == _CANNOT_START:
+        raise BuildStepFailed(f"could not start: {complaint}")
+    if complaint:
         raise MachineLacks(
-            f"this machine does not allow what building needs ({reason}); in a container: run it with --privileged"
+            f"this machine does not allow what building needs ({complaint}); in a container: run it with --privileged"
         )
-    if stage == START:
-        raise BuildStepFailed(f"could not start: {reason}")
     if status:
         raise BuildStepFailed(f"failed with exit status {status}")
+
+
+def _started(argv: Sequence[str], env: Mapping[str, str] | None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        argv,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Ctrl-C is for us: we then end the process and all that it started.
+        start_new_session=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+
+
+def _pass_on(stream: IO[str], output: Callable[[str], None]) -> str:
+    """Hands over the lines of a stream as they come; returns the last that is not blank."""
+    last = ""
+    while line := stream.readline(_LONGEST_LINE):
+        output(line.rstrip())
+        last = line.strip() or last
+    return last

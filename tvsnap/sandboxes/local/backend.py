@@ -45,7 +45,7 @@ from tvsnap.sandboxes.local import terminals
 from tvsnap.sandboxes.local.cgroups import CgroupTree
 from tvsnap.sandboxes.local.id_ranges import IdRanges
 from tvsnap.sandboxes.local.sandbox import LocalSandbox, Resources
-from tvsnap.sandboxes.local.snapshot_store import DEVICES, NODES, Noted, Snapshots, size_of
+from tvsnap.sandboxes.local.snapshot_store import NODES, Noted, Snapshots, size_of
 from tvsnap.sandboxes.local.storage.layers import open_storage
 from tvsnap.sandboxes.processes import inheritance
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
@@ -225,7 +225,7 @@ class LocalBackend:
             init = self._criu.restore(
                 images,
                 _ROOT,
-                [f"mnt[{name}]:{NODES}/{name}" for name in DEVICES],
+                [f"mnt[{name}]:{NODES}/{name}" for name in native.DEVICES],
                 [str(native.LAUNCH), "restore", *self._criu.directories, *self._options(resources), "--"],
                 bring_back if noted != Noted() else None,
             )
@@ -288,7 +288,7 @@ class LocalBackend:
             options += ["--pool-dir", str(self._storage.path)]
         options += ["--live", f"live/{resources.id}"]
         options += ["--lower", str(self._guest_layer), "--lower", str(resources.image.rootfs)]
-        options += ["--ids", str(UID_BASE), str(UID_COUNT)]
+        options += [*native.DEVICE_OPTIONS, "--ids", str(UID_BASE), str(UID_COUNT)]
         return options + (["--own", str(resources.own_users)] if resources.own_users else [])
 
     def _adopt(
@@ -487,7 +487,7 @@ def _install_guest(directory: Path, owner: str) -> Path:
     unfinished = directory / f"{owner}.{version}"
     for name in ("proc", "sys", "dev/pts", "dev/shm", "run/tvsnap"):
         (unfinished / name).mkdir(parents=True)
-    for device in DEVICES:
+    for device in native.DEVICES:
         (unfinished / "dev" / device).touch()
     for name, target in (
         ("fd", "/proc/self/fd"),

@@ -51,10 +51,8 @@ from tvsnap.sandboxes.shell.image import ShellImage, capture
 
 FORMAT = 4
 """Version of the snapshots' layout on disk; others are unusable."""
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-"""Device nodes that a sandbox has, each its own."""
 NODES = "/run/dev"
-"""Where launch.c makes them, out of the sandbox's sight."""
+"""Where mounts.c makes a sandbox's device nodes, out of its sight."""
 REMEMBERED = 1000
 """Snapshots of which a process keeps in mind that they are as they should be."""
 _MANIFEST = "manifest.json"
@@ -179,11 +177,11 @@ class Snapshots:
                 begin = time.perf_counter()
                 with sandbox.cgroup.beside(sandbox.limits) as group:
                     enter = [str(native.LAUNCH), "dump", str(sandbox.init), *criu.directories]
-                    enter += ["--ids", str(UID_BASE), str(UID_COUNT)]
+                    enter += [*native.DEVICE_OPTIONS, "--ids", str(UID_BASE), str(UID_COUNT)]
                     criu.dump(
                         sandbox.init,
                         images,
-                        [f"mnt[/dev/{name}]:{name}" for name in DEVICES],
+                        [f"mnt[/dev/{name}]:{name}" for name in native.DEVICES],
                         [*enter, *(item for path in group.paths for item in ("--cgroup", str(path))), "--"],
                         cut_nothing_short,
                         copy_files,
