@@ -4,15 +4,10 @@
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
-#include <linux/netlink.h>
 #include <linux/seccomp.h>
-#include <sched.h>
 #include <stdio.h>
-#include <linux/fs.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -113,12 +108,7 @@ void protect_proc(void) {
         if (mount("/sys", directories[i], NULL, MS_BIND, NULL) && errno != ENOENT) die(directories[i]);
 }
 
-enum {
-    CLONE_NAMESPACES = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET |
-                       CLONE_NEWCGROUP,
-    UNSHARE_NAMESPACES = CLONE_NAMESPACES | 0x80, /* that of time, whose bit belongs to a signal's number in clone */
-    MAX_CODE = 512,
-};
+enum { MAX_CODE = 512 };
 
 static struct {
     struct sock_filter code[MAX_CODE];
@@ -135,66 +125,26 @@ static void emit(struct sock_filter instruction) {
 #define ANSWER(value) emit((struct sock_filter)BPF_STMT(BPF_RET | BPF_K, value))
 #define REFUSE(error) ANSWER(SECCOMP_RET_ERRNO | error)
 
-static void refuse_call(unsigned call, unsigned error) {
-    JUMP(BPF_JEQ, call, 0, 1);
-    REFUSE(error);
+/* A call that a rule does not fit goes on to the next. */
+static void follow(const struct rule *rule) {
+    unsigned char left = 1; /* instructions until the end of the rule */
+    for (int i = 0; i < 2; i++) left = (unsigned char)(left + (rule->conditions[i].mask ? 3 : 0));
+    LOAD(nr);
+    JUMP(BPF_JEQ, (unsigned)rule->call, 0, left);
+    for (int i = 0; i < 2 && rule->conditions[i].mask; i++) {
+        left = (unsigned char)(left - 3);
+        LOAD(args[rule->conditions[i].argument]);
+        emit((struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, rule->conditions[i].mask));
+        JUMP(BPF_JEQ, rule->conditions[i].value, 0, left);
+    }
+    ANSWER(rule->error ? SECCOMP_RET_ERRNO | (unsigned)rule->error : SECCOMP_RET_ALLOW);
 }
 
-/* A call that passes unless one of `bits` is set in its first argument. */
-static void allow_without(unsigned call, unsigned bits) {
-    JUMP(BPF_JEQ, call, 0, 4);
-    LOAD(args[0]);
-    JUMP(BPF_JSET, bits, 0, 1);
-    REFUSE(EPERM);
-    ANSWER(SECCOMP_RET_ALLOW);
-}
-
-/* A call that passes if its argument number `argument` is one of those values. As the kernel does, the filter looks at the
- * lower half of the argument only. */
-static void allow_by_value(unsigned call, int argument, const unsigned *values, unsigned char count) {
-    JUMP(BPF_JEQ, call, 0, count + 3);
-    LOAD(args[argument]);
-    for (unsigned char i = 0; i < count; i++) JUMP(BPF_JEQ, values[i], count - i, 0);
-    REFUSE(EPERM);
-    ANSWER(SECCOMP_RET_ALLOW);
-}
-
-/* ioctl passes unless it types into a terminal, or shares blocks of the disk among files: one block in a few million
- * places keeps the disk busy for everybody for a minute. Programs copy then, as they do where a file system shares none. */
-static void allow_requests(void) {
-    static const unsigned typing[] = {TIOCSTI, TIOCLINUX}, sharing[] = {FICLONE, FICLONERANGE, FIDEDUPERANGE};
-    enum { TYPING = sizeof typing / sizeof *typing, SHARING = sizeof sharing / sizeof *sharing };
-    JUMP(BPF_JEQ, SYS_ioctl, 0, TYPING + SHARING + 4);
-    LOAD(args[1]);
-    for (unsigned char i = 0; i < TYPING; i++) JUMP(BPF_JEQ, typing[i], TYPING - i + SHARING, 0);
-    for (unsigned char i = 0; i < SHARING; i++) JUMP(BPF_JEQ, sharing[i], SHARING - i + 1, 0);
-    ANSWER(SECCOMP_RET_ALLOW);
-    REFUSE(EPERM);
-    REFUSE(EOPNOTSUPP);
-}
-
-/* A call that makes sockets passes for the families that programs use, and of netlink's protocols for those that tell of
- * interfaces and of sockets (ip, ss). The errors are those of a kernel that lacks the others, which programs expect:
- * useradd, for one, goes on without the audit protocol where that does not exist, and not where it is forbidden. */
-static void allow_socket_families(unsigned call) {
-    JUMP(BPF_JEQ, call, 0, 11);
-    LOAD(args[0]);
-    JUMP(BPF_JEQ, AF_UNIX, 8, 0);
-    JUMP(BPF_JEQ, AF_INET, 7, 0);
-    JUMP(BPF_JEQ, AF_INET6, 6, 0);
-    JUMP(BPF_JEQ, AF_NETLINK, 1, 0);
-    REFUSE(EAFNOSUPPORT);
-    LOAD(args[2]);
-    JUMP(BPF_JEQ, NETLINK_ROUTE, 2, 0);
-    JUMP(BPF_JEQ, NETLINK_SOCK_DIAG, 1, 0);
-    REFUSE(EPROTONOSUPPORT);
-    ANSWER(SECCOMP_RET_ALLOW);
-}
-
-/* The rest: what allowed.h names passes, another call is refused, and one that is newer than the list does not exist.
+/* The rest: what allowed.h lists passes, another call is refused, and one that is newer than the list does not exist.
  * The kernel remembers the answer for each number, so that their order costs nothing. */
 static void allow_listed(void) {
     bool allowed[NEWEST_CALL + 2] = {0};
+    LOAD(nr);
     for (size_t i = 0; i < sizeof allowed_calls / sizeof *allowed_calls; i++) allowed[allowed_calls[i]] = true;
     for (unsigned call = 1; call <= NEWEST_CALL + 1; call++) {
         if (allowed[call] == allowed[call - 1]) continue;
@@ -216,21 +166,10 @@ static void allow_listed(void) {
  *   - No FICLONE, FICLONERANGE, FIDEDUPERANGE and copy_file_range, by which files share blocks of the disk.
  * clone3 hides its flags behind a pointer: programs fall back to clone. */
 void filter_system_calls(void) {
-    static const unsigned personalities[] = {0, 0x8, 0x20000, 0x20008, 0xffffffff};
     LOAD(arch);
     JUMP(BPF_JEQ, NATIVE_ARCH, 1, 0);
     REFUSE(ENOSYS);
-    LOAD(nr);
-    allow_requests();
-    allow_without(SYS_clone, CLONE_NAMESPACES);
-    allow_without(SYS_unshare, UNSHARE_NAMESPACES);
-    allow_socket_families(SYS_socket);
-    allow_socket_families(SYS_socketpair);
-    allow_by_value(SYS_personality, 0, personalities, 5);
-    refuse_call(SYS_clone3, ENOSYS);
-    refuse_call(SYS_copy_file_range, ENOSYS);
-    refuse_call(SYS_mq_open, ENOSYS);
-    refuse_call(SYS_landlock_create_ruleset, ENOSYS);
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) follow(&rules[i]);
     allow_listed();
     struct sock_fprog program = {.len = filter.length, .filter = filter.code};
     /* Without CAP_SYS_ADMIN it may not be set, and need not be: a container engine confined us before it started us. */
