@@ -12,10 +12,8 @@ which cannot be told from those that are to get one).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
-import itertools
 import os
 import platform
 import re
@@ -23,12 +21,12 @@ import select
 import socket
 import stat
 import sys
-import threading
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.libc import libc
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.model.limits import Limits
 from tvsnap.sandboxes import paths
@@ -36,13 +34,13 @@ from tvsnap.sandboxes.criu.copied_up import MappedFiles
 from tvsnap.sandboxes.criu.directory_times import DELETED
 from tvsnap.sandboxes.processes import procfs
 from tvsnap.sandboxes.processes.borrowing import borrowed, events, file_of, takes_output
+from tvsnap.sandboxes.processes.namespaces import in_namespace_of
 from tvsnap.sandboxes.processes.procfs import describe, head, lines, stat_fields, status
 from tvsnap.sandboxes.processes.unseen import pending_signals
 
 _SIGCHLD = 17
 _EXIT_SIGNAL, _PERSONALITY = 35, 0  # a place in /proc/PID/stat after the name; the usual value
 _IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
-_CLONE_NEWIPC = 0x08000000
 _LAST_OPERATION, _SIZE = 8, 3
 """Columns: of /proc/sysvipc/sem, when semop() was last used, s since the epoch; of /proc/sysvipc/shm, bytes."""
 _POSIX_LOCK = re.compile(r"lock:\t\d+: POSIX .* \w+:\w+:(\d+) ")
@@ -109,8 +107,6 @@ _TCP: _Options = {
     "TCP_INQ": (36, 0),
 }
 _UDP: _Options = {"UDP_SEGMENT": (103, 0), "UDP_GRO": (104, 0)}
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def refuse(loss: str) -> None:
@@ -253,20 +249,10 @@ def _semaphores_were_used(init: int) -> bool:
 
 def _objects(init: int, kind: str) -> list[list[str]]:
     """Returns what /proc/sysvipc tells of a sandbox's objects of System V, a list of words for each."""
-    found: list[list[list[str]]] = []
-
-    def look() -> None:
-        with contextlib.suppress(OSError), open(f"/proc/{init}/ns/ipc", "rb") as namespace:
-            if _libc.setns(namespace.fileno(), _CLONE_NEWIPC) == 0:
-                table = itertools.islice(lines(f"/proc/sysvipc/{kind}"), 1, None)
-                found.append([line.split() for line in table])
-
-    thread = threading.Thread(target=look)  # one of its own, for it stays in the sandbox's namespace to its end
-    thread.start()
-    thread.join()
-    if not found:
-        raise AttemptFailed("the objects of System V of a sandbox could not be looked at", machine=True)
-    return found[0]
+    try:
+        return in_namespace_of(init, "ipc", lambda: [line.split() for line in lines(f"/proc/sysvipc/{kind}")][1:])
+    except OSError:
+        raise AttemptFailed("the objects of System V of a sandbox could not be looked at", machine=True) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +325,7 @@ def _group_priority(pid: int) -> int:
 
 
 def _has_io_priority(thread: int) -> bool:
-    kind, level = divmod(_libc.syscall(_IOPRIO_GET, _IOPRIO_WHO_PROCESS, thread), 1 << 13)
+    kind, level = divmod(libc.syscall(_IOPRIO_GET, _IOPRIO_WHO_PROCESS, thread), 1 << 13)
     # Where none was set, some kernels tell what follows from the niceness.
     return kind > 0 and (kind, level) != (_BEST_EFFORT, (os.getpriority(os.PRIO_PROCESS, thread) + 20) // 5)
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING
 
 from tvsnap.guest.protocol import CONTROL, Guest
 from tvsnap.host.memory import proportional
@@ -35,6 +35,9 @@ from tvsnap.sandboxes.process_report import ShellHold
 from tvsnap.sandboxes.processes import activity, observe, procfs
 from tvsnap.sandboxes.processes.rewind import Rewindable
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
+
+if TYPE_CHECKING:
+    from tvsnap.sandboxes.local.backend import LocalBackend
 
 _START_TIMEOUT = 20.0
 # Equal files come to equal bytes. No holes are left out: engines that read such tars cannot write them again.
@@ -75,33 +78,13 @@ class Resources:
     errors: int
 
 
-class OwningBackend(Protocol):
-    """What a sandbox asks of the backend that it belongs to."""
-
-    def trouble(self, sandbox: LocalSandbox, said: str) -> str | None:
-        """See `Sandbox.trouble`."""
-        ...
-
-    def keep_limit(self, sandbox: LocalSandbox) -> None:
-        """Gives a sandbox back what it has freed of the disk."""
-        ...
-
-    def checkpoint(self, sandbox: LocalSandbox) -> SnapshotInfo:
-        """Takes a snapshot of a sandbox; see `Sandbox.checkpoint`."""
-        ...
-
-    def discard(self, resources: Resources) -> None:
-        """Takes back what a sandbox had that has ended."""
-        ...
-
-
 class LocalSandbox(Rewindable):
     """A process tree in namespaces of its own, on an overlay of the image and a writable layer in the pool."""
 
     def __init__(
         self,
         resources: Resources,
-        owner: OwningBackend,
+        owner: LocalBackend,
         init: int,
         *,
         tree: observing.ImageTree,

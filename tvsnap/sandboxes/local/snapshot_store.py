@@ -33,7 +33,7 @@ from tvsnap.sandboxes.criu.client import Criu
 from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
 from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
-from tvsnap.sandboxes.local.storage.layers import Storage
+from tvsnap.sandboxes.local.storage.layers import CopyStorage
 from tvsnap.sandboxes.processes import observe
 from tvsnap.sandboxes.processes.time_wait import Closed
 from tvsnap.sandboxes.sealing import (
@@ -116,7 +116,7 @@ class _Sound:
 class Snapshots:
     """The snapshots of one data directory. Thread-safe."""
 
-    def __init__(self, storage: Storage, owner: str, guest: str) -> None:
+    def __init__(self, storage: CopyStorage, owner: str, guest: str) -> None:
         """Opens their directory.
 
         Args:

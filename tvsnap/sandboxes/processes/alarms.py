@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tvsnap.host.libc import checked, libc
+
 _TYPES = Path("/sys/kernel/btf/vmlinux")
 _SYS_BPF = 321 if platform.machine() == "x86_64" else 280
 _PROG_LOAD, _LINK_CREATE, _ITER_CREATE = 5, 28, 33
@@ -32,12 +34,6 @@ _INT, _ARRAY, _STRUCT, _UNION, _ENUM, _FUNC, _FUNC_PROTO, _VAR, _DATASEC, _DECL_
 _EACH = {_STRUCT: 12, _UNION: 12, _ENUM: 8, _FUNC_PROTO: 8, _DATASEC: 12, _ENUM64: 12}
 _ONCE = {_INT: 4, _ARRAY: 12, _VAR: 4, _DECL_TAG: 4}
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class AlarmsUntold(OSError):
-    """This kernel does not tell whose alarms are set."""
-
 
 class Alarms:
     """Looks at the alarms of this machine. Thread-safe."""
@@ -51,7 +47,7 @@ class Alarms:
         """Returns seconds until the alarm rings of each process that has set one, and its first POSIX timer, by its id.
 
         Raises:
-            AlarmsUntold: they cannot be told.
+            OSError: this kernel does not tell whose they are.
         """
         with self._lock:
             if self._link is None and not self._lack:
@@ -60,7 +56,7 @@ class Alarms:
                 except (OSError, KeyError, ValueError, struct.error) as error:
                     self._lack = str(error) or type(error).__name__
         if self._link is None:
-            raise AlarmsUntold(self._lack)
+            raise OSError(self._lack)
         iterator = _bpf(_ITER_CREATE, struct.pack("=II", self._link, 0))
         with open(iterator, "rb", buffering=0) as records:
             data = b""
@@ -81,17 +77,13 @@ ALARMS = Alarms()
 
 def _bpf(command: int, attributes: bytes) -> int:
     buffer = ctypes.create_string_buffer(attributes, max(len(attributes), 144))
-    result = int(_libc.syscall(_SYS_BPF, command, buffer, len(buffer)))
-    if result < 0:
-        error = ctypes.get_errno()
-        raise AlarmsUntold(error, os.strerror(error), f"bpf command {command}")
-    return result
+    return checked(libc.syscall(_SYS_BPF, command, buffer, len(buffer)), f"bpf command {command}")
 
 
 def _load() -> int:
     """Loads the program; returns the descriptor of a link to it, of which iterators are made."""
     if os.stat("/proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE:
-        raise AlarmsUntold("process ids are not the kernel's own here")
+        raise OSError("process ids are not the kernel's own here")
     types = _Types(_TYPES.read_bytes())
     code = _program(
         signal=types.offset("task_struct", "signal"),

@@ -11,10 +11,10 @@ import struct
 import termios
 from collections.abc import Iterator
 
+from tvsnap.host.libc import checked, libc
+
 _PIDFD_GETFD = 438
 _SIOCUNIXFILE = 0x89E0
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextlib.contextmanager
@@ -30,10 +30,8 @@ def borrowed(pid: int, number: int) -> Iterator[int]:
     """
     process = os.pidfd_open(pid)
     try:
-        descriptor = _libc.syscall(_PIDFD_GETFD, process, number, 0)
-        if descriptor < 0:
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error), f"descriptor {number} of process {pid}")
+        what = f"descriptor {number} of process {pid}"
+        descriptor = checked(libc.syscall(_PIDFD_GETFD, process, number, 0), what)
     finally:
         os.close(process)
     try:
@@ -45,7 +43,7 @@ def borrowed(pid: int, number: int) -> Iterator[int]:
 @contextlib.contextmanager
 def file_of(socket: int) -> Iterator[int | None]:
     """A block with a descriptor (O_PATH) of the file that a Unix socket is bound to; None if it has none."""
-    descriptor = _libc.ioctl(socket, ctypes.c_ulong(_SIOCUNIXFILE), 0)
+    descriptor = libc.ioctl(socket, ctypes.c_ulong(_SIOCUNIXFILE), 0)
     if descriptor < 0:
         yield None
         return

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from tvsnap.sandboxes.processes.network import in_network_of
+from tvsnap.sandboxes.processes.namespaces import in_network_of
 
 ESTABLISHED, FIN_WAIT_2, TIME_WAIT, CLOSE_WAIT, LISTEN = 1, 5, 6, 8, 10
 _LASTING = (ESTABLISHED, CLOSE_WAIT, LISTEN)

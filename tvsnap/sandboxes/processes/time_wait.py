@@ -23,7 +23,7 @@ from tvsnap.model.errors import InfrastructureError, NotCheckpointable
 from tvsnap.sandboxes.processes import connections
 from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.connections import TIME_WAIT, Connection
-from tvsnap.sandboxes.processes.network import in_network_of
+from tvsnap.sandboxes.processes.namespaces import in_network_of
 
 _MOST = 100
 """Beyond so many a state has no snapshot: to make them again takes half a millisecond each."""

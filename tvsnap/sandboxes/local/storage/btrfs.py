@@ -1,7 +1,8 @@
-"""What is asked of a mounted btrfs as a whole: the items of its trees, its size."""
+"""What is asked of a mounted btrfs: its subvolumes, the items of its trees, its size."""
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import struct
@@ -12,6 +13,8 @@ from pathlib import Path
 _RESIZE, _DEVICE_INFO, _TREE_SEARCH_V2 = 0x50009403, 0xD000941E, 0xC0709411
 _DEVICE_STATS, _COUNTERS = 0xC4089434, 5
 _START_SYNC, _WAIT_SYNC, _TRIM, _BALANCE = 0x80089418, 0x40089416, 0xC0185879, 0xC4009420
+_SUBVOL_CREATE, _SNAP_CREATE_V2, _SNAP_DESTROY = 0x5000940E, 0x50009417, 0x5000940F
+_SUBVOL_RDONLY, _SUBVOL_QGROUP_INHERIT, _SET_LIMITS, _MAX_REFERENCED = 2, 4, 1, 1
 _ROOT_TREE, _ORPHAN = 1, 48
 _CHUNK_TREE, _CHUNK, _DEVICE = 3, 228, 1
 _LENGTH_AND_KIND, _ON_DEVICE = struct.Struct("=Q16xQ"), 56  # of struct btrfs_chunk; the address in its first stripe
@@ -137,6 +140,40 @@ def trim(directory: Path, start: int, length: int, least: int) -> None:
         OSError: the device cannot take it back.
     """
     ioctl(directory, _TRIM, bytearray(struct.pack("QQQ", start, length, least)))
+
+
+def create_subvolume(path: Path) -> None:
+    """Makes an empty subvolume."""
+    _by_name(path, _SUBVOL_CREATE, struct.pack("q", 0))
+
+
+def snapshot_subvolume(source: Path, target: Path, *, read_only: bool = False, limit: int | None = None) -> None:
+    """Makes `target` a snapshot of the subvolume `source`; what was written to it before is in it.
+
+    Args:
+        source, target: paths on one btrfs.
+        read_only: nobody can change it.
+        limit: bytes that its quota allows it to write; by default there is no limit.
+    """
+    # struct btrfs_qgroup_inherit
+    inherit = struct.pack("9Q", _SET_LIMITS, 0, 0, 0, _MAX_REFERENCED, limit or 0, 0, 0, 0)
+    buffer = ctypes.create_string_buffer(inherit, len(inherit))
+    quota = (0, 0) if limit is None else (len(inherit), ctypes.addressof(buffer))
+    flags = _SUBVOL_RDONLY * read_only | _SUBVOL_QGROUP_INHERIT * (limit is not None)
+    descriptor = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _by_name(target, _SNAP_CREATE_V2, struct.pack("qQQQQ2Q", descriptor, 0, flags, *quota, 0, 0))
+    finally:
+        os.close(descriptor)
+
+
+def delete_subvolume(path: Path) -> None:
+    """Deletes a subvolume; its space comes back in the background."""
+    _by_name(path, _SNAP_DESTROY, struct.pack("q", 0))
+
+
+def _by_name(path: Path, request: int, argument: bytes) -> None:
+    ioctl(path.parent, request, bytearray((argument + os.fsencode(path.name)).ljust(4096, b"\0")))
 
 
 def ioctl(directory: Path, request: int, argument: bytearray) -> None:

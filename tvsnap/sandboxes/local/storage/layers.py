@@ -7,21 +7,17 @@ directory lies on another file system, btrfs is kept in a sparse file. `CopyStor
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import itertools
 import os
 import subprocess
 from pathlib import Path
-from typing import Protocol
 
 from tvsnap.host.disk import DiskSpace
 from tvsnap.model.errors import MachineLacks
-from tvsnap.sandboxes.local import syscalls
 from tvsnap.sandboxes.local.storage import btrfs, quota
 from tvsnap.sandboxes.local.storage.pool_file import PoolFile
 
-_BTRFS_MAGIC = 0x9123683E
 _COUNTED = 1000
 """Snapshots of which a process keeps in mind how much they refer to."""
 _PLENTY = 0.75
@@ -33,17 +29,25 @@ _TO_START = 64 << 20
 """Bytes that may be written whatever the limit, until `keep_limit` is called: starting and restoring take some."""
 
 
-class Storage(Protocol):
-    """Directories that can be copied whole."""
+class CopyStorage:
+    """Directories that can be copied whole: plain ones, file by file (`cp --reflink=auto`).
 
-    name: str
-    path: Path  # where this process sees them
-    device: str | None  # the block device that others must mount to see them, if there is one
-    limiting: bool  # whether `copy` can set a limit that holds
+    Attributes:
+        path: where this process sees them.
+        device: the block device that others must mount to see them, if there is one.
+        limiting: whether `copy` can set a limit that holds.
+    """
+
+    name = "copy"
+    device: str | None = None
+    limiting = False
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory
 
     def create(self, path: Path) -> None:
         """Makes an empty directory that `copy` can copy."""
-        ...
+        path.mkdir()
 
     def copy(self, source: Path, target: Path, *, read_only: bool = False, limit: int = 0) -> None:
         """Makes `target` an independent copy of `source` at this moment.
@@ -53,7 +57,14 @@ class Storage(Protocol):
             read_only: nobody is to change it, where that costs nothing to see to.
             limit: bytes that it may hold, what it has of `source` included; 0 for no limit.
         """
-        ...
+        run = subprocess.run(
+            ["cp", "-a", "--reflink=auto", "--sparse=auto", "--", str(source), str(target)],
+            capture_output=True,
+            text=True,
+        )
+        if run.returncode:
+            self.delete(target)
+            raise OSError(errno.EIO, run.stderr.strip() or "cp failed", str(source))
 
     def keep_limit(self, path: Path, limit: int) -> None:
         """Sees to it that a copy may write what its limit leaves: once it is in use, and after it was changed.
@@ -62,32 +73,32 @@ class Storage(Protocol):
             path: what `copy` made.
             limit: as it was given then.
         """
-        ...
 
     def room(self) -> DiskSpace:
         """Returns what is left for all that is in here."""
-        ...
+        return DiskSpace.on(self.path, self.path)
 
     def lack(self, wanted: int) -> str | None:
         """Returns why writing `wanted` bytes, or a few, may fail at present; None if it does not. A matter of µs."""
-        ...
+        return DiskSpace.on(self.path, self.path.parent).lack(wanted)
 
     def errors(self) -> int:
         """Returns how often the disk is known to have failed to give back, or to take, what is in here."""
-        ...
+        return 0
 
     def delete(self, path: Path) -> None:
         """Deletes what `create` or `copy` made, or leaves it to the next sweep where that fails; it may be gone."""
-        ...
+        # Directories may be nested deeper than a recursion of Python's may go.
+        subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
 
     def reclaim(self, timeout: float) -> None:
         """Sees to it that the disk has back what was deleted, and waits so long for that at most, seconds."""
-        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Gives them up."""
 
 
-class BtrfsStorage:
+class BtrfsStorage(CopyStorage):
     """Subvolumes on btrfs: of the host, or in a file of the data directory."""
 
     name = "btrfs"
@@ -104,7 +115,7 @@ class BtrfsStorage:
             InfrastructureError: no room for a pool.
         """
         self._directory = directory
-        self._pool = None if _on_btrfs(directory) else PoolFile(image)
+        self._pool = None if quota.on_btrfs(directory) else PoolFile(image)
         self.path = self._pool.path if self._pool else directory
         self.device = self._pool.device if self._pool else None
         self._quotas = quota.Quotas(self.path)
@@ -120,7 +131,7 @@ class BtrfsStorage:
             self._quotas.sweep()
 
     def create(self, path: Path) -> None:
-        syscalls.create_subvolume(path)
+        btrfs.create_subvolume(path)
 
     def copy(self, source: Path, target: Path, *, read_only: bool = False, limit: int = 0) -> None:
         allowed = None
@@ -129,7 +140,7 @@ class BtrfsStorage:
             if allowed < _TO_START:
                 allowed = _TO_START
                 self._generous.add(target)
-        syscalls.snapshot_subvolume(source, target, read_only=read_only, limit=allowed)
+        btrfs.snapshot_subvolume(source, target, read_only=read_only, limit=allowed)
 
     def keep_limit(self, path: Path, limit: int) -> None:
         if not limit or not self.limiting:
@@ -167,7 +178,7 @@ class BtrfsStorage:
         self._groups.pop(path, None)
         self._generous.discard(path)
         with contextlib.suppress(OSError):
-            syscalls.delete_subvolume(path)
+            btrfs.delete_subvolume(path)
         if self._pool:
             self._pool.deleted()
             if self.limiting and next(self._deleted) % _SWEEP_EVERY == 0:
@@ -191,57 +202,11 @@ class BtrfsStorage:
         return self._counted[snapshot]
 
 
-class CopyStorage:
-    """Plain directories, copied file by file: `cp --reflink=auto`."""
-
-    name = "copy"
-    device: str | None = None
-    limiting = False
-
-    def __init__(self, directory: Path) -> None:
-        self.path = directory
-
-    def create(self, path: Path) -> None:
-        path.mkdir()
-
-    def copy(self, source: Path, target: Path, *, read_only: bool = False, limit: int = 0) -> None:
-        run = subprocess.run(
-            ["cp", "-a", "--reflink=auto", "--sparse=auto", "--", str(source), str(target)],
-            capture_output=True,
-            text=True,
-        )
-        if run.returncode:
-            self.delete(target)
-            raise OSError(errno.EIO, run.stderr.strip() or "cp failed", str(source))
-
-    def keep_limit(self, path: Path, limit: int) -> None:
-        pass
-
-    def room(self) -> DiskSpace:
-        return DiskSpace.on(self.path, self.path)
-
-    def lack(self, wanted: int) -> str | None:
-        return DiskSpace.on(self.path, self.path.parent).lack(wanted)
-
-    def errors(self) -> int:
-        return 0
-
-    def delete(self, path: Path) -> None:
-        # Directories may be nested deeper than a recursion of Python's may go.
-        subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
-
-    def reclaim(self, timeout: float) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 POOL_FILE = "pool.btrfs"
 """Below the data directory, where that is not on btrfs itself: holds a btrfs with the files of all snapshots."""
 
 
-def open_storage(home: Path) -> Storage:
+def open_storage(home: Path) -> CopyStorage:
     """Opens the storage of a data directory.
 
     `$TVSNAP_STORAGE` is `btrfs` (the default) or `copy`; `$TVSNAP_NO_BTRFS` simulates a machine without btrfs.
@@ -267,12 +232,3 @@ def _load_btrfs() -> bool:
         return subprocess.run(["modprobe", "btrfs"], capture_output=True).returncode == 0
     except OSError:
         return False
-
-
-def _on_btrfs(directory: Path) -> bool:
-    class Statfs(ctypes.Structure):
-        _fields_ = [("type", ctypes.c_long), ("rest", ctypes.c_char * 256)]
-
-    buffer = Statfs()
-    result = ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(directory), ctypes.byref(buffer))
-    return bool(result == 0 and buffer.type == _BTRFS_MAGIC)

@@ -25,6 +25,15 @@ _EXTENT_OFFSET = 20
 _ITEM_HEADER = 25
 
 
+def on_btrfs(directory: Path) -> bool:
+    """Whether a directory lies on btrfs."""
+    try:
+        btrfs.ioctl(directory, _FS_INFO, bytearray(1024))
+    except OSError:
+        return False
+    return True
+
+
 class Quotas:
     """The quotas of one mounted btrfs."""
 
