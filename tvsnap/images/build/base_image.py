@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from tvsnap.images.build.bootstrap import bootstrap
 from tvsnap.images.build.containers import ContainerTool
+from tvsnap.images.build.steps import Steps
 from tvsnap.images.descriptions.spec import DEFAULT_SUITE, DebianBase
-from tvsnap.images.errors import BuildStepFailed, ImageBuildError
 from tvsnap.images.progress import BuildProgress
 from tvsnap.model.errors import MachineLacks, UsageError
 
 _REFERENCE = re.compile(r"[a-z0-9]+([._/:-]+[a-z0-9]+)*/?[a-z0-9._-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?")
 _SUITE_IN_TAG = re.compile(r"(buster|bullseye|bookworm|trixie|forky|sid|focal|jammy|noble|plucky|questing)\b")
-_STEPS = 2
-_TAIL = 40  # lines
 
 
 def full_reference(name: str) -> str:
@@ -55,27 +50,10 @@ def make_base(
     """
     root, work = scratch / "rootfs", scratch / "work"
     work.mkdir()
-    with _step(reference, 1, f"bootstrap of {suite}", progress) as output:
-        remaining = bootstrap(DebianBase(suite), packages, root, work, cache / "apt" / suite, output)
+    steps = Steps(reference, 2, progress)
+    with steps.step(f"bootstrap of {suite}"):
+        remaining = bootstrap(DebianBase(suite), packages, root, work, cache / "apt" / suite, steps.output)
         if remaining:
             raise MachineLacks("packages in a base image need mmdebstrap: apt-get install mmdebstrap")
-    with _step(reference, 2, f"into {tool.place}", progress) as output:
-        tool.load(root, reference, output)
-
-
-@contextmanager
-def _step(reference: str, index: int, title: str, progress: BuildProgress) -> Iterator[Callable[[str], None]]:
-    """A step; yields what takes the lines that it prints. An error tells the last of them."""
-    tail: deque[str] = deque(maxlen=_TAIL)
-
-    def output(line: str) -> None:
-        tail.append(line)
-        progress.output(line)
-
-    progress.step(index, _STEPS, title)
-    try:
-        yield output
-    except (BuildStepFailed, OSError) as error:
-        reason = str(error) if isinstance(error, BuildStepFailed) else f"failed: {error}"
-        step = f"image {reference}: step {index} of {_STEPS}: {title}"
-        raise ImageBuildError(step, reason, "\n".join(tail)) from error
+    with steps.step(f"into {tool.place}"):
+        tool.load(root, reference, steps.output)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import hashlib
 import json
 import os
-import shutil
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TextIO
 
+from tvsnap.guest.sql.lexemes import SystemName
 from tvsnap.images.build.bootstrap import PATH, bootstrap, bootstrap_installs_packages, install_script
 from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.databases import system_of
@@ -21,6 +19,7 @@ from tvsnap.images.build.derived import COPY, BuiltBase
 from tvsnap.images.build.extract import extract_tar
 from tvsnap.images.build.loading import Loaded, load_databases, load_signature
 from tvsnap.images.build.runner import proxy_variables, run_beside, run_inside
+from tvsnap.images.build.steps import Steps
 from tvsnap.images.descriptions.config import BaseConfig
 from tvsnap.images.descriptions.spec import (
     DebianBase,
@@ -33,7 +32,7 @@ from tvsnap.images.descriptions.spec import (
     OciBase,
     TarBase,
 )
-from tvsnap.images.errors import BuildStepFailed, ImageBuildError, ImageSpecError
+from tvsnap.images.errors import BuildStepFailed, ImageSpecError
 from tvsnap.images.oci import this_architecture, unpack_oci
 from tvsnap.images.preload import preload, without_preload
 from tvsnap.images.progress import BuildProgress
@@ -55,9 +54,6 @@ BUILDER_VERSION = 1
 
 Base = ContainerBase | BuiltBase
 """A base that others made, where that is what a spec starts from."""
-
-_TAIL = 40
-"""Lines of a failed step's output that are shown."""
 
 _NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts")
 """Of this machine, lent to the build so that its steps reach the network; the finish replaces them."""
@@ -186,162 +182,133 @@ def build_tree(
         ImageBuildError: a step failed. The directories are left to the caller to remove.
         MachineLacks: this machine lacks what a step needs.
     """
+    installs = bool(spec.packages) and not (isinstance(spec.base, DebianBase) and bootstrap_installs_packages())
+    system = None if _is_loaded(spec, origin) else system_of(spec.environment)
+    count = 2 + installs + bool(spec.files) + len(spec.run) + (system is not None)
     with log.open("w", encoding="utf-8", errors="backslashreplace") as stream:
-        return _Build(spec, origin, work, root, stream, cache, progress).run()
+        steps = Steps(spec.name, count, progress, stream)
+        return _Build(spec, origin, work, root, cache, progress, steps, system).run()
 
 
+@dataclass(slots=True)
 class _Build:
-    """One build under way."""
+    """One build under way; see `build_tree`."""
 
-    def __init__(
-        self,
-        spec: ImageSpec,
-        origin: Base | None,
-        work: Path,
-        root: Path,
-        log: TextIO,
-        cache: Path,
-        progress: BuildProgress,
-    ) -> None:
-        self._spec = spec
-        self._origin = origin
-        self._work = work
-        self._root = root
-        self._log = log
-        self._cache = cache
-        self._progress = progress
-        self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL)
-        self._notes: list[str] = []
-        self._step = 0
-        installs = bool(spec.packages) and not (isinstance(spec.base, DebianBase) and bootstrap_installs_packages())
-        self._system = None if _is_loaded(spec, origin) else system_of(spec.environment)
-        self._steps = 2 + installs + bool(spec.files) + len(spec.run) + (self._system is not None)
+    spec: ImageSpec
+    origin: Base | None
+    work: Path
+    root: Path
+    cache: Path
+    progress: BuildProgress
+    steps: Steps
+    system: SystemName | None
+    notes: list[str] = field(default_factory=list)
 
     def run(self) -> BuiltTree:
-        spec = self._spec
-        with self._doing(_base_title(spec)):
+        spec = self.spec
+        with self.steps.step(_base_title(spec)):
             config, remaining = self._make_base()
-            if not isinstance(self._origin, BuiltBase):
-                shift_owners(self._root)
-            without_preload(self._root)
+            if not isinstance(self.origin, BuiltBase):
+                shift_owners(self.root)
+            without_preload(self.root)
             env = {"PATH": PATH, **config.env, **spec.env}
             workdir = spec.workdir or config.workdir or "/"
             for directory in (workdir, *config.volumes, *spec.directories):
-                make_directories(self._root, directory, UID_BASE)
+                make_directories(self.root, directory, UID_BASE)
         for note in (*spec.notes, *config.notes):
             self._note(note)
         self._lend_network()
         if remaining:
-            with self._doing(f"packages: {', '.join(remaining)}"):
+            with self.steps.step(f"packages: {', '.join(remaining)}"):
                 self._shell(install_script(remaining), {**env, "DEBIAN_FRONTEND": "noninteractive"}, "/")
         if spec.files:
-            with self._doing(f"files: {', '.join(entry.dest for entry in spec.files)}"):
+            with self.steps.step(f"files: {', '.join(entry.dest for entry in spec.files)}"):
                 for entry in spec.files:
                     self._put(entry)
         for command in spec.run:
-            with self._doing(f'run "{_one_line(command)}"'):
+            with self.steps.step(f'run "{_one_line(command)}"'):
                 self._shell(command, env, workdir)
         loaded = self._load(env)
         env = {**env, **loaded.env, **spec.env}
-        with self._doing("finish"):
+        with self.steps.step("finish"):
             user = spec.user or config.user or "root"
-            account_ids(self._root, user)
+            account_ids(self.root, user)
             if _fixed(spec):
-                preload(self._root)
-            tree = finish_tree(self._root, spec.hostname, self._progress.fraction)
+                preload(self.root)
+            tree = finish_tree(self.root, spec.hostname, self.progress.fraction)
         confined = has_nothing_to_gain(user) if spec.no_new_privileges is None else spec.no_new_privileges
         digest = _image_digest(tree, spec, env, workdir, user, confined)
-        return BuiltTree(digest, tree.size, env, workdir, user, confined, tuple(self._notes), loaded.databases)
-
-    @contextlib.contextmanager
-    def _doing(self, title: str) -> Iterator[None]:
-        self._step += 1
-        self._tail.clear()
-        self._log.write(f"== step {self._step} of {self._steps}: {title}\n")
-        self._progress.step(self._step, self._steps, title)
-        try:
-            yield
-        except (BuildStepFailed, OSError, shutil.Error) as error:
-            reason = str(error) if isinstance(error, BuildStepFailed) else f"failed: {error}"
-            raise ImageBuildError(
-                f"image {self._spec.name}: step {self._step} of {self._steps}: {title}", reason, "\n".join(self._tail)
-            ) from error
-
-    def _output(self, line: str) -> None:
-        self._tail.append(line)
-        self._log.write(line + "\n")
-        self._progress.output(line)
+        return BuiltTree(digest, tree.size, env, workdir, user, confined, tuple(self.notes), loaded.databases)
 
     def _note(self, text: str) -> None:
-        self._notes.append(text)
-        self._log.write(f"note: {text}\n")
-        self._progress.note(text)
+        self.notes.append(text)
+        self.steps.note(text)
 
     def _load(self, env: Mapping[str, str]) -> Loaded:
         """Loads the databases."""
-        spec = self._spec
-        if self._system is None:
-            return Loaded(self._origin.databases if isinstance(self._origin, BuiltBase) else ())
-        with self._doing(f"databases: {', '.join(entry.title for entry in spec.databases) or 'none'}"):
+        spec = self.spec
+        if self.system is None:
+            return Loaded(self.origin.databases if isinstance(self.origin, BuiltBase) else ())
+        with self.steps.step(f"databases: {', '.join(entry.title for entry in spec.databases) or 'none'}"):
             return load_databases(
-                self._root,
-                self._system,
+                self.root,
+                self.system,
                 spec.databases,
                 spec.database,
-                self._work,
+                self.work,
                 lambda script: self._shell(script, env, "/"),
                 self._note,
             )
 
     def _make_base(self) -> tuple[BaseConfig, tuple[str, ...]]:
         """Makes the tree; returns what it brings along, and the packages that are not in it yet."""
-        spec = self._spec
+        spec = self.spec
         config = BaseConfig()
         match spec.base:
             case DebianBase(suite=suite):
-                cache = self._cache / "apt" / suite
-                return config, bootstrap(spec.base, spec.packages, self._root, self._work, cache, self._output)
+                cache = self.cache / "apt" / suite
+                return config, bootstrap(spec.base, spec.packages, self.root, self.work, cache, self.steps.output)
             case DirectoryBase(path=path):
-                run_beside([*COPY, str(path.resolve()), str(self._root)], os.environ, self._output)
+                run_beside([*COPY, str(path.resolve()), str(self.root)], os.environ, self.steps.output)
             case TarBase(path=path):
                 self._new_root()
-                extract_tar(path, self._root, self._progress.fraction)
+                extract_tar(path, self.root, self.progress.fraction)
             case OciBase(path=path, tag=tag):
                 self._new_root()
-                scratch = self._work / "layout"
+                scratch = self.work / "layout"
                 scratch.mkdir()
-                config = unpack_oci(path, tag, self._root, scratch, self._progress.fraction)
+                config = unpack_oci(path, tag, self.root, scratch, self.progress.fraction)
             case DockerfileBase() | DockerImageBase() | ImageBase():
-                assert self._origin is not None
+                assert self.origin is not None
                 self._new_root()
-                config = self._origin.unpack(self._root, self._output, self._progress.fraction)
+                config = self.origin.unpack(self.root, self.steps.output, self.progress.fraction)
         return config, spec.packages
 
     def _new_root(self) -> None:
-        self._root.mkdir()
-        self._root.chmod(0o755)
+        self.root.mkdir()
+        self.root.chmod(0o755)
 
     def _shell(self, script: str, env: Mapping[str, str], cwd: str) -> None:
         run_inside(
-            self._root,
+            self.root,
             ["/bin/sh", "-e", "-c", script],
             {**proxy_variables(), "HOME": "/root", **env},
-            self._output,
+            self.steps.output,
             cwd=cwd,
-            hostname=self._spec.hostname,
+            hostname=self.spec.hostname,
         )
 
     def _lend_network(self) -> None:
         for name in _NETWORK_FILES:
             with contextlib.suppress(FileNotFoundError):
-                write_file(self._root, name, Path(name).read_bytes())
+                write_file(self.root, name, Path(name).read_bytes())
 
     def _put(self, entry: FileCopy) -> None:
-        uid, gid = account_ids(self._root, entry.owner)
+        uid, gid = account_ids(self.root, entry.owner)
         if entry.source is None:
             assert entry.content is not None
             mode = 0o644 if entry.mode is None else entry.mode
-            write_file(self._root, entry.dest, entry.content.encode(), mode=mode, uid=uid, gid=gid)
+            write_file(self.root, entry.dest, entry.content.encode(), mode=mode, uid=uid, gid=gid)
             return
         source = entry.source.resolve()
         for path, info in walk(source):
@@ -352,19 +319,19 @@ class _Build:
         permissions = stat.S_IMODE(info.st_mode) if mode is None else mode
         if stat.S_ISDIR(info.st_mode):
             # One that the image has already, as /etc, stays as it is.
-            if not resolve_inside(self._root, inside, follow=True).is_dir():
-                directory = make_directories(self._root, inside, UID_BASE)
+            if not resolve_inside(self.root, inside, follow=True).is_dir():
+                directory = make_directories(self.root, inside, UID_BASE)
                 os.chown(directory, UID_BASE + uid, UID_BASE + gid)
                 directory.chmod(permissions)
         elif stat.S_ISLNK(info.st_mode):
-            make_directories(self._root, str(PurePosixPath(inside).parent), UID_BASE)
-            target = resolve_inside(self._root, inside)
+            make_directories(self.root, str(PurePosixPath(inside).parent), UID_BASE)
+            target = resolve_inside(self.root, inside)
             target.unlink(missing_ok=True)
             target.symlink_to(os.readlink(path))
             os.chown(target, UID_BASE + uid, UID_BASE + gid, follow_symlinks=False)
         elif stat.S_ISREG(info.st_mode):
             with path.open("rb") as stream:
-                write_file(self._root, inside, stream, mode=permissions, uid=uid, gid=gid)
+                write_file(self.root, inside, stream, mode=permissions, uid=uid, gid=gid)
         else:
             raise BuildStepFailed(f"failed: {path} is no file, directory or symbolic link")
 

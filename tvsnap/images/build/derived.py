@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tvsnap.images.build.containers import Fraction, Output
@@ -15,17 +15,17 @@ from tvsnap.model.images import Image, ImageLimits, Timeouts, has_nothing_to_gai
 COPY = ("cp", "--archive", "--reflink=auto", "--one-file-system", "--no-target-directory")
 
 
+@dataclass(frozen=True, slots=True)
 class BuiltBase:
-    """An `ImageBase` that is built."""
+    """An `ImageBase` that is built.
 
-    def __init__(self, image: Image, databases: tuple[str, ...]) -> None:
-        """
-        Args:
-            image: what the other image starts from.
-            databases: that it has.
-        """
-        self.image = image
-        self.databases = databases
+    Attributes:
+        image: what the other image starts from.
+        databases: that it has.
+    """
+
+    image: Image
+    databases: tuple[str, ...]
 
     def signature(self) -> str:
         """Hash of all that the base's files depend on."""

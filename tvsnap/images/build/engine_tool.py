@@ -8,9 +8,10 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tvsnap.images.build.bootstrap import PATH
 from tvsnap.images.build.containers import Fraction, Output
 from tvsnap.images.build.context import pack_context
 from tvsnap.images.build.extract import extract_chunks
-from tvsnap.images.build.runner import proxy_variables, run_client
+from tvsnap.images.build.runner import proxy_variables, run_build
 from tvsnap.images.descriptions.config import BaseConfig, read_config
 from tvsnap.images.descriptions.dockerfile import Dockerfile
 from tvsnap.images.descriptions.spec import DockerfileBase
@@ -79,14 +80,12 @@ class EngineTool:
         return {LABEL_PURPOSE: purpose, LABEL_HOME: home_tag(self._home), LABEL_OWNER: self._owner.id}
 
     def image_id(self, reference: str) -> str | None:
-        """See `ContainerTool`."""
         try:
             return str(self.engine.do(f"looking for {reference}", self._api.inspect_image, reference)["Id"])
         except docker.errors.NotFound:
             return None
 
     def pull(self, reference: str, output: Output) -> None:
-        """See `ContainerTool`."""
         try:
             # A digest is part of the name for the SDK, and a name without a tag means the newest.
             tagged = "@" in reference or ":" in reference.rsplit("/", 1)[-1]
@@ -105,7 +104,6 @@ class EngineTool:
     def built(
         self, base: DockerfileBase, dockerfile: Dockerfile, keep_layers: bool, output: Output, fraction: Fraction
     ) -> Iterator[str]:
-        """See `ContainerTool`."""
         if dockerfile.buildkit:
             with self._built_by_buildkit(base, dockerfile, output) as image:
                 yield image
@@ -163,23 +161,15 @@ class EngineTool:
     def _built_by_buildkit(self, base: DockerfileBase, dockerfile: Dockerfile, output: Output) -> Iterator[str]:
         """Builds through the `docker` command: the SDK cannot talk to BuildKit."""
         command, env = _buildkit_command(dockerfile)
-        with tempfile.TemporaryDirectory(prefix="tvsnap-build-") as scratch:
-            result = Path(scratch) / "id"
-            command += ["--progress=plain", f"--iidfile={result}", f"--file={base.path}"]
-            command += [f"--label={name}={value}" for name, value in self.labels(BUILD).items()]
-            for name, value in {**proxy_variables(), **base.args}.items():
-                command.append(f"--build-arg={name}={value}")
-            command += [f"--target={base.target}"] if base.target else []
-            command += [f"--network={network}"] if (network := self._network()) else []
-            run_client([*command, str(base.context)], output, env=env)
-            image = result.read_text(encoding="ascii").strip()
+        command += ["--progress=plain", *(f"--label={name}={value}" for name, value in self.labels(BUILD).items())]
+        command += [f"--network={network}"] if (network := self._network()) else []
+        image = run_build(command, base, output, env)
         try:
             yield image
         finally:
             self._remove_images([image])
 
     def unpack(self, image: str, root: Path, fraction: Fraction) -> BaseConfig:
-        """See `ContainerTool`."""
         about = self.engine.do("looking at an image", self._api.inspect_image, image)
         size = max(int(about.get("Size") or 0), 1)
         with (
@@ -216,7 +206,6 @@ class EngineTool:
             yield response.iter_content(1 << 20)
 
     def load(self, tree: Path, reference: str, output: Output) -> None:
-        """See `ContainerTool`."""
         # Not --sparse: an engine takes such members in, and can then never save the image.
         tar = ["tar", "--create", "--format=posix", "--numeric-owner", f"--directory={tree}"]
         tar += ["--xattrs", "--xattrs-include=user.*", "--xattrs-include=security.capability", "."]
@@ -255,14 +244,16 @@ class EngineTool:
     def _sweep(self) -> None:
         """Removes what builds left whose process is dead."""
         filters = {"label": [f"{LABEL_PURPOSE}={BUILD}", f"{LABEL_HOME}={home_tag(self._home)}"]}
-        for container in self.engine.do("looking for leftovers", self._api.containers, all=True, filters=filters):
-            if not is_alive(self._home, container["Labels"].get(LABEL_OWNER, "")):
-                self._end_container(container["Id"])
-        for image in self.engine.do("looking for leftovers", self._api.images, filters=filters):
-            if not is_alive(self._home, (image["Labels"] or {}).get(LABEL_OWNER, "")):
-                self._remove_images([image["Id"]])
+        for found, remove in (
+            (partial(self._api.containers, all=True), self._end_container),
+            (self._api.images, lambda image: self._remove_images([image])),
+        ):
+            for one in self.engine.do("looking for leftovers", found, filters=filters):
+                if not is_alive(self._home, (one["Labels"] or {}).get(LABEL_OWNER, "")):
+                    remove(one["Id"])
 
 
+@dataclass(slots=True)
 class _ClassicBuild:
     """What an engine tells of its build.
 
@@ -272,14 +263,13 @@ class _ClassicBuild:
         running: the container of the step under way; empty if there is none.
     """
 
-    def __init__(self, output: Output, fraction: Fraction) -> None:
-        self._output = output
-        self._fraction = fraction
-        self.image = ""
-        self.made: list[str] = []
-        self.running = ""
-        self._new = False
-        self._begun = ""
+    output: Output
+    fraction: Fraction
+    image: str = ""
+    made: list[str] = field(default_factory=list)
+    running: str = ""
+    _new: bool = False
+    _begun: str = ""
 
     def hear(self, message: dict[str, Any]) -> None:
         """Takes one message.
@@ -295,10 +285,10 @@ class _ClassicBuild:
                 self._hear_line(line)
 
     def _hear_line(self, line: str) -> None:
-        self._output(line)
+        self.output(line)
         if step := _STEP.match(line):
             self._begun = line
-            self._fraction((int(step[1]) - 1) / int(step[2]))
+            self.fraction((int(step[1]) - 1) / int(step[2]))
             # What a stage starts from was there before.
             self._new = step[3].upper() != "FROM"
         elif line.startswith(_CACHED):

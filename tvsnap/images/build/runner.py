@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from tvsnap.host.native import DEVICE_OPTIONS, LAUNCH
+from tvsnap.images.descriptions.spec import DockerfileBase
 from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.rootfs import ensure_mount_points
 from tvsnap.model.errors import MachineLacks
@@ -60,6 +62,24 @@ def run_client(argv: Sequence[str], output: Callable[[str], None], *, env: Mappi
     if status:
         raise BuildStepFailed(f"failed with exit status {status}: {last}")
     return printed[0]
+
+
+def run_build(
+    command: Sequence[str], base: DockerfileBase, output: Callable[[str], None], env: Mapping[str, str] | None = None
+) -> str:
+    """Builds from a Dockerfile by `docker build`, or a program that takes its options; returns the image's id.
+
+    Args:
+        command: the program with options of its own.
+        base: what is built.
+        output, env: see `run_client`, also for what is raised.
+    """
+    with tempfile.TemporaryDirectory(prefix="tvsnap-build-") as scratch:
+        result = Path(scratch) / "id"
+        options = [f"--iidfile={result}", f"--file={base.path}", *([f"--target={base.target}"] if base.target else [])]
+        options += [f"--build-arg={name}={value}" for name, value in {**proxy_variables(), **base.args}.items()]
+        run_client([*command, *options, str(base.context)], output, env=env)
+        return result.read_text(encoding="ascii").strip()
 
 
 def run_beside(argv: Sequence[str], env: Mapping[str, str], output: Callable[[str], None]) -> None:

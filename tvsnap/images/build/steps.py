@@ -1,0 +1,69 @@
+"""The steps of one build: each is told when it begins, and one that fails tells the last lines that it printed."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from tvsnap.images.errors import BuildStepFailed, ImageBuildError
+from tvsnap.images.progress import BuildProgress
+
+_TAIL = 40
+"""Lines of a failed step's output that are shown."""
+
+
+@dataclass(slots=True)
+class Steps:
+    """Those of one build.
+
+    Attributes:
+        image: its name, for complaints.
+        count: how many there are.
+        progress: told what happens.
+        log: gets all that is printed, if there is one.
+        done: how many have begun.
+    """
+
+    image: str
+    count: int
+    progress: BuildProgress
+    log: TextIO | None = None
+    done: int = 0
+    _tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL))
+
+    @contextlib.contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """A block that is the next step.
+
+        Raises:
+            ImageBuildError: it failed.
+        """
+        self.done += 1
+        self._tail.clear()
+        where = f"step {self.done} of {self.count}: {title}"
+        self._write(f"== {where}")
+        self.progress.step(self.done, self.count, title)
+        try:
+            yield
+        except (BuildStepFailed, OSError, shutil.Error) as error:
+            reason = str(error) if isinstance(error, BuildStepFailed) else f"failed: {error}"
+            raise ImageBuildError(f"image {self.image}: {where}", reason, "\n".join(self._tail)) from error
+
+    def output(self, line: str) -> None:
+        """Takes a line that the step prints."""
+        self._tail.append(line)
+        self._write(line)
+        self.progress.output(line)
+
+    def note(self, text: str) -> None:
+        """Takes what is to be known of the image."""
+        self._write(f"note: {text}")
+        self.progress.note(text)
+
+    def _write(self, line: str) -> None:
+        if self.log is not None:
+            self.log.write(f"{line}\n")
