@@ -1,9 +1,11 @@
-"""The C library, for system calls that Python does not offer. Through ctypes, other threads run meanwhile."""
+"""What Python lacks for descriptors and system calls. Those through ctypes let other threads run meanwhile."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+from collections.abc import Iterator
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -14,3 +16,12 @@ def checked(result: int, what: str) -> int:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), what)
     return result
+
+
+@contextlib.contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """A block with a descriptor, which is closed at its end."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

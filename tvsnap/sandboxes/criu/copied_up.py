@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
+from tvsnap.host.libc import closing
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.processes.procfs import describe, lines
@@ -80,17 +81,12 @@ class MappedFiles:
 
 
 def _was_copied_up(upper: int, path: str) -> bool:
-    try:
-        descriptor = paths.open_beneath(upper, path)
-    except OSError:  # of the image as it is, deleted, or on no overlay
-        return False
-    try:
+    # It may be of the image as it is, deleted, or on no overlay.
+    with suppress(OSError), closing(paths.open_beneath(upper, path)) as descriptor:
         for name in _ORIGINS:
             with suppress(OSError):
                 os.getxattr(f"/proc/self/fd/{descriptor}", name)
                 return True
-    finally:
-        os.close(descriptor)
     return False
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.libc import closing
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.processes.borrowing import borrowed, file_of
@@ -86,13 +87,10 @@ def set_again(root: str | Path, noted: Iterable[DirectoryTimes]) -> None:
 
 def _set(root: int, times: DirectoryTimes) -> None:
     try:
-        descriptor = paths.open_beneath(root, times.path)
-        try:
+        with closing(paths.open_beneath(root, times.path)) as descriptor:
             about = os.fstat(descriptor)
             if (about.st_atime_ns, about.st_mtime_ns) != (times.accessed, times.modified):
                 os.utime(f"/proc/self/fd/{descriptor}", ns=(times.accessed, times.modified))
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise AttemptFailed(f"the times of {times.path} cannot be set again: {error.strerror}") from None
 
@@ -107,11 +105,9 @@ def _nearest(root: int, directory: str) -> DirectoryTimes:
                 raise
             directory = os.path.dirname(directory)
             continue
-        try:
+        with closing(descriptor):
             about = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
-        return DirectoryTimes(directory, about.st_atime_ns, about.st_mtime_ns)
+            return DirectoryTimes(directory, about.st_atime_ns, about.st_mtime_ns)
 
 
 def _made_again(pid: int, bound: set[str]) -> Iterator[str]:

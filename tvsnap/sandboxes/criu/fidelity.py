@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.host.attempts import AttemptFailed
-from tvsnap.host.libc import libc
+from tvsnap.host.libc import closing, libc
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.model.limits import Limits
 from tvsnap.sandboxes import paths
@@ -403,15 +403,10 @@ def _leads_away(target: str, root: int) -> bool:
 
 def _identity(path: str, root: int) -> tuple[int, int] | None:
     """Returns the device and inode that a path leads to inside; None if it leads nowhere."""
-    try:
-        descriptor = paths.open_in_root(root, path)
-    except OSError:
-        return None
-    try:
+    with contextlib.suppress(OSError), closing(paths.open_in_root(root, path)) as descriptor:
         found = os.fstat(descriptor)
         return found.st_dev, found.st_ino
-    finally:
-        os.close(descriptor)
+    return None
 
 
 # -- sockets --------------------------------------------------------------------------------------------------------

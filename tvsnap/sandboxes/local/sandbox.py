@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from tvsnap.guest.protocol import CONTROL, Guest
+from tvsnap.host.libc import closing
 from tvsnap.host.memory import proportional
 from tvsnap.images.preload import PRELOAD
 from tvsnap.model.errors import InfrastructureError, SandboxDied
@@ -237,15 +238,13 @@ class LocalSandbox(Rewindable):
         )
 
     def _start_tar(self, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
-        # By descriptor, for the data directory is closed to others than root.
-        image = self._open_image()
         # In the sandbox's user namespace owners have their inner numbers; tar follows no link that it archives.
         command = ["nsenter", "--user", "--setuid", "0", "--setgid", "0", "--target", str(self.init), *_TAR]
         command += [f"--exclude=.{PRELOAD}"] if is_fixed(self.image) else []  # what it names is not in the archive
         command += ["--directory", f"/proc/{self.init}/root", "."]
-        # The mounted /proc belongs to nobody inside: the image's own, below it, is taken.
-        command += ["--directory", f"/proc/self/fd/{image}", "--no-recursion", "proc"]
-        try:
+        with closing(self._open_image()) as image:  # by descriptor: the data directory is closed to others than root
+            # The mounted /proc belongs to nobody inside: the image's own, below it, is taken.
+            command += ["--directory", f"/proc/self/fd/{image}", "--no-recursion", "proc"]
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -255,8 +254,6 @@ class LocalSandbox(Rewindable):
                 pass_fds=(image,),
                 pipesize=_PIPE_SIZE,
             )
-        finally:
-            os.close(image)
 
     def _open_image(self) -> int:
         """Returns a descriptor of the image's tree, in which owners are what they are in the sandbox."""

@@ -24,6 +24,7 @@ from typing import Any
 
 from tvsnap.host import native
 from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.libc import closing
 from tvsnap.model.errors import CheckpointFailed, InfrastructureError, NotCheckpointable, SnapshotUnusable
 from tvsnap.model.images import UID_BASE, UID_COUNT
 from tvsnap.model.observations import Captures, SnapshotInfo
@@ -152,8 +153,6 @@ class Snapshots:
             (unfinished / "criu").mkdir()
             (unfinished / "criu").chmod(0o755)
             processes = tuple(sandbox.other_processes())
-            images = os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
             noted = Noted()
 
             def cut_nothing_short() -> None:
@@ -169,7 +168,7 @@ class Snapshots:
                 fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals="terminals" in criu.additions))
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
-            try:
+            with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
                 fidelity.refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
                 fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
                 sandbox.disconnect()
@@ -190,8 +189,6 @@ class Snapshots:
                 observe.wait_for_rest(resting)
                 for name in os.listdir(images):
                     os.chmod(name, 0o644, dir_fd=images)  # the restored root, an unprivileged user, reads them too
-            finally:
-                os.close(images)
             return finish(Captures(processes=True, shell=True), frozen, processes, noted)
 
     def take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
@@ -365,10 +362,8 @@ class Snapshots:
         """A block with a descriptor of the directory of CRIU's images."""
         with reading(snapshot):
             images = os.open(self.path / snapshot / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with closing(images):
             yield images
-        finally:
-            os.close(images)
 
     def is_there(self, snapshot: str) -> bool:
         """Whether nothing of a snapshot has been deleted; its manifest goes first."""

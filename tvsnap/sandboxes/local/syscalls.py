@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
 import struct
 from collections.abc import Mapping
 
-from tvsnap.host.libc import checked, libc
+from tvsnap.host.libc import checked, closing, libc
 
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CREATE = 0, 1, 6
@@ -30,8 +31,7 @@ def mount_detached(device: str, kind: str, options: Mapping[str, str | None] = {
     Returns:
         A descriptor of the root directory, close-on-exec.
     """
-    context = checked(libc.syscall(_FSOPEN, kind.encode(), 1), f"fsopen {kind}")
-    try:
+    with closing(checked(libc.syscall(_FSOPEN, kind.encode(), 1), f"fsopen {kind}")) as context:
         for command, key, value in (
             (_FSCONFIG_SET_STRING, b"source", device.encode()),
             (_FSCONFIG_SET_FLAG, b"user_subvol_rm_allowed", None),
@@ -41,8 +41,6 @@ def mount_detached(device: str, kind: str, options: Mapping[str, str | None] = {
         ):
             checked(libc.syscall(_FSCONFIG, context, command, key, value, 0), f"mount {device}")
         return checked(libc.syscall(_FSMOUNT, context, 1, _MOUNT_ATTR_NOATIME), f"mount {device}")
-    finally:
-        os.close(context)
 
 
 def show_owners(directory: int, process: int) -> int:
@@ -60,18 +58,14 @@ def show_owners(directory: int, process: int) -> int:
     """
     with open(f"/proc/{process}/ns/user", "rb") as own:
         users = fcntl.ioctl(own, _NS_GET_PARENT)
-    try:
+    with closing(users), contextlib.ExitStack() as stack:
         mount = checked(libc.syscall(_OPEN_TREE, directory, b"", 1 | os.O_CLOEXEC | _AT_EMPTY_PATH), "open_tree")
-        try:
-            attributes = struct.pack("4Q", _MOUNT_ATTR_IDMAP, 0, 0, users)
-            arguments = (mount, b"", _AT_EMPTY_PATH, attributes, ctypes.c_size_t(len(attributes)))
-            checked(libc.syscall(_MOUNT_SETATTR, *arguments), "mount_setattr")
-        except BaseException:
-            os.close(mount)
-            raise
+        stack.callback(os.close, mount)
+        attributes = struct.pack("4Q", _MOUNT_ATTR_IDMAP, 0, 0, users)
+        arguments = (mount, b"", _AT_EMPTY_PATH, attributes, ctypes.c_size_t(len(attributes)))
+        checked(libc.syscall(_MOUNT_SETATTR, *arguments), "mount_setattr")
+        stack.pop_all()
         return mount
-    finally:
-        os.close(users)
 
 
 def allocate(descriptor: int, start: int, length: int) -> None:

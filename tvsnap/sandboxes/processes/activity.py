@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tvsnap.sandboxes.processes import timers
 from tvsnap.sandboxes.processes.alarms import ALARMS
 from tvsnap.sandboxes.processes.connections import Connection
-from tvsnap.sandboxes.processes.procfs import describe, inner_pid, status
+from tvsnap.sandboxes.processes.procfs import describe, inner_pid, read, status
 from tvsnap.sandboxes.processes.waits import FOR_EVER, wait_of
 
 __all__ = ["Unrest", "Watch", "family", "inner_pid", "told"]
@@ -89,7 +89,7 @@ def family(init: int) -> list[int]:
     for pid in found:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended; then it ran, which is seen
             for thread in os.listdir(f"/proc/{pid}/task"):
-                found += map(int, _read(f"/proc/{pid}/task/{thread}/children", _LONGEST_LIST).split())
+                found += map(int, read(f"/proc/{pid}/task/{thread}/children", _LONGEST_LIST).split())
     return found
 
 
@@ -166,19 +166,14 @@ class Watch:
         return seen is not None and seen[0] == ran and all(at > now for _, at in seen[1])
 
 
-def _read(path: str, most: int = 4096) -> bytes:
-    with open(path, "rb", buffering=0) as file:
-        return file.read(most)
-
-
 def _ran(pid: int) -> _Ran:
     """Returns, for each thread of a process, what changes when it has run."""
-    return {thread: _read(f"/proc/{pid}/task/{thread}/schedstat") for thread in os.listdir(f"/proc/{pid}/task")}
+    return {thread: read(f"/proc/{pid}/task/{thread}/schedstat") for thread in os.listdir(f"/proc/{pid}/task")}
 
 
 def _of_threads(pid: int, threads: Iterable[str], init: int) -> Iterator[Unrest]:
     for thread in threads:
-        stat = _read(f"/proc/{pid}/task/{thread}/stat")
+        stat = read(f"/proc/{pid}/task/{thread}/stat")
         fields = stat[stat.rindex(b")") + 2 :].split()
         state = fields[0].decode()
         if state in "ZX":
@@ -191,7 +186,7 @@ def _of_threads(pid: int, threads: Iterable[str], init: int) -> Iterator[Unrest]
         if state not in "STt":
             yield Unrest(pid, "is running", 0.0)
             continue
-        said = _read(f"/proc/{pid}/task/{thread}/syscall").decode(errors="replace")
+        said = read(f"/proc/{pid}/task/{thread}/syscall").decode(errors="replace")
         if state != "S" and said.startswith("-1"):
             continue  # stopped, outside of any call
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) * _TICK

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tvsnap.host.libc import checked, libc
+from tvsnap.host.libc import checked, closing, libc
 
 _TYPES = Path("/sys/kernel/btf/vmlinux")
 _SYS_BPF = 321 if platform.machine() == "x86_64" else 280
@@ -104,11 +104,8 @@ def _load() -> int:
     struct.pack_into("=IIQQ", attributes, 0, _TRACING, len(code) // 8, *map(ctypes.addressof, (program, licence)))
     struct.pack_into("=I", attributes, 68, _TRACE_ITER)  # expected_attach_type
     struct.pack_into("=I", attributes, 108, types.function("bpf_iter_task"))  # attach_btf_id
-    loaded = _bpf(_PROG_LOAD, bytes(attributes))
-    try:
+    with closing(_bpf(_PROG_LOAD, bytes(attributes))) as loaded:
         return _bpf(_LINK_CREATE, struct.pack("=IIII", loaded, 0, _TRACE_ITER, 0))
-    finally:
-        os.close(loaded)
 
 
 def _program(

@@ -11,7 +11,7 @@ import struct
 import termios
 from collections.abc import Iterator
 
-from tvsnap.host.libc import checked, libc
+from tvsnap.host.libc import checked, closing, libc
 
 _PIDFD_GETFD = 438
 _SIOCUNIXFILE = 0x89E0
@@ -28,16 +28,11 @@ def borrowed(pid: int, number: int) -> Iterator[int]:
     Raises:
         OSError: it is gone.
     """
-    process = os.pidfd_open(pid)
-    try:
+    with closing(os.pidfd_open(pid)) as process:
         what = f"descriptor {number} of process {pid}"
         descriptor = checked(libc.syscall(_PIDFD_GETFD, process, number, 0), what)
-    finally:
-        os.close(process)
-    try:
+    with closing(descriptor):
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -47,10 +42,8 @@ def file_of(socket: int) -> Iterator[int | None]:
     if descriptor < 0:
         yield None
         return
-    try:
+    with closing(descriptor):
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def events(socket: int) -> int:

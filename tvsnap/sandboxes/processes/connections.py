@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from tvsnap.sandboxes.processes.namespaces import in_network_of
+from tvsnap.sandboxes.processes.procfs import read
 
 ESTABLISHED, FIN_WAIT_2, TIME_WAIT, CLOSE_WAIT, LISTEN = 1, 5, 6, 8, 10
 _LASTING = (ESTABLISHED, CLOSE_WAIT, LISTEN)
@@ -79,9 +80,8 @@ def passing(init: int) -> list[Connection]:
     """
     told = b""
     for name in ("sockstat", "sockstat6"):
-        # There may be no IPv6 on this machine.
-        with contextlib.suppress(FileNotFoundError), open(f"/proc/{init}/net/{name}", "rb", buffering=0) as file:
-            told += file.read(4096)
+        with contextlib.suppress(FileNotFoundError):  # there may be no IPv6 on this machine
+            told += read(f"/proc/{init}/net/{name}")
     if not may_pass(told, lambda: len(in_network_of(init, listening))):
         return []
     return [one for one in in_network_of(init, connections) if one.left < math.inf]

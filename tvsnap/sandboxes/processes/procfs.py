@@ -22,11 +22,11 @@ _SHARED_MEMORY = b" /dev/zero (deleted)\n"
 _LONGEST_COMM = 64
 _LONGEST_COMMAND = 60
 _LONGEST_STATUS = 1 << 20
+"""A process may belong to 65,536 groups, with ten digits each."""
 _PART = 1 << 16
 _OPEN_FILES = re.compile(r"^Max open files +(\d+)", re.MULTILINE)
 _FOR_CRIU = 4
 """Descriptors that CRIU opens in a process while it is at work there."""
-"""A process may belong to 65,536 groups, with ten digits each."""
 
 
 def head(path: str, most: int = HEAD) -> str:
@@ -35,7 +35,7 @@ def head(path: str, most: int = HEAD) -> str:
     Raises:
         OSError: the process has ended.
     """
-    return _read(path, most).decode(errors="replace")
+    return read(path, most).decode(errors="replace")
 
 
 def lines(path: str, errors: str = "replace") -> Iterator[str]:
@@ -70,9 +70,9 @@ def status(pid: int, *names: str) -> list[str]:
         OSError: the process has ended.
     """
     path = f"/proc/{pid}/status"
-    said = _read(path, HEAD)
+    said = read(path, HEAD)
     if len(said) == HEAD:
-        said = _read(path, _LONGEST_STATUS)
+        said = read(path, _LONGEST_STATUS)
     found = dict(line.partition(":")[::2] for line in said.decode(errors="replace").split("\n"))
     return [found.get(name, "").strip() for name in names]
 
@@ -150,6 +150,7 @@ def describe(pid: int) -> str:
     return f"process {inner} ({words})" if words else f"process {inner}"
 
 
-def _read(path: str, most: int) -> bytes:
+def read(path: str, most: int = HEAD) -> bytes:
+    """Returns the first bytes of a file; raises OSError if the process has ended."""
     with open(path, "rb", buffering=0) as file:
         return file.read(most)

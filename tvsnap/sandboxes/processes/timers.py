@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tvsnap.sandboxes.processes.procfs import read
+
 ALARM, POSIX = "it_real_fn", "posix_timer_fn"
 """The kinds, by the function that the kernel calls when one rings."""
 _LIST = Path("/proc/timer_list")
@@ -32,8 +34,7 @@ def first_to_ring() -> dict[str, float]:
     Raises:
         OSError: this machine does not tell.
     """
-    with _LIST.open("rb", buffering=0) as file:
-        text = file.readall()
+    text = _LIST.read_bytes()
     if len(text) > _LONGEST or not text.startswith(b"Timer List"):
         raise OSError("timers are not listed as expected")
     now = offset = 0
@@ -64,8 +65,7 @@ def timerfds(pid: int, descriptors: Iterable[str]) -> Iterator[float]:
         try:
             if os.readlink(f"/proc/{pid}/fd/{name}") != _TIMERFD:
                 continue
-            with open(f"/proc/{pid}/fdinfo/{name}", "rb", buffering=0) as file:
-                left = _LEFT.search(file.read(4096))
+            left = _LEFT.search(read(f"/proc/{pid}/fdinfo/{name}"))
         except FileNotFoundError:
             continue  # closed under our eyes; then it ran, which is seen
         if left is None:
@@ -76,8 +76,7 @@ def timerfds(pid: int, descriptors: Iterable[str]) -> Iterator[float]:
 
 def posix_timers(pid: int) -> bool | None:
     """Whether a process has made POSIX timers that may be set; None if one of them could not be found in the list."""
-    with open(f"/proc/{pid}/timers", "rb", buffering=0) as file:
-        text = file.read(1 << 16)
+    text = read(f"/proc/{pid}/timers", 1 << 16)
     clocks = {int(number) for number in _CLOCK.findall(text)}
     waking = {clock for clock in clocks if clock >= 0 and clock not in _CPU_CLOCKS}
     if waking - _WALL_CLOCKS or len(text) == 1 << 16:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tvsnap.sandboxes.processes.borrowing import borrowed
+from tvsnap.sandboxes.processes.procfs import head
 
 FOR_EVER = 366 * 86400.0
 """Seconds; a wait that long counts as one without limit (the idle shell's own is of 68 years)."""
@@ -110,11 +111,8 @@ class _Call:
         if not address:
             return None
         try:
-            memory = os.open(f"/proc/{self.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                data = os.pread(memory, 16, address)
-            finally:
-                os.close(memory)
+            with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+                data = os.pread(memory.fileno(), 16, address)
         except (OSError, OverflowError):
             raise Unreadable from None
         if len(data) != 16:
@@ -186,8 +184,7 @@ def _restarted(call: _Call) -> Wait:
 
 
 def _wait_channel(call: _Call) -> str:
-    with open(f"/proc/{call.pid}/task/{call.thread}/wchan", "rb", buffering=0) as file:
-        return file.read(128).decode(errors="replace")
+    return head(f"/proc/{call.pid}/task/{call.thread}/wchan")
 
 
 def _descriptors(*indexes: int) -> Callable[[_Call], Wait]:

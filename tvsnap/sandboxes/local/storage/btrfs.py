@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap.host.libc import closing
+
 _RESIZE, _DEVICE_INFO, _TREE_SEARCH_V2 = 0x50009403, 0xD000941E, 0xC0709411
 _DEVICE_STATS, _COUNTERS = 0xC4089434, 5
 _START_SYNC, _WAIT_SYNC, _TRIM, _BALANCE = 0x80089418, 0x40089416, 0xC0185879, 0xC4009420
@@ -160,11 +162,8 @@ def snapshot_subvolume(source: Path, target: Path, *, read_only: bool = False, l
     buffer = ctypes.create_string_buffer(inherit, len(inherit))
     quota = (0, 0) if limit is None else (len(inherit), ctypes.addressof(buffer))
     flags = _SUBVOL_RDONLY * read_only | _SUBVOL_QGROUP_INHERIT * (limit is not None)
-    descriptor = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
         _by_name(target, _SNAP_CREATE_V2, struct.pack("qQQQQ2Q", descriptor, 0, flags, *quota, 0, 0))
-    finally:
-        os.close(descriptor)
 
 
 def delete_subvolume(path: Path) -> None:
@@ -178,8 +177,5 @@ def _by_name(path: Path, request: int, argument: bytes) -> None:
 
 def ioctl(directory: Path, request: int, argument: bytearray) -> None:
     """Makes an ioctl on a directory; what the kernel answers is in `argument` then."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
         fcntl.ioctl(descriptor, request, argument)
-    finally:
-        os.close(descriptor)

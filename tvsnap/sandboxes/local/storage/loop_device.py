@@ -9,6 +9,7 @@ import os
 import struct
 from pathlib import Path
 
+from tvsnap.host.libc import closing
 from tvsnap.model.errors import MachineLacks
 
 _SET_FD, _SET_STATUS64, _GET_STATUS64, _SET_DIRECT_IO = 0x4C00, 0x4C04, 0x4C05, 0x4C08
@@ -36,14 +37,12 @@ def attach(image: Path) -> tuple[int, str]:
                 if struct.unpack_from("QQ", status)[1] == wanted.st_ino:
                     return descriptor, device
             os.close(descriptor)
-    backing_file = os.open(image, os.O_RDWR | os.O_CLOEXEC)
-    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with open(image, "r+b", buffering=0) as backing_file, closing(os.open("/dev/loop-control", os.O_RDWR)) as control:
         for _ in range(_TRIES):
             device = f"/dev/loop{fcntl.ioctl(control, _CTL_GET_FREE)}"
             descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
             try:
-                fcntl.ioctl(descriptor, _SET_FD, backing_file)
+                fcntl.ioctl(descriptor, _SET_FD, backing_file.fileno())
             except OSError as error:
                 os.close(descriptor)
                 if error.errno == errno.EBUSY:
@@ -57,7 +56,4 @@ def attach(image: Path) -> tuple[int, str]:
             with contextlib.suppress(OSError):
                 fcntl.ioctl(descriptor, _SET_DIRECT_IO, 1)
             return descriptor, device
-    finally:
-        os.close(control)
-        os.close(backing_file)
     raise MachineLacks(f"no free loop device for {image} (tvsnap doctor)")

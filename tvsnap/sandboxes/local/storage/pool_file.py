@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tvsnap.host.disk import DiskSpace
 from tvsnap.host.home import keep_private, make_private
+from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 from tvsnap.sandboxes.local import syscalls
 from tvsnap.sandboxes.local.storage import btrfs, loop_device
@@ -63,14 +64,13 @@ class PoolFile:
             keep_private(image)
             loop, self.device = loop_device.attach(image)
             try:
-                self._mount: int | None = syscalls.mount_detached(self.device, "btrfs", _OPTIONS)
+                with closing(loop):
+                    self._mount: int | None = syscalls.mount_detached(self.device, "btrfs", _OPTIONS)
             except OSError as error:
                 raise MachineLacks(
                     f"the pool {image}, which holds the snapshots, cannot be mounted: {error.strerror}; move it away "
                     f"to start a new one, which loses the states that only a snapshot keeps"
                 ) from None
-            finally:
-                os.close(loop)
             self.path = Path(f"/proc/self/fd/{self._mount}")
             self._reclaimer = Reclaimer(self._mount, image)
             self._set_aside_for_trees()
@@ -138,14 +138,11 @@ class PoolFile:
 
     def _back(self, regions: Iterable[btrfs.Region]) -> None:
         """Takes what regions need of the disk below, so that what is written to them later cannot fail."""
-        descriptor = os.open(self._image, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with open(self._image, "r+b", buffering=0) as file:
             for region in regions:
                 with contextlib.suppress(OSError):  # a full disk; a file system that cannot
-                    syscalls.allocate(descriptor, region.on_device, region.length)
+                    syscalls.allocate(file.fileno(), region.on_device, region.length)
                     self._backed.add(region)
-        finally:
-            os.close(descriptor)
 
     def _most(self) -> int:
         """Returns how many bytes the file can come to take, what it takes now included."""
@@ -170,12 +167,9 @@ def _end(regions: Iterable[btrfs.Region]) -> int:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with closing(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _make_filesystem(image: Path) -> None:
