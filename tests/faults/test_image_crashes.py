@@ -37,7 +37,7 @@ BUILDING = {
     "with owners shifted": "after(builder, 'shift_owners')",
     "with files put in": "after(builder._Build, '_put')",
     "before a command": "before(builder, 'run_inside')",
-    "with a command under way": "before(builder._Build, '_output')",
+    "with a command under way": "before(builder.Steps, 'output')",
     "after a command": "after(builder, 'run_inside')",
     "before it is finished": "before(builder, 'finish_tree')",
     "finished": "after(builder, 'finish_tree')",

@@ -101,6 +101,23 @@ def remove(home: Path, id: str) -> bool:
     return _unlink_unlocked(_path(home, id))
 
 
+def sweep(directory: Path, is_left: Callable[[str], bool], remove: Callable[[Path], object]) -> int:
+    """Removes what is left in a directory of work that did not come to its end.
+
+    Args:
+        directory: which.
+        is_left: whether an entry, known by its name, is such.
+        remove: removes one.
+
+    Returns:
+        How many there were.
+    """
+    left = [Path(entry.path) for entry in os.scandir(directory) if is_left(entry.name)]
+    for path in left:
+        remove(path)
+    return len(left)
+
+
 def _directory(home: Path) -> Path:
     return home / "run" / "owners"
 

@@ -15,13 +15,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tvsnap.guest.protocol import BARE, GUEST_FILES, INIT
 from tvsnap.host import attempts, native
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.disk import DiskSpace
-from tvsnap.host.owners import has_live_owner, is_alive
+from tvsnap.host.owners import has_live_owner, is_alive, sweep
 from tvsnap.model.errors import (
     CheckpointFailed,
     ForkFailed,
@@ -379,26 +380,21 @@ class LocalBackend:
     # -- housekeeping -------------------------------------------------------------------------------------------------
 
     def reap(self) -> ReapReport:
-        sandboxes = temporary = 0
+        sandboxes = 0
         for owner in self._cgroups.owners():
             if owner == self._owner or is_alive(self._home, owner):
                 continue
             for cgroup in self._cgroups.sandboxes(owner):
                 sandboxes += cgroup.destroy()
             self._cgroups.remove_owner(owner)
-        for entry in os.scandir(self._live):
-            if entry.name != "template" and not self._in_use(entry.name):
-                self._storage.delete(Path(entry.path))
-                temporary += 1
-        for entry in os.scandir(self._guest_layer.parent):
-            if "." in entry.name and not self._in_use(entry.name):
-                shutil.rmtree(entry.path, ignore_errors=True)
-                temporary += 1
-        snapshots, unfinished = self._snapshots.sweep(self._in_use)
+        temporary = sweep(self._live, lambda name: name != "template" and self._is_left(name), self._storage.delete)
+        remove = partial(shutil.rmtree, ignore_errors=True)
+        temporary += sweep(self._guest_layer.parent, lambda name: "." in name and self._is_left(name), remove)
+        snapshots, unfinished = self._snapshots.sweep(self._is_left)
         return ReapReport(sandboxes, snapshots, temporary + unfinished)
 
-    def _in_use(self, name: str) -> bool:
-        return name.startswith(f"{self._owner}.") or has_live_owner(self._home, name)
+    def _is_left(self, name: str) -> bool:
+        return not name.startswith(f"{self._owner}.") and not has_live_owner(self._home, name)
 
     def reclaim(self) -> None:
         self._storage.reclaim(_CLEARED_AFTER)

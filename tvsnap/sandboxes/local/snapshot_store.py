@@ -25,6 +25,7 @@ from typing import Any
 from tvsnap.host import native
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
+from tvsnap.host.owners import sweep
 from tvsnap.model.errors import CheckpointFailed, InfrastructureError, NotCheckpointable, SnapshotUnusable
 from tvsnap.model.images import UID_BASE, UID_COUNT
 from tvsnap.model.observations import Captures, SnapshotInfo
@@ -88,11 +89,8 @@ class Noted:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "time_wait": [one.to_json() for one in self.closed],
-            "clock": asdict(self.clock) if self.clock else None,
-            "directories": [asdict(one) for one in self.directories],
-        }
+        said = asdict(self)
+        return {"time_wait": said.pop("closed"), **said}
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,9 +369,7 @@ class Snapshots:
 
     def ids(self) -> Iterator[str]:
         """Yields the ids of all complete snapshots."""
-        for entry in os.scandir(self.path):
-            if os.path.exists(f"{entry.path}/{_MANIFEST}"):
-                yield entry.name
+        yield from filter(self.is_there, os.listdir(self.path))
 
     # -- removing ---------------------------------------------------------------------------------------------------
 
@@ -387,22 +383,14 @@ class Snapshots:
                 os.unlink(directory / _MANIFEST)
         self._remove(directory)
 
-    def sweep(self, in_use: Callable[[str], bool]) -> tuple[int, int]:
+    def sweep(self, is_left: Callable[[str], bool]) -> tuple[int, int]:
         """Removes what is incomplete; returns how many snapshots and how many temporary directories.
 
         Args:
-            in_use: whether the owner of a temporary directory, known by its name, lives.
+            is_left: whether the owner of a temporary directory, known by its name, is dead.
         """
-        snapshots = temporary = 0
-        for entry in os.scandir(self.temporary):
-            if not in_use(entry.name):
-                self._remove(Path(entry.path))
-                temporary += 1
-        for entry in os.scandir(self.path):
-            if not os.path.exists(f"{entry.path}/{_MANIFEST}"):
-                self._remove(Path(entry.path))
-                snapshots += 1
-        return snapshots, temporary
+        temporary = sweep(self.temporary, is_left, self._remove)
+        return sweep(self.path, lambda id: not self.is_there(id), self._remove), temporary
 
     def _remove(self, directory: Path) -> None:
         self._storage.delete(directory / "files")

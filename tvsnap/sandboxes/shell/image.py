@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.host.attempts import AttemptFailed
@@ -73,17 +73,7 @@ class ShellImage:
 
     def to_bytes(self) -> bytes:
         """Returns it as JSON."""
-        return json.dumps(
-            {
-                "pid": self.pid,
-                "dump": self.dump.decode("latin-1"),
-                "probe": dict(self.probe),
-                "origin": self.origin,
-                "inner": self.inner,
-                "commands": self.commands,
-                "shown": self.shown.decode("latin-1"),
-            }
-        ).encode()
+        return json.dumps(asdict(self), default=lambda data: data.decode("latin-1")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ShellImage:
@@ -93,15 +83,7 @@ class ShellImage:
             ValueError, KeyError, TypeError: it is none of that.
         """
         stored = json.loads(data)
-        return cls(
-            pid=int(stored["pid"]),
-            dump=stored["dump"].encode("latin-1"),
-            probe=dict(stored["probe"]),
-            origin=float(stored["origin"]),
-            inner=stored["inner"],
-            commands=int(stored["commands"]),
-            shown=stored["shown"].encode("latin-1"),
-        )
+        return cls(**{**stored, **{name: bytes(stored[name], "latin-1") for name in ("dump", "shown")}})
 
 
 def capture(
