@@ -81,10 +81,6 @@ def recipe_of(spec: ImageSpec, origin: Base | None = None) -> str:
     is built anew, and comes out with the same digest. Container images count by their ids, other images of tvsnap's by
     their digests, databases by the contents of their files and by what loads them.
 
-    Args:
-        spec: what is to be built.
-        origin: its base, if others made that.
-
     Raises:
         ImageSpecError: one of the files cannot be read.
     """

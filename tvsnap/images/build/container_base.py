@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -15,45 +16,41 @@ from tvsnap.images.errors import BuildStepFailed, ImageBuildError
 from tvsnap.images.progress import BuildProgress
 
 
+@dataclass
 class ContainerBase:
-    """A `DockerfileBase` or `DockerImageBase`, and the tool that builds and keeps such."""
+    """A `DockerfileBase` or `DockerImageBase`, and the tool that builds and keeps such.
 
-    def __init__(self, base: DockerfileBase | DockerImageBase, tool: ContainerTool, keep_layers: bool = False) -> None:
-        """
-        Args:
-            base: which.
-            tool: what it is had from.
-            keep_layers: leave in the tool what makes the next build quicker.
-        """
-        self._base = base
-        self._tool = tool
-        self._keep_layers = keep_layers
+    Attributes:
+        base: which.
+        tool: what it is had from.
+        keep_layers: leave in the tool what makes the next build quicker.
+    """
+
+    base: DockerfileBase | DockerImageBase
+    tool: ContainerTool
+    keep_layers: bool = False
 
     def fetch(self, name: str, progress: BuildProgress) -> None:
         """Fetches the images that the base stands on and that are not there.
 
-        Args:
-            name: of the tvsnap image, for complaints.
-            progress: told what is fetched.
-
         Raises:
             ImageBuildError: one cannot be had.
         """
-        pull = self._base.pull if isinstance(self._base, DockerImageBase) else "missing"
+        pull = self.base.pull if isinstance(self.base, DockerImageBase) else "missing"
         for reference in self._images:
-            there = self._tool.image_id(reference) is not None
+            there = self.tool.image_id(reference) is not None
             if there and pull != "always":
                 continue
             try:
                 if pull == "never":
                     raise BuildStepFailed("pull: never")
                 progress.step(1, 1, f"fetching {reference}")
-                self._tool.pull(reference, progress.output)
+                self.tool.pull(reference, progress.output)
             except BuildStepFailed as error:
                 reason = str(error).removeprefix("failed: ")
                 raise ImageBuildError(
                     f"image {name}: {reference}, which it starts from,",
-                    f"is not in {self._tool.place} and could not be fetched ({reason}); bring it there (docker pull, "
+                    f"is not in {self.tool.place} and could not be fetched ({reason}); bring it there (docker pull, "
                     f"docker load), or make a Debian under that name: tvsnap image base {reference}",
                 ) from error
 
@@ -65,9 +62,9 @@ class ContainerBase:
         """
         signature = hashlib.sha256()
         for reference in self._images:
-            signature.update(f"{reference} {self._tool.image_id(reference)}\n".encode())
-        if isinstance(self._base, DockerfileBase):
-            signature.update(context_signature(self._base).encode())
+            signature.update(f"{reference} {self.tool.image_id(reference)}\n".encode())
+        if isinstance(self.base, DockerfileBase):
+            signature.update(context_signature(self.base).encode())
         return signature.hexdigest()
 
     def unpack(self, root: Path, output: Output, fraction: Fraction) -> BaseConfig:
@@ -77,17 +74,17 @@ class ContainerBase:
             BuildStepFailed: a step failed.
             MachineLacks: see `ContainerTool.built`.
         """
-        if isinstance(self._base, DockerImageBase):
-            return self._tool.unpack(self._base.image, root, fraction)
-        with self._tool.built(self._base, self._dockerfile, self._keep_layers, output, fraction) as image:
-            return self._tool.unpack(image, root, fraction)
+        if isinstance(self.base, DockerImageBase):
+            return self.tool.unpack(self.base.image, root, fraction)
+        with self.tool.built(self.base, self._dockerfile, self.keep_layers, output, fraction) as image:
+            return self.tool.unpack(image, root, fraction)
 
     @cached_property
     def _dockerfile(self) -> Dockerfile:
-        assert isinstance(self._base, DockerfileBase)
-        return read_dockerfile(self._base.path, self._base.args, self._base.target)
+        assert isinstance(self.base, DockerfileBase)
+        return read_dockerfile(self.base.path, self.base.args, self.base.target)
 
     @property
     def _images(self) -> tuple[str, ...]:
         """References of the images that it stands on."""
-        return (self._base.image,) if isinstance(self._base, DockerImageBase) else self._dockerfile.images
+        return (self.base.image,) if isinstance(self.base, DockerImageBase) else self._dockerfile.images

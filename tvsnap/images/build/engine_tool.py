@@ -54,9 +54,6 @@ class EngineTool:
     def __init__(self, home: Path) -> None:
         """Connects, and removes what builds of dead processes on the same data directory left in the engine.
 
-        Args:
-            home: the data directory that builds.
-
         Raises:
             MachineLacks: no engine answers.
         """

@@ -18,6 +18,7 @@ import stat
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
@@ -114,40 +115,41 @@ def _modified_ns(member: tarfile.TarInfo) -> int:
     return found
 
 
+@dataclass(slots=True)
 class _Extraction:
     """One archive on its way into a tree."""
 
-    def __init__(self, root: Path, layer: bool) -> None:
-        self._root = root
-        self._layer = layer
-        # What this archive put there: whiteouts are for the layers below only.
-        self._added: set[Path] = set()
-        # Writing into a directory changes its times, so these come last.
-        self._directory_times: dict[Path, int] = {}
-        self._entries = self._bytes = 0
+    root: Path
+    layer: bool
+    # What this archive put there: whiteouts are for the layers below only.
+    added: set[Path] = field(default_factory=set)
+    # Writing into a directory changes its times, so these come last.
+    directory_times: dict[Path, int] = field(default_factory=dict)
+    entries: int = 0
+    size: int = 0
 
     def add(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         self._count(member)
-        target = resolve_inside(self._root, member.name)
-        if self._layer and target.name.startswith(_WHITEOUT):
+        target = resolve_inside(self.root, member.name)
+        if self.layer and target.name.startswith(_WHITEOUT):
             self._white_out(target)
             return
         if member.ischr() or member.isblk():
             return
-        if not member.isdir() and target == self._root:
+        if not member.isdir() and target == self.root:
             raise UnsafePath(f'failed: "{member.name}" would replace the root of the image')
-        make_directories(self._root, str(PurePosixPath(member.name).parent))
+        make_directories(self.root, str(PurePosixPath(member.name).parent))
         self._put(tar, member, target)
-        if self._layer:
+        if self.layer:
             self._remember(target)
 
     def _count(self, member: tarfile.TarInfo) -> None:
         """Refuses what is more than any image is, before a small archive has become that."""
-        self._entries += 1
-        self._bytes += member.size
-        if self._entries > MOST_ENTRIES:
+        self.entries += 1
+        self.size += member.size
+        if self.entries > MOST_ENTRIES:
             raise BuildStepFailed(f"failed: the archive has more than {MOST_ENTRIES:,} entries")
-        if member.size < 0 or self._bytes > MOST_BYTES:
+        if member.size < 0 or self.size > MOST_BYTES:
             raise BuildStepFailed(
                 f'failed: up to "{member.name[:_SHOWN]}" the archive has files of more than {MOST_BYTES >> 30} GiB'
             )
@@ -155,7 +157,7 @@ class _Extraction:
             raise BuildStepFailed(f'failed: "{member.name[:_SHOWN]}..." lies more than {MOST_DEPTH} directories deep')
 
     def finish(self) -> None:
-        for directory, modified in self._directory_times.items():
+        for directory, modified in self.directory_times.items():
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 os.utime(directory, ns=(modified, modified), follow_symlinks=False)
 
@@ -164,9 +166,9 @@ class _Extraction:
             if target.is_symlink() or not target.is_dir():
                 remove_entry(target)
                 target.mkdir()
-            self._directory_times[target] = _modified_ns(member)
+            self.directory_times[target] = _modified_ns(member)
         elif member.islnk():
-            source = resolve_inside(self._root, member.linkname)
+            source = resolve_inside(self.root, member.linkname)
             if not os.path.lexists(source):
                 raise UnsafePath(
                     f'failed: "{member.name}" is a hard link to "{member.linkname}", which is not in the image'
@@ -219,11 +221,11 @@ class _Extraction:
             os.utime(target, ns=(modified, modified), follow_symlinks=False)
 
     def _remember(self, target: Path) -> None:
-        self._added.add(target)
+        self.added.add(target)
         for parent in target.parents:
-            if parent == self._root or parent in self._added:
+            if parent == self.root or parent in self.added:
                 break
-            self._added.add(parent)
+            self.added.add(parent)
 
     def _white_out(self, target: Path) -> None:
         if target.name == _OPAQUE:
@@ -234,7 +236,7 @@ class _Extraction:
             if name in ("", ".", ".."):
                 raise UnsafePath(f'failed: "{target.name}" deletes nothing that has a name')
             hidden = target.parent / name
-            if hidden not in self._added:
+            if hidden not in self.added:
                 remove_entry(hidden)
             elif hidden.is_dir() and not hidden.is_symlink():
                 self._remove_below(hidden)
@@ -242,7 +244,7 @@ class _Extraction:
     def _remove_below(self, directory: Path) -> None:
         for entry in list(os.scandir(directory)):
             path = Path(entry.path)
-            if path not in self._added:
+            if path not in self.added:
                 remove_tree(path) if entry.is_dir(follow_symlinks=False) else path.unlink()
             elif entry.is_dir(follow_symlinks=False):
                 self._remove_below(path)

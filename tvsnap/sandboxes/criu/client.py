@@ -374,10 +374,6 @@ def left_its_code(log: str, init: int) -> bool:
     """Whether a dump has left its code in a process that lives on, or did not let go of it in order.
 
     A process that was killed meanwhile takes all that with it.
-
-    Args:
-        log: what CRIU logged.
-        init: PID 1 of the sandbox, as the host sees it.
     """
     held = refusals.held(log, init)
     deadline = time.monotonic() + _DYING

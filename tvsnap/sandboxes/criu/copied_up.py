@@ -40,9 +40,6 @@ class MappedFiles:
     def changed_under(self, pid: int) -> str:
         """Returns a file that a process has mapped otherwise than it is now; empty if there is none.
 
-        Args:
-            pid: the process, as the host sees it.
-
         Raises:
             NotCheckpointable: there is more to compare than is looked at.
         """

@@ -73,10 +73,6 @@ def note(pids: Iterable[int], init: int) -> list[DirectoryTimes]:
 def set_again(root: str | Path, noted: Iterable[DirectoryTimes]) -> None:
     """Sets times, where they are others.
 
-    Args:
-        root: the root directory of a fork.
-        noted: as `note` returned it.
-
     Raises:
         AttemptFailed: they cannot be set.
     """

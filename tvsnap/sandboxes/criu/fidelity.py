@@ -116,11 +116,7 @@ def refuse(loss: str) -> None:
 
 
 def find_loss_of_running(pids: Iterable[int]) -> str:
-    """Returns what of processes that are not frozen a fork would lack, in words; empty if nothing.
-
-    Args:
-        pids: a sandbox's processes, as the host sees them.
-    """
+    """Returns what of processes that are not frozen a fork would lack, in words; empty if nothing."""
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             if stat_fields(pid)[0] == "T" and pending_signals(pid)[1]:
@@ -130,11 +126,6 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
 
 def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
     """Refuses what would take too long, or too much room, to be saved.
-
-    Args:
-        pids: a sandbox's processes, as the host sees them.
-        init: its PID 1.
-        limits: what the sandbox may use.
 
     Raises:
         NotCheckpointable: there is too much of something.

@@ -44,9 +44,6 @@ class CgroupTree:
     def find(cls, home: Path) -> CgroupTree:
         """Returns the tree for a data directory; that it is there is not said.
 
-        Args:
-            home: the data directory.
-
         Raises:
             MachineLacks: no hierarchy offers memory and process limits, or there are no rights.
         """
@@ -143,9 +140,6 @@ class Cgroup:
 
         It may use as much as that, and what any such program needs. What it leaves behind when it is killed dies at the
         end of the block; or as a dead owner's sandboxes do.
-
-        Args:
-            limits: of this group.
         """
         paths = [path for path in self.paths if path == self.paths[0] or (limits.cpus and (path / _V1_QUOTA).exists())]
         group = Cgroup(tuple(path.with_name(f"{self.name}.beside") for path in paths))

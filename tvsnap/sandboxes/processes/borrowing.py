@@ -21,10 +21,6 @@ _SIOCUNIXFILE = 0x89E0
 def borrowed(pid: int, number: int) -> Iterator[int]:
     """A block with a descriptor of our own for what another process has open.
 
-    Args:
-        pid: the process.
-        number: of the descriptor there.
-
     Raises:
         OSError: it is gone.
     """

@@ -72,9 +72,6 @@ class TooMany(OSError):
 def passing(init: int) -> list[Connection]:
     """Returns the connections in a sandbox that end by themselves.
 
-    Args:
-        init: its PID 1, as the host sees it.
-
     Raises:
         TooMany, OSError: they cannot be looked at.
     """

@@ -105,14 +105,7 @@ def wait_for_rest(pids: Iterable[int]) -> None:
 
 
 def processes_fingerprint(pids: list[int], init: int, shell: int, service: Service) -> tuple[str, int]:
-    """Returns a hash that changes when a process starts, ends, stops or has run, and how many belong to a service.
-
-    Args:
-        pids: the sandbox's processes, as the host sees them.
-        init: its PID 1.
-        shell: its persistent shell.
-        service: the service.
-    """
+    """Returns a hash that changes when a process starts, ends, stops or has run, and how many belong to a service."""
     if has_too_many_descriptors(pids):
         return secrets.token_hex(), 0
     roots = [pid for pid in pids if inner_pid(pid) in service.processes] if service.processes else []

@@ -137,11 +137,7 @@ def inner_pid(pid: int) -> int:
 
 
 def describe(pid: int) -> str:
-    """Returns what a process is, by its id and its command line as they are inside: `process 18 (python3 server.py)`.
-
-    Args:
-        pid: its id, as the host sees it.
-    """
+    """Returns what a process is, by its id inside and its command line: `process 18 (python3 server.py)`."""
     inner, words = inner_pid(pid) or pid, ""
     with contextlib.suppress(OSError):
         words = command(pid)

@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable
@@ -58,14 +58,7 @@ class Closed:
     @classmethod
     def from_json(cls, about: Mapping[str, Any]) -> Closed:
         """Raises KeyError, TypeError or ValueError if it is none."""
-        ends = {name: (str(about[name][0]), int(about[name][1])) for name in ("local", "remote")}
-        return cls(
-            int(about["family"]), **ends, left=float(about["left"]), reuse=bool(about["reuse"]),
-            reuse_port=bool(about["reuse_port"]),
-        )  # fmt: skip
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return cls(**{**about, "local": tuple(about["local"]), "remote": tuple(about["remote"])})
 
 
 class TimeWaits:

@@ -55,12 +55,7 @@ def first_to_ring() -> dict[str, float]:
 
 
 def timerfds(pid: int, descriptors: Iterable[str]) -> Iterator[float]:
-    """Yields seconds until each armed timerfd of a process rings; 0 where that cannot be told.
-
-    Args:
-        pid: the process, as the host sees it.
-        descriptors: those to look at.
-    """
+    """Yields seconds until each armed timerfd of a process rings; 0 where that cannot be told."""
     for name in descriptors:
         try:
             if os.readlink(f"/proc/{pid}/fd/{name}") != _TIMERFD:

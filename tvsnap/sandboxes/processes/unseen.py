@@ -25,10 +25,6 @@ def data_waits(pid: int, numbers: Iterable[int]) -> bool:
     """Whether anything among a process' descriptors holds what has not been read yet.
 
     That is a pipe, a fifo, a socket, a terminal, a queue of inotify, a timer, a counter or an epoll.
-
-    Args:
-        pid: the process, as the host sees it.
-        numbers: the descriptors to look at.
     """
     return any(_waits(pid, number) for number in numbers)
 
