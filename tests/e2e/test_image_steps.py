@@ -237,6 +237,20 @@ class TestBuild:
         with pytest.raises(ImageBuildError, match=r'run "ls" could not start: .*/bin/sh'):
             store.build(folder)
 
+    def test_what_a_step_has_of_this_process(self, store: ImageStore, small_system: Path, tmp_path: Path) -> None:
+        """No signals that are ignored, as Python ignores SIGPIPE; few devices; no files of ours."""
+        ignores = (
+            "while read -r name value; do [ $name != SigIgn: ] || echo $value; done < /proc/self/status > /ignored"
+        )
+        devices = "for name in null tty full; do test -c /dev/$name; done; echo /dev/* > /devices; echo x > /dev/null"
+        files = "echo /proc/$$/fd/* > /files"
+        spec = f"directory: {small_system}\nrun: ['{ignores}', '{devices}', '{files}']"
+        root = store.build(write_spec(tmp_path / "img", spec)).rootfs
+        assert int((root / "ignored").read_text(), 16) == 0
+        names = "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"
+        assert (root / "devices").read_text().split() == [f"/dev/{name}" for name in names.split()]
+        assert len((root / "files").read_text().split()) <= 4
+
     def test_no_rights(self, store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = write_spec(tmp_path / "img", "debian:")
         monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -43,25 +42,14 @@ def run_client(argv: Sequence[str], output: Callable[[str], None], *, env: Mappi
     Raises:
         BuildStepFailed: it ended with another status than 0; the reason is what it printed last.
     """
-    with _started(argv, env) as process:
-        assert process.stdout is not None
+    # A file: a pipe that nobody reads would fill up and stop the program.
+    with tempfile.TemporaryFile() as printed, _started(argv, env, printed) as process:
         assert process.stderr is not None
-        printed: list[str] = []
-        # Two pipes: one that nobody reads would fill up and stop the program.
-        reader = threading.Thread(target=lambda stream: printed.append(stream.read()), args=(process.stdout,))
-        reader.start()
-        try:
-            last = _pass_on(process.stderr, output)
-            status = process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-        finally:
-            reader.join()
-    if status:
-        raise BuildStepFailed(f"failed with exit status {status}: {last}")
-    return printed[0]
+        last = _to_its_end(process, process.stderr, output)
+        if process.returncode:
+            raise BuildStepFailed(f"failed with exit status {process.returncode}: {last}")
+        printed.seek(0)
+        return printed.read().decode(errors="replace")
 
 
 def run_build(
@@ -135,31 +123,27 @@ def _run(
     with process:
         assert process.stdout is not None
         assert process.stderr is not None
-        try:
-            _pass_on(process.stdout, output)
-            complaint = process.stderr.read().strip()
-            status = process.wait()
-        except BaseException:
-            # It ends all that it started, and itself when that is done: only then may the tree be removed.
-            process.terminate()
-            process.wait()
-            raise
-    if complaint and status == _CANNOT_START:
+        # Told to end, it ends all that it started, and itself when that is done: only then may the tree be removed.
+        _to_its_end(process, process.stdout, output)
+        complaint = process.stderr.read().strip()
+    if complaint and process.returncode == _CANNOT_START:
         raise BuildStepFailed(f"could not start: {complaint}")
     if complaint:
         raise MachineLacks(
             f"this machine does not allow what building needs ({complaint}); in a container: run it with --privileged"
         )
-    if status:
-        raise BuildStepFailed(f"failed with exit status {status}")
+    if process.returncode:
+        raise BuildStepFailed(f"failed with exit status {process.returncode}")
 
 
-def _started(argv: Sequence[str], env: Mapping[str, str] | None) -> subprocess.Popen[str]:
+def _started(
+    argv: Sequence[str], env: Mapping[str, str] | None, printed: IO[bytes] | int = subprocess.PIPE
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         argv,
         env=env,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=printed,
         stderr=subprocess.PIPE,
         # Ctrl-C is for us: we then end the process and all that it started.
         start_new_session=True,
@@ -169,10 +153,20 @@ def _started(argv: Sequence[str], env: Mapping[str, str] | None) -> subprocess.P
     )
 
 
-def _pass_on(stream: IO[str], output: Callable[[str], None]) -> str:
-    """Hands over the lines of a stream as they come; returns the last that is not blank."""
+def _to_its_end(process: subprocess.Popen[str], stream: IO[str], output: Callable[[str], None]) -> str:
+    """Hands over the lines of a stream until the process has ended, which it is told to do if that fails.
+
+    Returns:
+        The last line that is not blank.
+    """
     last = ""
-    while line := stream.readline(_LONGEST_LINE):
-        output(line.rstrip())
-        last = line.strip() or last
+    try:
+        while line := stream.readline(_LONGEST_LINE):
+            output(line.rstrip())
+            last = line.strip() or last
+        process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
     return last

@@ -1,1 +1,1 @@
-"""CRIU, and what must be true of processes for it to bring them back as they were. Process ids are those of the host."""
+"""CRIU, and what must be true of processes for it to bring them back as they were. Ids are those of the host."""
