@@ -47,7 +47,7 @@ from tvsnap.images.rootfs import (
     walk,
     write_file,
 )
-from tvsnap.model.images import UID_BASE, ImageLimits, Timeouts, has_nothing_to_gain
+from tvsnap.model.images import UID_BASE, has_nothing_to_gain
 
 BUILDER_VERSION = 1
 """Goes up when the same spec is built into something else."""
@@ -108,21 +108,20 @@ def _recipe_of(spec: ImageSpec, origin: Base | None) -> str:
         "no_new_privileges": spec.no_new_privileges,
         **({"directories": spec.directories} if spec.directories else {}),
         **({"databases": load_signature(system, spec.databases, spec.database)} if system else {}),
-        **_fixed(spec),
-        **_asked_for(spec.limits, spec.timeouts),
+        **_asked_for(spec),
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def _fixed(spec: ImageSpec) -> dict[str, object]:
-    """The clock and the seed of an image, in a form to be hashed: nothing for one that sets neither."""
-    said = {"clock": spec.clock, "random_seed": spec.random_seed}
+def _asked_for(spec: ImageSpec) -> dict[str, object]:
+    """What an image asks for of what most do not, in a form to be hashed: its clock, the seed of chance, limits."""
+    said = {
+        "clock": spec.clock,
+        "random_seed": spec.random_seed,
+        "limits": spec.limits.said() or None,
+        "timeouts": spec.timeouts.said() or None,
+    }
     return {name: value for name, value in said.items() if value is not None}
-
-
-def _asked_for(limits: ImageLimits, timeouts: Timeouts) -> dict[str, object]:
-    """What an image asks for, in a form to be hashed: nothing for one that asks for nothing."""
-    return {name: said for name, said in (("limits", limits.said()), ("timeouts", timeouts.said())) if said}
 
 
 def _base_signature(spec: ImageSpec) -> str | None:
@@ -229,7 +228,7 @@ class _Build:
         with self.steps.step("finish"):
             user = spec.user or config.user or "root"
             account_ids(self.root, user)
-            if _fixed(spec):
+            if spec.clock is not None or spec.random_seed is not None:
                 preload(self.root)
             tree = finish_tree(self.root, spec.hostname, self.progress.fraction)
         confined = has_nothing_to_gain(user) if spec.no_new_privileges is None else spec.no_new_privileges
@@ -375,7 +374,6 @@ def _image_digest(
         "user": user,
         "hostname": spec.hostname,
         **({"no_new_privileges": True} if no_new_privileges else {}),
-        **_fixed(spec),
-        **_asked_for(spec.limits, spec.timeouts),
+        **_asked_for(spec),
     }
     return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()

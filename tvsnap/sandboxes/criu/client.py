@@ -39,13 +39,7 @@ _DUMP, _RESTORE, _NOTIFY = 1, 2, 6
 _GHOST_LIMIT = 1 << 30
 
 _Field = descriptor_pb2.FieldDescriptorProto
-_BOOL, _INT, _UINT, _TEXT, _ENUM = (
-    _Field.TYPE_BOOL,
-    _Field.TYPE_INT32,
-    _Field.TYPE_UINT32,
-    _Field.TYPE_STRING,
-    _Field.TYPE_INT32,
-)
+_BOOL, _INT, _UINT, _TEXT = _Field.TYPE_BOOL, _Field.TYPE_INT32, _Field.TYPE_UINT32, _Field.TYPE_STRING
 # The part of CRIU's rpc.proto that is used here: message -> field -> (number, type).
 _MESSAGES: dict[str, dict[str, tuple[int, int | str]]] = {
     "Opts": {
@@ -59,18 +53,18 @@ _MESSAGES: dict[str, dict[str, tuple[int, int | str]]] = {
         "root": (13, _TEXT),
         "link_remap": (18, _BOOL),
         "rst_sibling": (26, _BOOL),
-        "manage_cgroups_mode": (34, _ENUM),
+        "manage_cgroups_mode": (34, _INT),
         "ghost_limit": (35, _UINT),
         "external": (37, _TEXT),
         "freeze_cgroup": (44, _TEXT),
         "timeout": (45, _UINT),
-        "network_lock": (64, _ENUM),
+        "network_lock": (64, _INT),
     },
     "Restored": {"pid": (1, _INT)},
     "Notify": {"script": (1, _TEXT), "pid": (2, _INT)},
-    "Request": {"type": (1, _ENUM), "opts": (2, "Opts"), "notify_success": (3, _BOOL)},
+    "Request": {"type": (1, _INT), "opts": (2, "Opts"), "notify_success": (3, _BOOL)},
     "Response": {
-        "type": (1, _ENUM),
+        "type": (1, _INT),
         "success": (2, _BOOL),
         "restore": (4, "Restored"),
         "notify": (5, "Notify"),

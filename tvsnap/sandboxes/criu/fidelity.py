@@ -137,12 +137,8 @@ def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
         )
     if many := procfs.too_many_mappings(pids):
         raise NotCheckpointable(f"a process has, with others, more than {many}, the most for a snapshot")
-    memory, most = procfs.private_memory(pids), int(limits.memory * _SHARED)
-    if memory > most:
-        raise NotCheckpointable(
-            f"a process has, with others, {memory >> 20} MiB of memory, counted for each that shares it, more than the "
-            f"{most >> 20} MiB that are the most for a snapshot"
-        )
+    memory = procfs.private_memory(pids)
+    _refuse_more(memory, int(limits.memory * _SHARED), "has", "of memory, counted for each that shares it")
     if full := procfs.without_room_for_descriptors(pids):
         raise NotCheckpointable(f"{describe(full)} has all descriptors open that it may have, and CRIU needs a few")
     deleted: dict[tuple[int, int], int] = {}  # bytes on disk, by device and inode
@@ -154,21 +150,18 @@ def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
             deleted[about.st_dev, about.st_ino] = about.st_blocks * 512
             extent[about.st_dev, about.st_ino] = about.st_size
     segments = sum(int(words[_SIZE]) for words in _objects(init, "shm"))
-    if segments > _MOST_EXTENT:
+    _refuse_more(segments, _MOST_EXTENT, "has made", "of shared memory of System V, used or not", unit=40)
+    _refuse_more(sum(extent.values()), _MOST_EXTENT, "holds", "of deleted files, holes included", unit=40)
+    _refuse_more(sum(deleted.values()), _MOST_DELETED, "holds", "of deleted files")
+
+
+def _refuse_more(amount: int, most: int, does: str, what: str, *, unit: int = 20) -> None:
+    """Refuses more bytes of something than `most`, told in units of 2^20 or 2^40."""
+    if amount > most:
+        name = {20: "MiB", 40: "TiB"}[unit]
         raise NotCheckpointable(
-            f"a process has made, with others, {segments >> 40} TiB of shared memory of System V, used or not, more "
-            f"than the {_MOST_EXTENT >> 40} TiB that are the most for a snapshot"
-        )
-    if sum(extent.values()) > _MOST_EXTENT:
-        raise NotCheckpointable(
-            f"a process holds, with others, {sum(extent.values()) >> 40} TiB of deleted files, holes included, more "
-            f"than the {_MOST_EXTENT >> 40} TiB that are the most for a snapshot"
-        )
-    total = sum(deleted.values())
-    if total > _MOST_DELETED:
-        raise NotCheckpointable(
-            f"a process holds, with others, {total >> 20} MiB of deleted files, more than the {_MOST_DELETED >> 20} "
-            "MiB that are the most for a snapshot"
+            f"a process {does}, with others, {amount >> unit} {name} {what}, more than the {most >> unit} {name} that "
+            "are the most for a snapshot"
         )
 
 

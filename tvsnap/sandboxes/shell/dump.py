@@ -35,7 +35,14 @@ _UNSET_TRAP = re.compile(r"^trap -- - \w+\n", re.MULTILINE)
 """In POSIX mode bash lists signals that have no trap, too."""
 _LIMIT = re.compile(r"^[^\n]*?-(?P<flag>\w)\) (?P<value>\w+)$", re.MULTILINE)
 _CLOCK = re.compile(r"(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
-_COMPLETION = re.compile(r"complete (?:\\.|[^\n'\\]|'[^'\n]*')*")
+_OPTIONS = {
+    "set_options": re.compile(r"(set [-+]o [\w-]+)"),
+    "shell_options": re.compile(r"(shopt -[su] \w+)"),
+    "enabled": re.compile(r"enable (?:-s )?([^-\s]\S*)"),
+    "disabled": re.compile(r"enable -n (\S+)"),
+    "completions": re.compile(r"(complete (?:\\.|[^\n'\\]|'[^'\n]*')*)"),
+}
+"""What lines of options look like, by the attribute of a dump that they are for."""
 
 
 _MOST = 1 << 20
@@ -131,7 +138,6 @@ def parse_dump(dump: bytes) -> ShellDump:
     names = _FUNCTION_NAMES.search(definitions)
     listed = names[0] if names else ""
     status, _, background = sections["last"].strip("\n").partition(" ")
-    options = _Options(sections["options"])
     umask, _, limits = sections["limits"].partition("\n")
     cwd = _one_line(sections["cwd"], "the working directory")
     directories = tuple(_lines(sections["directories"]))
@@ -143,11 +149,7 @@ def parse_dump(dump: bytes) -> ShellDump:
         function_flags=dict(_function(line) for line in _lines(listed)),
         aliases=sections["aliases"],
         traps=_UNSET_TRAP.sub("", sections["traps"]),
-        set_options=tuple(options.set),
-        shell_options=tuple(options.shopt),
-        completions=tuple(options.complete),
-        disabled=tuple(options.disabled),
-        enabled=tuple(options.enabled),
+        **_options(sections["options"]),
         umask=umask,
         soft_limits=_limits(limits),
         hard_limits=_limits(sections["hard limits"]),
@@ -181,30 +183,19 @@ def _variables(text: str) -> dict[str, Variable]:
     return found
 
 
-class _Options:
-    """Sorts the lines of the options' section."""
-
-    def __init__(self, text: str) -> None:
-        self.set: list[str] = []
-        self.shopt: list[str] = []
-        self.complete: list[str] = []
-        self.disabled: list[str] = []
-        self.enabled: list[str] = []
-        for line in _lines(text):
-            if re.fullmatch(r"set [-+]o [\w-]+", line):
-                self.set.append(line)
-            elif re.fullmatch(r"shopt -[su] \w+", line):
-                self.shopt.append(line)
-            elif re.fullmatch(r"enable (-s )?[^-\s]\S*", line):
-                self.enabled.append(line.split()[-1])
-            elif re.fullmatch(r"enable -n \S+", line):
-                self.disabled.append(line.split()[2])
-            elif _COMPLETION.fullmatch(line):
-                self.complete.append(line)
-            else:
-                raise NotUnderstood(f"the option {line[:60]!r}")
-        if not self.set or not self.shopt:
-            raise NotUnderstood("a shell that does not tell its options")
+def _options(text: str) -> dict[str, tuple[str, ...]]:
+    """Sorts the lines of the options' section, by the attribute of a dump that they are for."""
+    found: dict[str, list[str]] = {kind: [] for kind in _OPTIONS}
+    for line in _lines(text):
+        for kind, form in _OPTIONS.items():
+            if match := form.fullmatch(line):
+                found[kind].append(match[1])
+                break
+        else:
+            raise NotUnderstood(f"the option {line[:60]!r}")
+    if not found["set_options"] or not found["shell_options"]:
+        raise NotUnderstood("a shell that does not tell its options")
+    return {kind: tuple(lines) for kind, lines in found.items()}
 
 
 def _lines(text: str) -> list[str]:
