@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from types import TracebackType
-from typing import Protocol
+from collections.abc import Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from tvsnap.images import BuildProgress
+from tvsnap.images import BuildProgress, ImageBuildError
 
+from . import context
 from .text import visible
 
 
-class Watcher(BuildProgress, Protocol):
-    """Progress that is shown between its enter and exit."""
+@contextlib.contextmanager
+def watched(verbose: bool) -> Iterator[BuildProgress]:
+    """A block in which a build is shown on standard error; of a step that failed, what it printed.
 
-    def __enter__(self) -> BuildProgress: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-def watcher(console: Console, verbose: bool) -> Watcher:
-    """The progress that fits where standard error goes."""
-    return _LiveProgress(console, verbose) if console.is_terminal else _PlainProgress(verbose)
+    Args:
+        verbose: show all output of all steps.
+    """
+    console = context.console(stderr=True, soft_wrap=True)
+    try:
+        if not console.is_terminal:
+            yield _PlainProgress(verbose)
+            return
+        shown = _LiveProgress(console, verbose)
+        with Live(console=console, transient=True, refresh_per_second=10, get_renderable=shown.render):
+            try:
+                yield shown
+            except BaseException:
+                shown.leave_step(done=False)
+                raise
+            shown.leave_step(done=True)
+    except ImageBuildError as error:
+        if error.output and not verbose:
+            console.print(Text(error.output, "dim"))
+        raise
 
 
 class _PlainProgress:
@@ -37,14 +49,6 @@ class _PlainProgress:
 
     def __init__(self, verbose: bool) -> None:
         self._verbose = verbose
-
-    def __enter__(self) -> BuildProgress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Has nothing to put away."""
 
     def step(self, index: int, total: int, text: str) -> None:
         print(f"step {index} of {total}: {text}", file=sys.stderr, flush=True)
@@ -66,46 +70,27 @@ class _LiveProgress:
     def __init__(self, console: Console, verbose: bool) -> None:
         self._console = console
         self._verbose = verbose
-        self._bars = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            TimeElapsedColumn(),
-            console=console,
-        )
+        words = TextColumn("{task.description}", markup=False)
+        self._bars = Progress(SpinnerColumn(), words, BarColumn(bar_width=20), TimeElapsedColumn(), console=console)
         self._step = self._bars.add_task("starting", total=None)
-        self._title = ""
+        self._title = self._line = ""
         self._started = time.monotonic()
-        self._line = ""
-        self._live = Live(console=console, transient=True, refresh_per_second=10, get_renderable=self._render)
-
-    def __enter__(self) -> BuildProgress:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave_step(done=kind is None)
-        self._live.stop()
 
     def step(self, index: int, total: int, text: str) -> None:
-        self._leave_step(done=True)
-        self._title = f"{index}/{total} {text}"
+        self.leave_step(done=True)
+        self._title, self._line = f"{index}/{total} {text}", ""
         self._started = time.monotonic()
-        self._line = ""
         room = max(self._console.width - 36, 20)
         shown = self._title if len(self._title) <= room else f"{self._title[: room - 3]}..."
         self._bars.reset(self._step, total=None, description=shown)
 
     def output(self, line: str) -> None:
-        if line.strip():
-            self._line = line.strip()
+        self._line = line.strip() or self._line
         if self._verbose:
-            self._console.print(Text(f"  {line}", "dim"), soft_wrap=True)
+            self._console.print(Text(f"  {line}", "dim"))
 
     def note(self, text: str) -> None:
-        self._console.print(Text.assemble(("note: ", "yellow"), visible(text)), soft_wrap=True)
+        self._console.print(Text.assemble(("note: ", "yellow"), visible(text)))
 
     def fraction(self, done: float | None) -> None:
         if done is None:
@@ -113,13 +98,13 @@ class _LiveProgress:
         else:
             self._bars.update(self._step, total=1.0, completed=done)
 
-    def _render(self) -> RenderableType:
+    def render(self) -> RenderableType:
         return Group(self._bars, Text(f"  {self._line}", "dim", no_wrap=True, overflow="ellipsis"))
 
-    def _leave_step(self, done: bool) -> None:
+    def leave_step(self, done: bool) -> None:
         """Leaves the step's line on the screen."""
         if self._title:
-            mark = Text("✓ ", "green") if done else Text("✗ ", "red")
+            mark = ("✓ ", "green") if done else ("✗ ", "red")
             seconds = f" {time.monotonic() - self._started:.1f} s"
-            self._console.print(Text.assemble(mark, self._title, (seconds, "dim")))
+            self._console.print(Text.assemble(mark, self._title, (seconds, "dim")), soft_wrap=False)
         self._title = ""

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from .text import call_line, cut, one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tvsnap.upkeep.checking import CheckReport, Difference
+    from tvsnap.upkeep.checking import CheckReport
 
 DIFF_LINES = 6
 
 
 def print_findings(report: CheckReport, console: Console) -> None:
     """Prints the calls that came to something else, and those that could not be made again."""
-    from .text import call_line, cut, one_line
-
+    width = console.width
     for difference in report.differences:
-        _print_difference(difference, console)
-    for edge in report.by_chance:
-        console.print(f"{edge.state[:8]}  {cut(call_line(edge.call), console.width - 10)}", soft_wrap=True)
-        console.print(
-            "  leaves something else behind each time: only its snapshot answers for it", style="dim", soft_wrap=True
-        )
-    for edge, reason in report.failures:
-        console.print(f"{edge.state[:8]}  {cut(call_line(edge.call), console.width - 10)}", soft_wrap=True)
-        console.print(f"  could not be made again: {one_line(reason)}", style="yellow", soft_wrap=True)
-
-
-def _print_difference(difference: Difference, console: Console) -> None:
-    from rich.text import Text
-
-    from .text import call_line, cut, visible
-
-    edge = difference.edge
-    line = Text(edge.state[:8] + "  ", "yellow")
-    line.append(cut(call_line(edge.call), console.width - 10))
-    console.print(line, soft_wrap=True)
-    console.print(f"  {cut(visible(difference.words), console.width - 2)}", style="red", soft_wrap=True)
-    for text in short_diff(edge.result.output, difference.seen.output):
-        color = {"+": "green", "-": "red"}.get(text[:1], "dim")
-        console.print(Text("    " + cut(visible(text), console.width - 4), color), soft_wrap=True)
+        edge = difference.edge
+        line = Text.assemble((edge.state[:8] + "  ", "yellow"), cut(call_line(edge.call), width - 10))
+        console.print(line, soft_wrap=True)
+        console.print(f"  {cut(visible(difference.words), width - 2)}", style="red", soft_wrap=True)
+        for text in short_diff(edge.result.output, difference.seen.output):
+            color = {"+": "green", "-": "red"}.get(text[:1], "dim")
+            console.print(Text("    " + cut(visible(text), width - 4), color), soft_wrap=True)
+    again = "leaves something else behind each time: only its snapshot answers for it"
+    told = [(edge, "dim", again) for edge in report.by_chance]
+    told += [(edge, "yellow", f"could not be made again: {one_line(reason)}") for edge, reason in report.failures]
+    for edge, style, words in told:
+        console.print(f"{edge.state[:8]}  {cut(call_line(edge.call), width - 10)}", soft_wrap=True)
+        console.print(f"  {words}", style=style, soft_wrap=True)
 
 
 def short_diff(recorded: str, seen: str) -> list[str]:
     """Returns the first lines that differ: `-` as recorded, `+` as seen now."""
-    import difflib
-
     lines = difflib.unified_diff(recorded.splitlines(), seen.splitlines(), n=0, lineterm="")
     changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
     more = len(changed) - DIFF_LINES

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
+
+from tvsnap.host.home import resolve_home
+from tvsnap.model.errors import TvsnapError
 
 from . import options
 
@@ -19,50 +23,33 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
+    from rich.progress import ProgressColumn
+    from rich.table import Table
 
-    from tvsnap.acquisition.recipes import ImageSource
     from tvsnap.cache import Cache
     from tvsnap.graph import Graph
-    from tvsnap.model.limits import Budget
+    from tvsnap.images import ImageStore
     from tvsnap.sandboxes.protocol import Backend
 
 GRAPH_FILE = "tvsnap.db"
 
 
+def backend_name() -> str:
+    """Returns the name of the backend that was chosen."""
+    return os.environ.get(options.BACKEND_VARIABLE) or options.DEFAULT_BACKEND
+
+
 @contextlib.contextmanager
-def open_cache(
-    home: str | None,
-    backend: str,
-    *,
-    policy: str = "break-even",
-    use_cache: bool = True,
-    prefork: int | None = 0,
-    audit: float = 0.0,
-    budget: Budget | None = None,
-) -> Iterator[Cache]:
+def open_cache(*, prefork: int | None = 0, **settings: Any) -> Iterator[Cache]:
     """A block with an open cache. Its end, however it comes, ends all sandboxes and cannot be interrupted.
 
     Args:
-        home: the data directory; None for the usual one.
-        backend: the backend's name.
-        policy: when to take snapshots.
-        use_cache: answer calls from the graph.
         prefork: how many sandboxes to keep ready; None to let the cache decide, for verbs that run many rollouts.
-        audit: the share of answers to make again in the background, 0 to 1.
-        budget: what snapshots and sandboxes may use.
+        settings: others of `Cache`.
     """
     from tvsnap.cache import Cache
 
-    cache = Cache(
-        home=home,
-        backend=backend,
-        policy=policy,
-        use_cache=use_cache,
-        prefork=prefork,
-        audit=audit,
-        budget=budget,
-        images=open_images(home),
-    )
+    cache = Cache(backend=backend_name(), prefork=prefork, images=open_images(), **settings)
     try:
         yield cache
     finally:
@@ -70,46 +57,35 @@ def open_cache(
             cache.close()
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts of a data directory, opened without tidying up.
-
-    Attributes:
-        home: the data directory.
-        graph: its graph.
-        backend: its backend.
-        owner: the id of this process on it.
-    """
+class Parts(NamedTuple):
+    """The parts of a data directory, opened without tidying up."""
 
     home: Path
     graph: Graph
     backend: Backend
-    owner: str
 
 
 @contextlib.contextmanager
-def open_parts(home: str | None, backend: str) -> Iterator[Parts]:
+def open_parts(backend: str | None = None) -> Iterator[Parts]:
     """A block with the graph and the backend open, for verbs that run nothing: opening a cache would tidy up."""
     from tvsnap.graph import Graph
     from tvsnap.host.owners import Owner
     from tvsnap.sandboxes import open_backend
 
-    path = data_directory(home)
+    path = resolve_home()
     with contextlib.ExitStack() as stack:
-        owner = Owner(path)
-        stack.callback(owner.close)
+        owner = stack.enter_context(contextlib.closing(Owner(path)))
         graph = stack.enter_context(Graph(path / GRAPH_FILE, owner.id))
-        opened = open_backend(backend, path, owner.id)
-        stack.callback(opened.close)
-        yield Parts(path, graph, opened, owner.id)
+        opened = open_backend(backend or backend_name(), path, owner.id)
+        yield Parts(path, graph, stack.enter_context(contextlib.closing(opened)))
 
 
 @contextlib.contextmanager
-def open_graph(home: str | None) -> Iterator[Graph]:
+def open_graph() -> Iterator[Graph]:
     """A block with the graph open, for verbs that need no sandbox."""
     from tvsnap.graph import Graph
 
-    path = data_directory(home)
+    path = resolve_home()
     _clean_up_after_the_dead(path)
     with Graph(path / GRAPH_FILE) as graph:
         yield graph
@@ -118,28 +94,20 @@ def open_graph(home: str | None) -> Iterator[Graph]:
 def _clean_up_after_the_dead(path: Path) -> None:
     """Takes away what a killed process left behind: the next command does that, whichever it is."""
     from tvsnap.host import owners
-    from tvsnap.model.errors import TvsnapError
 
     if not owners.dead_owners(path):
         return
     from tvsnap.upkeep.housekeeping import tidy
 
-    with contextlib.suppress(TvsnapError), open_parts(str(path), options.DEFAULT_BACKEND) as parts:
+    with contextlib.suppress(TvsnapError), open_parts(options.DEFAULT_BACKEND) as parts:
         tidy(parts.home, parts.graph, parts.backend)
 
 
-def open_images(home: str | None) -> ImageSource:
+def open_images() -> ImageStore:
     """Returns the images of the data directory."""
     from tvsnap.images import ImageStore
 
-    return ImageStore(data_directory(home))
-
-
-def data_directory(home: str | None) -> Path:
-    """Returns the data directory, which is there from then on."""
-    from tvsnap.host.home import resolve_home
-
-    return resolve_home(home)
+    return ImageStore(resolve_home())
 
 
 @contextlib.contextmanager
@@ -155,18 +123,38 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def console() -> Console:
-    """Returns where results go: standard output."""
+def console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
+    """Returns where results go: standard output; or where progress and remarks go: standard error.
+
+    With `soft_wrap`, lines longer than the terminal is wide are left to it, so that they can be copied.
+    """
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, emoji=False)
+    return Console(stderr=stderr, soft_wrap=soft_wrap, highlight=False, markup=False, emoji=False)
 
 
-def messages() -> Console:
-    """Returns where progress and remarks go: standard error."""
-    from rich.console import Console
+def table(*headings: str, left: int = 1, **style: Any) -> Table:
+    """Returns an empty table without lines; of its columns, the first `left` are texts and the others figures."""
+    from rich.table import Table
 
-    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+    made = Table(box=None, pad_edge=False, **{"padding": (0, 2, 0, 0), "header_style": "dim", **style})
+    for number, heading in enumerate(headings):
+        made.add_column(heading, justify="left" if number < left else "right", no_wrap=True)
+    return made
+
+
+def grid(rows: Iterable[Sequence[str]], width: int = 3) -> Table:
+    """Returns a table of labels, figures and words about them; cells that a row lacks at its end are empty."""
+    from rich.table import Table
+
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style="dim")
+    for _ in range(width - 2):
+        made.add_column(justify="right")
+    made.add_column(style="dim", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
 
 
 def print_json(data: Any) -> None:
@@ -174,16 +162,33 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=2))
 
 
+def answer(data: Any, *, as_json: bool, show: Callable[[], object]) -> None:
+    """Prints what a verb found: `data` as JSON, or else by `show`, for people."""
+    if as_json:
+        print_json(data)
+    else:
+        show()
+
+
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Shows on standard error that something takes a while, where a person looks at it.
-
-    Args:
-        what: is being done, for people.
-    """
-    shown = messages()
+    """Shows on standard error that something takes a while, where a person looks at it."""
+    shown = console(stderr=True)
     with shown.status(what) if shown.is_terminal else contextlib.nullcontext():
         yield
+
+
+@contextlib.contextmanager
+def progress(total: float, *columns: ProgressColumn) -> Iterator[Callable[..., None] | None]:
+    """A block with a bar on standard error, moved by what it gives (see `Progress.update`); None if no person looks."""
+    from rich.progress import BarColumn, Progress
+
+    shown = console(stderr=True)
+    if not shown.is_terminal:
+        yield None
+        return
+    with Progress(BarColumn(bar_width=None), *columns, console=shown, transient=True, expand=True) as bar:
+        yield functools.partial(bar.update, bar.add_task("", total=total, words=""))
 
 
 def is_terminal() -> bool:

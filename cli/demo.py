@@ -9,24 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tvsnap.model.errors import InfrastructureError, NotFound
+
 from . import context, options
+from .check_view import short_diff
+from .demo_rollouts import COMMON, demo_rollouts
+from .text import count, cut, seconds, size, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tvsnap.upkeep.replay import ReplayReport
 
-HELP = options.help_text(
-    """Show on a small task what the cache does.
-
-Builds the image `terminal` if it is missing, runs six scripted rollouts of one task side by side, first without and
-then with the cache, and shows what was hit, what that saved, and the tree of states. The states stay in the data
-directory until the next demonstration; nothing else in it is touched.
-""",
-    s0="",
-    s1="failed, or a cached rollout saw something else than an uncached one",
-    s5="",
-)
 IMAGE = "terminal"
 PARALLEL = 3
 SALT = "demo-"
@@ -34,45 +28,35 @@ SALT = "demo-"
 LABELS = ("without the cache", "with the cache", "the next epoch")
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("demo", help=HELP)(demo)
+@options.verb("05", backend=True, s1="failed, or a cached rollout saw something else than an uncached one")
+def demo(as_json: options.AsJson = False) -> None:
+    """Show on a small task what the cache does.
 
-
-def demo(
-    as_json: options.AsJson = False,
-    home: options.Home = None,
-    backend: options.Backend = options.DEFAULT_BACKEND,
-) -> None:
-    """Runs the demonstration."""
-    from .demo_rollouts import demo_rollouts
-
-    console = context.messages() if as_json else context.console()
-    ensure_image(home, console)
+    Builds the image `terminal` if it is missing, runs six scripted rollouts of one task side by side, first without and
+    then with the cache, and shows what was hit, what that saved, and the tree of states. The states stay in the data
+    directory until the next demonstration; nothing else in it is touched.
+    """
+    console = context.console(stderr=as_json)
+    ensure_image(console)
     rollouts = demo_rollouts()
     console.print("six agents, one task", style="bold")
     console.print(_INTRODUCTION, style="dim")
-    forget_earlier(home, backend)
+    forget_earlier()
     salt = f"{SALT}{time.time_ns():x}"  # of which the cache knows nothing yet
     reports: list[ReplayReport] = []
     for number, label in enumerate(LABELS):
         console.print(f"\n{number + 1}. {label}", style="bold")
         console.print(_STEPS[number], style="dim")
-        reports.append(_run(home, backend, rollouts, salt, cached=number > 0))
+        reports.append(_run(rollouts, salt, cached=number > 0))
         console.print(_sentence(reports[-1]))
         if reports[-1].interrupted:
             raise typer.Exit(options.INTERRUPTED)
         if reports[-1].failed:
-            from tvsnap.model.errors import InfrastructureError
-
             raise InfrastructureError(f"a rollout failed: {reports[-1].failed[0].error}")
     same = all(_outputs(report) == _outputs(reports[0]) for report in reports[1:])
-    if as_json:
-        labelled = dict(zip(("uncached", "cached", "again"), reports, strict=True))
-        context.print_json({"same": same, **{name: report.data() for name, report in labelled.items()}})
-    else:
-        _print_summary(reports, console, same=same)
-        _print_tree(home, reports[-1], console)
+    labelled = dict(zip(("uncached", "cached", "again"), reports, strict=True))
+    data = {"same": same, **{name: report.data() for name, report in labelled.items()}}
+    context.answer(data, as_json=as_json, show=lambda: _print_summary(reports, console, same=same))
     if not same:
         raise typer.Exit(options.FAILED)
 
@@ -90,45 +74,41 @@ _STEPS = (
 )
 
 
-def ensure_image(home: str | None, console: Console) -> None:
+def ensure_image(console: Console) -> None:
     """Builds the image unless it is there."""
-    from tvsnap.model.errors import NotFound
-
     try:
-        context.open_images(home).get(IMAGE)
+        context.open_images().get(IMAGE)
     except NotFound:
         from .image_build import build
 
         console.print(f"The image `{IMAGE}` is not there yet; building it takes a minute or two, once.\n", style="dim")
         with contextlib.redirect_stdout(sys.stderr if console.stderr else sys.stdout):
-            build(IMAGE, home=context.data_directory(home))
+            build(IMAGE)
 
 
-def forget_earlier(home: str | None, backend: str) -> None:
+def forget_earlier() -> None:
     """Deletes what earlier demonstrations left, so that they do not pile up."""
     from tvsnap.upkeep.maintenance import delete_files
 
-    with context.open_parts(home, backend) as parts:
+    with context.open_parts() as parts:
         for root in parts.graph.roots():
             if root.salt.startswith(SALT):
                 delete_files(parts.backend, parts.graph.forget(root.hash))
 
 
-def _run(home: str | None, backend: str, rollouts: list[Any], salt: str, *, cached: bool) -> ReplayReport:
+def _run(rollouts: list[Any], salt: str, *, cached: bool) -> ReplayReport:
     from tvsnap.upkeep.replay import Replay, ReplayOptions
 
     from .replay_view import progress
 
     with (
-        context.open_cache(home, backend, use_cache=cached) as cache,
+        context.open_cache(use_cache=cached) as cache,
         progress(sum(len(rollout.calls) for rollout in rollouts)) as listener,
     ):
         return Replay(cache, rollouts, ReplayOptions(IMAGE, PARALLEL, salt=salt), listener).run()
 
 
 def _sentence(report: ReplayReport) -> str:
-    from .text import count, seconds
-
     data = report.data()
     words = [f"{data['executed']} executed"] if data["executed"] else []
     words += [f"{data['hits']} hits"] if data["hits"] else []
@@ -141,25 +121,11 @@ def _outputs(report: ReplayReport) -> list[tuple[str, int | None]]:
 
 
 def _print_summary(reports: list[ReplayReport], console: Console, *, same: bool) -> None:
-    from rich.table import Table
-
-    from .text import seconds
-
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True)
-    for name in ("time", "executed", "hits", "forks", "snapshots", "tool time"):
-        table.add_column(name, justify="right")
+    table = context.table("", "time", "executed", "hits", "forks", "snapshots", "tool time", padding=(0, 3, 0, 0))
     for label, report in zip(LABELS, reports, strict=True):
         data = report.data()
-        table.add_row(
-            label,
-            seconds(report.wall_s),
-            str(data["executed"]),
-            str(data["hits"] + data["coalesced"]),
-            str(data["forks"]),
-            str(data["checkpoints"]),
-            seconds(data["executed_time_s"]),
-        )
+        made = (data["executed"], data["hits"] + data["coalesced"], data["forks"], data["checkpoints"])
+        table.add_row(label, seconds(report.wall_s), *map(str, made), seconds(data["executed_time_s"]))
     console.print()
     console.print(table)
     console.print()
@@ -171,15 +137,13 @@ def _print_summary(reports: list[ReplayReport], console: Console, *, same: bool)
     number = sum(len(report.calls) for report in reports[1:])
     if same:
         console.print(f"All {number} outputs with the cache equal those without it.", style="green")
-        return
-    console.print("Some outputs with the cache differ from those without it:", style="red")
-    _print_differences(reports, console)
+    else:
+        console.print("Some outputs with the cache differ from those without it:", style="red")
+        _print_differences(reports, console)
+    _print_tree(reports[-1], console)
 
 
 def _print_differences(reports: list[ReplayReport], console: Console) -> None:
-    from .check_view import short_diff
-    from .text import cut, visible
-
     for report in reports[1:]:
         for fresh, cached in zip(reports[0].calls, report.calls, strict=True):
             if (fresh.result.output, fresh.result.exit_code) != (cached.result.output, cached.result.exit_code):
@@ -190,12 +154,10 @@ def _print_differences(reports: list[ReplayReport], console: Console) -> None:
                     console.print("    " + cut(visible(line), console.width - 4), soft_wrap=True)
 
 
-def _print_tree(home: str | None, report: ReplayReport, console: Console) -> None:
+def _print_tree(report: ReplayReport, console: Console) -> None:
     from . import tree_view
-    from .demo_rollouts import COMMON
-    from .text import size
 
-    with context.open_graph(home) as graph:
+    with context.open_graph() as graph:
         root = graph.state(report.calls[0].state).root
         nodes = graph.tree(root=root)
         info = next(info for info in graph.roots() if info.hash == root)

@@ -2,104 +2,88 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
+from rich.text import Text
+from typer import Argument, Option
+
+from tvsnap.model.errors import UsageError
 
 from . import completion, context, options
+from .text import cut, one_line, size, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tvsnap.upkeep.diff import FileDifference, StateDifference
 
-HELP = options.help_text(
-    """Show how two states differ: files, processes, shell.
 
-Both are looked at in live throw-away sandboxes. + is only in B, - only in A, M in both but not the same; times of
-files do not count.
-
-\b
-Examples:
-  tvsnap diff 3fa9c1~ 3fa9c1            what the last call changed
-  tvsnap diff 3fa9c1 77d0aa --patch     with the lines of text files
-""",
+@options.verb(
+    "15",
+    backend=True,
     s0="done (with --exit-code: nothing differs)",
-    s1="",
     s2="bad usage, or states of different images",
     s3="no such state, or a prefix that fits several",
     s4="something differs, and --exit-code was given",
-    s5="",
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("diff", help=HELP)(diff)
-
-
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="The first state.", autocompletion=completion.states)],
-    b: Annotated[str, typer.Argument(metavar="B", help="The second state.", autocompletion=completion.states)],
-    patch: Annotated[bool, typer.Option("--patch", "-p", help="Show text files line by line.")] = False,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 4 if anything differs.")] = False,
+    a: str = Argument(..., metavar="A", help="The first state.", autocompletion=completion.states),
+    b: str = Argument(..., metavar="B", help="The second state.", autocompletion=completion.states),
+    patch: bool = Option(False, "--patch", "-p", help="Show text files line by line."),
+    exit_code: bool = Option(False, "--exit-code", help="Exit with 4 if anything differs."),
     as_json: options.AsJson = False,
-    home: options.Home = None,
-    backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
-    """Prints how two states differ."""
-    from tvsnap.model.errors import UsageError
+    """Show how two states differ: files, processes, shell.
+
+    Both are looked at in live throw-away sandboxes. + is only in B, - only in A, M in both but not the same; times of
+    files do not count.
+
+    \b
+    Examples:
+      tvsnap diff 3fa9c1~ 3fa9c1            what the last call changed
+      tvsnap diff 3fa9c1 77d0aa --patch     with the lines of text files
+    """
     from tvsnap.upkeep.diff import compare
 
-    with context.open_cache(home, backend) as cache:
+    with context.open_cache() as cache:
         first, second = cache.graph.resolve(a), cache.graph.resolve(b)
         images = {root.hash: root.image_digest for root in cache.graph.roots()}
         if images[first.root] != images[second.root]:
             raise UsageError(f"{a} and {b} are states of different images")
-        with (
-            cache.materialise(first.hash) as before,
-            cache.materialise(second.hash) as after,
-        ):
+        with cache.materialise(first.hash) as before, cache.materialise(second.hash) as after:
             difference = compare(before, after, patch=patch)
-    if as_json:
-        context.print_json({"a": first.hash, "b": second.hash, **_data(difference)})
-    else:
-        _print(difference, context.console())
+    data = {"a": first.hash, "b": second.hash, "differs": bool(difference), **asdict(difference)}
+    context.answer(data, as_json=as_json, show=lambda: _print(difference, context.console(soft_wrap=True)))
     if exit_code and difference:
         raise typer.Exit(options.DIFFERS)
 
 
 def _print(difference: StateDifference, console: Console) -> None:
-    from rich.text import Text
-
-    from .text import cut, one_line
-
     for file in difference.files:
         _print_file(file, console)
-    if difference.ended or difference.started:
-        console.print("\nprocesses" if difference.files else "processes", style="bold")
-        for sign, style, processes in (("-", "red", difference.ended), ("+", "green", difference.started)):
-            for process in processes:
-                line = cut(one_line(process.command), console.width - 12)
-                console.print(Text(f"{sign} {process.pid:>6}  {line}", style), soft_wrap=True)
-    if difference.shell:
-        console.print(
-            "\nshell" if difference.files or difference.ended or difference.started else "shell", style="bold"
-        )
-        for item in difference.shell:
-            for sign, style, value in (("-", "red", item.before), ("+", "green", item.after)):
-                if value is not None:
-                    text = cut(f"{sign} {one_line(item.name)}: {one_line(value)}", console.width)
-                    console.print(Text(text, style), soft_wrap=True)
+    parts: dict[str, list[Text]] = {"processes": [], "shell": []}
+    for sign, style, processes in (("-", "red", difference.ended), ("+", "green", difference.started)):
+        for process in processes:
+            command = cut(one_line(process.command), console.width - 12)
+            parts["processes"].append(Text(f"{sign} {process.pid:>6}  {command}", style))
+    for item in difference.shell:
+        for sign, style, value in (("-", "red", item.before), ("+", "green", item.after)):
+            if value is not None:
+                text = cut(f"{sign} {one_line(item.name)}: {one_line(value)}", console.width)
+                parts["shell"].append(Text(text, style))
+    begun = bool(difference.files)
+    for title, lines in parts.items():
+        if lines:
+            console.print(f"\n{title}" if begun else title, style="bold")
+            console.print(*lines, sep="\n")
+            begun = True
     if not difference:
         console.print("no difference", style="dim")
 
 
 def _print_file(file: FileDifference, console: Console) -> None:
-    from rich.text import Text
-
-    from .text import one_line, size, visible
-
     style = {"+": "green", "-": "red", "M": "yellow"}[file.kind]
     line = Text(f"{file.kind} ", style)
     shown = file.after or file.before
@@ -111,13 +95,7 @@ def _print_file(file: FileDifference, console: Console) -> None:
     details += [file.what] if file.what else []
     if details:
         line.append(f"  {', '.join(details)}", "dim")
-    console.print(line, soft_wrap=True)
+    console.print(line)
     for text in file.patch.splitlines():
         color = {"+": "green", "-": "red", "@": "cyan"}.get(text[:1], "")
-        console.print(Text("  " + visible(text), color), soft_wrap=True)
-
-
-def _data(difference: StateDifference) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {"differs": bool(difference), **asdict(difference)}
+        console.print(Text("  " + visible(text), color))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
+from typer import Option
 
-from tvsnap.model.errors import UsageError
+from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.upkeep.doctor import Check, run_checks
 
 from . import completion, context, options
@@ -24,65 +23,50 @@ from .text import one_line, seconds
 if TYPE_CHECKING:
     from tvsnap.self_test import Result
 
-MACHINE_LACKS = 5
-"""Exit status: this machine lacks what is needed."""
 
-HELP = options.help_text(
-    """Tell what works on this machine, what each lack costs, and how to mend it.
-
-With --self-test, tries what tvsnap promises with real sandboxes: forks that go their own ways, background processes,
-timeouts, limits, isolation, a cached rollout against a fresh one, a killed process, and that nothing is left behind.
-It takes some seconds, in a data directory of its own beside yours and, unless --image names another, an image made of
-this machine's own bash.
-
-\b
-Examples:
-  tvsnap doctor
-  tvsnap doctor --self-test
-  tvsnap doctor --self-test --backend docker
-  tvsnap doctor --self-test --image terminal --json
-""",
+@options.verb(
+    "25",
+    home=False,
+    backend=True,
     s0="everything that is required works",
     s1="a check of the self-test failed",
-    s2="",
     s3="no such image",
-    s5="",
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("doctor", help=HELP)(doctor)
-
-
 def doctor(
-    self_test: Annotated[bool, typer.Option("--self-test", help="Try it with real sandboxes.")] = False,
-    image: Annotated[
-        str | None,
-        typer.Option(
-            "--image", metavar="IMAGE", help="The self-test's image; has bash.", autocompletion=completion.images
-        ),
-    ] = None,
-    backend: options.Backend = options.DEFAULT_BACKEND,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
+    self_test: bool = Option(False, "--self-test", help="Try it with real sandboxes."),
+    image: str | None = Option(
+        None, metavar="IMAGE", help="The self-test's image; has bash.", autocompletion=completion.images
+    ),
+    as_json: bool = Option(False, "--json", help="Print the checks as JSON."),
 ) -> None:
-    """Runs every check and prints what came of it."""
+    """Tell what works on this machine, what each lack costs, and how to mend it.
+
+    With --self-test, tries what tvsnap promises with real sandboxes: forks that go their own ways, background
+    processes, timeouts, limits, isolation, a cached rollout against a fresh one, a killed process, and that nothing is
+    left behind. It takes some seconds, in a data directory of its own beside yours and, unless --image names another,
+    an image made of this machine's own bash.
+
+    \b
+    Examples:
+      tvsnap doctor
+      tvsnap doctor --self-test
+      tvsnap doctor --self-test --backend docker
+      tvsnap doctor --self-test --image terminal --json
+    """
     if image is not None and not self_test:
         raise UsageError("--image is for the self-test: add --self-test")
-    checks = [] if self_test and backend != "local" else run_checks(_home())
+    checks = [] if self_test and context.backend_name() != "local" else run_checks(_home())
     able = all(check.ok for check in checks if check.required)
     if self_test and able:
-        _self_test(backend, image, as_json)
+        _self_test(image, as_json)
         return
-    if as_json:
-        typer.echo(json.dumps({"ok": able, "checks": [asdict(check) for check in checks]}, indent=2))
-    else:
-        _print(checks, able, Console(highlight=False))
+    data = {"ok": able, "checks": [asdict(check) for check in checks]}
+    context.answer(data, as_json=as_json, show=lambda: _print(checks, able, context.console()))
     if not able:
-        raise typer.Exit(MACHINE_LACKS)
+        raise typer.Exit(MachineLacks.exit_status)
 
 
-def _self_test(backend: str, image: str | None, as_json: bool) -> None:
+def _self_test(image: str | None, as_json: bool) -> None:
     """Makes the self-test, each check shown as it ends."""
     from tvsnap.self_test import self_test
 
@@ -94,28 +78,30 @@ def _self_test(backend: str, image: str | None, as_json: bool) -> None:
             if status is not None:
                 status.update(name)
 
-        for result in self_test(_home(), backend, image, begin):
+        for result in self_test(_home(), context.backend_name(), image, begin):
             results.append(result)
             if not as_json:
                 console.print(_line(result), soft_wrap=True)
     ok = all(result.ok for result in results)
     spent = sum(result.seconds for result in results)
-    if as_json:
-        typer.echo(json.dumps({"ok": ok, "seconds": spent, "checks": [asdict(each) for each in results]}, indent=2))
-    elif ok:
-        console.print(f"\ntvsnap keeps its word here ({len(results)} checks in {seconds(spent)})", style="green")
+    if ok:
+        line = Text(f"\ntvsnap keeps its word here ({len(results)} checks in {seconds(spent)})", "green")
     else:
         failed = sum(not result.ok for result in results)
-        console.print(f"\n{failed} of {len(results)} checks failed: do not trust tvsnap here", style="bold red")
+        line = Text(f"\n{failed} of {len(results)} checks failed: do not trust tvsnap here", "bold red")
+    data = {"ok": ok, "seconds": spent, "checks": [asdict(each) for each in results]}
+    context.answer(data, as_json=as_json, show=lambda: console.print(line))
     if not ok:
         raise typer.Exit(options.FAILED)
 
 
 def _line(result: Result) -> Text:
-    line = Text("✓ " if result.ok else "✗ ", "green" if result.ok else "bold red")
-    line.append(f"{result.name:<48}")
-    line.append(f"{seconds(result.seconds):>7}", "dim")
-    line.append(f"  {one_line(result.detail)}", "dim" if result.ok else "red")
+    line = Text.assemble(
+        ("✓ ", "green") if result.ok else ("✗ ", "bold red"),
+        f"{result.name:<48}",
+        (f"{seconds(result.seconds):>7}", "dim"),
+        (f"  {one_line(result.detail)}", "dim" if result.ok else "red"),
+    )
     line.rstrip()
     return line
 
@@ -131,9 +117,7 @@ def _home() -> Path:
 
 
 def _print(checks: Sequence[Check], able: bool, console: Console) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
+    table = context.table("", "", show_header=False, left=2)
     table.add_column(overflow="fold")
     for check in checks:
         table.add_row(_mark(check), check.name, _finding(check))
@@ -142,9 +126,10 @@ def _print(checks: Sequence[Check], able: bool, console: Console) -> None:
     missing = [check.name for check in checks if check.required and not check.ok]
     if able:
         lacking = sum(not check.ok for check in checks)
-        console.print("[green]tvsnap works here[/green]" + (f", {lacking} optional thing(s) aside" if lacking else ""))
+        aside = f", {lacking} optional thing(s) aside" if lacking else ""
+        console.print(Text.assemble(("tvsnap works here", "green"), aside))
     else:
-        console.print(f"[red]tvsnap cannot run here[/red]: {', '.join(missing)}")
+        console.print(Text.assemble(("tvsnap cannot run here", "red"), f": {', '.join(missing)}"))
 
 
 def _mark(check: Check) -> Text:

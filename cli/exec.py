@@ -4,84 +4,73 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Argument
+
+from tvsnap.model.errors import UsageError
 
 from . import context, options
+from .text import visible
 
 if TYPE_CHECKING:
     from tvsnap.model.observations import Outcome
 
-HELP = options.help_text(
-    """Run one command in a throw-away fork of a state. Nothing is recorded; the state stays as it is.
-
-The command runs in the state's shell, with its cwd, variables and functions. One word is a line for the shell; several
-are a command and its arguments, taken as they are. Options go before STATE.
-
-\b
-Examples:
-  tvsnap exec 3fa9c1 -- git status
-  tvsnap exec 3fa9c1 'ls | wc -l'
-""",
-    s0="the command's own, whatever it is, 128 + N if signal N ended it; 124 if it timed out, 125 if it was not run "
-    "(a program has the terminal)",
-    s1="tvsnap failed, as its message says",
-    s2="",
-    s3="no such state, or a prefix that fits several",
-    s5="",
-)
+# What comes after STATE is the command's, also where it looks like an option.
+SETTINGS = {"allow_interspersed_args": False}
 TIMED_OUT = 124
 NOT_RUN = 125
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    # What comes after STATE is the command's, also where it looks like an option.
-    app.command("exec", help=HELP, context_settings={"allow_interspersed_args": False})(exec_)
-
-
-def exec_(
+@options.verb(
+    "25",
+    backend=True,
+    s0="the command's own, whatever it is, 128 + N if signal N ended it; 124 if it timed out, 125 if it was not run "
+    "(a program has the terminal)",
+    s1="tvsnap failed, as its message says",
+    s3="no such state, or a prefix that fits several",
+)
+def exec(
     state: options.StateName,
-    command: Annotated[list[str], typer.Argument(metavar="CMD", help="The command.", show_default=False)],
-    timeout: Annotated[float, options.seconds("--timeout", "Seconds.")] = 60.0,
+    command: list[str] = Argument(..., metavar="CMD", help="The command.", show_default=False),
+    timeout: float = options.seconds(60.0, "--timeout", "Seconds."),
     as_json: options.AsJson = False,
-    home: options.Home = None,
-    backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
-    """Runs the command and ends as it does."""
-    from tvsnap.model.errors import UsageError
+    """Run one command in a throw-away fork of a state. Nothing is recorded; the state stays as it is.
 
+    The command runs in the state's shell, with its cwd, variables and functions. One word is a line for the shell;
+    several are a command and its arguments, taken as they are. Options go before STATE.
+
+    \b
+    Examples:
+      tvsnap exec 3fa9c1 -- git status
+      tvsnap exec 3fa9c1 'ls | wc -l'
+    """
     if command[0].startswith("-") and command[0] != "--":
         raise UsageError(f"{command[0]}: options go before STATE, a command that begins so after --")
     words = command[1:] if command[0] == "--" and len(command) > 1 else command
     line = words[0] if len(words) == 1 else shlex.join(words)
-    with context.open_cache(home, backend) as cache:
+    with context.open_cache() as cache:
         found = cache.graph.resolve(state)
         with cache.materialise(found.hash) as sandbox:
             outcome = sandbox.run(line, timeout=timeout)
-    if as_json:
-        context.print_json(
-            {
-                "state": found.hash,
-                "command": line,
-                "output": outcome.output.decode("utf-8", "replace"),
-                "exit_code": outcome.exit_code,
-                "duration": outcome.duration,
-                "timed_out": outcome.timed_out,
-                "truncated": outcome.truncated,
-            }
-        )
-    else:
-        print_output(outcome.output)
+    data = {
+        "state": found.hash,
+        "command": line,
+        "output": outcome.output.decode("utf-8", "replace"),
+        "exit_code": outcome.exit_code,
+        "duration": outcome.duration,
+        "timed_out": outcome.timed_out,
+        "truncated": outcome.truncated,
+    }
+    context.answer(data, as_json=as_json, show=lambda: print_output(outcome.output))
     raise typer.Exit(exit_status(outcome))
 
 
 def print_output(data: bytes) -> None:
     """Prints what a command printed: as it is, but made harmless where it goes to a terminal."""
     if sys.stdout.isatty():
-        from .text import visible
-
         text = data.decode("utf-8", "replace").replace("\r\n", "\n")
         typer.echo(visible(text), nl=bool(text) and not text.endswith("\n"))
     else:

@@ -2,71 +2,54 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import sys
 from collections.abc import Collection
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Argument, Option
+
+from tvsnap.model.errors import NotFound, UsageError
 
 from . import completion, context, options
+from .text import count, size
 
 if TYPE_CHECKING:
     from tvsnap.graph import Forgotten, Graph
 
-HELP = options.help_text(
-    """Delete a branch, or what a task did: calls, states, snapshots.
 
-At a terminal it asks first, unless --yes or --json is given; elsewhere it does not.
-
-STATE goes with all that came of it. What other tasks did as well stays with --task. Rollouts that are running go
-on: the states that they stand on stay until you forget once more, but answer nothing.
-
-\b
-Examples:
-  tvsnap forget 3fa9c1 --dry-run
-  tvsnap forget --task fix-git --yes
-""",
-    s0="",
-    s1="failed, or not confirmed",
-    s2="",
-    s3="",
-    s5="",
-)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("forget", help=HELP)(forget)
-
-
+@options.verb("0235", backend=True, s1="failed, or not confirmed")
 def forget(
-    state: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="STATE",
-            help="The topmost state to delete.",
-            show_default=False,
-            autocompletion=completion.states,
-        ),
-    ] = None,
+    state: str | None = Argument(
+        None, metavar="STATE", help="The topmost state to delete.", show_default=False, autocompletion=completion.states
+    ),
     task: options.Task = None,
     image: options.Image = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only tell what would be deleted.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: bool = Option(False, "--dry-run", "-n", help="Only tell what would be deleted."),
+    yes: bool = Option(False, "--yes", "-y", help="Do not ask."),
     as_json: options.AsJson = False,
-    home: options.Home = None,
-    backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
-    """Deletes, and prints what."""
-    from tvsnap.model.errors import UsageError
+    """Delete a branch, or what a task did: calls, states, snapshots.
+
+    At a terminal it asks first, unless --yes or --json is given; elsewhere it does not.
+
+    STATE goes with all that came of it. What other tasks did as well stays with --task. Rollouts that are running go
+    on: the states that they stand on stay until you forget once more, but answer nothing.
+
+    \b
+    Examples:
+      tvsnap forget 3fa9c1 --dry-run
+      tvsnap forget --task fix-git --yes
+    """
     from tvsnap.recording.holds import Holds
     from tvsnap.upkeep.maintenance import delete_files
 
     if sum(given is not None for given in (state, task, image)) != 1:
         raise UsageError("give one of STATE, --task and --image")
     # The backend is opened first: without it, files would be left behind.
-    with context.open_parts(home, backend) as parts:
+    with context.open_parts() as parts:
         graph = parts.graph
         holds = Holds(parts.home)
         planned = _forget(graph, state, task, image, holds.held(), dry_run=True)
@@ -78,25 +61,23 @@ def forget(
                 planned = _forget(graph, state, task, image, held, dry_run=False)
             with context.waiting("deleting"):
                 freed = delete_files(parts.backend, planned)
-    if as_json:
-        context.print_json(
-            {
-                "dry_run": dry_run,
-                "states": planned.states,
-                "calls": planned.edges,
-                "rollouts": planned.rollouts,
-                "snapshots": [snapshot.id for snapshot in planned.snapshots],
-                "bytes": freed,
-                "spared": planned.spared,
-            }
-        )
-    else:
-        typer.echo(f"{'would delete' if dry_run else 'deleted'} {describe(planned, freed)}")
-        if planned.spared:
-            from .text import count
+    data = {
+        "dry_run": dry_run,
+        "states": planned.states,
+        "calls": planned.edges,
+        "rollouts": planned.rollouts,
+        "snapshots": [snapshot.id for snapshot in planned.snapshots],
+        "bytes": freed,
+        "spared": planned.spared,
+    }
+    context.answer(data, as_json=as_json, show=lambda: _print(planned, freed, dry_run=dry_run))
 
-            stay = count(planned.spared, "state")
-            typer.echo(f"{stay} that running rollouts stand on answer nothing any more; forget again to delete them")
+
+def _print(planned: Forgotten, freed: int, *, dry_run: bool) -> None:
+    typer.echo(f"{'would delete' if dry_run else 'deleted'} {describe(planned, freed)}")
+    if planned.spared:
+        stay = count(planned.spared, "state")
+        typer.echo(f"{stay} that running rollouts stand on answer nothing any more; forget again to delete them")
 
 
 def _person() -> bool:
@@ -107,9 +88,6 @@ def _person() -> bool:
 def _forget(
     graph: Graph, state: str | None, task: str | None, image: str | None, in_use: Collection[str], *, dry_run: bool
 ) -> Forgotten:
-    from tvsnap.graph import Forgotten
-    from tvsnap.model.errors import NotFound
-
     if state is not None:
         return graph.forget(graph.resolve(state).hash, in_use=in_use, dry_run=dry_run)
     if task is not None:
@@ -117,25 +95,11 @@ def _forget(
     roots = [root for root in graph.roots() if root.image_name == image or root.image_digest == image]
     if not roots:
         raise NotFound(f'nothing was run on image "{image}" (tvsnap tree)')
-    total = Forgotten(0, 0, 0, 0, ())
-    for root in roots:
-        part = graph.forget(root.hash, in_use=in_use, dry_run=dry_run)
-        total = replace(
-            total,
-            states=total.states + part.states,
-            edges=total.edges + part.edges,
-            leases=total.leases + part.leases,
-            rollouts=total.rollouts + part.rollouts,
-            snapshots=total.snapshots + part.snapshots,
-            spared=total.spared + part.spared,
-        )
-    return total
+    return functools.reduce(operator.add, (graph.forget(root.hash, in_use=in_use, dry_run=dry_run) for root in roots))
 
 
 def describe(forgotten: Forgotten, size_of_snapshots: int) -> str:
     """Returns what is deleted, in words."""
-    from .text import count, size
-
     words = [count(forgotten.states, "state"), count(forgotten.edges, "call")]
     words += [count(forgotten.rollouts, "rollout")] if forgotten.rollouts else []
     if forgotten.snapshots:

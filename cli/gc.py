@@ -2,77 +2,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Option
 
 from . import context, options
+from .text import count, size
 
 if TYPE_CHECKING:
     from tvsnap.upkeep.maintenance import GcPlan, GcReport
 
-HELP = options.help_text(
+
+@options.verb("0125", backend=True)
+def gc(
+    keep_bytes: str | None = Option(
+        None, metavar="SIZE", help="Delete snapshots until the rest fits in SIZE: 500M, 2G."
+    ),
+    dry_run: bool = Option(False, "--dry-run", "-n", help="Only tell what would be freed."),
+    as_json: options.AsJson = False,
+) -> None:
     """Free what nothing needs.
 
-That is what killed processes left behind, snapshots that the graph does not know, and rows of snapshots that are gone.
-Recorded results always stay.
+    That is what killed processes left behind, snapshots that the graph does not know, and rows of snapshots that are
+    gone. Recorded results always stay.
 
-With --keep-bytes, snapshots are deleted too, those first that save least time per byte, until the others fit. Where
-nothing else leads to such a state, the call that led there is executed again by whoever makes it next. What was kept by
-hand, and what running rollouts stand on, stays.
+    With --keep-bytes, snapshots are deleted too, those first that save least time per byte, until the others fit. Where
+    nothing else leads to such a state, the call that led there is executed again by whoever makes it next. What was
+    kept by hand, and what running rollouts stand on, stays.
 
-That is done once: --keep-bytes sets no budget. Only `tvsnap replay` and `tvsnap run` keep to one while they run, with
-these options of theirs (in Python: Cache(budget=...)):
+    That is done once: --keep-bytes sets no budget. Only `tvsnap replay` and `tvsnap run` keep to one while they run,
+    with these options of theirs (in Python: Cache(budget=...)):
 
-\b
-  --max-disk SIZE, --max-snapshots N     what snapshots may take
-  --max-memory SIZE, --max-sandboxes N   what live sandboxes may take
+    \b
+      --max-disk SIZE, --max-snapshots N     what snapshots may take
+      --max-memory SIZE, --max-sandboxes N   what live sandboxes may take
 
-\b
-Examples:
-  tvsnap gc --dry-run
-  tvsnap gc --keep-bytes 2G
-""",
-    s0="",
-    s1="",
-    s2="",
-    s5="",
-)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("gc", help=HELP)(gc)
-
-
-def gc(
-    keep_bytes: Annotated[
-        str | None,
-        typer.Option("--keep-bytes", metavar="SIZE", help="Delete snapshots until the rest fits in SIZE: 500M, 2G."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only tell what would be freed.")] = False,
-    as_json: options.AsJson = False,
-    home: options.Home = None,
-    backend: options.Backend = options.DEFAULT_BACKEND,
-) -> None:
-    """Frees what nothing needs and prints what that was."""
+    \b
+    Examples:
+      tvsnap gc --dry-run
+      tvsnap gc --keep-bytes 2G
+    """
     from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
     limit = None if keep_bytes is None else options.parse_size(keep_bytes)
     report = None
-    with context.open_parts(home, backend) as parts:
+    with context.open_parts() as parts:
         plan = plan_gc(parts.home, parts.graph, parts.backend, keep_bytes=limit)
         if not dry_run:
             with context.waiting("freeing"):
                 report = run_gc(parts.home, parts.graph, parts.backend, plan)
-    if as_json:
-        context.print_json(_data(plan, report))
-    else:
-        _print(plan, report)
+    context.answer(_data(plan, report), as_json=as_json, show=lambda: _print(plan, report))
 
 
 def _print(plan: GcPlan, report: GcReport | None) -> None:
-    from .text import count, size
 
     console = context.console()
     freed = [

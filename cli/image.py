@@ -1,20 +1,135 @@
-"""`tvsnap image`: what is done with environment images, one module a verb."""
+"""`tvsnap image`: what is done with environment images. The larger of its verbs have a module each."""
 
 from __future__ import annotations
 
-import typer
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
-from . import image_base, image_build, image_export, image_ls, image_rm, image_show
+import typer
+from rich.text import Text
+from typer import Argument
+
+from tvsnap.images import Image
+from tvsnap.model.images import BUILD_LOG
+
+from . import context, image_base, image_build, image_export, options
+from .image_build import image_data, size_text
+from .text import visible
+
+
+@options.verb("012", s5="no rights to the data directory")
+def ls(as_json: options.AsJson = False) -> None:
+    """List the images.
+
+    An image without a name was superseded by a newer build; what was recorded with it may still need it.
+
+    \b
+    Examples:
+      tvsnap image ls
+      tvsnap image ls --json
+    """
+    images = context.open_images().list()
+    context.answer([image_data(image) for image in images], as_json=as_json, show=lambda: _list(images))
+
+
+def _list(images: list[Image]) -> None:
+    if not images:
+        typer.echo("no images; build one: tvsnap image build terminal")
+        return
+    headings = ("NAME", "DIGEST", "ENVIRONMENT", "CREATED", "SIZE")
+    table = context.table(*headings, left=4, header_style="bold", padding=(0, 1))
+    for image in images:
+        name = Text(image.name) if image.name else Text("(superseded)", "dim")
+        table.add_row(name, image.digest[:12], image.environment, _when(image.created), size_text(image.size))
+    context.console().print(table)
+
+
+@options.verb("012", s3="no such image", s5="no rights to the data directory")
+def show(
+    name: str = Argument(..., metavar="IMAGE", help="A name, or a digest or any unique prefix of it."),
+    as_json: options.AsJson = False,
+) -> None:
+    """Show what is known about an image.
+
+    \b
+    Examples:
+      tvsnap image show terminal
+      tvsnap image show 3968f8 --json
+    """
+    store = context.open_images()
+    image = store.get(name)
+    manifest, log = store.manifest(image), str(image.rootfs.with_name(BUILD_LOG))
+    more = asdict(manifest)
+    data = {key: more[key] for key in ("notes", "databases", "source", "recipe", "build_seconds")}
+    context.answer({**image_data(image), **data, "log": log}, as_json=as_json, show=lambda: _print(image, data, log))
+
+
+def _print(image: Image, manifest: Mapping[str, Any], log: str) -> None:
+    said = image.limits.said()
+    limits = {name: size_text(value) if name in ("memory", "disk") else value for name, value in said.items()}
+    clock = "" if image.clock is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(image.clock))
+    rows = {
+        "name": image.name or "(superseded)",
+        "digest": image.digest,
+        "environment": image.environment,
+        "size": size_text(image.size),
+        "created": f"{_when(image.created)}, in {manifest['build_seconds']:.1f} s",
+        "built from": manifest["source"],
+        "user": image.user,
+        "no new privileges": "yes" if image.no_new_privileges else "no",
+        "clock": clock,
+        "random seed": "" if image.random_seed is None else str(image.random_seed),
+        "workdir": image.workdir,
+        "hostname": image.hostname,
+        "databases": visible(", ".join(manifest["databases"])),
+        "env": "\n".join(f"{key}={value}" for key, value in sorted(image.env.items())),
+        "limits": ", ".join(f"{name} {value}" for name, value in limits.items()),
+        "timeouts": ", ".join(f"{name} {value:g} s" for name, value in image.timeouts.said().items()),
+        "notes": "\n".join(manifest["notes"]),
+        "files": str(image.rootfs),
+        "build log": log,
+    }
+    console = context.console(soft_wrap=True)  # digests and paths are there to be copied
+    width = max(map(len, rows)) + 2
+    for label, value in rows.items():
+        for number, line in enumerate(value.splitlines()):
+            console.print(Text.assemble((("" if number else label).ljust(width), "bold"), line))
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+@options.verb("012", s3="no such image", s5="no rights to the data directory")
+def rm(
+    names: list[str] = Argument(..., metavar="IMAGE", help="Names, or digests or prefixes of them."),
+    as_json: options.AsJson = False,
+) -> None:
+    """Remove images.
+
+    By name: the name, and the image if it has no other name. By digest: the image and all its names.
+
+    \b
+    Examples:
+      tvsnap image rm terminal
+      tvsnap image rm 3968f8 mine
+    """
+    store = context.open_images()
+    for name in names:  # nothing is removed unless all of them are there
+        store.get(name)
+    removed = [store.remove(name) for name in names]
+    data = {"removed": [{"name": image.name, "digest": image.digest} for image in removed]}
+    lines = "\n".join(f"removed {image.name or image.digest[:12]}" for image in removed)
+    context.answer(data, as_json=as_json, show=lambda: typer.echo(lines))
+
 
 HELP = """Build, list, show, export and remove environment images.
 
 An image is the root filesystem that sandboxes start from, described by an image.yaml, a task's folder or a Dockerfile.
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    verbs = typer.Typer(help=HELP, no_args_is_help=True)
-    for verb in (image_build, image_ls, image_show, image_rm, image_base, image_export):
-        verb.register(verbs)
-    app.add_typer(verbs, name="image")
+image = typer.Typer(help=HELP, no_args_is_help=True)
+for _verb in (image_build.build, ls, show, rm, image_base.base):
+    image.command()(_verb)
+image.command(short_help="Write a state or an image for Docker and OCI tools.")(image_export.export)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -73,9 +71,7 @@ class CommandLine(TyperGroup):
         """Returns a verb; None if there is none of this name."""
         if cmd_name not in VERBS:
             return None
-        app = typer.Typer(rich_markup_mode=None)
-        importlib.import_module(f".{cmd_name}", __package__).register(app)
-        return get_group(app).commands[cmd_name]
+        return get_group(verb_app(cmd_name)).commands[cmd_name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the list of verbs, for which none needs to be imported."""
@@ -98,6 +94,17 @@ class CommandLine(TyperGroup):
         if standalone:
             sys.exit(status)
         return status
+
+
+def verb_app(name: str) -> typer.Typer:
+    """Returns a command line with one verb: what its module has under the verb's name, with the module's `SETTINGS`."""
+    module = importlib.import_module(f".{name}", __package__)
+    app, found = typer.Typer(rich_markup_mode=None), getattr(module, name)
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    else:
+        app.command(name, context_settings=getattr(module, "SETTINGS", None))(found)
+    return app
 
 
 def complain(message: str, error: BaseException | None = None, status: int = options.FAILED) -> int:
@@ -163,30 +170,11 @@ def _begin(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
-    if home == "":
-        from tvsnap.model.errors import UsageError
-
-        raise UsageError("home must be a path, not '' (--home)")
-    chosen_backend = os.environ.get(options.BACKEND_VARIABLE) or None if backend is None else backend
-    if chosen_backend is not None:
-        options.check_backend(chosen_backend)
-    # An option before the verb holds for every verb, as the variable does.
-    chosen = {options.HOME_VARIABLE: home, options.BACKEND_VARIABLE: backend}
-    context.with_resource(_environment({name: value for name, value in chosen.items() if value is not None}))
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    chosen = os.environ.get(options.BACKEND_VARIABLE) or None if backend is None else backend
+    options.check_home(home)
+    if chosen is not None:
+        options.check_backend(chosen)
+    context.with_resource(options.environment(home, backend))
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:

@@ -1,13 +1,19 @@
-"""Options that several verbs have, and the table of exit statuses that ends each verb's help."""
+"""What verbs are declared with: options that several have, and the table of exit statuses that ends their help."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
+import os
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from tvsnap.model.errors import UsageError
 
 from . import completion
 
@@ -32,20 +38,24 @@ _MEANINGS = {
 }
 
 
+def check_home(path: str | None) -> str | None:
+    """Returns the path of a data directory, which is not empty.
+
+    Raises:
+        UsageError: it is.
+    """
+    if path == "":
+        raise UsageError("home must be a path, not '' (--home)")
+    return path
+
+
 def check_backend(name: str) -> str:
     """Returns the name of a backend, which there is.
-
-    Args:
-        name: the name.
-
-    Returns:
-        `name`.
 
     Raises:
         UsageError: there is no such backend.
     """
     from tvsnap import sandboxes as backends
-    from tvsnap.model.errors import UsageError
 
     try:
         backends.check_name(name)
@@ -56,7 +66,14 @@ def check_backend(name: str) -> str:
 
 Home = Annotated[
     str | None,
-    typer.Option("--home", metavar="DIR", help="The data directory.", envvar=HOME_VARIABLE, show_envvar=True),
+    typer.Option(
+        "--home",
+        metavar="DIR",
+        help="The data directory.",
+        envvar=HOME_VARIABLE,
+        show_envvar=True,
+        callback=check_home,
+    ),
 ]
 Backend = Annotated[
     str,
@@ -106,8 +123,6 @@ def input_lines() -> Iterator[str]:
     Raises:
         UsageError: one is no text, or cannot be a command's.
     """
-    from tvsnap.model.errors import UsageError
-
     for number, line in enumerate(typer.get_binary_stream("stdin"), 1):
         try:
             text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
@@ -121,7 +136,7 @@ def input_lines() -> Iterator[str]:
         raise UsageError(f"line {number} of standard input {wrong}; neither it nor what follows was run")
 
 
-def seconds(name: str, help: str, *, least: float | None = None) -> Any:
+def seconds(default: float, name: str, help: str, *, least: float | None = None) -> Any:
     """Returns an option that is a number of seconds; see `check_seconds`."""
 
     def check(value: float) -> float:
@@ -129,22 +144,61 @@ def seconds(name: str, help: str, *, least: float | None = None) -> Any:
 
         return check_seconds(value, name, least=least)
 
-    return typer.Option(name, metavar="S", help=help, callback=check)
+    return typer.Option(default, name, metavar="S", help=help, callback=check)
 
 
-def help_text(text: str, **statuses: str) -> str:
-    """Returns a verb's help with its table of exit statuses.
+@contextlib.contextmanager
+def environment(home: str | None, backend: str | None) -> Iterator[None]:
+    """A block in which the variables say what the options do that are given; those hold for every verb."""
+    given = {HOME_VARIABLE: home, BACKEND_VARIABLE: backend}
+    before = {name: os.environ.get(name) for name, value in given.items() if value is not None}
+    os.environ.update({name: value for name, value in given.items() if value is not None})
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = old
+
+
+def verb(
+    usual: str = "", *, home: bool = True, backend: bool = False, **own: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declares a verb: a function whose docstring is its help, here completed with a table of exit statuses.
 
     Args:
-        text: what the verb does, and examples.
-        statuses: as `s0="the command's own"`: the meaning of a status; an empty one stands for the usual meaning.
+        usual: the exit statuses of which the help tells the usual meaning, a digit each.
+        home: it has the option `--home`, which sets `HOME_VARIABLE` while the function runs.
+        backend: it has the option `--backend`, which sets `BACKEND_VARIABLE`.
+        own: as `s0="the command's own"`: exit statuses that have a meaning of their own.
     """
-    meanings = {name[1:]: meaning or _MEANINGS[int(name[1:])] for name, meaning in statuses.items()}
-    rows = [
+    meanings = {int(name[1:]): meaning for name, meaning in own.items()} | {int(n): _MEANINGS[int(n)] for n in usual}
+    table = [
         textwrap.fill(meaning, 74, initial_indent=f"  {status:<4} ", subsequent_indent=" " * 7)
-        for status, meaning in {**meanings, "130": "interrupted"}.items()
+        for status, meaning in [*sorted(meanings.items()), (INTERRUPTED, "interrupted")]
     ]
-    return "\n".join([text.strip(), "", "\b", "Exit status:", *rows])
+
+    def declared(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(*arguments: Any, home: str | None = None, backend: str | None = None, **options: Any) -> None:
+            with environment(home, backend):
+                function(*arguments, **options)
+
+        signature = inspect.signature(function, eval_str=True)
+        parameters = list(signature.parameters.values())
+        shared = (home, "home", None, Home), (backend, "backend", DEFAULT_BACKEND, Backend)
+        for has, name, default, annotation in shared:
+            if has:
+                kind = inspect.Parameter.KEYWORD_ONLY
+                parameters.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        run.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "\b", "Exit status:", *table])
+        return run
+
+    return declared
 
 
 def budget(
@@ -171,8 +225,6 @@ def parse_size(text: str) -> int:
     Raises:
         UsageError: it is none.
     """
-    from tvsnap.model.errors import UsageError
-
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise UsageError(f'"{text}" is no size; write it as 500M or 2G')

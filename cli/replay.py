@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Argument, Option
+
+from tvsnap.model.errors import UsageError
 
 from . import completion, context, options
 from .results import result_file, start_over
+from .text import count, visible
 
 if TYPE_CHECKING:
     from tvsnap.acquisition.recipes import ImageSource
@@ -22,104 +27,71 @@ if TYPE_CHECKING:
 SWITCH_S = 2e-4
 """Seconds after which a thread lets others run: at Python's 5 ms, a hit of some 20 µs waits for its neighbours."""
 
-HELP = options.help_text(
-    """Run rollout files through the cache: the main job.
+BROKEN_SHOWN = 10
 
-Every call is answered from the graph if it was made before in the same state, else executed in a fork of that state.
 
-FILE holds one rollout a line, as JSON: {"task": ..., "rollout": ..., "image": ... (optional), "calls": [{"name": ...,
-"arguments": {...}, "timeout": seconds (optional)}, ...]}; - is standard input.
-
-\b
-Examples:
-  tvsnap replay rollouts.jsonl --image terminal --parallel 8
-  tvsnap replay rollouts.jsonl --image terminal --task 'fix-*' --repeat 3
-  tvsnap replay rollouts.jsonl --image terminal --backend docker --prefork 8
-  tvsnap replay rollouts.jsonl --image terminal --no-cache --outputs fresh
-  tvsnap replay rollouts.jsonl --image terminal --audit 0.05
-  tvsnap replay rollouts.jsonl --image terminal --max-disk 20G --max-memory 8G
-""",
+@options.verb(
+    "5",
+    backend=True,
     s0="every rollout came to its end (whatever its commands returned)",
     s1="tvsnap failed a rollout, or --keep-going skipped lines",
     s2="bad usage, or a line that is no rollout: nothing was run",
     s3="no such image",
     s4="an audit found answers that cannot be relied on",
-    s5="",
 )
-BROKEN_SHOWN = 10
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("replay", help=HELP)(replay)
-
-
 def replay(
-    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Rollout files.", show_default=False)],
-    image: Annotated[
-        str | None,
-        typer.Option("--image", metavar="IMAGE", help="For rollouts that name none.", autocompletion=completion.images),
-    ] = None,
-    parallel: Annotated[
-        int | None, typer.Option("--parallel", metavar="N", min=1, help="Rollouts at once; else two a processor.")
-    ] = None,
-    repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Run everything so many times.")] = 1,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N rollouts.")] = None,
-    task: Annotated[
-        list[str] | None, typer.Option("--task", metavar="GLOB", help="Only these tasks, as in 'fix-*'.")
-    ] = None,
-    think: Annotated[
-        float, options.seconds("--think", "Seconds between calls, as a model would think.", least=0)
-    ] = 0.0,
-    timeout: Annotated[float, options.seconds("--timeout", "Seconds for calls that name none.")] = 30.0,
-    policy: Annotated[
-        str, typer.Option("--policy", metavar="NAME", help="When to snapshot: break-even, eager or never.")
-    ] = "break-even",
-    prefork: Annotated[
-        int | None,
-        typer.Option(
-            "--prefork",
-            metavar="N",
-            min=0,
-            help="Keep N sandboxes ready for hot states; else only where forks are slow.",
-        ),
-    ] = None,
-    audit: Annotated[
-        float,
-        typer.Option(
-            "--audit",
-            metavar="SHARE",
-            min=0,
-            max=1,
-            help="Make this share of the answers again in the background, 0 to 1, and tell of those that differ.",
-        ),
-    ] = 0.0,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Execute everything, one fresh sandbox a rollout.")
-    ] = False,
-    salt: Annotated[
-        str | None, typer.Option("--salt", metavar="TEXT", help="Share states only with replays of this salt.")
-    ] = None,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Skip lines that are no rollouts; the status is 1 then.")
-    ] = False,
-    report_file: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write the figures to FILE, as JSON.")
-    ] = None,
-    outputs_file: Annotated[
-        Path | None, typer.Option("--outputs", metavar="FILE", help="Write each call to FILE, a line of JSON each.")
-    ] = None,
+    files: list[str] = Argument(..., metavar="FILE", help="Rollout files.", show_default=False),
+    image: str | None = Option(
+        None, metavar="IMAGE", help="For rollouts that name none.", autocompletion=completion.images
+    ),
+    parallel: int | None = Option(None, metavar="N", min=1, help="Rollouts at once; else two a processor."),
+    repeat: int = Option(1, metavar="N", min=1, help="Run everything so many times."),
+    limit: int | None = Option(None, metavar="N", min=1, help="Only the first N rollouts."),
+    task: list[str] | None = Option(None, metavar="GLOB", help="Only these tasks, as in 'fix-*'."),
+    think: float = options.seconds(0.0, "--think", "Seconds between calls, as a model would think.", least=0),
+    timeout: float = options.seconds(30.0, "--timeout", "Seconds for calls that name none."),
+    policy: str = Option("break-even", metavar="NAME", help="When to snapshot: break-even, eager or never."),
+    prefork: int | None = Option(
+        None, metavar="N", min=0, help="Keep N sandboxes ready for hot states; else only where forks are slow."
+    ),
+    audit: float = Option(
+        0.0,
+        metavar="SHARE",
+        min=0,
+        max=1,
+        help="Make this share of the answers again in the background, 0 to 1, and tell of those that differ.",
+    ),
+    no_cache: bool = Option(False, "--no-cache", help="Execute everything, one fresh sandbox a rollout."),
+    salt: str | None = Option(None, metavar="TEXT", help="Share states only with replays of this salt."),
+    keep_going: bool = Option(False, "--keep-going", help="Skip lines that are no rollouts; the status is 1 then."),
+    report_file: Path | None = Option(None, "--report", metavar="FILE", help="Write the figures to FILE, as JSON."),
+    outputs_file: Path | None = Option(
+        None, "--outputs", metavar="FILE", help="Write each call to FILE, a line of JSON each."
+    ),
     max_disk: options.MaxDisk = None,
     max_snapshots: options.MaxSnapshots = None,
     max_memory: options.MaxMemory = None,
     max_sandboxes: options.MaxSandboxes = None,
     as_json: options.AsJson = False,
-    home: options.Home = None,
-    backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
-    """Runs rollout files and prints the figures."""
+    """Run rollout files through the cache: the main job.
+
+    Every call is answered from the graph if it was made before in the same state, else executed in a fork of that
+    state.
+
+    FILE holds one rollout a line, as JSON: {"task": ..., "rollout": ..., "image": ... (optional), "calls": [{"name":
+    ..., "arguments": {...}, "timeout": seconds (optional)}, ...]}; - is standard input.
+
+    \b
+    Examples:
+      tvsnap replay rollouts.jsonl --image terminal --parallel 8
+      tvsnap replay rollouts.jsonl --image terminal --task 'fix-*' --repeat 3
+      tvsnap replay rollouts.jsonl --image terminal --backend docker --prefork 8
+      tvsnap replay rollouts.jsonl --image terminal --no-cache --outputs fresh
+      tvsnap replay rollouts.jsonl --image terminal --audit 0.05
+      tvsnap replay rollouts.jsonl --image terminal --max-disk 20G --max-memory 8G
+    """
     from tvsnap.host.memory import keep_few_arenas
-    from tvsnap.model.errors import UsageError
     from tvsnap.upkeep.replay import Replay, ReplayOptions
     from tvsnap.upkeep.rollout_files import read_rollouts, select
 
@@ -127,7 +99,7 @@ def replay(
 
     rollouts, broken = read_rollouts(files)
     rollouts = select(rollouts, tasks=task or (), limit=limit)
-    sound, unsound = check_rollouts(rollouts, image, context.open_images(home))
+    sound, unsound = check_rollouts(rollouts, image, context.open_images())
     report_broken([*broken, *unsound], keep_going=keep_going)
     if not sound:
         raise UsageError("no rollouts to run" + (f"; none is of a task like {', '.join(task)}" if task else ""))
@@ -138,13 +110,7 @@ def replay(
     with result_file(report_file) as report_stream, result_file(outputs_file) as outputs_stream:
         with (
             context.open_cache(
-                home,
-                backend,
-                policy=policy,
-                use_cache=not no_cache,
-                prefork=prefork,
-                audit=audit,
-                budget=budget,
+                policy=policy, use_cache=not no_cache, prefork=prefork, audit=audit, budget=budget
             ) as cache,
             replay_view.progress(sum(len(rollout.calls) for rollout in sound) * repeat) as listener,
         ):
@@ -155,10 +121,8 @@ def replay(
         if outputs_stream is not None:
             start_over(outputs_stream)
             report.write_outputs(outputs_stream)
-    if as_json:
-        context.print_json(report.data())
-    else:
-        replay_view.print_report(report, context.console(), cached=not no_cache)
+    show = functools.partial(replay_view.print_report, report, context.console(), cached=not no_cache)
+    context.answer(report.data(), as_json=as_json, show=show)
     if report.interrupted:
         raise typer.Exit(options.INTERRUPTED)
     if report.failed or broken or unsound:
@@ -177,7 +141,6 @@ def check_rollouts(
         NotFound: no such image.
     """
     from tvsnap.environments import environment
-    from tvsnap.model.errors import UsageError
     from tvsnap.upkeep.rollout_files import BrokenLine
 
     environments = {}
@@ -199,14 +162,12 @@ def check_rollouts(
 def _first_mistake(rollout: PlannedRollout, environment: Environment) -> str:
     """Returns what is wrong with the first call that is none of a tool that there is; empty if all are good."""
     from tvsnap.environments.tools import check_call
-    from tvsnap.model.errors import UsageError
 
-    index = 0
-    try:
-        for index, step in enumerate(rollout.calls):  # noqa: B007  (used where it stopped)
+    for index, step in enumerate(rollout.calls):
+        try:
             check_call(environment.tools, rollout.made(step))
-    except UsageError as error:
-        return f"call {index}: {error}"
+        except UsageError as error:  # noqa: PERF203
+            return f"call {index}: {error}"
     return ""
 
 
@@ -216,10 +177,6 @@ def report_broken(broken: Sequence[BrokenLine], *, keep_going: bool) -> None:
     Raises:
         UsageError: there are any, and `keep_going` is not set.
     """
-    from tvsnap.model.errors import UsageError
-
-    from .text import count, visible
-
     if not broken:
         return
     ordered = sorted(broken, key=lambda line: (line.file, line.line))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.progress import MofNCompleteColumn, ProgressColumn, Task, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -36,50 +36,37 @@ class _TimeLeft(ProgressColumn):
         return Text(f"{seconds(left)} left" if left is not None and not task.finished else "", "cyan")
 
 
-class _ProgressBar:
-    """A listener that draws how far a replay is."""
+class _Shown:
+    """A listener that shows how far a replay is."""
 
-    def __init__(self, bar: Progress, task: TaskID) -> None:
-        self._bar = bar
-        self._task = task
+    def __init__(self, update: Callable[..., None]) -> None:
+        self._update = update
         self._lock = threading.Lock()
         self._done = self._answered = self._failed = 0
 
     def called(self, record: CallRecord) -> None:
-        with self._lock:
-            self._done += 1
-            self._answered += record.result.source != "executed"
-            self._show()
+        self._count(1, answered=record.result.source != "executed")
 
     def ended(self, run: RolloutRun) -> None:
-        with self._lock:
-            if run.error:
-                self._failed += 1
-                self._done += len(run.planned.calls) - len(run.calls)
-            self._show()
+        self._count(len(run.planned.calls) - len(run.calls) if run.error else 0, failed=bool(run.error))
 
-    def _show(self) -> None:
-        words = f"{percent(self._answered, self._done)} hits" + (f", {self._failed} failed" if self._failed else "")
-        self._bar.update(self._task, completed=self._done, words=words)
+    def _count(self, done: int, *, answered: bool = False, failed: bool = False) -> None:
+        with self._lock:
+            self._done, self._answered, self._failed = (
+                self._done + done,
+                self._answered + answered,
+                self._failed + failed,
+            )
+            words = f"{percent(self._answered, self._done)} hits" + (f", {self._failed} failed" if self._failed else "")
+            self._update(completed=self._done, words=words)
 
 
 @contextlib.contextmanager
 def progress(total: int) -> Iterator[Listener | None]:
     """A block with a progress bar on standard error, if that is a terminal."""
-    console = context.messages()
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("calls"),
-        _Rate(),
-        TextColumn("{task.fields[words]}", style="green"),
-        _TimeLeft(),
-    )
-    with Progress(*columns, console=console, transient=True, expand=True) as bar:
-        yield _ProgressBar(bar, bar.add_task("", total=total, words=""))
+    words = TextColumn("{task.fields[words]}", style="green")
+    with context.progress(total, MofNCompleteColumn(), TextColumn("calls"), _Rate(), words, _TimeLeft()) as update:
+        yield None if update is None else _Shown(update)
 
 
 def print_report(report: ReplayReport, console: Console, *, cached: bool) -> None:
@@ -99,10 +86,14 @@ def print_report(report: ReplayReport, console: Console, *, cached: bool) -> Non
         f" ({rate:,.0f} calls/s)",
         style="bold",
     )
-    console.print()
-    console.print(_figures(report, cached=cached))
-    console.print()
-    console.print(_latencies(report))
+    latencies = context.table("latency", "n", "p50", "p99")
+    latencies.columns[0].style = "dim"
+    for kind, latency in data["latency_ms"].items():
+        if latency["n"]:
+            latencies.add_row(kind, f"{latency['n']:,}", *(seconds(latency[p] / 1000) for p in ("p50", "p99")))
+    for part in (_figures(report, cached=cached), latencies):
+        console.print()
+        console.print(part)
     if len(report.passes_s) > 1:
         console.print()
         console.print(_passes(report))
@@ -113,44 +104,40 @@ def print_report(report: ReplayReport, console: Console, *, cached: bool) -> Non
 
 def _figures(report: ReplayReport, *, cached: bool) -> Table:
     data, stats = report.data(), report.stats
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    table.add_column(justify="right")
-    table.add_column(overflow="fold")
-
-    def row(label: str, number: str, share: str = "", words: str = "") -> None:
-        table.add_row(label, number, share, Text(words, "dim"))
-
-    if cached:
-        row("hits", f"{data['hits']:,}", percent(data["hits"], data["calls"]), _hit_words(data))
-        if data["coalesced"]:
-            words = "waited for a rollout that was executing the same"
-            row("coalesced", f"{data['coalesced']:,}", percent(data["coalesced"], data["calls"]), words)
+    calls = data["calls"]
     words = f"{stats.prefix_hits:,} where a sandbox or a snapshot was at hand" if stats.prefix_hits else ""
-    row("executed", f"{data['executed']:,}", percent(data["executed"], data["calls"]), words)
-    if cached:
-        ways = ", ".join(f"{number:,} {way}" for way, number in stats.arrivals.items() if number)
-        if ways:
-            row("sandboxes", f"{sum(stats.arrivals.values()):,}", "", f"to execute these in: {ways}")
-        row("replayed", f"{data['replayed']:,}", "", "recorded calls run again to rebuild a state")
-        row("forks", f"{data['forks']:,}", "", f"and {count(data['starts'], 'fresh start')}")
-        if stats.preforks:
-            words = f"{stats.preforks_used:,} used, {stats.preforks_wasted:,} in vain"
-            row("preforks", f"{stats.preforks:,}", "", f"forks and starts ahead of time: {words}")
-        row("checkpoints", f"{data['checkpoints']:,}")
-        if stats.evicted or stats.snapshots_refused:
-            words = f"to make room; {count(stats.snapshots_refused, 'state')} got no snapshot for want of it"
-            row("evicted", f"{stats.evicted:,}", "", words)
-        if stats.trouble:
-            row("trouble", "", "", one_line(stats.trouble))
-        row("hit rate", f"{100 * data['hit_rate']:.1f} %")
-    row("wall time", seconds(data["wall_s"]))
-    words = f"of which {seconds(data['executed_time_s'])} were executed" if cached else ""
-    row("tool time", seconds(data["tool_time_s"]), "", words)
-    if cached:
-        row("saved", seconds(data["saved_s"]), "", "net of waiting, forks, replays and checkpoints")
-    return table
+    executed = ("executed", f"{data['executed']:,}", percent(data["executed"], calls), words)
+    wall_time = ("wall time", seconds(data["wall_s"]))
+    if not cached:
+        return context.grid([executed, wall_time, ("tool time", seconds(data["tool_time_s"]))], 4)
+    rows: list[tuple[str, ...]] = [("hits", f"{data['hits']:,}", percent(data["hits"], calls), _hit_words(data))]
+    if data["coalesced"]:
+        words = "waited for a rollout that was executing the same"
+        rows.append(("coalesced", f"{data['coalesced']:,}", percent(data["coalesced"], calls), words))
+    rows.append(executed)
+    ways = ", ".join(f"{number:,} {way}" for way, number in stats.arrivals.items() if number)
+    if ways:
+        rows.append(("sandboxes", f"{sum(stats.arrivals.values()):,}", "", f"to execute these in: {ways}"))
+    rows += [
+        ("replayed", f"{data['replayed']:,}", "", "recorded calls run again to rebuild a state"),
+        ("forks", f"{data['forks']:,}", "", f"and {count(data['starts'], 'fresh start')}"),
+    ]
+    if stats.preforks:
+        words = f"{stats.preforks_used:,} used, {stats.preforks_wasted:,} in vain"
+        rows.append(("preforks", f"{stats.preforks:,}", "", f"forks and starts ahead of time: {words}"))
+    rows.append(("checkpoints", f"{data['checkpoints']:,}"))
+    if stats.evicted or stats.snapshots_refused:
+        words = f"to make room; {count(stats.snapshots_refused, 'state')} got no snapshot for want of it"
+        rows.append(("evicted", f"{stats.evicted:,}", "", words))
+    if stats.trouble:
+        rows.append(("trouble", "", "", one_line(stats.trouble)))
+    rows += [
+        ("hit rate", f"{100 * data['hit_rate']:.1f} %"),
+        wall_time,
+        ("tool time", seconds(data["tool_time_s"]), "", f"of which {seconds(data['executed_time_s'])} were executed"),
+        ("saved", seconds(data["saved_s"]), "", "net of waiting, forks, replays and checkpoints"),
+    ]
+    return context.grid(rows, 4)
 
 
 def _hit_words(data: dict[str, float]) -> str:
@@ -162,29 +149,11 @@ def _hit_words(data: dict[str, float]) -> str:
     )
 
 
-def _latencies(report: ReplayReport) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("latency", style="dim")
-    for name in ("n", "p50", "p99"):
-        table.add_column(name, justify="right")
-    for kind, latency in report.data()["latency_ms"].items():
-        if latency["n"]:
-            table.add_row(kind, f"{latency['n']:,}", *(seconds(latency[p] / 1000) for p in ("p50", "p99")))
-    return table
-
-
 def _passes(report: ReplayReport) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("pass", "calls", "hit rate", "wall time", "executed"):
-        table.add_column(name, justify="right")
+    table = context.table("pass", "calls", "hit rate", "wall time", "executed", left=0)
     for entry in report.data()["passes"]:
-        table.add_row(
-            str(entry["repeat"] + 1),
-            f"{entry['calls']:,}",
-            f"{100 * entry['hit_rate']:.1f} %",
-            seconds(entry["wall_s"]),
-            f"{entry['executed']:,}",
-        )
+        rate, wall = f"{100 * entry['hit_rate']:.1f} %", seconds(entry["wall_s"])
+        table.add_row(str(entry["repeat"] + 1), f"{entry['calls']:,}", rate, wall, f"{entry['executed']:,}")
     return table
 
 
@@ -201,8 +170,7 @@ def _print_not_shared(report: ReplayReport, console: Console) -> None:
         style="magenta",
     )
     for reason, number in counts[:REASONS_SHOWN]:
-        line = Text(f"{number:5,}  ")
-        line.append(firsts[reason].state[:8] + "  ", "yellow")
+        line = Text.assemble(f"{number:5,}  ", (firsts[reason].state[:8] + "  ", "yellow"))
         line.append(cut(one_line(reason), console.width - line.cell_len))
         console.print(line)
     if len(counts) > REASONS_SHOWN:

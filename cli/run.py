@@ -6,81 +6,64 @@ import contextlib
 import itertools
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer import Argument, Option
+
+from tvsnap.model.arguments import check_text
+from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import TvsnapError, UsageError
 
 from . import completion, context, options
+from .main import complain
+from .text import call_line, cut, one_line, seconds, size, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tvsnap.environments.tools import Tool
     from tvsnap.model.calls import ToolResult
     from tvsnap.rollout import Rollout
 
-HELP = options.help_text(
-    """Make tool calls by hand, as one rollout.
-
-Each command is a call of the tool `bash`. Without -c, --sql and --tool, commands are read from a prompt, or from
-standard input, a line each, at least one; there, :TOOL {"arg": ...} calls another tool, and :TOOL TEXT one that wants
-just a text.
-What was called before is answered from the graph, like in any rollout.
-
-\b
-Examples:
-  tvsnap run terminal -c 'cd /tmp && git init x' -c 'ls -a x'
-  tvsnap run terminal --tool read_file --args '{"path": "/etc/os-release"}'
-  tvsnap run postgres --sql 'CREATE TABLE t (n int)' --sql 'SELECT * FROM t'
-  tvsnap run terminal
-""",
-    s0="the calls were made (whatever the commands returned)",
-    s1="",
-    s2="bad usage, or no call was given",
-    s3="no such image",
-    s5="",
-)
 PROMPT = "> "
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("run", help=HELP)(run)
-
-
+@options.verb(
+    "15",
+    backend=True,
+    s0="the calls were made (whatever the commands returned)",
+    s2="bad usage, or no call was given",
+    s3="no such image",
+)
 def run(
-    image: Annotated[
-        str, typer.Argument(metavar="IMAGE", help="The image to start.", autocompletion=completion.images)
-    ],
-    commands: Annotated[
-        list[str] | None, typer.Option("-c", "--command", metavar="COMMAND", help="A command; may be repeated.")
-    ] = None,
-    queries: Annotated[
-        list[str] | None,
-        typer.Option("--sql", metavar="QUERY", help="A call of the tool `sql`; may be repeated (after any -c)."),
-    ] = None,
-    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Call this tool (after those).")] = None,
-    arguments: Annotated[str | None, typer.Option("--args", metavar="JSON", help="Its arguments, an object.")] = None,
-    task: Annotated[str, typer.Option("--task", metavar="TASK", help="The task that the rollout is of.")] = "",
-    salt: Annotated[
-        str | None, typer.Option("--salt", metavar="TEXT", help="Share states only with rollouts of this salt.")
-    ] = None,
-    timeout: Annotated[float, options.seconds("--timeout", "Seconds for each call.")] = 30.0,
-    policy: Annotated[
-        str, typer.Option("--policy", metavar="NAME", help="When to snapshot: break-even, eager or never.")
-    ] = "break-even",
+    image: str = Argument(..., metavar="IMAGE", help="The image to start.", autocompletion=completion.images),
+    commands: list[str] | None = Option(None, "-c", "--command", metavar="COMMAND", help="A command; may be repeated."),
+    queries: list[str] | None = Option(
+        None, "--sql", metavar="QUERY", help="A call of the tool `sql`; may be repeated (after any -c)."
+    ),
+    tool: str | None = Option(None, metavar="NAME", help="Call this tool (after those)."),
+    arguments: str | None = Option(None, "--args", metavar="JSON", help="Its arguments, an object."),
+    task: str = Option("", metavar="TASK", help="The task that the rollout is of."),
+    salt: str | None = Option(None, metavar="TEXT", help="Share states only with rollouts of this salt."),
+    timeout: float = options.seconds(30.0, "--timeout", "Seconds for each call."),
+    policy: str = Option("break-even", metavar="NAME", help="When to snapshot: break-even, eager or never."),
     max_disk: options.MaxDisk = None,
     max_snapshots: options.MaxSnapshots = None,
     max_memory: options.MaxMemory = None,
     max_sandboxes: options.MaxSandboxes = None,
     as_json: options.AsJson = False,
-    home: options.Home = None,
-    backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
-    """Makes the calls and prints what they return."""
-    from tvsnap.model.arguments import check_text
-    from tvsnap.model.errors import UsageError
+    """Make tool calls by hand, as one rollout.
 
+    Each command is a call of the tool `bash`. Without -c, --sql and --tool, commands are read from a prompt, or from
+    standard input, a line each, at least one; there, :TOOL {"arg": ...} calls another tool, and :TOOL TEXT one that
+    wants just a text. What was called before is answered from the graph, like in any rollout.
+
+    \b
+    Examples:
+      tvsnap run terminal -c 'cd /tmp && git init x' -c 'ls -a x'
+      tvsnap run terminal --tool read_file --args '{"path": "/etc/os-release"}'
+      tvsnap run postgres --sql 'CREATE TABLE t (n int)' --sql 'SELECT * FROM t'
+      tvsnap run terminal
+    """
     calls: list[tuple[str, dict[str, Any]]] = [("bash", {"command": command}) for command in commands or ()]
     calls += [("sql", {"query": query}) for query in queries or ()]
     if tool is not None:
@@ -89,7 +72,7 @@ def run(
         raise UsageError("--args are the arguments of a tool: say which with --tool NAME")
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
     prompted = not calls and context.is_terminal() and not as_json
-    with context.open_cache(home, backend, policy=policy, budget=budget) as cache:
+    with context.open_cache(policy=policy, budget=budget) as cache:
         found = cache.images.get(check_text(image, "image"))
         lines = iter(()) if calls or prompted else _calls_of_standard_input()
         with cache.rollout(image=found, task=task, salt=salt, label="by hand") as rollout:
@@ -110,8 +93,6 @@ def _calls_of_standard_input() -> Iterator[str]:
     Raises:
         UsageError: there is none, or the first is no text.
     """
-    from tvsnap.model.errors import UsageError
-
     lines = (line for line in options.input_lines() if line.strip())
     first = next(lines, None)
     if first is None:
@@ -128,8 +109,6 @@ def parse_arguments(text: str) -> dict[str, Any]:
     Raises:
         UsageError: it is no JSON object.
     """
-    from tvsnap.model.errors import UsageError
-
     try:
         arguments = json.loads(text)
     except ValueError as error:
@@ -137,19 +116,6 @@ def parse_arguments(text: str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise UsageError('the arguments must be a JSON object, as in {"path": "/etc/passwd"}')
     return arguments
-
-
-def _parse_line(line: str, tools: Mapping[str, Tool]) -> tuple[str, dict[str, Any]]:
-    """Returns the call that a line typed by a person means."""
-    if not line.startswith(":"):
-        return "bash", {"command": line}
-    name, _, text = line[1:].partition(" ")
-    if name not in tools:
-        return name, {}  # the call says which there are
-    wanted: list[str] = list(tools[name].parameters.get("required", ()))
-    if text and not text.startswith("{") and len(wanted) == 1:
-        return name, {wanted[0]: text}
-    return name, parse_arguments(text or "{}")
 
 
 class _Session:
@@ -164,21 +130,25 @@ class _Session:
         self._rollout = rollout
         self._timeout = timeout
         self._as_json = as_json
-        self._console = context.console()
+        self._console = context.console(soft_wrap=True)
 
     def parse(self, line: str) -> tuple[str, dict[str, Any]]:
         """Returns the call that a line typed by a person means."""
-        return _parse_line(line, self._rollout.tools)
+        if not line.startswith(":"):
+            return "bash", {"command": line}
+        name, _, text = line[1:].partition(" ")
+        if name not in self._rollout.tools:
+            return name, {}  # the call says which there are
+        wanted: list[str] = list(self._rollout.tools[name].parameters.get("required", ()))
+        if text and not text.startswith("{") and len(wanted) == 1:
+            return name, {wanted[0]: text}
+        return name, parse_arguments(text or "{}")
 
     def call(self, name: str, arguments: dict[str, Any], *, echo: bool = False) -> None:
         """Makes a call; with `echo`, prints it first."""
-        from tvsnap.model.calls import ToolCall
-
-        from .text import call_line, cut
-
         if echo and not self._as_json:
             line = cut(call_line(ToolCall(name, arguments)), self._console.width - len(PROMPT))
-            self._console.print(PROMPT + line, style="bold", soft_wrap=True)
+            self._console.print(PROMPT + line, style="bold")
         result = self._rollout.call(name, arguments, timeout=self._timeout)
         state, private = self._rollout.state, self._rollout.private
         self.made.append(
@@ -200,8 +170,6 @@ class _Session:
 
     def prompt(self) -> None:
         """Reads calls from a person until the end of input (Ctrl-D). Ctrl-C gives up a line, or a call under way."""
-        from tvsnap.model.errors import TvsnapError
-
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  (gives `input` editing and history)
 
@@ -226,20 +194,16 @@ class _Session:
             except KeyboardInterrupt:
                 self._console.print("\nthe call was given up; the rollout stands where it stood", style="yellow")
             except TvsnapError as error:
-                from .main import complain
-
                 complain(str(error), error)
 
     def _print(self, result: ToolResult, state: str, private: str | None) -> None:
-        from .text import one_line, seconds, size, visible
-
         if result.output:
             typer.echo(visible(result.output), nl=not result.output.endswith("\n"))
         for part in result.attachments:
-            self._console.print(f"[{part.media_type}, {size(len(part.data))}]", style="cyan", markup=False)
+            self._console.print(f"[{part.media_type}, {size(len(part.data))}]", style="cyan")
         status = "timed out" if result.timed_out else f"exit {result.exit_code}" if result.exit_code is not None else ""
         words = [result.source, status, seconds(result.duration), f"state {state[:12]}"]
         words += ["output cut"] if result.truncated else []
-        self._console.print("-- " + ", ".join(filter(None, words)), style="dim", soft_wrap=True)
+        self._console.print("-- " + ", ".join(filter(None, words)), style="dim")
         if private:
-            self._console.print(f"-- private: {one_line(private)}", style="magenta", soft_wrap=True)
+            self._console.print(f"-- private: {one_line(private)}", style="magenta")

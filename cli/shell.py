@@ -9,9 +9,10 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Option
 
 from . import context, options
 from .exec import print_output
@@ -19,27 +20,6 @@ from .exec import print_output
 if TYPE_CHECKING:
     from tvsnap.sandboxes.protocol import Sandbox
 
-HELP = options.help_text(
-    """Open an interactive shell in a fork of a state.
-
-It is as it was then: files, processes, variables, cwd. Ctrl-] leaves. The state stays as it is. With --keep, what was
-done in the fork becomes a new branch below it, of which no rollout knows. Without a terminal, commands are read from
-standard input, a line each; one that asks for input of its own gets none, and is ended after an hour.
-
-Your terminal is joined to the sandbox's: what runs there may send it any control sequence, as over ssh.
-
-\b
-Examples:
-  tvsnap shell 3fa9c1
-  tvsnap shell 3fa9c1 --keep          ends by printing the new state
-  echo 'git log --oneline' | tvsnap shell 3fa9c1~2
-""",
-    s0="",
-    s1="",
-    s2="",
-    s3="no such state, or a prefix that fits several",
-    s5="",
-)
 DETACH = 0x1D  # Ctrl-]
 CHUNK = 65536
 LINE_TIMEOUT = 3600.0  # seconds for a command read from standard input
@@ -48,22 +28,29 @@ RESET = b"\x1b[0m\x1b[?25h\x1b[?1l\x1b[?1000l\x1b[?2004l\x1b[?1049l"
 """Puts a terminal in order that a program in the sandbox may have left otherwise."""
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("shell", help=HELP)(shell)
-
-
+@options.verb("0125", backend=True, s3="no such state, or a prefix that fits several")
 def shell(
     state: options.StateName,
-    keep: Annotated[bool, typer.Option("--keep", help="Record what was done as a new branch.")] = False,
-    task: Annotated[str, typer.Option("--task", metavar="TASK", help="With --keep: the task that it belongs to.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print what --keep recorded as JSON.")] = False,
-    home: options.Home = None,
-    backend: options.Backend = options.DEFAULT_BACKEND,
+    keep: bool = Option(False, "--keep", help="Record what was done as a new branch."),
+    task: str = Option("", metavar="TASK", help="With --keep: the task that it belongs to."),
+    as_json: bool = Option(False, "--json", help="Print what --keep recorded as JSON."),
 ) -> None:
-    """Lets a person work in a fork of a state."""
+    """Open an interactive shell in a fork of a state.
+
+    It is as it was then: files, processes, variables, cwd. Ctrl-] leaves. The state stays as it is. With --keep, what
+    was done in the fork becomes a new branch below it, of which no rollout knows. Without a terminal, commands are read
+    from standard input, a line each; one that asks for input of its own gets none, and is ended after an hour.
+
+    Your terminal is joined to the sandbox's: what runs there may send it any control sequence, as over ssh.
+
+    \b
+    Examples:
+      tvsnap shell 3fa9c1
+      tvsnap shell 3fa9c1 --keep          ends by printing the new state
+      echo 'git log --oneline' | tvsnap shell 3fa9c1~2
+    """
     kept = None
-    with context.open_cache(home, backend) as cache:
+    with context.open_cache() as cache:
         found = cache.graph.resolve(state)
         if keep:
             with cache.resume(found.hash, task=task, label="shell") as rollout:

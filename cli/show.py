@@ -3,65 +3,67 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.cells import cell_len
+from rich.text import Text
+from typer import Option
 
 from . import context, options
+from .text import TIMES, ago, call_line, call_text, count, cut, first_lines, one_line, seconds, size, visible
+from .tree import call_data
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tvsnap.graph import Edge, RootInfo, Snapshot, State
 
-HELP = options.help_text(
-    """Show one state: how it came about, output, snapshot.
-
-Prints the calls that led to it, the last one's output, what its snapshot captures, and what was called in it.
-
-\b
-Examples:
-  tvsnap show 3fa9c1
-  tvsnap show 3fa9c1~2 --output     the whole output of the call two steps up
-""",
-    s0="",
-    s2="",
-    s3="no such state, or a prefix that fits several",
-    s5="",
-)
 LINES_SHOWN = 20
 LINEAGE_SHOWN = 30
 CALLS_SHOWN = 20
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("show", help=HELP)(show)
-
-
+@options.verb("025", s3="no such state, or a prefix that fits several")
 def show(
     state: options.StateName,
-    output: Annotated[bool, typer.Option("--output", help="Print the whole output, and nothing else.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Cut and fold nothing.")] = False,
+    output: bool = Option(False, "--output", help="Print the whole output, and nothing else."),
+    everything: bool = Option(False, "--all", help="Cut and fold nothing."),
     as_json: options.AsJson = False,
-    home: options.Home = None,
 ) -> None:
-    """Prints one state."""
-    from .text import visible
+    """Show one state: how it came about, output, snapshot.
 
-    with context.open_graph(home) as graph:
+    Prints the calls that led to it, the last one's output, what its snapshot captures, and what was called in it.
+
+    \b
+    Examples:
+      tvsnap show 3fa9c1
+      tvsnap show 3fa9c1~2 --output     the whole output of the call two steps up
+    """
+    with context.open_graph() as graph:
         found = graph.resolve(state)
         lineage = graph.lineage(found.hash)
         made = graph.out_edges(found.hash)
         snapshots = [snapshot for snapshot in graph.snapshots() if snapshot.state == found.hash]
         root = next(root for root in graph.roots() if root.hash == found.root)
-    if as_json:
-        context.print_json(_data(found, root, lineage, made, snapshots))
-    elif output:
+    if output and not as_json:
         text = lineage[-1].result.output if lineage else ""
         typer.echo(visible(text), nl=bool(text) and not text.endswith("\n"))
-    else:
-        _View(context.console(), everything=everything).print(found, root, lineage, made, snapshots)
+        return
+    data = {
+        **asdict(found),
+        "state": found.hash,
+        "root": asdict(root),
+        "call": edge_data(lineage[-1], output=True) if lineage else None,
+        "lineage": [edge_data(edge, output=False) for edge in lineage],
+        "calls": [edge_data(edge, output=False) for edge in made],
+        "snapshots": [asdict(snapshot) for snapshot in snapshots],
+        "refusals": refusals_of(lineage),
+    }
+    view = _View(context.console(soft_wrap=True), everything=everything)
+    context.answer(data, as_json=as_json, show=lambda: view.print(found, root, lineage, made, snapshots))
 
 
 class _View:
@@ -72,13 +74,10 @@ class _View:
     def print(
         self, state: State, root: RootInfo, lineage: list[Edge], made: list[Edge], snapshots: list[Snapshot]
     ) -> None:
-        from .text import ago, count, one_line, seconds
-
-        self._title(f"state {state.hash}")
+        self._console.print(f"state {state.hash}", style="bold")
         salt = f", salt {one_line(root.salt)}" if root.salt else ""
-        self._field(
-            "image", f"{one_line(root.image_name)} ({root.image_digest[:12]}), environment {root.environment}{salt}"
-        )
+        image = f"{one_line(root.image_name)} ({root.image_digest[:12]}), environment {root.environment}{salt}"
+        self._field("image", image)
         self._field("reached", f"{ago(state.created)}, {count(state.depth, 'call')} from its root {root.hash[:12]}")
         if state.private:
             self._field("private", one_line(state.private), "magenta")
@@ -86,60 +85,38 @@ class _View:
         self._snapshots(snapshots, refusals_of(lineage), proven=made_by is None or made_by.proven)
         if made_by is not None and made_by.active:
             self._field("by itself", one_line(made_by.active))
-            quiet = made_by.quiet_s
-            counts = "how long a rollout waits"
-            if 0 < quiet < math.inf:
-                words = f"nothing changes for {seconds(quiet)} after the call; beyond that, {counts} counts"
-            else:
-                words = f"{counts} always counts"
+            words = "how long a rollout waits always counts"
+            if 0 < made_by.quiet_s < math.inf:
+                quiet = seconds(made_by.quiet_s)
+                words = f"nothing changes for {quiet} after the call; beyond that, how long a rollout waits counts"
             self._field("", words, "dim")
         if lineage:
             self._lineage(lineage)
             self._last_call(lineage[-1])
-        self._made_here(state, made)
-
-    def _title(self, text: str) -> None:
-        self._console.print(text, style="bold", soft_wrap=True)
+        self._made_here(made)
 
     def _field(self, label: str, text: str, style: str = "") -> None:
-        from rich.text import Text
-
-        line = Text(f"{label:<12}", "dim")
-        line.append(text, style)
-        self._console.print(line, soft_wrap=True)
+        self._console.print(Text.assemble((f"{label:<12}", "dim"), (text, style)))
 
     def _snapshots(self, snapshots: list[Snapshot], refusals: dict[str, str], *, proven: bool) -> None:
-        from .text import ago, count, one_line, seconds, size
-
         if not snapshots:
             how = "reached by calls that are known to do the same each time"
             self._field("snapshot", f"none: {how if proven else 'nothing that follows from this state is answered'}")
         for backend, reason in refusals.items():
             self._field("", f"cannot be checkpointed ({backend}): {one_line(reason)}", "magenta")
         for snapshot in snapshots:
-            captures = snapshot.captures
-            what = [name for name in ("files", "processes", "shell") if getattr(captures, name)]
-            self._field(
-                "snapshot",
-                f"{size(snapshot.size)} of {' and '.join([', '.join(what[:-1]), what[-1]] if what[1:] else what)},"
-                f" taken {ago(snapshot.created)} in {seconds(snapshot.checkpoint_s)} ({snapshot.backend})",
-                "cyan",
-            )
-            forks = count(snapshot.forks, "fork")
-            if snapshot.fork_s is not None:
-                forks += f", the latest took {seconds(snapshot.fork_s)}"
-            self._field("", forks)
+            what = [name for name in ("files", "processes", "shell") if getattr(snapshot.captures, name)]
+            what = [", ".join(what[:-1]), what[-1]] if what[1:] else what
+            taken = f"taken {ago(snapshot.created)} in {seconds(snapshot.checkpoint_s)} ({snapshot.backend})"
+            self._field("snapshot", f"{size(snapshot.size)} of {' and '.join(what)}, {taken}", "cyan")
+            latest = "" if snapshot.fork_s is None else f", the latest took {seconds(snapshot.fork_s)}"
+            self._field("", count(snapshot.forks, "fork") + latest)
             if snapshot.pinned:
                 self._field("", "kept by hand: only `tvsnap forget` deletes it")
             for process in snapshot.processes:
                 self._field("process", one_line(process))
 
     def _lineage(self, lineage: list[Edge]) -> None:
-        from rich.cells import cell_len
-        from rich.text import Text
-
-        from .text import TIMES, call_line, cut, seconds
-
         self._console.print("\nlineage", style="bold")
         folded = 0 if self._everything else max(0, len(lineage) - LINEAGE_SHOWN)
         for number, edge in enumerate(lineage, 1):
@@ -147,54 +124,45 @@ class _View:
                 if number == 6:
                     self._console.print(f"      ⋮ {folded} more (--all)", style="dim")
                 continue
-            line = Text(f"{number:4}  ", "dim")
-            line.append(edge.next_state[:8] + "  ", "yellow")
+            line = Text.assemble((f"{number:4}  ", "dim"), (edge.next_state[:8] + "  ", "yellow"))
             room = self._console.width - line.cell_len - 14
             text = call_line(edge.call) if self._everything else cut(call_line(edge.call), room)
             line.append(text + " " * max(0, room - cell_len(text)))
             line.append(f" {seconds(edge.result.duration):>7}", "dim")
             line.append(f" {TIMES}{edge.hits}".rjust(6) if edge.hits else "", "green")
-            self._console.print(line, soft_wrap=True)
+            self._console.print(line)
 
     def _last_call(self, edge: Edge) -> None:
-        from .text import call_text, count, first_lines, one_line, seconds, size, visible
-
-        result = edge.result
+        result, limit = edge.result, sys.maxsize if self._everything else LINES_SHOWN
         self._console.print("\ncall", style="bold")
-        text, more = first_lines(call_text(edge.call), 10**9 if self._everything else LINES_SHOWN)
-        self._console.print(text + (f"\n… {count(more, 'more line')} (--all)" if more else ""), soft_wrap=True)
+        text, more = first_lines(call_text(edge.call), limit)
+        self._console.print(text + (f"\n… {count(more, 'more line')} (--all)" if more else ""))
         words = ["timed out"] if result.timed_out else []
         words += [f"exit {result.exit_code}"] if result.exit_code is not None else []
         words += [f"took {seconds(result.duration)}", f"answered {count(edge.hits, 'later call')}"]
         words += ["output cut in the middle"] if result.truncated else []
-        self._console.print("-- " + ", ".join(words), style="dim", soft_wrap=True)
+        self._console.print("-- " + ", ".join(words), style="dim")
         if edge.reason:
             kind = "not deterministic" if not edge.deterministic else "not shared"
-            self._console.print(f"-- {kind}: {one_line(edge.reason)}", style="magenta", soft_wrap=True)
+            self._console.print(f"-- {kind}: {one_line(edge.reason)}", style="magenta")
         self._console.print("\noutput", style="bold")
-        text, more = first_lines(result.output, 10**9 if self._everything else LINES_SHOWN)
-        self._console.print(visible(text) if text else "(none)", soft_wrap=True)
+        text, more = first_lines(result.output, limit)
+        self._console.print(visible(text) if text else "(none)")
         if more:
             self._console.print(f"… {count(more, 'more line')} (--output)", style="dim")
         for part in result.attachments:
             self._console.print(f"({part.media_type}, {size(len(part.data))}: --json has it)", style="dim")
 
-    def _made_here(self, state: State, made: list[Edge]) -> None:
-        from rich.text import Text
-
-        from .text import TIMES, call_line, count, cut
-
+    def _made_here(self, made: list[Edge]) -> None:
         if not made:
             return
         self._console.print(f"\n{count(len(made), 'call')} made here", style="bold")
         shown = made if self._everything else made[:CALLS_SHOWN]
         for edge in shown:
-            line = Text("  ")
-            line.append(edge.next_state[:8] if edge.changed else "= same  ", "yellow" if edge.changed else "dim")
             tail = f"  {TIMES}{edge.hits}" if edge.hits else ""
-            line.append("  " + cut(call_line(edge.call), self._console.width - 12 - len(tail)))
-            line.append(tail, "green")
-            self._console.print(line, soft_wrap=True)
+            led_to = (edge.next_state[:8], "yellow") if edge.changed else ("= same  ", "dim")
+            words = cut(call_line(edge.call), self._console.width - 12 - len(tail))
+            self._console.print(Text.assemble("  ", led_to, "  " + words, (tail, "green")))
         if len(made) > len(shown):
             self._console.print(f"  … {len(made) - len(shown)} more (--all)", style="dim")
 
@@ -206,44 +174,11 @@ def refusals_of(lineage: list[Edge]) -> dict[str, str]:
 
 def edge_data(edge: Edge, *, output: bool) -> dict[str, Any]:
     """Returns a recorded call as plain JSON, with its output if that is wanted."""
-    result = edge.result
-    data = {
-        "id": edge.id,
+    return {
+        **call_data(edge, edge.result),
         "state": edge.state,
         "next_state": edge.next_state,
-        "name": edge.call.name,
-        "arguments": dict(edge.call.arguments),
-        "timeout": edge.timeout,
-        "exit_code": result.exit_code,
-        "duration": result.duration,
-        "timed_out": result.timed_out,
-        "blocked": result.blocked,
-        "truncated": result.truncated,
-        "deterministic": edge.deterministic,
-        "proven": edge.proven,
-        "waited": edge.waited,
-        "active": edge.active,
+        "blocked": edge.result.blocked,
         "quiet_s": None if edge.quiet_s == math.inf else edge.quiet_s,
-        "shared": edge.shared,
-        "reason": edge.reason,
-        "hits": edge.hits,
-        "created": edge.created,
-    }
-    return {**data, **result.as_json()} if output else data
-
-
-def _data(
-    state: State, root: RootInfo, lineage: list[Edge], made: list[Edge], snapshots: list[Snapshot]
-) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {
-        **asdict(state),
-        "state": state.hash,
-        "root": asdict(root),
-        "call": edge_data(lineage[-1], output=True) if lineage else None,
-        "lineage": [edge_data(edge, output=False) for edge in lineage],
-        "calls": [edge_data(edge, output=False) for edge in made],
-        "snapshots": [asdict(snapshot) for snapshot in snapshots],
-        "refusals": refusals_of(lineage),
+        **(edge.result.as_json() if output else {}),
     }

@@ -5,59 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import typer
+from tvsnap.host.home import resolve_home
 
 from . import context, options
+from .text import count, one_line, percent, seconds, size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-HELP = options.help_text(
-    """Show hit rates, time saved, disk and memory in use.
-
-The figures are of all processes that ever used the data directory. Time saved is net of what it cost: answering,
-waiting, forks, replays and checkpoints.
-
-\b
-Examples:
-  tvsnap stats
-  tvsnap stats --json | jq .saved_s
-""",
-    s0="",
-    s2="",
-    s5="",
-)
 DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
 """Ranges of a call's place in its rollout; the last stands for all from 99 on, see `tvsnap.model.stats.DEEPEST`."""
 BAR = 30
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("stats", help=HELP)(stats)
+@options.verb("025")
+def stats(as_json: options.AsJson = False) -> None:
+    """Show hit rates, time saved, disk and memory in use.
+
+    The figures are of all processes that ever used the data directory. Time saved is net of what it cost: answering,
+    waiting, forks, replays and checkpoints.
+
+    \b
+    Examples:
+      tvsnap stats
+      tvsnap stats --json | jq .saved_s
+    """
+    data = collect()
+    context.answer(data, as_json=as_json, show=lambda: _print(data, context.console()))
 
 
-def stats(
-    as_json: options.AsJson = False,
-    home: options.Home = None,
-) -> None:
-    """Prints the figures."""
-    data = collect(home)
-    if as_json:
-        context.print_json(data)
-    else:
-        _print(data, context.console())
-
-
-def collect(home: str | None) -> dict[str, Any]:
+def collect() -> dict[str, Any]:
     """Returns all figures as plain JSON."""
     from tvsnap.model.limits import Budget
     from tvsnap.model.stats import WAYS
     from tvsnap.recording.budgets import free_and_reserve
     from tvsnap.upkeep.maintenance import disk_usage, in_use
 
-    path = context.data_directory(home)
-    with context.open_graph(home) as graph:
+    path = resolve_home()
+    with context.open_graph() as graph:
         totals = graph.counters()
         nodes = graph.tree()
         snapshots = graph.snapshots()
@@ -125,73 +110,57 @@ def _by_depth(totals: Mapping[str, float]) -> list[dict[str, int]]:
 
 
 def _print(data: dict[str, Any], console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from .text import count, one_line, percent, seconds, size
-
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    table.add_column(overflow="fold", style="dim")
-
-    def row(label: str, value: str, words: str = "") -> None:
-        table.add_row(label, value, Text(words))
-
-    executed = data["executed"]
-    row("calls", f"{data['calls']:,}", f"in {count(data['rollouts'], 'rollout')} of {count(data['tasks'], 'task')}")
-    row("hits", f"{data['hits']:,}", f"{percent(data['hits'], data['calls'])} of the calls")
-    row("coalesced", f"{data['coalesced']:,}", "waited for a rollout that was executing the same")
-    row("executed", f"{executed:,}")
-    row(
-        "prefix hits",
-        f"{data['prefix_hits']:,}",
-        f"of these, {percent(data['prefix_hits'], executed)}: a sandbox or snapshot was at hand",
-    )
-    row("replayed", f"{data['replayed']:,}", "recorded calls run again to rebuild a state")
-    row("forks", f"{data['forks']:,}", f"and {count(data['starts'], 'fresh start')}")
+    rows = [
+        ("calls", f"{data['calls']:,}", f"in {count(data['rollouts'], 'rollout')} of {count(data['tasks'], 'task')}"),
+        ("hits", f"{data['hits']:,}", f"{percent(data['hits'], data['calls'])} of the calls"),
+        ("coalesced", f"{data['coalesced']:,}", "waited for a rollout that was executing the same"),
+        ("executed", f"{data['executed']:,}"),
+        (
+            "prefix hits",
+            f"{data['prefix_hits']:,}",
+            f"of these, {percent(data['prefix_hits'], data['executed'])}: a sandbox or snapshot was at hand",
+        ),
+        ("replayed", f"{data['replayed']:,}", "recorded calls run again to rebuild a state"),
+        ("forks", f"{data['forks']:,}", f"and {count(data['starts'], 'fresh start')}"),
+    ]
     if data["preforks"]:
-        row(
-            "preforks",
-            f"{data['preforks']:,}",
-            f"forks and starts ahead of time, {data['preforks_used']:,} of them used",
-        )
-    row("checkpoints", f"{data['checkpoints']:,}")
+        words = f"forks and starts ahead of time, {data['preforks_used']:,} of them used"
+        rows.append(("preforks", f"{data['preforks']:,}", words))
+    rows.append(("checkpoints", f"{data['checkpoints']:,}"))
     if data["evicted"] or data["snapshots_refused"]:
         words = f"snapshots, to make room for others; {data['snapshots_refused']:,} were not taken for want of it"
-        row("evicted", f"{data['evicted']:,}", words)
+        rows.append(("evicted", f"{data['evicted']:,}", words))
     if data["audited"]:
-        row("audited", f"{data['audited']:,}", f"answers made again, {data['audit_differences']:,} of which differed")
-    row("answered", seconds(data["answered_s"]), "what the answered calls took when they were executed")
-    row("spent", seconds(data["answered_s"] - data["saved_s"]), "on hits, waiting, forks, replays and checkpoints")
-    row("saved", seconds(data["saved_s"]))
-    console.print(table)
+        words = f"answers made again, {data['audit_differences']:,} of which differed"
+        rows.append(("audited", f"{data['audited']:,}", words))
+    spent = seconds(data["answered_s"] - data["saved_s"])
+    rows += [
+        ("answered", seconds(data["answered_s"]), "what the answered calls took when they were executed"),
+        ("spent", spent, "on hits, waiting, forks, replays and checkpoints"),
+        ("saved", seconds(data["saved_s"])),
+    ]
+    console.print(context.grid(rows))
     if data["by_depth"]:
         console.print("\nhit rate by a call's place in its rollout", style="bold")
         for entry in data["by_depth"]:
             console.print(_bar(entry))
     console.print("\nkept", style="bold")
-    kept = Table.grid(padding=(0, 2))
-    kept.add_column(style="dim")
-    kept.add_column(justify="right")
-    kept.add_column(style="dim")
-    kept.add_row("states", f"{data['states']:,}", f"{data['private_states']:,} in private branches")
     unserved = f"{data['not_shared']:,} not shared, {data['not_deterministic']:,} not deterministic"
-    kept.add_row("calls", f"{data['recorded_calls']:,}", unserved)
-    kept.add_row("snapshots", f"{data['snapshots']:,}", size(data["snapshot_bytes"]))
-    kept.add_row("images", size(data["image_bytes"]), "")
-    kept.add_row("database", size(data["database_bytes"]), "")
-    kept.add_row("disk", size(data["disk_bytes"]), one_line(data["home"]))
-    words = f"no snapshots are taken below {size(data['reserve_bytes'])}"
-    kept.add_row("free", size(data["free_bytes"]), words)
-    words = f"of {count(data['processes'], 'process', 'processes')}, {size(data['sandbox_memory_bytes'])} of memory"
-    kept.add_row("sandboxes", f"{data['sandboxes']:,}", words if data["processes"] else "none is alive")
-    console.print(kept)
+    alive = f"of {count(data['processes'], 'process', 'processes')}, {size(data['sandbox_memory_bytes'])} of memory"
+    kept = [
+        ("states", f"{data['states']:,}", f"{data['private_states']:,} in private branches"),
+        ("calls", f"{data['recorded_calls']:,}", unserved),
+        ("snapshots", f"{data['snapshots']:,}", size(data["snapshot_bytes"])),
+        ("images", size(data["image_bytes"])),
+        ("database", size(data["database_bytes"])),
+        ("disk", size(data["disk_bytes"]), one_line(data["home"])),
+        ("free", size(data["free_bytes"]), f"no snapshots are taken below {size(data['reserve_bytes'])}"),
+        ("sandboxes", f"{data['sandboxes']:,}", alive if data["processes"] else "none is alive"),
+    ]
+    console.print(context.grid(kept))
 
 
 def _bar(entry: dict[str, int]) -> str:
-    from .text import percent
-
     first, last = entry["from"], entry["to"]
     label = f"{first}+" if first == last == DEPTHS[-1][0] else f"{first}" if first == last else f"{first}-{last}"
     filled = round(BAR * entry["answered"] / entry["calls"])

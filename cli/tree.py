@@ -2,57 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Argument, Option
+
+from tvsnap.model.errors import NotFound
 
 from . import context, options
 
 if TYPE_CHECKING:
-    from tvsnap.graph import CallSummary, Snapshot, TreeNode
-
-HELP = options.help_text(
-    """Show the tree of states, with calls, hits, forks and snapshots.
-
-Each line is a state and the call that led to it: how long that takes, how many calls it answered, how often the state
-was forked, and its snapshot. A state with several children moves them to the right; a chain goes straight down.
-
-Long chains, rarely used branches and calls that changed nothing are folded; --all shows everything.
-
-\b
-Examples:
-  tvsnap tree --task fix-git        what one task's rollouts did
-  tvsnap tree 3fa9 --depth 3        three steps down from a state
-  tvsnap tree --json | jq '.nodes[] | select(.call.hits > 5)'
-""",
-    s0="",
-    s2="",
-    s3="",
-    s5="",
-)
+    from tvsnap.graph import CallSummary, Edge, RolloutRecord, RootInfo, TreeNode
+    from tvsnap.model.calls import ToolResult
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("tree", help=HELP)(tree)
-
-
+@options.verb("0235")
 def tree(
-    state: Annotated[
-        str | None,
-        typer.Argument(metavar="STATE", help="Only this state and what came of it.", show_default=False),
-    ] = None,
+    state: str | None = Argument(
+        None, metavar="STATE", help="Only this state and what came of it.", show_default=False
+    ),
     task: options.Task = None,
     image: options.Image = None,
-    depth: Annotated[int | None, typer.Option("--depth", metavar="N", min=0, help="Only so many steps down.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Fold nothing.")] = False,
+    depth: int | None = Option(None, metavar="N", min=0, help="Only so many steps down."),
+    everything: bool = Option(False, "--all", help="Fold nothing."),
     as_json: options.AsJson = False,
-    home: options.Home = None,
 ) -> None:
-    """Prints the tree."""
-    from tvsnap.model.errors import NotFound
+    """Show the tree of states, with calls, hits, forks and snapshots.
 
-    with context.open_graph(home) as graph:
+    Each line is a state and the call that led to it: how long that takes, how many calls it answered, how often the
+    state was forked, and its snapshot. A state with several children moves them to the right; a chain goes straight
+    down.
+
+    Long chains, rarely used branches and calls that changed nothing are folded; --all shows everything.
+
+    \b
+    Examples:
+      tvsnap tree --task fix-git        what one task's rollouts did
+      tvsnap tree 3fa9 --depth 3        three steps down from a state
+      tvsnap tree --json | jq '.nodes[] | select(.call.hits > 5)'
+    """
+    with context.open_graph() as graph:
         top = graph.resolve(state) if state is not None else None
         deepest = None if depth is None else depth + (top.depth if top else 0)
         nodes = graph.tree(root=top.root if top else None, task=task, image=image, depth=deepest)
@@ -66,7 +55,13 @@ def tree(
         rollouts = graph.rollouts(task)
     if as_json:
         context.print_json({"nodes": [node_data(node) for node in nodes]})
-        return
+    else:
+        _print(nodes, roots, rollouts, everything=everything)
+
+
+def _print(
+    nodes: list[TreeNode], roots: dict[str, RootInfo], rollouts: list[RolloutRecord], *, everything: bool
+) -> None:
     console = context.console()
     if not nodes:
         console.print("nothing was recorded yet; try: tvsnap run terminal -c 'ls /'")
@@ -76,12 +71,8 @@ def tree(
     branches = tree_view.build(nodes)
     started = tree_view.group_rollouts(rollouts)
     tops = [branch for branch in branches.values() if branch.node.state.parent not in branches]
-    hashes = [branch.node.state.hash for branch in tops]
-    tree_view.print_trees(
-        [(branch, roots.get(hash), started.get(hash, [])) for branch, hash in zip(tops, hashes, strict=True)],
-        console,
-        everything=everything,
-    )
+    trees = [(top, roots.get(top.node.state.hash), started.get(top.node.state.hash, [])) for top in tops]
+    tree_view.print_trees(trees, console, everything=everything)
 
 
 def _below(nodes: list[TreeNode], top: str) -> list[TreeNode]:
@@ -101,44 +92,24 @@ def _some(names: list[str]) -> str:
 
 def node_data(node: TreeNode) -> dict[str, Any]:
     """Returns a state as plain JSON."""
-    state = node.state
+    state = asdict(node.state)
     return {
-        "state": state.hash,
-        "parent": state.parent,
-        "root": state.root,
-        "depth": state.depth,
-        "private": state.private,
-        "created": state.created,
-        "call": call_data(node.made_by) if node.made_by else None,
-        "unchanging": [call_data(call) for call in node.unchanging],
-        "snapshots": [snapshot_data(snapshot) for snapshot in node.snapshots],
+        "state": state.pop("hash"),
+        **state,
+        "call": call_data(node.made_by, node.made_by) if node.made_by else None,
+        "unchanging": [call_data(call, call) for call in node.unchanging],
+        "snapshots": [asdict(snapshot) for snapshot in node.snapshots],
     }
 
 
-def call_data(call: CallSummary) -> dict[str, Any]:
-    """Returns a recorded call as plain JSON."""
+def call_data(call: CallSummary | Edge, result: CallSummary | ToolResult) -> dict[str, Any]:
+    """Returns a recorded call, without its output, as plain JSON."""
+    of_call = ("timeout", "deterministic", "proven", "waited", "active", "shared", "reason", "hits", "created")
+    of_result = ("exit_code", "duration", "timed_out", "truncated")
     return {
         "id": call.id,
         "name": call.call.name,
         "arguments": dict(call.call.arguments),
-        "timeout": call.timeout,
-        "exit_code": call.exit_code,
-        "duration": call.duration,
-        "timed_out": call.timed_out,
-        "truncated": call.truncated,
-        "deterministic": call.deterministic,
-        "proven": call.proven,
-        "waited": call.waited,
-        "active": call.active,
-        "shared": call.shared,
-        "reason": call.reason,
-        "hits": call.hits,
-        "created": call.created,
+        **{name: getattr(call, name) for name in of_call},
+        **{name: getattr(result, name) for name in of_result},
     }
-
-
-def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
-    """Returns a snapshot as plain JSON."""
-    from dataclasses import asdict
-
-    return asdict(snapshot)

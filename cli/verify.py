@@ -2,78 +2,69 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Option
+
+from tvsnap.model.errors import NotFound
 
 from . import context, options
 from .check_view import check_data, print_findings
+from .text import count
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tvsnap.upkeep.checking import CheckReport
 
-HELP = options.help_text(
-    """Make recorded calls again, and compare.
 
-Each is made in a fork of its state, and what it leaves behind is compared as well. A call that returns something else
-is not deterministic: it is listed, marked in the graph, and answers nothing from then on. One that returns the same and
-leaves something else behind, as what draws a key does, is listed: its snapshot answers for it.
-
-\b
-Examples:
-  tvsnap verify                       a random sample of 50
-  tvsnap verify --task fix-git --all
-""",
+@options.verb(
+    "25",
+    backend=True,
     s0="all that were made again returned the same",
     s1="some could not be made again",
-    s2="",
     s3="no such task",
     s4="some returned something else",
-    s5="",
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("verify", help=HELP)(verify)
-
-
 def verify(
-    sample: Annotated[
-        int, typer.Option("--sample", metavar="N", min=1, help="How many calls.", show_default=True)
-    ] = 50,
-    everything: Annotated[bool, typer.Option("--all", help="Every call.")] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which calls are in the sample.")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Mark nothing in the graph.")] = False,
+    sample: int = Option(50, metavar="N", min=1, help="How many calls.", show_default=True),
+    everything: bool = Option(False, "--all", help="Every call."),
+    seed: int = Option(0, metavar="N", help="Decides which calls are in the sample."),
+    dry_run: bool = Option(False, "--dry-run", "-n", help="Mark nothing in the graph."),
     task: options.Task = None,
-    parallel: Annotated[
-        int | None, typer.Option("--parallel", metavar="N", min=1, help="Sandboxes at once; else one a processor.")
-    ] = None,
+    parallel: int | None = Option(None, metavar="N", min=1, help="Sandboxes at once; else one a processor."),
     as_json: options.AsJson = False,
-    home: options.Home = None,
-    backend: options.Backend = options.DEFAULT_BACKEND,
 ) -> None:
-    """Makes the calls again and prints which differ."""
-    from tvsnap.model.errors import NotFound
+    """Make recorded calls again, and compare.
+
+    Each is made in a fork of its state, and what it leaves behind is compared as well. A call that returns something
+    else is not deterministic: it is listed, marked in the graph, and answers nothing from then on. One that returns the
+    same and leaves something else behind, as what draws a key does, is listed: its snapshot answers for it.
+
+    \b
+    Examples:
+      tvsnap verify                       a random sample of 50
+      tvsnap verify --task fix-git --all
+    """
+    from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
     from tvsnap.upkeep.verify import candidates, choose
     from tvsnap.upkeep.verify import verify as run
 
-    with context.open_cache(home, backend) as cache:
+    columns = (MofNCompleteColumn(), TextColumn("calls"), TimeRemainingColumn())
+    with context.open_cache() as cache:
         if task is not None and task not in cache.graph.tasks():
             raise NotFound(f'no rollouts of task "{task}" are known (tvsnap tree)')
         known = candidates(cache, task)
         ids = choose(known, None if everything else sample, seed)
-        with _progress(len(ids)) as progress:
-            report = run(cache, ids, parallel=parallel or os.cpu_count() or 1, mark=not dry_run, progress=progress)
-    if as_json:
-        context.print_json({"candidates": len(known), **check_data(report)})
-    else:
-        _print(report, len(known), context.console())
+        with context.progress(len(ids), *columns) as update:
+            advance = functools.partial(update, advance=1) if update else None
+            report = run(cache, ids, parallel=parallel or os.cpu_count() or 1, mark=not dry_run, progress=advance)
+    data = {"candidates": len(known), **check_data(report)}
+    context.answer(data, as_json=as_json, show=lambda: _print(report, len(known), context.console()))
     if report.interrupted:
         raise typer.Exit(options.INTERRUPTED)
     if report.differences:
@@ -82,23 +73,7 @@ def verify(
         raise typer.Exit(options.FAILED)
 
 
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None] | None]:
-    console = context.messages()
-    if not console.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("calls"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, expand=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda: bar.advance(task)
-
-
 def _print(report: CheckReport, known: int, console: Console) -> None:
-    from .text import count
-
     print_findings(report, console)
     words = [f"{count(report.checked, 'call')} of {known:,} made again", f"{report.same:,} came to the same"]
     words += [f"{len(report.by_chance):,} returned the same and left something else"] if report.by_chance else []

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from cli.image import register
+from cli.main import verb_app
 from tests.image_lab import Recorder, left_of_builds, write_spec
 from tvsnap.images import (
     ImageBuildError,
@@ -129,8 +128,7 @@ class TestStore:
 class TestCommandLine:
     @pytest.fixture
     def run(self, tmp_path: Path) -> Callable[..., Any]:
-        app = typer.Typer()
-        register(app)
+        app = verb_app("image")
         monkeypatched = {"TVSNAP_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
         return lambda *arguments: CliRunner().invoke(app, ["image", *arguments], env=monkeypatched)
 

@@ -73,7 +73,7 @@ def make_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comman
     """Returns the command line with everything of it in `tmp_path`."""
     line = CommandLine(tmp_path / "home", FakeBackend())
     monkeypatch.setitem(tvsnap.sandboxes._FACTORIES, "fake", lambda home, owner: line.backend)
-    monkeypatch.setattr(context, "open_images", lambda home: FakeImages())
+    monkeypatch.setattr(context, "open_images", FakeImages)
     monkeypatch.setenv("TVSNAP_HOME", str(line.home))
     monkeypatch.setenv("TVSNAP_BACKEND", "fake")
     monkeypatch.setenv("COLUMNS", "80")

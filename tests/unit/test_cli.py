@@ -284,7 +284,7 @@ def hang(sandbox, command):
         raise SandboxDied("it was closed")
 
 tvsnap.sandboxes._FACTORIES["fake"] = lambda home, owner: FakeBackend(hooks={{"run": hang}})
-context.open_images = lambda home: FakeImages()
+context.open_images = FakeImages
 main()
 """
     outputs = tmp_path / "outputs.jsonl"

@@ -505,7 +505,7 @@ class TestGc:
         from cli import context
         from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
-        with context.open_parts(None, "fake") as parts:
+        with context.open_parts() as parts:
             found = plan_gc(parts.home, parts.graph, parts.backend)
             assert found.dead_owners == ("123-dead",)
             run_gc(parts.home, parts.graph, parts.backend, found)
@@ -520,7 +520,7 @@ class TestGc:
         from tvsnap.upkeep.maintenance import plan_gc
 
         try:
-            with context.open_parts(None, "fake") as parts:
+            with context.open_parts() as parts:
                 assert plan_gc(parts.home, parts.graph, parts.backend).files_without_row == ()
         finally:
             other.close()
@@ -586,14 +586,14 @@ class TestDemo:
             def get(self, name: str) -> None:
                 raise NotFound(f'image "{name}" not found')
 
-        monkeypatch.setattr(context, "open_images", lambda home: Empty())
-        monkeypatch.setattr("cli.image_build.build", lambda name, home: print(f"built {name} in {home}"))
-        demo.ensure_image(None, context.messages())
+        monkeypatch.setattr(context, "open_images", Empty)
+        monkeypatch.setattr("cli.image_build.build", lambda name: print(f"built {name}"))
+        demo.ensure_image(context.console(stderr=True))
         shown = capsys.readouterr()
         assert shown.out == ""
         assert "is not there yet" in shown.err
-        assert f"built terminal in {tvsnap.home}" in shown.err
-        demo.ensure_image(None, context.console())
+        assert "built terminal" in shown.err
+        demo.ensure_image(context.console())
         assert "built terminal" in capsys.readouterr().out
 
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cli import doctor as verb
+from cli.main import verb_app
 from tvsnap.host.disk import DiskSpace
 from tvsnap.sandboxes.criu import binary as criu_binary
 from tvsnap.sandboxes.local.storage.layers import POOL_FILE
@@ -164,9 +164,7 @@ def test_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def command_line() -> typer.Typer:
-    app = typer.Typer()
-    verb.register(app)
-    return app
+    return verb_app("doctor")
 
 
 def test_verb_prints_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -188,7 +186,7 @@ def test_verb_exits_by_what_is_required(monkeypatch: pytest.MonkeyPatch, require
         cost="a rather long sentence about what the lack of it will cost the user",
         remedy="make thing",
     )
-    monkeypatch.setattr(verb, "run_checks", lambda _home: [lack])
+    monkeypatch.setattr("cli.doctor.run_checks", lambda _home: [lack])
     monkeypatch.setenv("COLUMNS", "80")
     run = CliRunner().invoke(command_line(), [])
     assert run.exit_code == status

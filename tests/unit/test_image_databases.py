@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from cli.image import register
 from cli.image_databases import read_given
+from cli.main import verb_app
 from tests.small_image import build_small_image
 from tvsnap.guest.sql_program import sql_program
 from tvsnap.images import Image, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore, load_spec, shipped_images
@@ -391,8 +390,7 @@ class TestBase:
 class TestCommandLine:
     @pytest.fixture
     def run(self, python_home: Path) -> Callable[..., Any]:
-        app = typer.Typer()
-        register(app)
+        app = verb_app("image")
         variables = {"TVSNAP_HOME": str(python_home), "COLUMNS": "200"}
         return lambda *arguments: CliRunner().invoke(app, ["image", *arguments], env=variables)
 

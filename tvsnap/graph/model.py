@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.observations import Captures
@@ -267,3 +267,7 @@ class Forgotten:
     rollouts: int
     snapshots: tuple[Snapshot, ...]
     spared: int = 0
+
+    def __add__(self, other: Forgotten) -> Forgotten:
+        """Returns what was deleted together."""
+        return Forgotten(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
