@@ -10,15 +10,13 @@ from typing import Literal, overload
 
 from tvsnap.acquisition.forks import Forks
 from tvsnap.acquisition.recipes import ImageSource
-from tvsnap.acquisition.replaying import Remade
 from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import begin, in_thread
+from tvsnap.aio.threads import Twin, awaited, begin, in_thread
 from tvsnap.cache import Cache
 from tvsnap.environments.base import Environment
-from tvsnap.graph import Edge
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
@@ -30,7 +28,7 @@ from tvsnap.sandboxes.protocol import Backend, Sandbox
 THREADS = 256  # one for each call that is being executed or waited for; made when they are needed
 
 
-class AsyncCache:
+class AsyncCache(Twin[Cache]):
     """A `Cache` for one event loop. A hit never leaves the loop; a call that is executed runs in a thread.
 
     It is an asynchronous context manager that closes the cache.
@@ -119,37 +117,14 @@ class AsyncCache:
         """
         return AsyncRollout(lambda: self.cache.resume(state, task, label), self._threads)
 
-    async def warm(self, image: str | Image) -> str:
-        """Starts an image once and takes a snapshot of its root, where something starts slowly; see `Cache.warm`.
+    @property
+    def _original(self) -> Cache:
+        return self.cache
 
-        Args:
-            image: the image, or its name or digest.
-
-        Returns:
-            The root.
-
-        Raises:
-            NotFound: there is no such image.
-            NotCheckpointable: the message is the reason.
-            InfrastructureError: it does not start.
-        """
-        return await in_thread(self._threads, lambda: self.cache.warm(image))
-
-    async def reexecute(self, edge: Edge) -> Remade:
-        """Makes a recorded call once more, in a sandbox that is ended afterwards; see `Cache.reexecute`.
-
-        Args:
-            edge: the recorded call, from `cache.graph`.
-
-        Returns:
-            What came of it.
-
-        Raises:
-            UsageError: it was made on the host.
-            StateLost: nothing leads to the state that it was made in.
-            InfrastructureError: the sandbox failed.
-        """
-        return await in_thread(self._threads, lambda: self.cache.reexecute(edge))
+    warm = awaited(Cache.warm)
+    """`Cache.warm`, to be awaited."""
+    reexecute = awaited(Cache.reexecute)
+    """`Cache.reexecute`, to be awaited."""
 
     @property
     def images(self) -> AsyncImageStore:

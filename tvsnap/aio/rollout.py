@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import begin, in_thread
+from tvsnap.aio.threads import Twin, awaited, begin, in_thread
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
@@ -17,7 +17,7 @@ from tvsnap.recording.cancellation import Cancellation
 from tvsnap.rollout import DEFAULT_TIMEOUT, Rollout
 
 
-class AsyncRollout:
+class AsyncRollout(Twin[Rollout]):
     """A `Rollout` whose calls are awaited. `AsyncCache.rollout` makes it.
 
     It begins with its first call, or when it is entered as an asynchronous context manager, which closes it.
@@ -51,6 +51,10 @@ class AsyncRollout:
         if self._begun is None:
             raise UsageError("the rollout has not begun; use `async with`, or make a call")
         return self._begun
+
+    @property
+    def _original(self) -> Rollout:
+        return self.rollout
 
     @property
     def id(self) -> str | None:
@@ -177,34 +181,10 @@ class AsyncRollout:
         rollout = self._begun or await self._start()
         return AsyncSandbox(await in_thread(self._threads, rollout.sandbox), self._threads)
 
-    async def keep(self, label: str, output: str = "") -> str:
-        """Records what was done in the sandbox that `sandbox` returned, as one step; see `Rollout.keep`.
-
-        Args:
-            label: what was done, in words.
-            output: what is shown as the step's output.
-
-        Returns:
-            The state that it led to.
-
-        Raises:
-            UsageError: no sandbox was given out since the last call.
-            NotCheckpointable: it is recorded, but the state cannot be kept; the message is the reason.
-            InfrastructureError: the sandbox has ended, or the snapshot failed.
-        """
-        rollout = self.rollout
-        return await in_thread(self._threads, lambda: rollout.keep(label, output))
-
-    async def snapshot_if_idle(self) -> bool:
-        """Takes a snapshot of the present state if no call is being made; see `Rollout.snapshot_if_idle`.
-
-        Returns:
-            Whether the state can be reached again for certain.
-
-        Raises:
-            InfrastructureError: the snapshot failed.
-        """
-        return await in_thread(self._threads, self.rollout.snapshot_if_idle)
+    keep = awaited(Rollout.keep)
+    """`Rollout.keep`, to be awaited."""
+    snapshot_if_idle = awaited(Rollout.snapshot_if_idle)
+    """`Rollout.snapshot_if_idle`, to be awaited."""
 
     async def close(self) -> None:
         """Ends the rollout, if it has begun; see `Rollout.close`. It may be called more than once."""

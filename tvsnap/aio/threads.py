@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+S = TypeVar("S")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -28,3 +31,25 @@ async def begin(threads: ThreadPoolExecutor, work: Callable[[], T], undo: Callab
     except asyncio.CancelledError:
         under_way.add_done_callback(undo_it)
         raise
+
+
+class Twin(Generic[S]):
+    """What has methods to be awaited in the place of another object's."""
+
+    _threads: ThreadPoolExecutor
+
+    @property
+    def _original(self) -> S:
+        """The other object."""
+        raise NotImplementedError
+
+
+def awaited(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Twin[S], P], Coroutine[Any, Any, T]]:
+    """Returns a twin's method: that of the original, done by a thread, with its signature and its docstring."""
+
+    @functools.wraps(method)
+    async def call(self: Twin[S], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work = getattr(self._original, method.__name__)
+        return await in_thread(self._threads, lambda: work(*args, **kwargs))
+
+    return call
