@@ -134,26 +134,18 @@ class Answers(GraphPart):
         Returns:
             Whether `owner` held it.
         """
-        with self._database.write() as cursor:
-            cursor.execute(
-                "DELETE FROM leases WHERE state = ? AND call_key = ? AND owner = ?",
-                (bytes.fromhex(state), bytes.fromhex(call_key), owner),
-            )
-            return cursor.rowcount == 1
+        key = (bytes.fromhex(state), bytes.fromhex(call_key), owner)
+        return self._change("DELETE FROM leases WHERE state = ? AND call_key = ? AND owner = ?", key) == 1
 
     def holder(self, state: str, call_key: str) -> Lease | None:
         """Returns the lease for a call in a state, None if nobody holds it."""
-        with self._database.read() as reader:
-            row = reader.execute(
-                "SELECT owner, taken FROM leases WHERE state = ? AND call_key = ?",
-                (bytes.fromhex(state), bytes.fromhex(call_key)),
-            ).fetchone()
+        key = (bytes.fromhex(state), bytes.fromhex(call_key))
+        row = self._row("SELECT owner, taken FROM leases WHERE state = ? AND call_key = ?", key)
         return None if row is None else Lease(state, call_key, *row)
 
     def leases(self) -> list[Lease]:
         """Returns all leases, oldest first."""
-        with self._database.read() as reader:
-            rows = reader.execute("SELECT state, call_key, owner, taken FROM leases ORDER BY taken").fetchall()
+        rows = self._rows("SELECT state, call_key, owner, taken FROM leases ORDER BY taken")
         return [Lease(state.hex(), call_key.hex(), owner, taken) for state, call_key, owner, taken in rows]
 
     def sweep_leases(self, is_alive: Callable[[str], bool]) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from tvsnap.graph.database import Database
 from tvsnap.graph.pending import Pending
 from tvsnap.model.errors import NotFound
@@ -12,6 +15,21 @@ class GraphPart:
 
     _database: Database
     _pending: Pending
+
+    def _rows(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """Returns what a query finds."""
+        with self._database.read() as reader:
+            return reader.execute(query, parameters).fetchall()
+
+    def _row(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+        """Returns the first row that a query finds, None if there is none."""
+        with self._database.read() as reader:
+            return reader.execute(query, parameters).fetchone()
+
+    def _change(self, statement: str, parameters: Sequence[Any]) -> int:
+        """Executes a statement, as a transaction; returns how many rows it changed."""
+        with self._database.write() as cursor:
+            return cursor.execute(statement, parameters).rowcount
 
     def flush(self) -> None:
         """Writes hits, visits, forks and counters that were counted in memory.

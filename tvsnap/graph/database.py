@@ -208,11 +208,9 @@ class Database:
         connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
         )
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA mmap_size = 0")
-        connection.execute("PRAGMA cell_size_check = ON")
-        connection.execute(f"PRAGMA cache_size = -{cache_kib}")
-        connection.execute("PRAGMA temp_store = MEMORY")
+        settings = ("synchronous = NORMAL", "mmap_size = 0", "cell_size_check = ON", f"cache_size = -{cache_kib}")
+        for setting in (*settings, "temp_store = MEMORY"):
+            connection.execute(f"PRAGMA {setting}")
         return connection
 
     def _open_reader(self) -> sqlite3.Connection:
@@ -228,68 +226,27 @@ class Database:
         self._writer.execute("BEGIN IMMEDIATE")
         try:
             if self._version() != VERSION:  # another process may have done it meanwhile
+                self._writer.create_function("edge_checksum", -1, checksum, deterministic=True)
                 for version in range(self._version(), VERSION):
-                    _MIGRATIONS[version](self)
+                    for statement in _MIGRATIONS[version].strip().split(";\n"):
+                        self._writer.execute(statement)
                 self._writer.execute(f"PRAGMA user_version = {VERSION}")
             self._writer.execute("COMMIT")
         finally:
             if self._writer.in_transaction:
                 self._writer.rollback()
 
-    def _add_checksums(self) -> None:
-        """Brings a file of version 1, which had none, to version 2."""
-        self._writer.create_function("edge_checksum", -1, checksum, deterministic=True)
-        self._writer.execute("ALTER TABLE edges ADD COLUMN checksum INTEGER")
-        self._writer.execute(
-            "UPDATE edges SET checksum = edge_checksum(state, call_key, slot, next_state, timeout, exit_code, "
-            "duration, timed_out, blocked, truncated, output, call) WHERE deterministic AND slot IS NOT NULL"
-        )
-
-    def _add_proofs(self) -> None:
-        """Brings a file of version 2 to version 3: nothing in it was proven, and time counted for nothing.
-
-        What has a snapshot goes on answering; what has none is executed once more.
-        """
-        for column in ("proven INTEGER NOT NULL DEFAULT 0", "waited REAL NOT NULL DEFAULT 0", "quiet_s REAL"):
-            self._writer.execute(f"ALTER TABLE edges ADD COLUMN {column}")
-        for column in ("pinned INTEGER NOT NULL DEFAULT 0", "age_s REAL NOT NULL DEFAULT 0"):
-            self._writer.execute(f"ALTER TABLE snapshots ADD COLUMN {column}")
-        # Private states had snapshots only if someone asked for them.
-        self._writer.execute("UPDATE snapshots SET pinned = state IN (SELECT hash FROM states WHERE private <> '')")
-        self._writer.execute("DROP INDEX edges_by_call")
-        self._writer.execute("CREATE UNIQUE INDEX edges_by_call ON edges (state, call_key, slot, waited)")
-
-    def _add_parts(self) -> None:
-        """Brings a file of version 3, where results were text alone and facts were kept as one object, to version 4."""
-        for column in (
-            "digest TEXT",
-            "active TEXT",
-            "refusals TEXT",
-            "cost TEXT",
-            "parts BLOB",
-            "on_host INTEGER NOT NULL DEFAULT 0",
-        ):
-            self._writer.execute(f"ALTER TABLE edges ADD COLUMN {column}")
-        self._writer.execute(
-            "UPDATE edges SET digest = json_extract(extra, '$.digest'), active = json_extract(extra, '$.active'), "
-            "refusals = json_extract(extra, '$.not_checkpointable') WHERE json_valid(extra)"
-        )
-        self._writer.execute("ALTER TABLE edges DROP COLUMN extra")
-
     def _enter_wal_mode(self) -> None:
         deadline = time.monotonic() + BUSY_SECONDS
-        while not self._entered_wal_mode(give_up=time.monotonic() > deadline):
+        while True:
+            try:
+                self._writer.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                # Where two processes switch the mode at once, SQLite fails without waiting.
+                if time.monotonic() > deadline or "locked" not in str(error):
+                    raise
             time.sleep(0.01)
-
-    def _entered_wal_mode(self, *, give_up: bool) -> bool:
-        try:
-            self._writer.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            # Where two processes switch the mode at once, SQLite fails without waiting.
-            if give_up or "locked" not in str(error):
-                raise
-            return False
-        return True
 
     def _version(self) -> int:
         """Returns the file's version."""
@@ -305,8 +262,38 @@ class Database:
         return version
 
 
-_MIGRATIONS = {1: Database._add_checksums, 2: Database._add_proofs, 3: Database._add_parts}
-"""What brings a file of a version to the next one."""
+_MIGRATIONS = {
+    # Version 1 had no checksums.
+    1: """
+ALTER TABLE edges ADD COLUMN checksum INTEGER;
+UPDATE edges SET checksum = edge_checksum(state, call_key, slot, 0.0, next_state, timeout, exit_code, duration,
+    timed_out, blocked, truncated, NULL, output, call, NULL) WHERE deterministic AND slot IS NOT NULL;
+""",
+    # Nothing in a file of version 2 was proven, and time counted for nothing. What has a snapshot goes on answering;
+    # what has none is executed once more. Private states had snapshots only if someone asked for them.
+    2: """
+ALTER TABLE edges ADD COLUMN proven INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE edges ADD COLUMN waited REAL NOT NULL DEFAULT 0;
+ALTER TABLE edges ADD COLUMN quiet_s REAL;
+ALTER TABLE snapshots ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE snapshots ADD COLUMN age_s REAL NOT NULL DEFAULT 0;
+UPDATE snapshots SET pinned = state IN (SELECT hash FROM states WHERE private <> '');
+DROP INDEX edges_by_call;
+CREATE UNIQUE INDEX edges_by_call ON edges (state, call_key, slot, waited);
+""",
+    # In version 3, results were text alone, and facts were kept as one object.
+    3: """
+ALTER TABLE edges ADD COLUMN digest TEXT;
+ALTER TABLE edges ADD COLUMN active TEXT;
+ALTER TABLE edges ADD COLUMN refusals TEXT;
+ALTER TABLE edges ADD COLUMN cost TEXT;
+ALTER TABLE edges ADD COLUMN parts BLOB;
+ALTER TABLE edges ADD COLUMN on_host INTEGER NOT NULL DEFAULT 0;
+UPDATE edges SET digest = json_extract(extra, '$.digest'), active = json_extract(extra, '$.active'),
+    refusals = json_extract(extra, '$.not_checkpointable') WHERE json_valid(extra);
+ALTER TABLE edges DROP COLUMN extra;
+""",
+}
 
 
 def _make_if_missing(path: Path) -> None:

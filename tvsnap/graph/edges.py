@@ -14,11 +14,13 @@ from tvsnap.graph.lineage import Lineage
 from tvsnap.graph.model import Edge
 from tvsnap.graph.pending import task_number
 from tvsnap.graph.rows import (
+    CHECKED,
     EDGE_COLUMNS,
     DamagedRecord,
     EdgeRow,
     Row,
-    answer_checksum,
+    as_edge,
+    checksum,
     from_mapping,
     pack,
     pack_parts,
@@ -147,16 +149,13 @@ class Edges(Lineage):
         if shared and result.timed_out and timeout is None:
             raise UsageError("a call that timed out can be shared only with its timeout")
         now = time.time()
-        state_hash, call_key = bytes.fromhex(state), bytes.fromhex(call.key)
-        slot = _slot(timeout, shared=shared)
-        after = None if next_state == state else bytes.fromhex(next_state)
         output, parts = pack_parts(result.parts)
         row = EdgeRow(
-            state_hash,
-            call_key,
-            slot,
+            bytes.fromhex(state),
+            bytes.fromhex(call.key),
+            _slot(timeout, shared=shared),
             waited,
-            after,
+            None if next_state == state else bytes.fromhex(next_state),
             timeout,
             result.exit_code,
             result.duration,
@@ -164,6 +163,9 @@ class Edges(Lineage):
             result.blocked,
             result.truncated,
             None if quiet_s == math.inf else quiet_s,
+            output,
+            pack(call.canonical),
+            parts,
             deterministic,
             now,
             reason or "",
@@ -171,37 +173,16 @@ class Edges(Lineage):
             active,
             None,
             from_mapping(result.cost),
-            parts,
-            output,
-            pack(call.canonical),
             proven,
             on_host,
         )
         if shared and deterministic:
-            row = row._replace(checksum=answer_checksum(row))
+            row = row._replace(checksum=checksum(*row[:CHECKED]))
         with self._database.write() as cursor:
             edge = _earlier(cursor, row, call, backend, comparable=comparable) if shared else None
             if edge is None:
                 id = _insert(cursor, row, private)
-                edge = Edge(
-                    id,
-                    state,
-                    call,
-                    timeout,
-                    result.from_source("hit"),
-                    next_state,
-                    deterministic,
-                    shared,
-                    reason,
-                    0,
-                    now,
-                    proven,
-                    waited,
-                    quiet_s,
-                    digest,
-                    active,
-                    on_host=on_host,
-                )
+                edge = as_edge((id, *row, 0, None), call)
             cursor.execute(
                 "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, task))
             )
@@ -216,10 +197,7 @@ class Edges(Lineage):
             edge: the edge whose call was seen to return something else.
             reason: what differed, in words.
         """
-        with self._database.write() as cursor:
-            cursor.execute(
-                "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?", (reason, edge.id)
-            )
+        self._change("UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?", (reason, edge.id))
 
     def retire(self, edge: Edge, reason: str) -> None:
         """Ends that an edge answers calls, so that the next execution of its call takes its place.
@@ -228,13 +206,11 @@ class Edges(Lineage):
             edge: the edge.
             reason: why, in words.
         """
-        with self._database.write() as cursor:
-            cursor.execute(_RETIRE, (reason, edge.id))
+        self._change(_RETIRE, (reason, edge.id))
 
     def prove(self, edge: Edge) -> None:
         """Takes note that making a call again led to the same state; in vain if it was ever seen to lead elsewhere."""
-        with self._database.write() as cursor:
-            cursor.execute(_PROVE, (edge.id,))
+        self._change(_PROVE, (edge.id,))
 
     def note_refusal(self, state: str, backend: str, reason: str) -> None:
         """Keeps why a state could not be checkpointed, for people; see `Edge.refusals`.
@@ -248,8 +224,7 @@ class Edges(Lineage):
         if edge is None or edge.refusals.get(backend) == reason:
             return
         refusals = from_mapping({**edge.refusals, backend: reason})
-        with self._database.write() as cursor:
-            cursor.execute("UPDATE edges SET refusals = ? WHERE id = ?", (refusals, edge.id))
+        self._change("UPDATE edges SET refusals = ? WHERE id = ?", (refusals, edge.id))
 
 
 def _insert(cursor: sqlite3.Cursor, row: EdgeRow, private: str | None) -> int:

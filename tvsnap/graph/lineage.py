@@ -64,18 +64,15 @@ class Lineage(GraphPart):
         Raises:
             NotFound: if there is none.
         """
-        with self._database.read() as reader:
-            row = reader.execute(_STATE, (check_state(hash),)).fetchone()
+        row = self._row(_STATE, (check_state(hash),))
         if row is None:
             raise unknown_state(hash)
         return to_state(row)
 
     def roots(self) -> list[RootInfo]:
         """Returns the roots, oldest first."""
-        with self._database.read() as reader:
-            rows = reader.execute(
-                "SELECT state, image_name, image_digest, environment, limits, salt, created FROM roots ORDER BY created"
-            ).fetchall()
+        columns = "state, image_name, image_digest, environment, limits, salt, created"
+        rows = self._rows(f"SELECT {columns} FROM roots ORDER BY created")
         return [RootInfo(row[0].hex(), *row[1:]) for row in rows]
 
     def edge(self, id: int) -> Edge:
@@ -84,8 +81,7 @@ class Lineage(GraphPart):
         Raises:
             NotFound: if there is none.
         """
-        with self._database.read() as reader:
-            row = reader.execute(f"SELECT {EDGE_COLUMNS.format('e')} FROM edges e WHERE e.id = ?", (id,)).fetchone()
+        row = self._row(f"SELECT {EDGE_COLUMNS.format('e')} FROM edges e WHERE e.id = ?", (id,))
         if row is None:
             raise NotFound(f"call {id} is not in the graph (any more)")
         return to_edge(row)
@@ -93,26 +89,21 @@ class Lineage(GraphPart):
     def edge_to(self, state: str) -> Edge | None:
         """Returns the call that made a state; None for a root and for a state that is not in the graph."""
         query = f"SELECT {EDGE_COLUMNS.format('e')} FROM states s JOIN edges e ON e.id = s.edge WHERE s.hash = ?"
-        with self._database.read() as reader:
-            row = reader.execute(query, (check_state(state),)).fetchone()
+        row = self._row(query, (check_state(state),))
         return None if row is None else to_edge(row)
 
     def out_edges(self, state: str) -> list[Edge]:
         """Returns the calls made in a state, oldest first, also those that left it as it was."""
         query = f"SELECT {EDGE_COLUMNS.format('e')} FROM edges e WHERE e.state = ? ORDER BY e.id"
-        with self._database.read() as reader:
-            return [to_edge(row) for row in reader.execute(query, (check_state(state),))]
+        return [to_edge(row) for row in self._rows(query, (check_state(state),))]
 
     def has_calls(self, state: str) -> bool:
         """Whether any call was made in a state."""
-        with self._database.read() as reader:
-            found = reader.execute("SELECT 1 FROM edges WHERE state = ? LIMIT 1", (check_state(state),)).fetchone()
-        return found is not None
+        return self._row("SELECT 1 FROM edges WHERE state = ? LIMIT 1", (check_state(state),)) is not None
 
     def children(self, state: str) -> list[State]:
         """Returns the states one changing call away from a state, oldest first."""
-        with self._database.read() as reader:
-            return [to_state(row) for row in reader.execute(_CHILDREN, (check_state(state),))]
+        return [to_state(row) for row in self._rows(_CHILDREN, (check_state(state),))]
 
     def lineage(self, state: str) -> list[Edge]:
         """Returns the calls that lead from the root to a state, in order; only those that changed the state.
@@ -120,8 +111,7 @@ class Lineage(GraphPart):
         Raises:
             NotFound: if there is no such state.
         """
-        with self._database.read() as reader:
-            edges = [to_edge(row) for row in reader.execute(_LINEAGE, {"state": check_state(state)})]
+        edges = [to_edge(row) for row in self._rows(_LINEAGE, {"state": check_state(state)})]
         if not edges:
             self.state(state)
         self._check_way(None, edges, state)
@@ -141,8 +131,7 @@ class Lineage(GraphPart):
         Raises:
             NotFound: if there is no such state.
         """
-        with self._database.read() as reader:
-            rows = reader.execute(_NEAREST, {"state": check_state(state), "backend": backend}).fetchall()
+        rows = self._rows(_NEAREST, {"state": check_state(state), "backend": backend})
         if not rows:
             raise unknown_state(state)
         # The first row is that of the snapshot, or of the root: neither has a call to replay.
@@ -159,16 +148,12 @@ class Lineage(GraphPart):
             DamagedRecord: they do not.
         """
         at = start or (edges[0].state if edges else state)
-        sound = start is not None or self._is_root(at)
+        sound = start is not None or self._row("SELECT 1 FROM roots WHERE state = ?", (bytes.fromhex(at),)) is not None
         for edge in edges:
             sound = sound and edge.state == at
             at = edge.next_state
         if not sound or at != state:
             raise DamagedRecord(f"the graph's records of the way to state {state[:12]} are damaged (tvsnap forget)")
-
-    def _is_root(self, state: str) -> bool:
-        with self._database.read() as reader:
-            return reader.execute("SELECT 1 FROM roots WHERE state = ?", (bytes.fromhex(state),)).fetchone() is not None
 
     def resolve(self, name: str) -> State:
         """Returns the state that a person means.
@@ -193,8 +178,7 @@ class Lineage(GraphPart):
             raise NotFound(f"{name}: {state.hash[:12]} is only {distance} from its root")
         if steps == 0:
             return state
-        with self._database.read() as reader:
-            row = reader.execute(_ANCESTOR, {"state": bytes.fromhex(state.hash), "steps": steps}).fetchone()
+        row = self._row(_ANCESTOR, {"state": bytes.fromhex(state.hash), "steps": steps})
         if row is None:
             raise unknown_state(state.hash)
         return to_state(row)
@@ -203,8 +187,7 @@ class Lineage(GraphPart):
         lowest = bytes.fromhex(prefix.ljust(HASH_DIGITS, "0"))
         highest = bytes.fromhex(prefix.ljust(HASH_DIGITS, "f"))
         query = f"SELECT {STATE_COLUMNS.format('s')} FROM states s WHERE s.hash BETWEEN ? AND ? LIMIT ?"
-        with self._database.read() as reader:
-            rows = reader.execute(query, (lowest, highest, CANDIDATES_NAMED + 1)).fetchall()
+        rows = self._rows(query, (lowest, highest, CANDIDATES_NAMED + 1))
         if not rows:
             raise NotFound(f"no state begins with {prefix} (tvsnap tree)")
         if len(rows) > 1:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import fields
 
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import RolloutRecord
+from tvsnap.graph.rows import Row
 from tvsnap.model.arguments import check_text
+
+_COLUMNS = ", ".join(field.name for field in fields(RolloutRecord))
 
 
 class Rollouts(GraphPart):
@@ -29,55 +33,30 @@ class Rollouts(GraphPart):
             id: its name, unique in this graph; by default a random one.
             owner: the process that runs it; by default the owner of this `Graph`.
         """
-        rollout = RolloutRecord(
-            id or secrets.token_hex(8), task, label, image, root, owner or self.owner, time.time(), None, root
-        )
-        with self._database.write() as cursor:
-            cursor.execute(
-                "INSERT INTO rollouts (id, task, label, image, root, owner, started, finished, state) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?)",
-                (
-                    rollout.id,
-                    task,
-                    label,
-                    image,
-                    bytes.fromhex(root),
-                    rollout.owner,
-                    rollout.started,
-                    bytes.fromhex(root),
-                ),
-            )
-        return rollout
+        at = bytes.fromhex(root)
+        row = (id or secrets.token_hex(8), task, label, image, at, owner or self.owner, time.time(), None, at)
+        self._change(f"INSERT INTO rollouts ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
+        return _to_rollout(row)
 
     def end_rollout(self, id: str, state: str) -> None:
         """Records that a rollout has ended in `state`; nothing happens if its task was forgotten meanwhile."""
-        with self._database.write() as cursor:
-            cursor.execute(
-                "UPDATE rollouts SET finished = ?, state = ? WHERE id = ?", (time.time(), bytes.fromhex(state), id)
-            )
+        statement = "UPDATE rollouts SET finished = ?, state = ? WHERE id = ?"
+        self._change(statement, (time.time(), bytes.fromhex(state), id))
 
     def rollouts(self, task: str | None = None) -> list[RolloutRecord]:
         """Returns all rollouts, or those of one task, oldest first."""
-        if task is not None:
-            check_text(task, "task")
-        query = "SELECT id, task, label, image, root, owner, started, finished, state FROM rollouts"
-        with self._database.read() as reader:
-            if task is None:
-                rows = reader.execute(f"{query} ORDER BY started").fetchall()
-            else:
-                rows = reader.execute(f"{query} WHERE task = ? ORDER BY started", (task,)).fetchall()
-        return [
-            RolloutRecord(id, task, label, image, root.hex(), owner, started, finished, state.hex())
-            for id, task, label, image, root, owner, started, finished, state in rows
-        ]
+        tasks = () if task is None else (check_text(task, "task"),)
+        condition = "WHERE task = ?" if tasks else ""
+        return list(
+            map(_to_rollout, self._rows(f"SELECT {_COLUMNS} FROM rollouts {condition} ORDER BY started", tasks))
+        )
 
     def tasks(self) -> list[str]:
         """Returns the names of the tasks that had rollouts or made calls, sorted; without the empty one."""
-        with self._database.read() as reader:
-            rows = reader.execute(
-                "SELECT name FROM tasks t WHERE EXISTS (SELECT 1 FROM visits v WHERE v.task = t.id) "
-                "UNION SELECT task FROM rollouts ORDER BY 1"
-            ).fetchall()
+        rows = self._rows(
+            "SELECT name FROM tasks t WHERE EXISTS (SELECT 1 FROM visits v WHERE v.task = t.id) "
+            "UNION SELECT task FROM rollouts ORDER BY 1"
+        )
         return [name for (name,) in rows if name]
 
     def add_counters(self, counters: Mapping[str, float]) -> None:
@@ -87,5 +66,9 @@ class Rollouts(GraphPart):
     def counters(self) -> dict[str, float]:
         """Returns the counters of all processes, without what other processes have not flushed yet."""
         self.flush()
-        with self._database.read() as reader:
-            return dict(reader.execute("SELECT name, value FROM counters").fetchall())
+        return dict(self._rows("SELECT name, value FROM counters"))
+
+
+def _to_rollout(row: Row) -> RolloutRecord:
+    id, task, label, image, root, owner, started, finished, state = row
+    return RolloutRecord(id, task, label, image, root.hex(), owner, started, finished, state.hex())

@@ -8,8 +8,9 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tvsnap.graph.model import CallSummary, Edge, Snapshot, State
 from tvsnap.model.calls import TEXT, Part, ToolCall, ToolResult, canonical_json
@@ -63,6 +64,9 @@ class EdgeRow(NamedTuple):
     blocked: bool
     truncated: bool
     quiet_s: float | None
+    output: str | bytes
+    call: str | bytes
+    parts: bytes | None
     deterministic: bool
     created: float
     reason: str
@@ -70,11 +74,12 @@ class EdgeRow(NamedTuple):
     active: str | None
     checksum: int | None
     cost: str | None
-    parts: bytes | None
-    output: str | bytes
-    call: str | bytes
     proven: bool
     on_host: bool
+
+
+CHECKED: Final = 15
+"""How many of the first fields of `EdgeRow` an answer rests on: the arguments of `checksum`."""
 
 
 def pack(text: str) -> str | bytes:
@@ -97,6 +102,7 @@ EDGE_COLUMNS = ", ".join(f"{{0}}.{name}" for name in ("id", *EdgeRow._fields, "h
 _CALL_KEY, _SLOT, _DETERMINISTIC, _CALL = (
     1 + EdgeRow._fields.index(name) for name in ("call_key", "slot", "deterministic", "call")
 )
+_CHECKED = slice(1, 1 + CHECKED)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -139,6 +145,7 @@ def checksum(
     state: bytes,
     call_key: bytes,
     slot: float | None,
+    waited: float,
     next_state: bytes | None,
     timeout: float | None,
     exit_code: int | None,
@@ -146,11 +153,10 @@ def checksum(
     timed_out: int,
     blocked: int,
     truncated: int,
+    quiet_s: float | None,
     output: str | bytes,
     call: str | bytes,
-    waited: float = 0.0,
-    quiet_s: float | None = None,
-    parts: bytes | None = None,
+    parts: bytes | None,
 ) -> int:
     """Returns the CRC-32 of all that an answer rests on, as it is stored: SQLite keeps no checksums of its own.
 
@@ -252,14 +258,11 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
     Each hit comes through here: what it calls and makes is part of what a hit costs.
     """
     (
-        id, state, call_key, slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated,
-        quiet_s, deterministic, created, reason, digest, active, expected, cost, parts, output, packed_call, proven,
-        on_host, hits, refusals,
+        id, state, _, slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, quiet_s,
+        output, _, parts, deterministic, created, reason, digest, active, expected, cost, proven, on_host, hits,
+        refusals,
     ) = row  # fmt: skip
-    if check and expected != checksum(
-        state, call_key, slot, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, output,
-        packed_call, waited, quiet_s, parts,
-    ):  # fmt: skip
+    if check and expected != checksum(*row[_CHECKED]):
         return None
     result = ToolResult(
         (Part(TEXT, unpack(output)),) if parts is None else unpack_parts(output, parts),
@@ -294,25 +297,11 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
     )
 
 
-def answer_checksum(row: EdgeRow) -> int:
-    """Returns the checksum of what an answer from a row that is to be written rests on."""
-    return checksum(
-        row.state,
-        row.call_key,
-        row.slot,
-        row.next_state,
-        row.timeout,
-        row.exit_code,
-        row.duration,
-        row.timed_out,
-        row.blocked,
-        row.truncated,
-        row.output,
-        row.call,
-        row.waited,
-        row.quiet_s,
-        row.parts,
-    )
+def as_edge(row: Row, call: ToolCall) -> Edge:
+    """Returns the edge in a row that was just written."""
+    edge = _edge(row, call, check=False)
+    assert edge is not None
+    return edge
 
 
 @_readable
@@ -320,25 +309,10 @@ def to_summary(row: Row) -> CallSummary:
     """Returns the edge without its output in a row of `SUMMARY_COLUMNS`."""
     (id, call, timeout, exit_code, duration, timed_out, truncated, deterministic, slot, reason, hits) = row[:11]
     created, proven, waited, active, refusals, on_host = row[11:]
-    return CallSummary(
-        id,
-        ToolCall.from_canonical(unpack(call)),
-        timeout,
-        exit_code,
-        duration,
-        bool(timed_out),
-        bool(truncated),
-        bool(deterministic),
-        slot is not None,
-        reason or None,
-        hits,
-        created,
-        bool(proven),
-        waited,
-        active,
-        to_mapping(refusals),
-        bool(on_host),
-    )
+    made = ToolCall.from_canonical(unpack(call))
+    flags = (bool(timed_out), bool(truncated), bool(deterministic), slot is not None)
+    result = (timeout, exit_code, duration, *flags, reason or None, hits, created, bool(proven), waited, active)
+    return CallSummary(id, made, *result, to_mapping(refusals), bool(on_host))
 
 
 @_readable
@@ -346,18 +320,15 @@ def to_snapshot(row: Row) -> Snapshot:
     """Returns the snapshot in a row of `SNAPSHOT_COLUMNS`."""
     state, id, backend, size, files, processes, shell, checkpoint_s, fork_s, commands = row[:10]
     created, last_used, forks, pinned, age_s = row[10:]
-    return Snapshot(
-        state.hex(),
-        id,
-        backend,
-        size,
-        Captures(bool(files), bool(processes), bool(shell)),
-        checkpoint_s,
-        fork_s,
-        tuple(json.loads(commands)),
-        created,
-        last_used,
-        forks,
-        bool(pinned),
-        age_s,
+    captures = Captures(bool(files), bool(processes), bool(shell))
+    values = (state.hex(), id, backend, size, captures, checkpoint_s, fork_s, tuple(json.loads(commands)), created)
+    return Snapshot(*values, last_used, forks, bool(pinned), age_s)
+
+
+def from_snapshot(snapshot: Snapshot) -> Row:
+    """Returns the row of `SNAPSHOT_COLUMNS` that `to_snapshot` reads."""
+    (state, id, backend, size, captures, checkpoint_s, fork_s, processes, *rest) = (
+        getattr(snapshot, field.name) for field in fields(snapshot)
     )
+    held = (captures.files, captures.processes, captures.shell)
+    return (bytes.fromhex(state), id, backend, size, *held, checkpoint_s, fork_s, json.dumps(processes), *rest)

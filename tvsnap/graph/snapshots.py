@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import Snapshot, SnapshotWay
-from tvsnap.graph.rows import SNAPSHOT_COLUMNS, SNAPSHOT_WIDTH, to_snapshot
+from tvsnap.graph.rows import SNAPSHOT_COLUMNS, SNAPSHOT_WIDTH, from_snapshot, to_snapshot
 from tvsnap.model.arguments import check_state
 
 _ONE = f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n WHERE n.state = ? AND n.backend = ?"
@@ -31,10 +30,9 @@ SELECT {SNAPSHOT_COLUMNS.format("n")}, way.hash, way.calls, way.seconds, way.ans
 FROM way CROSS JOIN snapshots n ON n.state = way.start AND n.backend = :backend
 CROSS JOIN states s ON s.hash = n.state
 """
-_INSERT = """
-INSERT INTO snapshots (state, backend, id, size, files, processes, shell, checkpoint_s, fork_s, commands, created,
-                       last_used, forks, pinned, age_s)
-SELECT hash, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM states WHERE hash = ?
+_INSERT = f"""
+INSERT INTO snapshots ({SNAPSHOT_COLUMNS.replace("{0}.", "")})
+SELECT {", ".join("?" * SNAPSHOT_WIDTH)} WHERE EXISTS (SELECT 1 FROM states WHERE hash = ?)
 ON CONFLICT DO NOTHING
 """
 
@@ -54,49 +52,26 @@ class Snapshots(GraphPart):
             Whether it was added; False if the state has one of this backend already, or has been forgotten, or there
             is no room: the caller's own is then of no use, and its files are to be deleted.
         """
-        captures = snapshot.captures
         with self._database.write() as cursor:
             if size is not None or count is not None:  # the transaction lets nobody else in between
                 there, taken = cursor.execute(_USAGE, (snapshot.backend,)).fetchone()
                 if (size is not None and taken + snapshot.size > size) or (count is not None and there >= count):
                     return False
-            cursor.execute(
-                _INSERT,
-                (
-                    snapshot.backend,
-                    snapshot.id,
-                    snapshot.size,
-                    captures.files,
-                    captures.processes,
-                    captures.shell,
-                    snapshot.checkpoint_s,
-                    snapshot.fork_s,
-                    json.dumps(snapshot.processes),
-                    snapshot.created,
-                    snapshot.last_used,
-                    snapshot.forks,
-                    snapshot.pinned,
-                    snapshot.age_s,
-                    bytes.fromhex(snapshot.state),
-                ),
-            )
+            cursor.execute(_INSERT, (*from_snapshot(snapshot), bytes.fromhex(snapshot.state)))
             return cursor.rowcount == 1
 
     def snapshot(self, state: str, backend: str) -> Snapshot | None:
         """Returns a state's snapshot, None if it has none of this backend."""
-        with self._database.read() as reader:
-            row = reader.execute(_ONE, (check_state(state), backend)).fetchone()
+        row = self._row(_ONE, (check_state(state), backend))
         return None if row is None else to_snapshot(row)
 
     def snapshots(self, backend: str | None = None) -> list[Snapshot]:
         """Returns all snapshots, or those of one backend, oldest first."""
-        with self._database.read() as reader:
-            return [to_snapshot(row) for row in reader.execute(_ALL, (backend or "",))]
+        return [to_snapshot(row) for row in self._rows(_ALL, (backend or "",))]
 
     def snapshot_usage(self, backend: str) -> tuple[int, int]:
         """Returns how many snapshots a backend has, and the bytes that they take."""
-        with self._database.read() as reader:
-            count, size = reader.execute(_USAGE, (backend,)).fetchone()
+        count, size = self._row(_USAGE, (backend,))
         return count, size
 
     def snapshot_ways(self, backend: str) -> list[SnapshotWay]:
@@ -104,10 +79,8 @@ class Snapshots(GraphPart):
 
         Forks that a process has not flushed yet are not counted.
         """
-        with self._database.read() as reader:
-            rows = reader.execute(_WAYS, {"backend": backend}).fetchall()
         ways = []
-        for row in rows:
+        for row in self._rows(_WAYS, {"backend": backend}):
             top, calls, seconds, answered, proven, private, is_snapshot = row[SNAPSHOT_WIDTH:]
             above = top.hex() if is_snapshot else None
             snapshot = to_snapshot(row[:SNAPSHOT_WIDTH])
@@ -116,11 +89,8 @@ class Snapshots(GraphPart):
 
     def pin_snapshot(self, state: str, backend: str) -> bool:
         """Has a state's snapshot kept until the state is forgotten; returns whether there is one."""
-        with self._database.write() as cursor:
-            cursor.execute(
-                "UPDATE snapshots SET pinned = 1 WHERE state = ? AND backend = ?", (check_state(state), backend)
-            )
-            return cursor.rowcount == 1
+        statement = "UPDATE snapshots SET pinned = 1 WHERE state = ? AND backend = ?"
+        return self._change(statement, (check_state(state), backend)) == 1
 
     def drop_snapshot(self, state: str, backend: str, id: str | None = None) -> bool:
         """Deletes the row of a snapshot; the state is rebuilt by replay from then on.
@@ -134,9 +104,7 @@ class Snapshots(GraphPart):
         Returns:
             Whether there was one.
         """
-        with self._database.write() as cursor:
-            cursor.execute(_DROP, (check_state(state), backend, id))
-            return cursor.rowcount == 1
+        return self._change(_DROP, (check_state(state), backend, id)) == 1
 
     def drop_snapshots(self, snapshots: Iterable[Snapshot]) -> list[Snapshot]:
         """Deletes the rows of snapshots, all at once; see `drop_snapshot`.

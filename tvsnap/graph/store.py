@@ -54,9 +54,8 @@ class Graph(Answers, Edges, Snapshots, Rollouts, Tree, Forgetting):
     def ensure_root(self, info: RootInfo) -> None:
         """Adds a root state unless it is there."""
         hash = bytes.fromhex(info.hash)
-        with self._database.read() as reader:
-            if reader.execute("SELECT 1 FROM roots WHERE state = ?", (hash,)).fetchone():
-                return
+        if self._row("SELECT 1 FROM roots WHERE state = ?", (hash,)):
+            return
         with self._database.write() as cursor:
             cursor.execute(
                 "INSERT INTO roots (state, image_name, image_digest, environment, limits, salt, created) "
