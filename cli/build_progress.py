@@ -20,11 +20,7 @@ from .text import visible
 
 @contextlib.contextmanager
 def watched(verbose: bool) -> Iterator[BuildProgress]:
-    """A block in which a build is shown on standard error; of a step that failed, what it printed.
-
-    Args:
-        verbose: show all output of all steps.
-    """
+    """A block in which a build is shown on standard error; of a step that failed, what it printed too."""
     console = context.console(stderr=True, soft_wrap=True)
     try:
         if not console.is_terminal:

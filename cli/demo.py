@@ -160,12 +160,11 @@ def _print_tree(report: ReplayReport, console: Console) -> None:
     with context.open_graph() as graph:
         root = graph.state(report.calls[0].state).root
         nodes = graph.tree(root=root)
-        info = next(info for info in graph.roots() if info.hash == root)
+        roots = {info.hash: info for info in graph.roots()}
         rollouts = [rollout for rollout in graph.rollouts() if rollout.root == root]
-    branches = tree_view.build(nodes)
     snapshots = [snapshot for node in nodes for snapshot in node.snapshots]
     console.print("\nthe tree of states", style="bold")
-    tree_view.print_trees([(branches[root], info, rollouts)], console)
+    tree_view.print_trees(nodes, roots, rollouts, console)
     console.print(
         f"\n{len(nodes)} states, {len(snapshots)} snapshots of {size(sum(s.size for s in snapshots))} together.",
     )

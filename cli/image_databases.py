@@ -21,7 +21,7 @@ def with_databases(
     dialect: str | None,
     allow: Sequence[Path] = (),
 ) -> ImageSpec:
-    """What is to be built.
+    """Returns what is to be built.
 
     Args:
         store: where images are.
@@ -30,11 +30,6 @@ def with_databases(
         given: as `[NAME=]FILE`, in the order of loading.
         dialect: of the scripts; None to tell by their looks.
         allow: see `load_source`.
-
-    Raises:
-        UsageError: something of it is wrong.
-        ImageSpecError: the image cannot have databases, or not these.
-        ImageNotFound: there is no such image or folder.
     """
     if dialect is not None and dialect not in DIALECTS:
         raise UsageError(f'--dialect: must be {", ".join(DIALECTS)}, not "{dialect}"')

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer import Argument, Option
 
-from tvsnap.images import layout
+from tvsnap.images import Image, layout
 from tvsnap.images.export import Description, Format, Tag, write_image
 from tvsnap.model.errors import NotFound, UsageError
 
@@ -20,6 +20,7 @@ from .text import size
 
 if TYPE_CHECKING:
     from tvsnap.cache import Cache
+    from tvsnap.graph import State
     from tvsnap.sandboxes.protocol import Sandbox
 
 STATE_LABEL = "tvsnap.state"
@@ -90,9 +91,9 @@ def export(
         layout.check_output(output, force)
     with context.open_cache() as cache:
         source = _find(cache, name)
-        target = output or f"tvsnap-{source.hash[:12]}.tar"
-        tag = tag or Tag("tvsnap", source.hash[:12])
-        with layout.opened(target, force) as place, source.sandbox(cache) as sandbox:
+        short = _hash(source)[:12]
+        target, tag = output or f"tvsnap-{short}.tar", tag or Tag("tvsnap", short)
+        with layout.opened(target, force) as place, _started(cache, source) as sandbox:
             about, expected = _describe(sandbox, source), max(sandbox.image.size, 1)  # but a guess
             with (
                 context.progress(expected, DownloadColumn(), TransferSpeedColumn()) as update,
@@ -113,7 +114,7 @@ def export(
             "format": format,
             "bytes": _bytes(target),
             "tag": str(tag),
-            "state": source.hash if source.is_state else None,
+            "state": None if isinstance(source, Image) else source.hash,
             **asdict(exported),
         }
         context.answer(data, as_json=as_json, show=lambda: _print(target, data, format))
@@ -127,11 +128,7 @@ def _print(target: str, data: dict[str, Any], format: Format) -> None:
 
 
 def _format(name: str | None, output: str | None) -> Format:
-    """Returns the format that is meant.
-
-    Raises:
-        UsageError: there is no such format, or it does not go with the output.
-    """
+    """Returns the format that is meant; raises `UsageError` if there is no such one, or the output is none for it."""
     directory = output is not None and layout.is_directory(output)
     if name == "oci" or (name is None and directory):
         return "oci"
@@ -142,67 +139,46 @@ def _format(name: str | None, output: str | None) -> Format:
     return "docker"
 
 
-@dataclass
-class _Source:
-    """What is exported: a state, or an image as it is when it is freshly started.
-
-    Attributes:
-        hash: of the state, or the image's digest.
-        created: seconds since the epoch.
-        is_state: it is a state.
-    """
-
-    hash: str
-    created: float
-    is_state: bool
-
-    @contextlib.contextmanager
-    def sandbox(self, cache: Cache) -> Iterator[Sandbox]:
-        """A block with a throw-away sandbox as it is."""
-        if self.is_state:
-            with cache.materialise(self.hash) as sandbox:
-                yield sandbox
-        else:
-            image = cache.images.get(self.hash)
-            with contextlib.closing(cache.backend.start(image, cache.limits_for(image))) as sandbox:
-                yield sandbox
-
-
-def _find(cache: Cache, name: str) -> _Source:
-    """Returns what a person means; an image's name comes before all hashes.
-
-    Raises:
-        NotFound: nothing, or both a state and an image.
-    """
+def _find(cache: Cache, name: str) -> State | Image:
+    """Returns what a person means; an image's name comes before all hashes. Raises `NotFound`, also if it is both."""
     image = None
     with contextlib.suppress(NotFound):
         image = cache.images.get(name)
     if image is not None and image.name == name:
-        return _Source(image.digest, image.created, is_state=False)
+        return image
     try:
         state = cache.graph.resolve(name)
     except (NotFound, UsageError) as error:
         if image is not None:
-            return _Source(image.digest, image.created, is_state=False)
+            return image
         raise NotFound(f'no image is called "{name}" (tvsnap image ls); as a state: {error}') from None
     if image is not None:
         raise NotFound(f"{name} fits state {state.hash[:16]} and image {image.digest[:16]}: give more digits")
-    return _Source(state.hash, state.created, is_state=True)
+    return state
 
 
-def _describe(sandbox: Sandbox, source: _Source) -> Description:
+def _started(cache: Cache, source: State | Image) -> AbstractContextManager[Sandbox]:
+    """Returns a block with a throw-away sandbox: in a state, or as an image is when it is freshly started."""
+    if isinstance(source, Image):
+        return contextlib.closing(cache.backend.start(source, cache.limits_for(source)))
+    return cache.materialise(source.hash)
+
+
+def _describe(sandbox: Sandbox, source: State | Image) -> Description:
     image = sandbox.image
-    labels = {IMAGE_LABEL: image.digest}
-    if source.is_state:
-        labels[STATE_LABEL] = source.hash
+    state = {} if isinstance(source, Image) else {STATE_LABEL: source.hash}
     return Description(
         env=image.env,
         workdir=_working_directory(sandbox) or image.workdir,
         user=image.user,
-        labels=labels,
+        labels={IMAGE_LABEL: image.digest, **state},
         created=source.created,
-        origin=f"tvsnap image export {source.hash}",
+        origin=f"tvsnap image export {_hash(source)}",
     )
+
+
+def _hash(source: State | Image) -> str:
+    return source.digest if isinstance(source, Image) else source.hash
 
 
 def _working_directory(sandbox: Sandbox) -> str | None:

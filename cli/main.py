@@ -108,11 +108,7 @@ def verb_app(name: str) -> typer.Typer:
 
 
 def complain(message: str, error: BaseException | None = None, status: int = options.FAILED) -> int:
-    """Prints an error as one line on standard error, and where it came from if that is asked for.
-
-    Returns:
-        `status`.
-    """
+    """Prints an error as one line on standard error, and where it came from if that is asked for; returns `status`."""
     if error is not None and os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
         import traceback
 
@@ -156,12 +152,7 @@ def _begin(
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Does what the options before the verb say.
-
-    Raises:
-        UsageError: the backend is none that there is, or the data directory has no name; that is told by verbs that
-            need none, too.
-    """
+    """Does what the options before the verb say; what is wrong with them is told by verbs that need none, too."""
     if version:
         from importlib.metadata import version as version_of
 

@@ -39,22 +39,14 @@ _MEANINGS = {
 
 
 def check_home(path: str | None) -> str | None:
-    """Returns the path of a data directory, which is not empty.
-
-    Raises:
-        UsageError: it is.
-    """
+    """Returns the path of a data directory; raises `UsageError` if it is empty."""
     if path == "":
         raise UsageError("home must be a path, not '' (--home)")
     return path
 
 
 def check_backend(name: str) -> str:
-    """Returns the name of a backend, which there is.
-
-    Raises:
-        UsageError: there is no such backend.
-    """
+    """Returns the name of a backend; raises `UsageError` if there is no such one."""
     from tvsnap import sandboxes as backends
 
     try:
@@ -204,11 +196,7 @@ def verb(
 def budget(
     max_disk: str | None, max_snapshots: int | None, max_memory: str | None, max_sandboxes: int | None
 ) -> Budget:
-    """Returns the budget that the options of these names ask for.
-
-    Raises:
-        UsageError: one of the sizes is none.
-    """
+    """Returns the budget that the options of these names ask for."""
     from tvsnap.model.limits import Budget
 
     return Budget(
@@ -220,11 +208,7 @@ def budget(
 
 
 def parse_size(text: str) -> int:
-    """Returns a number of bytes written as `500M`, `2G`, `1048576`.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Returns a number of bytes written as `500M`, `2G`, `1048576`; raises `UsageError` if it is none."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise UsageError(f'"{text}" is no size; write it as 500M or 2G')

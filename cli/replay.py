@@ -172,11 +172,7 @@ def _first_mistake(rollout: PlannedRollout, environment: Environment) -> str:
 
 
 def report_broken(broken: Sequence[BrokenLine], *, keep_going: bool) -> None:
-    """Tells which lines are no rollouts.
-
-    Raises:
-        UsageError: there are any, and `keep_going` is not set.
-    """
+    """Tells which lines are no rollouts; raises `UsageError` if there are any, unless `keep_going` is set."""
     if not broken:
         return
     ordered = sorted(broken, key=lambda line: (line.file, line.line))

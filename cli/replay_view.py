@@ -70,13 +70,7 @@ def progress(total: int) -> Iterator[Listener | None]:
 
 
 def print_report(report: ReplayReport, console: Console, *, cached: bool) -> None:
-    """Prints the figures of a replay.
-
-    Args:
-        report: the figures.
-        console: where to.
-        cached: whether the cache was used.
-    """
+    """Prints the figures of a replay; `cached` is whether the cache was used."""
     data = report.data()
     if report.interrupted:
         console.print("interrupted: this is what was done so far\n", style="yellow")

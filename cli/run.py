@@ -88,11 +88,7 @@ def run(
 
 
 def _calls_of_standard_input() -> Iterator[str]:
-    """Returns the lines of standard input that are not blank, as soon as the first of them is there.
-
-    Raises:
-        UsageError: there is none, or the first is no text.
-    """
+    """Returns the lines of standard input that are not blank, as soon as the first of them is there; there must be one."""
     lines = (line for line in options.input_lines() if line.strip())
     first = next(lines, None)
     if first is None:
@@ -104,11 +100,7 @@ def _calls_of_standard_input() -> Iterator[str]:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Returns a tool's arguments, given as JSON.
-
-    Raises:
-        UsageError: it is no JSON object.
-    """
+    """Returns a tool's arguments, given as JSON; raises `UsageError` if that is no object."""
     try:
         arguments = json.loads(text)
     except ValueError as error:
@@ -119,11 +111,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 class _Session:
-    """Makes calls and prints what they return.
-
-    Attributes:
-        made: the calls made, as plain JSON.
-    """
+    """Makes calls and prints what they return; `made` are those made, as plain JSON."""
 
     def __init__(self, rollout: Rollout, timeout: float, *, as_json: bool) -> None:
         self.made: list[dict[str, Any]] = []

@@ -68,11 +68,7 @@ def _print(
         return
     from . import tree_view
 
-    branches = tree_view.build(nodes)
-    started = tree_view.group_rollouts(rollouts)
-    tops = [branch for branch in branches.values() if branch.node.state.parent not in branches]
-    trees = [(top, roots.get(top.node.state.hash), started.get(top.node.state.hash, [])) for top in tops]
-    tree_view.print_trees(trees, console, everything=everything)
+    tree_view.print_trees(nodes, roots, rollouts, console, everything=everything)
 
 
 def _below(nodes: list[TreeNode], top: str) -> list[TreeNode]:

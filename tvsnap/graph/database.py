@@ -297,12 +297,7 @@ ALTER TABLE edges DROP COLUMN extra;
 
 
 def _make_if_missing(path: Path) -> None:
-    """Makes an empty graph, whole or not at all: a file that is there and empty is one that has lost its contents.
-
-    Raises:
-        InfrastructureError: if it is such a file.
-        sqlite3.Error, OSError: if none can be made.
-    """
+    """Makes an empty graph, whole or not at all: a file that is there and empty is one that has lost its contents."""
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)

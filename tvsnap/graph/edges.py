@@ -181,7 +181,10 @@ class Edges(Lineage):
         with self._database.write() as cursor:
             edge = _earlier(cursor, row, call, backend, comparable=comparable) if shared else None
             if edge is None:
-                id = _insert(cursor, row, private)
+                above = _above(cursor, row.state)
+                id = cursor.execute(_INSERT_EDGE, row).lastrowid
+                assert id is not None
+                _insert_state(cursor, id, row, above, private)
                 edge = as_edge((id, *row, 0, None), call)
             cursor.execute(
                 "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, task))
@@ -227,30 +230,8 @@ class Edges(Lineage):
         self._change("UPDATE edges SET refusals = ? WHERE id = ?", (refusals, edge.id))
 
 
-def _insert(cursor: sqlite3.Cursor, row: EdgeRow, private: str | None) -> int:
-    """Adds an edge and, if it changes the state, the state that it leads to.
-
-    Args:
-        cursor: in a transaction.
-        row: the edge.
-        private: why the branch is not shared.
-
-    Returns:
-        The edge's identity.
-
-    Raises:
-        NotFound: if the state that the call was made in is not in the graph.
-        UsageError: if the state that it is said to lead to was made by another call.
-    """
-    above = _above(cursor, row.state)
-    id = cursor.execute(_INSERT_EDGE, row).lastrowid
-    assert id is not None
-    _insert_state(cursor, id, row, above, private)
-    return id
-
-
 def _above(cursor: sqlite3.Cursor, state: bytes) -> Row:
-    """Returns root, depth and privacy of the state that a call was made in."""
+    """Returns root, depth and privacy of the state that a call was made in; raises `NotFound` if it is gone."""
     above: Row | None = cursor.execute("SELECT root, depth, private FROM states WHERE hash = ?", (state,)).fetchone()
     if above is None:
         raise unknown_state(state.hex())
@@ -258,7 +239,7 @@ def _above(cursor: sqlite3.Cursor, state: bytes) -> Row:
 
 
 def _insert_state(cursor: sqlite3.Cursor, edge: int, row: EdgeRow, above: Row, private: str | None) -> None:
-    """Adds the state that an edge leads to, if it leads to another."""
+    """Adds the state that an edge leads to, if it leads to another; raises `UsageError` if another call made it."""
     if row.next_state is None:
         return
     root, depth, private_above = above

@@ -180,14 +180,7 @@ def _spare_what_leads_to_others(cursor: sqlite3.Cursor, task: int) -> None:
 
 
 def _finish(cursor: sqlite3.Cursor, rollouts: str, parameters: tuple[str, ...], *, dry_run: bool) -> Forgotten:
-    """Counts what was collected, and deletes it unless it is a dry run.
-
-    Args:
-        cursor: in a transaction.
-        rollouts: which rollouts go, as an SQL condition.
-        parameters: for that condition.
-        dry_run: delete nothing.
-    """
+    """Counts what was collected, and rollouts that fulfil a condition; deletes them unless it is a dry run."""
 
     def count(query: str, parameters: tuple[str, ...] = ()) -> int:
         number: int = cursor.execute(f"SELECT count(*) FROM {query}", parameters).fetchone()[0]
