@@ -88,7 +88,7 @@ def run(
 
 
 def _calls_of_standard_input() -> Iterator[str]:
-    """Returns the lines of standard input that are not blank, as soon as the first of them is there; there must be one."""
+    """Returns the lines of standard input that are not blank, as soon as the first, which must be, is there."""
     lines = (line for line in options.input_lines() if line.strip())
     first = next(lines, None)
     if first is None:

@@ -175,7 +175,7 @@ def refusals_of(lineage: list[Edge]) -> dict[str, str]:
 def edge_data(edge: Edge, *, output: bool) -> dict[str, Any]:
     """Returns a recorded call as plain JSON, with its output if that is wanted."""
     return {
-        **call_data(edge, edge.result),
+        **call_data(edge),
         "state": edge.state,
         "next_state": edge.next_state,
         "blocked": edge.result.blocked,

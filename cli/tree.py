@@ -12,8 +12,7 @@ from tvsnap.model.errors import NotFound
 from . import context, options
 
 if TYPE_CHECKING:
-    from tvsnap.graph import CallSummary, Edge, RolloutRecord, RootInfo, TreeNode
-    from tvsnap.model.calls import ToolResult
+    from tvsnap.graph import Edge, RolloutRecord, RootInfo, TreeNode
 
 
 @options.verb("0235")
@@ -92,13 +91,13 @@ def node_data(node: TreeNode) -> dict[str, Any]:
     return {
         "state": state.pop("hash"),
         **state,
-        "call": call_data(node.made_by, node.made_by) if node.made_by else None,
-        "unchanging": [call_data(call, call) for call in node.unchanging],
+        "call": call_data(node.made_by) if node.made_by else None,
+        "unchanging": [call_data(call) for call in node.unchanging],
         "snapshots": [asdict(snapshot) for snapshot in node.snapshots],
     }
 
 
-def call_data(call: CallSummary | Edge, result: CallSummary | ToolResult) -> dict[str, Any]:
+def call_data(call: Edge) -> dict[str, Any]:
     """Returns a recorded call, without its output, as plain JSON."""
     of_call = ("timeout", "deterministic", "proven", "waited", "active", "shared", "reason", "hits", "created")
     of_result = ("exit_code", "duration", "timed_out", "truncated")
@@ -107,5 +106,5 @@ def call_data(call: CallSummary | Edge, result: CallSummary | ToolResult) -> dic
         "name": call.call.name,
         "arguments": dict(call.call.arguments),
         **{name: getattr(call, name) for name in of_call},
-        **{name: getattr(result, name) for name in of_result},
+        **{name: getattr(call.result, name) for name in of_result},
     }

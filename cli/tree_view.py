@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.text import Text
 
-from tvsnap.graph import CallSummary, RolloutRecord, RootInfo, Snapshot, TreeNode
+from tvsnap.graph import Edge, RolloutRecord, RootInfo, Snapshot, TreeNode
 
 from .text import TIMES, ago, call_line, count, cut, one_line, seconds, size
 
@@ -254,10 +254,10 @@ class _TreeView:
         line = Text(prefix, "dim")
         return line.append(cut(one_line(text), self._width - line.cell_len), style)
 
-    def _columns(self, line: Text, calls: Sequence[CallSummary], snapshots: Sequence[Snapshot] = ()) -> Text:
+    def _columns(self, line: Text, calls: Sequence[Edge], snapshots: Sequence[Snapshot] = ()) -> Text:
         """Returns a line with what calls took and answered, and the snapshots of what they led to, at its end."""
         line.truncate(self._width - COLUMNS, overflow="ellipsis", pad=True)
-        duration, hits = sum(call.duration for call in calls), sum(call.hits for call in calls)
+        duration, hits = sum(call.result.duration for call in calls), sum(call.hits for call in calls)
         heat = "dim" if duration < 0.1 else "" if duration < 5 else "red"
         line.append((seconds(duration) if calls else "").rjust(TIME), heat)
         line.append((f"{TIMES}{hits}" if hits else "").rjust(HITS), "green")
@@ -282,10 +282,10 @@ def _mark(node: TreeNode) -> str:
     return "○" if node.made_by is None or node.made_by.proven else "◌"
 
 
-def _served(call: CallSummary) -> bool:
+def _served(call: Edge) -> bool:
     return call.shared and call.deterministic
 
 
-def _unserved(call: CallSummary) -> str:
-    reason = call.reason or ("timed out" if call.timed_out else "no reason given")
+def _unserved(call: Edge) -> str:
+    reason = call.reason or ("timed out" if call.result.timed_out else "no reason given")
     return f"not shared: {reason}" if not call.shared else f"not deterministic: {reason}"

@@ -2,7 +2,6 @@
 
 from tvsnap.graph.edges import PROOF_APART
 from tvsnap.graph.model import (
-    CallSummary,
     Edge,
     Forgotten,
     Lease,
@@ -17,7 +16,6 @@ from tvsnap.graph.store import Graph
 
 __all__ = [
     "PROOF_APART",
-    "CallSummary",
     "Edge",
     "Forgotten",
     "Graph",

@@ -212,31 +212,8 @@ class RolloutRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class CallSummary:
-    """An edge without its output, as long listings need it. The attributes are those of `Edge` and `ToolResult`."""
-
-    id: int
-    call: ToolCall
-    timeout: float | None
-    exit_code: int | None
-    duration: float
-    timed_out: bool
-    truncated: bool
-    deterministic: bool
-    shared: bool
-    reason: str | None
-    hits: int
-    created: float
-    proven: bool = False
-    waited: float = 0.0
-    active: str | None = None
-    refusals: Mapping[str, str] = field(default_factory=dict)
-    on_host: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class TreeNode:
-    """One state in a listing of the tree.
+    """One state in a listing of the tree, where results are without their output.
 
     Attributes:
         state: the state; `state.parent` names the node above it.
@@ -246,8 +223,8 @@ class TreeNode:
     """
 
     state: State
-    made_by: CallSummary | None
-    unchanging: tuple[CallSummary, ...]
+    made_by: Edge | None
+    unchanging: tuple[Edge, ...]
     snapshots: tuple[Snapshot, ...]
 
 

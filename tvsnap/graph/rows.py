@@ -12,7 +12,7 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
-from tvsnap.graph.model import CallSummary, Edge, Snapshot, State
+from tvsnap.graph.model import Edge, Snapshot, State
 from tvsnap.model.calls import TEXT, Part, ToolCall, ToolResult, canonical_json
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import Captures
@@ -20,16 +20,11 @@ from tvsnap.model.observations import Captures
 COMPRESS_ABOVE = 4096  # bytes; shorter text gains too little for what inflating it costs a hit
 
 STATE_COLUMNS = "{0}.hash, {0}.root, {0}.parent, {0}.depth, {0}.private, {0}.created"
-SUMMARY_COLUMNS = (
-    "{0}.id, {0}.call, {0}.timeout, {0}.exit_code, {0}.duration, {0}.timed_out, {0}.truncated, {0}.deterministic, "
-    "{0}.slot, {0}.reason, {0}.hits, {0}.created, {0}.proven, {0}.waited, {0}.active, {0}.refusals, {0}.on_host"
-)
 SNAPSHOT_COLUMNS = (
     "{0}.state, {0}.id, {0}.backend, {0}.size, {0}.files, {0}.processes, {0}.shell, {0}.checkpoint_s, {0}.fork_s, "
     "{0}.commands, {0}.created, {0}.last_used, {0}.forks, {0}.pinned, {0}.age_s"
 )
 STATE_WIDTH = STATE_COLUMNS.count(",") + 1
-SUMMARY_WIDTH = SUMMARY_COLUMNS.count(",") + 1
 SNAPSHOT_WIDTH = SNAPSHOT_COLUMNS.count(",") + 1
 
 UNREADABLE = (struct.error, zlib.error, ValueError, TypeError, KeyError, AttributeError)
@@ -99,6 +94,9 @@ def unpack(stored: str | bytes) -> str:
 
 
 EDGE_COLUMNS = ", ".join(f"{{0}}.{name}" for name in ("id", *EdgeRow._fields, "hits", "refusals"))
+LISTED_COLUMNS = EDGE_COLUMNS.replace("{0}.output", "''").replace("{0}.parts", "NULL")
+"""As `EDGE_COLUMNS`, but without the outputs, which may be long."""
+EDGE_WIDTH = EDGE_COLUMNS.count(",") + 1
 _CALL_KEY, _SLOT, _DETERMINISTIC, _CALL = (
     1 + EdgeRow._fields.index(name) for name in ("call_key", "slot", "deterministic", "call")
 )
@@ -298,21 +296,16 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
 
 
 def as_edge(row: Row, call: ToolCall) -> Edge:
-    """Returns the edge in a row that was just written."""
+    """Returns the edge in a row on which no answer rests, or that was just written."""
     edge = _edge(row, call, check=False)
     assert edge is not None
     return edge
 
 
 @_readable
-def to_summary(row: Row) -> CallSummary:
-    """Returns the edge without its output in a row of `SUMMARY_COLUMNS`."""
-    (id, call, timeout, exit_code, duration, timed_out, truncated, deterministic, slot, reason, hits) = row[:11]
-    created, proven, waited, active, refusals, on_host = row[11:]
-    made = ToolCall.from_canonical(unpack(call))
-    flags = (bool(timed_out), bool(truncated), bool(deterministic), slot is not None)
-    result = (timeout, exit_code, duration, *flags, reason or None, hits, created, bool(proven), waited, active)
-    return CallSummary(id, made, *result, to_mapping(refusals), bool(on_host))
+def to_listed(row: Row) -> Edge:
+    """Returns the edge in a row of `LISTED_COLUMNS`."""
+    return as_edge(row, ToolCall.from_canonical(unpack(row[_CALL])))
 
 
 @_readable

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tvsnap.graph.base import GraphPart
-from tvsnap.graph.model import CallSummary, Snapshot, State, TreeNode
+from tvsnap.graph.model import Edge, Snapshot, State, TreeNode
 from tvsnap.graph.rows import (
+    EDGE_WIDTH,
+    LISTED_COLUMNS,
     SNAPSHOT_COLUMNS,
     STATE_COLUMNS,
     STATE_WIDTH,
-    SUMMARY_COLUMNS,
-    SUMMARY_WIDTH,
+    to_listed,
     to_snapshot,
     to_state,
-    to_summary,
 )
 from tvsnap.model.arguments import check_state, check_text
 
@@ -45,7 +45,7 @@ WITH RECURSIVE listed (edge) AS (
 )
 """
 _CALLS = f"""
-SELECT {SUMMARY_COLUMNS.format("e")}, {STATE_COLUMNS.format("above")}, {STATE_COLUMNS.format("s")}
+SELECT {LISTED_COLUMNS.format("e")}, {STATE_COLUMNS.format("above")}, {STATE_COLUMNS.format("s")}
 FROM listed CROSS JOIN edges e ON e.id = listed.edge
 CROSS JOIN states above ON above.hash = e.state
 LEFT JOIN states s ON s.hash = e.next_state
@@ -83,15 +83,15 @@ class Tree(GraphPart):
             started = {row[0].hex() for row in reader.execute("SELECT root FROM rollouts WHERE task = ?", (task,))}
         # A call is recorded after those that lead to it: in order of identity, parents come first.
         calls.sort(key=lambda row: row[0])
-        made: list[tuple[State, CallSummary]] = []
-        unchanging: dict[str, list[CallSummary]] = defaultdict(list)
+        made: list[tuple[State, Edge]] = []
+        unchanging: dict[str, list[Edge]] = defaultdict(list)
         for row in calls:
-            call, above, reached = row[:SUMMARY_WIDTH], row[SUMMARY_WIDTH:-STATE_WIDTH], row[-STATE_WIDTH:]
+            call, above, reached = row[:EDGE_WIDTH], row[EDGE_WIDTH:-STATE_WIDTH], row[-STATE_WIDTH:]
             started.add(above[1].hex())
             if reached[0] is None:
-                unchanging[above[0].hex()].append(to_summary(call))
+                unchanging[above[0].hex()].append(to_listed(call))
             else:
-                made.append((to_state(reached), to_summary(call)))
+                made.append((to_state(reached), to_listed(call)))
         listed_roots = {root.hash for root in roots if task is None or root.hash in started}
         snapshots: dict[str, list[Snapshot]] = defaultdict(list)
         for snapshot in map(to_snapshot, snapshot_rows):
