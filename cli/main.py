@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 from typer.main import get_group
 
@@ -144,13 +145,9 @@ def make_app() -> typer.Typer:
 
 def _begin(
     context: typer.Context,
-    home: Annotated[
-        str | None, typer.Option("--home", metavar="DIR", help="The data directory (env: TVSNAP_HOME).")
-    ] = None,
-    backend: Annotated[
-        str | None, typer.Option("--backend", metavar="NAME", help="What runs the sandboxes (env: TVSNAP_BACKEND).")
-    ] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    home: str | None = Option(None, metavar="DIR", help="The data directory (env: TVSNAP_HOME)."),
+    backend: str | None = Option(None, metavar="NAME", help="What runs the sandboxes (env: TVSNAP_BACKEND)."),
+    version: bool = Option(False, "--version", help="Print the version."),
 ) -> None:
     """Does what the options before the verb say; what is wrong with them is told by verbs that need none, too."""
     if version:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from tvsnap.model.errors import UsageError
 
@@ -57,56 +58,23 @@ def check_backend(name: str) -> str:
 
 
 Home = Annotated[
-    str | None,
-    typer.Option(
-        "--home",
-        metavar="DIR",
-        help="The data directory.",
-        envvar=HOME_VARIABLE,
-        show_envvar=True,
-        callback=check_home,
-    ),
+    str | None, Option(metavar="DIR", help="The data directory.", envvar=HOME_VARIABLE, callback=check_home)
 ]
 Backend = Annotated[
-    str,
-    typer.Option(
-        "--backend",
-        metavar="NAME",
-        help="What runs the sandboxes.",
-        envvar=BACKEND_VARIABLE,
-        show_default=True,
-        callback=check_backend,
-    ),
+    str, Option(metavar="NAME", help="What runs the sandboxes.", envvar=BACKEND_VARIABLE, callback=check_backend)
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 MaxDisk = Annotated[
-    str | None,
-    typer.Option("--max-disk", metavar="SIZE", help="Let snapshots take so much, as in 20G; the least useful ones go."),
+    str | None, Option(metavar="SIZE", help="Let snapshots take so much, as in 20G; the least useful ones go.")
 ]
-MaxSnapshots = Annotated[
-    int | None, typer.Option("--max-snapshots", metavar="N", min=0, help="Keep so many snapshots at most.")
-]
-MaxMemory = Annotated[
-    str | None, typer.Option("--max-memory", metavar="SIZE", help="Let live sandboxes take so much memory, as in 8G.")
-]
-MaxSandboxes = Annotated[
-    int | None, typer.Option("--max-sandboxes", metavar="N", min=1, help="Let so many sandboxes live at once.")
-]
+MaxSnapshots = Annotated[int | None, Option(metavar="N", min=0, help="Keep so many snapshots at most.")]
+MaxMemory = Annotated[str | None, Option(metavar="SIZE", help="Let live sandboxes take so much memory, as in 8G.")]
+MaxSandboxes = Annotated[int | None, Option(metavar="N", min=1, help="Let so many sandboxes live at once.")]
+Task = Annotated[str | None, Option(metavar="TASK", help="Only this task.", autocompletion=completion.tasks)]
+Image = Annotated[str | None, Option(metavar="IMAGE", help="Only this image.", autocompletion=completion.images)]
+STATE = "A state's hash or a prefix of it; PREFIX~2 is two steps up."
+StateName = Annotated[str, typer.Argument(metavar="STATE", help=STATE, autocompletion=completion.states)]
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
-Task = Annotated[
-    str | None, typer.Option("--task", metavar="TASK", help="Only this task.", autocompletion=completion.tasks)
-]
-Image = Annotated[
-    str | None, typer.Option("--image", metavar="IMAGE", help="Only this image.", autocompletion=completion.images)
-]
-StateName = Annotated[
-    str,
-    typer.Argument(
-        metavar="STATE",
-        help="A state's hash or a prefix of it; PREFIX~2 is two steps up.",
-        autocompletion=completion.states,
-    ),
-]
 
 
 def input_lines() -> Iterator[str]:
@@ -136,7 +104,7 @@ def seconds(default: float, name: str, help: str, *, least: float | None = None)
 
         return check_seconds(value, name, least=least)
 
-    return typer.Option(default, name, metavar="S", help=help, callback=check)
+    return Option(default, name, metavar="S", help=help, callback=check)
 
 
 @contextlib.contextmanager

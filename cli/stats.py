@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvsnap.host.home import resolve_home
 
 from . import context, options
 from .text import count, one_line, percent, seconds, size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
 """Ranges of a call's place in its rollout; the last stands for all from 99 on, see `tvsnap.model.stats.DEEPEST`."""
@@ -31,7 +28,7 @@ def stats(as_json: options.AsJson = False) -> None:
       tvsnap stats --json | jq .saved_s
     """
     data = collect()
-    context.answer(data, as_json=as_json, show=lambda: _print(data, context.console()))
+    context.answer(data, as_json=as_json, show=lambda: _print(data))
 
 
 def collect() -> dict[str, Any]:
@@ -109,7 +106,8 @@ def _by_depth(totals: Mapping[str, float]) -> list[dict[str, int]]:
     return rows
 
 
-def _print(data: dict[str, Any], console: Console) -> None:
+def _print(data: dict[str, Any]) -> None:
+    console = context.console()
     rows = [
         ("calls", f"{data['calls']:,}", f"in {count(data['rollouts'], 'rollout')} of {count(data['tasks'], 'task')}"),
         ("hits", f"{data['hits']:,}", f"{percent(data['hits'], data['calls'])} of the calls"),

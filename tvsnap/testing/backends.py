@@ -9,6 +9,8 @@ import re
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -28,42 +30,36 @@ TIMEOUT = 60.0
 SERVER = "(while :; do sleep 1000; done) > /dev/null 2>&1 &"
 
 
+@dataclass
 class Laboratory:
-    """Makes sandboxes and snapshots of one backend, and remembers them, to remove them all."""
+    """Makes sandboxes and snapshots of one backend, and remembers them, to remove them all.
 
-    def __init__(self, backend: Backend, image: Image) -> None:
-        """
-        Args:
-            backend: the backend.
-            image: what its sandboxes are made of.
-        """
-        self.backend = backend
-        self.image = image
-        self._sandboxes: list[Sandbox] = []
-        self._snapshots: list[str] = []
+    Attributes:
+        backend: the backend.
+        image: what its sandboxes are made of.
+    """
+
+    backend: Backend
+    image: Image
+    _made: ExitStack = field(default_factory=ExitStack, init=False)
 
     def start(self, limits: Limits | None = None) -> Sandbox:
         """Returns a fresh sandbox."""
-        self._sandboxes.append(self.backend.start(self.image, limits or Limits()))
-        return self._sandboxes[-1]
+        return self._made.enter_context(closing(self.backend.start(self.image, limits or Limits())))
 
     def checkpoint(self, sandbox: Sandbox) -> SnapshotInfo:
         """Returns a snapshot."""
         info = sandbox.checkpoint()
-        self._snapshots.append(info.id)
+        self._made.callback(self.backend.delete_snapshot, info.id)
         return info
 
     def fork(self, snapshot: str) -> Sandbox:
         """Returns a fork of a snapshot."""
-        self._sandboxes.append(self.backend.fork(snapshot, self.image, Limits()))
-        return self._sandboxes[-1]
+        return self._made.enter_context(closing(self.backend.fork(snapshot, self.image, Limits())))
 
     def close(self) -> None:
         """Removes all of it."""
-        for sandbox in self._sandboxes:
-            sandbox.close()
-        for snapshot in self._snapshots:
-            self.backend.delete_snapshot(snapshot)
+        self._made.close()
 
 
 def sh(sandbox: Sandbox, command: str) -> str:
@@ -100,23 +96,20 @@ class BackendConformance:
     @pytest.fixture(scope="class")
     def owner(self, home: Path) -> Iterator[str]:
         """The id of this process on the data directory."""
-        owner = Owner(home)
-        yield owner.id
-        owner.close()
+        with closing(Owner(home)) as owner:
+            yield owner.id
 
     @pytest.fixture(scope="class")
     def backend(self, home: Path, owner: str) -> Iterator[Backend]:
         """The backend, opened once for all tests."""
-        backend = open_backend(self.backend_name, home, owner)
-        yield backend
-        backend.close()
+        with closing(open_backend(self.backend_name, home, owner)) as backend:
+            yield backend
 
     @pytest.fixture
     def lab(self, backend: Backend, image: Image) -> Iterator[Laboratory]:
         """Makes sandboxes and snapshots, and removes them at the end of the test."""
-        laboratory = Laboratory(backend, image)
-        yield laboratory
-        laboratory.close()
+        with closing(Laboratory(backend, image)) as laboratory:
+            yield laboratory
 
     # Commands.
 
