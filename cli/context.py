@@ -139,7 +139,7 @@ def table(*headings: str, left: int = 1, **style: Any) -> Table:
 
     made = Table(box=None, pad_edge=False, **{"padding": (0, 2, 0, 0), "header_style": "dim", **style})
     for number, heading in enumerate(headings):
-        made.add_column(heading, justify="left" if number < left else "right", no_wrap=True)
+        made.add_column(heading, justify="left" if number < left else "right", no_wrap=number < left)
     return made
 
 

@@ -81,7 +81,7 @@ def export(
       tvsnap image export terminal --format oci -o terminal/
       tvsnap image export 3fa9c1 --compress -o - | ssh there docker load
     """
-    from rich.progress import DownloadColumn, TransferSpeedColumn
+    from rich.progress import DownloadColumn, TextColumn, TransferSpeedColumn
 
     format = _format(format_name, output)
     tag = None if tag_name is None else Tag.parse(tag_name)
@@ -96,7 +96,7 @@ def export(
         with layout.opened(target, force) as place, _started(cache, source) as sandbox:
             about, expected = _describe(sandbox, source), max(sandbox.image.size, 1)  # but a guess
             with (
-                context.progress(expected, DownloadColumn(), TransferSpeedColumn()) as update,
+                context.progress(expected, DownloadColumn(), TextColumn("written"), TransferSpeedColumn()) as update,
                 sandbox.archive() as files,
             ):
                 done = 0

@@ -165,6 +165,7 @@ class _Session:
         self._console.print(
             f"each line is a call of bash; :TOOL TEXT or :TOOL {{...}} calls {', '.join(others)}; Ctrl-D ends",
             style="dim",
+            soft_wrap=False,
         )
         while True:
             try:
