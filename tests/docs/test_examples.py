@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.docs.pages import ROOT, Block, blocks
-from tvsnap.images import load_spec
+from tvsnap.images import load_source
 
 PYTHON = blocks("python")
 TIME = 300.0  # seconds for one program, on a machine that has much else to do
@@ -70,7 +70,7 @@ def test_images_can_be_described_so(block: Block, tmp_path: Path) -> None:
         (folder / "items.csv.gz").write_bytes(gzip.compress(b"n\n1\n"))
         (folder / "old.sqlite").write_bytes(b"SQLite format 3\0")
         (folder / "image.yaml").write_text(block.text)
-        assert load_spec(folder).name == "example"
+        assert load_source(folder).name == "example"
 
 
 @pytest.mark.parametrize("block", blocks("json"), ids=str)

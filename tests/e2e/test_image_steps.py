@@ -20,7 +20,7 @@ from tvsnap.images import (
     Image,
     ImageBuildError,
     ImageStore,
-    load_spec,
+    load_source,
 )
 from tvsnap.images.build.builder import recipe_of
 from tvsnap.model.errors import MachineLacks, UsageError
@@ -141,7 +141,7 @@ class TestBuild:
     def test_recipe_depends_on_what_is_said(self, small_system: Path, tmp_path: Path) -> None:
         def recipe(more: str) -> str:
             folder = write_spec(tmp_path / "img", f"directory: {small_system}\n{more}")
-            return recipe_of(load_spec(folder, [small_system]))
+            return recipe_of(load_source(folder, [small_system]))
 
         variants = ["", "run: [a]", "run: [a, b]", "env: {A: b}", "workdir: /x", "user: agent", "hostname: x"]
         variants += [

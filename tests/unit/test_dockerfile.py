@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.images import ImageSpecError, ImageStore, load_spec
+from tvsnap.images import ImageSpecError, ImageStore, load_source
 from tvsnap.images.build.context import context_signature, pack_context
 from tvsnap.images.descriptions.config import keeps_alive, read_config, unused_command
 from tvsnap.images.descriptions.dockerfile import Dockerfile, read_dockerfile
@@ -210,33 +210,33 @@ class TestSpec:
 
     def test_dockerfile(self, tmp_path: Path) -> None:
         folder = tmp_path.absolute()
-        assert load_spec(self.spec(folder, "dockerfile: Dockerfile")).base == DockerfileBase(
+        assert load_source(self.spec(folder, "dockerfile: Dockerfile")).base == DockerfileBase(
             folder / "Dockerfile", folder
         )
         (folder / "sub").mkdir()
         (folder / "sub/Other").write_text("FROM base\n")
         text = "dockerfile: {path: sub/Other, context: ., args: {A: '1'}, target: run}"
         expected = DockerfileBase(folder / "sub/Other", folder / ".", {"A": "1"}, "run")
-        assert load_spec(self.spec(folder, text)).base == expected
-        assert load_spec(self.spec(folder, "dockerfile: {context: .}")).base == DockerfileBase(
+        assert load_source(self.spec(folder, text)).base == expected
+        assert load_source(self.spec(folder, "dockerfile: {context: .}")).base == DockerfileBase(
             folder / "./Dockerfile", folder / "."
         )
 
     def test_docker_image(self, tmp_path: Path) -> None:
-        assert load_spec(self.spec(tmp_path, "docker_image: a/b:c")).base == DockerImageBase("a/b:c")
+        assert load_source(self.spec(tmp_path, "docker_image: a/b:c")).base == DockerImageBase("a/b:c")
         text = "docker_image: {image: a@sha256:0, pull: never}"
-        assert load_spec(self.spec(tmp_path, text)).base == DockerImageBase("a@sha256:0", "never")
+        assert load_source(self.spec(tmp_path, text)).base == DockerImageBase("a@sha256:0", "never")
 
     def test_limits_and_timeouts(self, tmp_path: Path) -> None:
         text = "debian:\nlimits: {memory: 1.5G, cpus: 2, processes: 256, disk: 3G}\n"
         text += "timeouts: {agent: 900, verifier: 0.5}\n"
-        spec = load_spec(self.spec(tmp_path, text))
+        spec = load_source(self.spec(tmp_path, text))
         assert spec.limits == ImageLimits(memory=1536 * 1024 * 1024, processes=256, cpus=2.0, disk=3 << 30)
         assert spec.timeouts == Timeouts(agent=900.0, verifier=0.5)
 
     def test_limits_that_leave_no_room_are_refused_before_anything_is_built(self, tmp_path: Path) -> None:
         for limits in ("memory: 1000", "processes: 2", "cpus: 0.001"):
-            spec = load_spec(self.spec(tmp_path, f"docker_image: a/b:c\nlimits: {{{limits}}}"))
+            spec = load_source(self.spec(tmp_path, f"docker_image: a/b:c\nlimits: {{{limits}}}"))
             with pytest.raises(ImageSpecError, match=rf"^image \S+: Limits\.{limits.partition(':')[0]}.* must be"):
                 ImageStore(tmp_path / "home").build(spec)
 
@@ -245,8 +245,8 @@ class TestSpec:
         [
             ("dockerfile: nope", r"dockerfile: .*nope does not exist; it must be a Dockerfile"),
             ("dockerfile: {}", r"dockerfile: needs path, the Dockerfile, or context"),
-            ("dockerfile: {path: Dockerfile, context: ..}", r"the build context .* lies outside the folder"),
-            ("dockerfile: /etc/passwd", r"the Dockerfile /etc/passwd lies outside the folder"),
+            ("dockerfile: {path: Dockerfile, context: ..}", r"dockerfile.context: .* lies outside the image's folder"),
+            ("dockerfile: /etc/passwd", r"dockerfile: /etc/passwd lies outside the image's folder"),
             ("dockerfile: {path: Dockerfile, args: [A]}", r"dockerfile.args: must be a mapping"),
             ("docker_image: '--rm'", r"docker_image: must be an image's reference or id"),
             ("docker_image: {image: a, pull: yes}", r"docker_image.pull: must be missing, always or never"),
@@ -260,4 +260,4 @@ class TestSpec:
     )
     def test_complaints(self, tmp_path: Path, text: str, complaint: str) -> None:
         with pytest.raises(ImageSpecError, match=complaint):
-            load_spec(self.spec(tmp_path, text))
+            load_source(self.spec(tmp_path, text))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import fake_image
-from tvsnap.images import UID_BASE, ImageBuildError, ImageSpecError, ImageStore, load_spec
+from tvsnap.images import UID_BASE, ImageBuildError, ImageSpecError, ImageStore, load_source
 from tvsnap.images.preload import LIBRARY
 from tvsnap.sandboxes.fixed import SIZE, Clock, StoppedClock, page, write_page
 
@@ -39,13 +39,13 @@ class TestSpec:
         ],
     )
     def test_clock(self, tmp_path: Path, said: str) -> None:
-        assert load_spec(write_spec(tmp_path / "img", f"debian:\nclock: {said}")).clock == START
+        assert load_source(write_spec(tmp_path / "img", f"debian:\nclock: {said}")).clock == START
 
     def test_random_seed(self, tmp_path: Path) -> None:
-        assert load_spec(write_spec(tmp_path / "img", "debian:\nrandom_seed: 0")).random_seed == 0
+        assert load_source(write_spec(tmp_path / "img", "debian:\nrandom_seed: 0")).random_seed == 0
 
     def test_neither(self, tmp_path: Path) -> None:
-        spec = load_spec(write_spec(tmp_path / "img", "debian:"))
+        spec = load_source(write_spec(tmp_path / "img", "debian:"))
         assert (spec.clock, spec.random_seed) == (None, None)
 
     @pytest.mark.parametrize(
@@ -53,10 +53,13 @@ class TestSpec:
         [
             ("clock: yesterday", "clock: must be a time as 2024-01-01T00:00:00Z, not 'yesterday'"),
             ("clock: 2024-13-01", "clock: must be a time as .*, not '2024-13-01'"),
-            ("clock: 1704067200", r"clock: must be a time as 2024-01-01T00:00:00Z, not a number \(1704067200\)"),
+            ("clock: 1704067200", r"clock: must be a time as 2024-01-01T00:00:00Z, not the number 1704067200"),
             ("clock: 1970-01-01", "clock: must not be before 1990"),
             ("clock: 2999-01-01", "clock: must not be in the future"),
-            ("random_seed: -1", "random_seed: must be a whole number from 0 to 18446744073709551615, not -1"),
+            (
+                "random_seed: -1",
+                "random_seed: must be a whole number from 0 to 18446744073709551615, not the n.* -1",
+            ),
             ("random_seed: 18446744073709551616", "random_seed: must be a whole number"),
             ("random_seed: 1.5", "random_seed: must be a whole number"),
             ("random_seed: true", "random_seed: must be a whole number"),
@@ -65,7 +68,7 @@ class TestSpec:
     )
     def test_mistakes_are_named(self, tmp_path: Path, said: str, complaint: str) -> None:
         with pytest.raises(ImageSpecError, match=complaint):
-            load_spec(write_spec(tmp_path / "img", f"debian:\n{said}"))
+            load_source(write_spec(tmp_path / "img", f"debian:\n{said}"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="building needs root")

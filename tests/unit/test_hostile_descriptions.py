@@ -64,8 +64,10 @@ def test_an_environment_file_that_is_none(tmp_path: Path) -> None:
         "a0: &a0 [v]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40)),
         "a: &a [*a]\n",
         "[" * 100_000,
+        "a: " + "1" * 5000,
+        "a: !!timestamp 2001-99-01",
     ],
-    ids=["merged", "named", "in itself", "deep"],
+    ids=["merged", "named", "in itself", "deep", "a number", "a date"],
 )
 def test_yaml_that_stands_for_more_than_it_is(tmp_path: Path, text: str) -> None:
     (tmp_path / "image.yaml").write_text(text)

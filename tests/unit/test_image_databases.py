@@ -24,7 +24,7 @@ from cli.image_databases import read_given
 from cli.main import verb_app
 from tests.small_image import build_small_image
 from tvsnap.guest.sql_program import sql_program
-from tvsnap.images import Image, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore, load_spec, shipped_images
+from tvsnap.images import Image, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore, load_source, shipped_images
 from tvsnap.images import store as store_module
 from tvsnap.images.build.databases import SYSTEMS, Database, DataFile
 from tvsnap.images.build.loading import STAGE
@@ -73,7 +73,7 @@ class TestSpec:
             """,
             shop__sql="", schema__sql="", items__csv__gz="", more__tsv="", old__DB="",
         )  # fmt: skip
-        spec = load_spec(folder)
+        spec = load_source(folder)
         assert spec.databases == (
             Database("shop", (DataFile(folder / "shop.sql", "sql"),)),
             Database(
@@ -92,7 +92,7 @@ class TestSpec:
     def test_unnamed(self, tmp_path: Path) -> None:
         text = "debian:\nenvironment: sqlite\ndatabases: [all.sql, {from: all.sql, dialect: mysql}, 'my items.csv']"
         folder = write_spec(tmp_path / "img", text, all__sql="", **{"my items__csv": ""})
-        spec = load_spec(folder)
+        spec = load_source(folder)
         assert [(entry.name, entry.title) for entry in spec.databases] == [
             ("", "all.sql"),
             ("", "all.sql"),
@@ -102,7 +102,7 @@ class TestSpec:
         assert spec.databases[2].files[0].table == "my items"
 
     def test_an_image_as_base_leaves_open_what_is_not_said(self, tmp_path: Path) -> None:
-        spec = load_spec(write_spec(tmp_path / "img", "image: terminal"))
+        spec = load_source(write_spec(tmp_path / "img", "image: terminal"))
         assert (spec.base, spec.environment, spec.hostname) == (ImageBase("terminal"), "", "")
 
     @pytest.mark.parametrize(
@@ -116,11 +116,14 @@ class TestSpec:
             ("environment: sqlite\ndebian:\ndatabases: a.sql", "databases: must be a mapping of names to files, or a"),
             (
                 "environment: sqlite\ndebian:\ndatabases: {a b: a.sql}",
-                "databases.a b: cannot be the name of a database",
+                'databases.a b: "a b" cannot be the name of a database',
             ),
-            ("environment: sqlite\ndebian:\ndatabases: {../a: a.sql}", r"databases.\.\./a: cannot be the name"),
+            ("environment: sqlite\ndebian:\ndatabases: {../a: a.sql}", r'databases.\.\./a: "../a" cannot be the name'),
             ("environment: sqlite\ndebian:\ndatabases: {a: []}", "databases.a: needs a file to load"),
-            ("environment: sqlite\ndebian:\ndatabases: {a: 3}", "databases.a: must be a file's path, or a mapping"),
+            (
+                "environment: sqlite\ndebian:\ndatabases: {a: 3}",
+                "databases.a: must be the path of a file",
+            ),
             ("environment: sqlite\ndebian:\ndatabases: {a: {dialect: mysql}}", "databases.a: needs from"),
             (
                 "environment: sqlite\ndebian:\ndatabases: [{file: a.sql}]",
@@ -142,7 +145,7 @@ class TestSpec:
             ),
             ("environment: sqlite\ndebian:\ndatabases: [{from: a.sql, table: t}]", r"a.sql: a table is for CSV files"),
             ("environment: sqlite\ndebian:\ndatabases: [{from: a.csv, dialect: mysql}]", "a.csv: a dialect is for scr"),
-            ("environment: sqlite\ndebian:\ndatabase: [a]", "database: must be a database's name"),
+            ("environment: sqlite\ndebian:\ndatabase: [a]", "database: must be a string, not a list"),
             ("image: 'Up Per'", "image: must be the name of an image of tvsnap's"),
             ("image: a\ndebian:", "exactly one of these keys .*image"),
         ],
@@ -150,13 +153,13 @@ class TestSpec:
     def test_mistakes(self, tmp_path: Path, text: str, complaint: str) -> None:
         folder = write_spec(tmp_path / "img", text, a__sql="", a__csv="")
         with pytest.raises(ImageSpecError, match=complaint) as caught:
-            load_spec(folder)
+            load_source(folder)
         assert str(caught.value).startswith(str(folder / "image.yaml"))
         assert "\n" not in str(caught.value)
 
     @pytest.mark.parametrize("system", SYSTEMS)
     def test_shipped(self, system: str) -> None:
-        spec = load_spec(shipped_images()[system])
+        spec = load_source(shipped_images()[system])
         assert (spec.name, spec.environment, spec.user) == (system, system, "root")
         assert {"python3", "bash", "procps"} <= set(spec.packages)
 

@@ -1,7 +1,8 @@
 """Environment images: building them from an image.yaml, and finding those that are built."""
 
+from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.shipped import find_source, shipped_images
-from tvsnap.images.descriptions.spec import ImageSpec, load_spec
+from tvsnap.images.descriptions.spec import ImageSpec
 from tvsnap.images.errors import ImageBuildError, ImageNotFound, ImageSpecError
 from tvsnap.images.progress import BuildProgress
 from tvsnap.images.store import ImageStore
@@ -18,6 +19,6 @@ __all__ = [
     "ImageSpecError",
     "ImageStore",
     "find_source",
-    "load_spec",
+    "load_source",
     "shipped_images",
 ]

@@ -1,4 +1,4 @@
-"""`databases` of an image.yaml: what is loaded into an image's database system when it is built."""
+"""Databases: what is loaded into an image's database system when it is built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from tvsnap.guest.sql.lexemes import SystemName
-from tvsnap.images.descriptions.document import Node, kind, listed
 from tvsnap.model.errors import UsageError
 
 Format = Literal["sql", "csv", "sqlite"]
@@ -22,7 +21,6 @@ DIALECTS = (MYSQL, *SYSTEMS)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_$-]{0,62}")
 _NAME_RULE = "at most 63 letters, digits and _ $ -, not $ or - first"
-_TABLE = re.compile(r"[^\0]{1,63}")
 _FORMATS: dict[str, Format] = {
     ".sql": "sql",
     ".csv": "csv",
@@ -32,7 +30,6 @@ _FORMATS: dict[str, Format] = {
     ".db": "sqlite",
 }
 _ENDINGS = f"{', '.join(_FORMATS)}, each also with .gz"
-_EXPECTED = "a file's path, or a mapping with from (that path), dialect, table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,53 +111,6 @@ def system_of(environment: str) -> SystemName | None:
     return next((system for system in SYSTEMS if system == environment), None)
 
 
-def read_databases(node: Node, folder: Path) -> tuple[Database, ...]:
-    """Reads `databases`: a mapping of names to files, or a list of files.
-
-    Raises:
-        ImageSpecError: it is wrong, or a file is not in the image's folder.
-    """
-    if isinstance(node.value, dict):
-        return tuple(_read_named(child, name, folder) for name, child in node.entries().items())
-    if not isinstance(node.value, list):
-        node.fail(f"must be a mapping of names to files, or a list of files, not {kind(node.value)}")
-    return tuple(Database("", (_read_file(child, folder),)) for child in node.sequence())
-
-
-def read_database_name(node: Node, folder: Path) -> str:
-    """Reads `database`: the one in use from the start."""
-    return node.text(_NAME, f"a database's name: {_NAME_RULE}")
-
-
-def _read_named(node: Node, name: str, folder: Path) -> Database:
-    if not _NAME.fullmatch(name):
-        node.fail(f"cannot be the name of a database: {_NAME_RULE}")
-    entries = node.sequence() if isinstance(node.value, list) else [node]
-    if not entries:
-        node.fail(f"needs a file to load: {_EXPECTED}; or a list of such")
-    return Database(name, tuple(_read_file(child, folder) for child in entries))
-
-
-def _read_file(node: Node, folder: Path) -> DataFile:
-    keys = {"from": node}
-    if isinstance(node.value, dict):
-        keys = node.mapping(("from", "dialect", "table"))
-        if "from" not in keys:
-            node.fail("needs from, the path of the file")
-    elif not isinstance(node.value, str):
-        node.fail(f"must be {_EXPECTED}, not {kind(node.value)}")
-    path = keys["from"].existing(folder, "a file in the image's folder", Path.is_file)
-    # An image.yaml that came from elsewhere must not carry the user's other files into an agent's reach.
-    if not path.resolve().is_relative_to(folder.resolve()):
-        keys["from"].fail(f"{path} lies outside the image's folder; copy it there")
-    dialect = keys["dialect"].text(re.compile("|".join(DIALECTS)), listed(DIALECTS)) if "dialect" in keys else None
-    table = keys["table"].text(_TABLE, "a table's name of at most 63 characters") if "table" in keys else None
-    try:
-        return data_file(path, dialect, table)
-    except UsageError as error:
-        node.fail(str(error))
-
-
 def check_databases(environment: str, databases: Iterable[Database], database: str | None) -> None:
     """Checks that an image of this environment can have these databases.
 
@@ -175,7 +125,7 @@ def check_databases(environment: str, databases: Iterable[Database], database: s
     if environment not in SYSTEMS:
         if databases or database is not None:
             key = "databases" if databases else "database"
-            raise UsageError(f'{key}: the environment "{environment}" has none; it must be {listed(SYSTEMS)}')
+            raise UsageError(f'{key}: the environment "{environment}" has none; it must be {", ".join(SYSTEMS)}')
         return
     for file in (file for entry in databases for file in entry.files):
         if file.dialect not in (None, MYSQL, environment):

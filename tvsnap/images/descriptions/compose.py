@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+
+from tvsnap.images.descriptions import values
 from tvsnap.images.descriptions.config import unused_command
-from tvsnap.images.descriptions.document import Node, load_yaml
-from tvsnap.images.descriptions.spec import (
-    IMAGE_REFERENCE,
-    Base,
-    DockerImageBase,
-    FileCopy,
-    dockerfile_base,
-    read_account,
-    read_hostname,
-)
+from tvsnap.images.descriptions.document import load_yaml
+from tvsnap.images.descriptions.image_yaml import DockerfilePart
+from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
 from tvsnap.images.descriptions.variables import expand
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.images.small_files import read_small_text
@@ -28,84 +26,169 @@ COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "c
 HARNESS = "harness"
 """Stands for a folder of the benchmark's own, empty when a task begins: as the source of a volume it is no news."""
 
-_SILENT = frozenset(
-    {
-        "annotations",
-        "attach",
-        "container_name",
-        "image",
-        "init",
-        "labels",
-        "logging",
-        "restart",
-        "stdin_open",
-        "tty",
-        "develop",
-        "pull_policy",
-        "profiles",
-        "scale",
-        "stop_grace_period",
-        "build",
-        "deploy",
-    }
-)
-"""Keys that make no difference inside a sandbox, or are read elsewhere."""
-
+_NO_NETWORK = "a sandbox has no network but loopback"
+_NO_GPU = "no GPU in a sandbox: what needs one fails"
 _UNSUPPORTED = {
-    "ports": "nothing outside a sandbox reaches its ports",
-    "expose": "nothing outside a sandbox reaches its ports",
-    "networks": "a sandbox has no network but loopback",
-    "links": "a sandbox has no network but loopback",
-    "external_links": "a sandbox has no network but loopback",
-    "dns": "a sandbox has no network but loopback",
+    "annotations attach container_name develop init labels logging profiles pull_policy restart scale stdin_open "
+    "stop_grace_period tty": "",
+    "ports expose": "nothing outside a sandbox reaches its ports",
+    "networks links external_links dns": _NO_NETWORK,
     "extra_hosts": "a sandbox has the names of loopback only",
     "privileged": "not granted: mounts, kernel settings and the like fail",
     "cap_add": "not granted: what needs these rights fails",
     "cap_drop": "not done: root keeps its usual rights inside",
     "devices": "not there: a sandbox has /dev/null and its like only",
-    "gpus": "no GPU in a sandbox: what needs one fails",
+    "gpus": _NO_GPU,
     "runtime": "not used: a sandbox has its own",
-    "healthcheck": "not run",
-    "ulimits": "not set",
-    "sysctls": "not set",
+    "healthcheck post_start pre_stop": "not run",
+    "ulimits sysctls": "not set",
     "shm_size": "not set: /dev/shm may fill the sandbox's memory limit",
     "memswap_limit": "not set: a sandbox does not swap",
     "mem_reservation": "no reservations: only limits are kept",
     "cpu_shares": "no shares: only limits are kept",
     "cpuset": "a sandbox may run on any processor",
-    "secrets": "not there",
-    "configs": "not there",
+    "secrets configs": "not there",
     "read_only": "the root file system can be written",
-    "ipc": "a sandbox has its own",
-    "pid": "a sandbox has its own",
-    "userns_mode": "a sandbox has its own",
-    "cgroup": "a sandbox has its own",
+    "ipc pid userns_mode cgroup": "a sandbox has its own",
     "stop_signal": "not used; a sandbox ends at once",
     "platform": "the image is built for this machine",
-    "post_start": "not run",
-    "pre_stop": "not run",
 }
-"""Keys that a sandbox does not do, and what that means."""
+"""Keys that a sandbox does not do, and what that means; nothing where it makes no difference inside."""
+_MEANING = {key: meaning for keys, meaning in _UNSUPPORTED.items() for key in keys.split()}
 
-_BUILD_SILENT = frozenset(
-    {"context", "dockerfile", "args", "target", "labels", "tags", "cache_from", "cache_to", "no_cache", "pull"}
-)
+_BUILD = {"context", "dockerfile", "args", "target", "labels", "tags", "cache_from", "cache_to", "no_cache", "pull"}
+"""Keys of `build` that are read, or make no difference."""
+
+_Processes = Annotated[int, Field(ge=-1), BeforeValidator(values.scalar), values.must_be("a number of processes")]
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """The one service; see `ImageSpec` for the fields."""
+def _strings(value: object) -> object:
+    return [value] if isinstance(value, str) else value
 
-    base: Base | None
-    env: dict[str, str]
-    workdir: str | None
-    user: str | None
-    hostname: str | None
-    directories: tuple[str, ...]
-    files: tuple[FileCopy, ...]
-    limits: ImageLimits
-    no_new_privileges: bool | None
-    notes: tuple[str, ...]
+
+def _words(value: object) -> object:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+def _path_of(value: Any) -> object:
+    return value.get("path") if isinstance(value, dict) else value
+
+
+def _variables(value: object, info: ValidationInfo) -> dict[str, str]:
+    """A mapping of names to values, or a list of NAME=value; a name alone stands for a value from outside."""
+    if isinstance(value, dict):
+        pairs = [(str(name), None if item is None else values.scalar(item)) for name, item in value.items()]
+    elif isinstance(value, list):
+        texts = [values.scalar(item).partition("=") for item in value]
+        pairs = [(name, item if equals else None) for name, equals, item in texts]
+    else:
+        raise ValueError(f"must be a mapping, or a list of NAME=value, not {values.kind(value)}")
+    for name in [name for name, item in pairs if item is None]:
+        values.place_of(info).notes.append(f"{info.field_name} {name}: not taken from this machine's environment")
+    return {name: item for name, item in pairs if item is not None}
+
+
+Variables = Annotated[dict[str, values.Text], BeforeValidator(_variables)]
+Words = Annotated[values.Many[values.Scalar], BeforeValidator(_words)]
+Strings = Annotated[values.Many[values.Scalar], BeforeValidator(_strings)]
+"""A list, or one string of it."""
+
+
+class _Build(DockerfilePart):
+    args: Variables = values.UNSAID
+
+    @model_validator(mode="before")
+    @classmethod
+    def translate(cls, value: Any, info: ValidationInfo) -> Any:
+        """Puts it as image.yaml does."""
+        if not isinstance(value, dict):
+            value = {"context": value}
+        if "dockerfile_inline" in value:
+            raise values.wrong_key("dockerfile_inline", "is not supported; write it into a file, named by dockerfile")
+        values.place_of(info).notes.extend(f"build.{key}: not used" for key in sorted(map(str, value.keys() - _BUILD)))
+        said = {"context": "."} | {key: value[key] for key in ("context", "args", "target") if value.get(key)}
+        parts = said["context"], value.get("dockerfile") or "Dockerfile"
+        return {**said, "path": os.path.join(*map(values.scalar, parts))}
+
+
+class _Volume(values.Loose):
+    source: values.Scalar = ""
+    target: values.InsidePath = Field()
+
+    @model_validator(mode="before")
+    @classmethod
+    def take_apart(cls, value: Any) -> Any:
+        """Takes the short form apart."""
+        if isinstance(value, dict) and not value.get("target"):
+            raise ValueError("needs a target")
+        if isinstance(value, str):
+            source, colon, rest = value.partition(":")
+            return {"source": source, "target": rest.partition(":")[0]} if colon else {"target": source}
+        return value
+
+
+class _Limits(values.Loose):
+    memory: values.Size | None = None
+    cpus: values.Processors | None = None
+    pids: _Processes | None = None
+    size: values.Size | None = None
+
+
+class _Resources(values.Loose):
+    limits: _Limits = _Limits()
+    reservations: values.Loose = values.Loose()
+
+
+class _Deploy(values.Loose):
+    resources: _Resources = _Resources()
+
+
+class _Service(values.Loose):
+    build: Annotated[DockerfileBase, _Build.to(DockerfileBase)] | None = None
+    image: values.ImageReference | None = None
+    entrypoint: Words = ()
+    command: Words = ()
+    environment: Variables = Field(default={})
+    env_file: Annotated[
+        values.Many[Annotated[Path, values.existing("a file", Path.is_file), BeforeValidator(_path_of)]],
+        BeforeValidator(_strings),
+    ] = ()
+    volumes: values.Many[_Volume] = ()
+    tmpfs: Strings = ()
+    working_dir: values.InsidePath | None = None
+    user: values.Account | None = None
+    hostname: values.Hostname | None = None
+    deploy: _Deploy = _Deploy()
+    mem_limit: values.Size | None = None
+    cpus: values.Processors | None = None
+    pids_limit: _Processes | None = None
+    storage_opt: _Limits = _Limits()
+    network_mode: values.Scalar = "none"
+    security_opt: Strings = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_base(cls, value: Any) -> Any:
+        """An image's name beside `build` is that of the result."""
+        if isinstance(value, dict) and value.get("extends"):
+            raise values.wrong_key("extends", "is not supported; write out what it stands for")
+        if isinstance(value, dict) and value.get("build"):
+            return {key: item for key, item in value.items() if key != "image"}
+        return value
+
+
+def _only_one(services: object) -> object:
+    if isinstance(services, dict) and len(services) != 1:
+        names = values.listed(services) or "none"
+        raise ValueError(
+            f"a sandbox is one container, and this describes {len(services)} ({names}); put what the task needs of the "
+            "others into its Dockerfile, and let the first call start it"
+        )
+    return services
+
+
+class _Compose(values.Loose):
+    services: Annotated[dict[str, _Service], BeforeValidator(_only_one)] = Field(default={}, validate_default=True)
 
 
 def find_compose(folder: Path) -> Path | None:
@@ -113,50 +196,111 @@ def find_compose(folder: Path) -> Path | None:
     return next((folder / name for name in COMPOSE_FILES if (folder / name).is_file()), None)
 
 
-def load_compose(path: Path, folder: Path, harness: Mapping[str, str]) -> Service:
-    """Reads a Compose file.
+def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str]) -> ImageSpec:
+    """Adds what a Compose file says.
 
     Args:
-        path: of it.
-        folder: of the task: all that a build may read lies in it.
+        spec: of the task, in whose folder all lies that a build may read.
+        path: of the Compose file.
         harness: variables that the benchmark sets. Others come from the file `.env` beside the Compose file, and never
             from this machine's environment, which is no business of a task.
 
     Raises:
         ImageSpecError: it is wrong, or describes what no single sandbox can be.
     """
-    document = load_yaml(path)
-    unknown: list[str] = []
-    values = {**_dotenv(path.parent / ".env"), **harness}
-    document = _expanded(document, values, unknown.append)
-    services = document.entries().get("services", document.child("services", None)).entries()
-    if len(services) != 1:
-        names = ", ".join(services) or "none"
-        document.child("services", None).fail(
-            f"a sandbox is one container, and this describes {len(services)} ({names}); put what the task needs of the "
-            "others into its Dockerfile, and let the first call start it"
-        )
-    reader = _Reader(path.parent, folder, next(iter(services.values())))
-    service = reader.read()
-    missing = [f"${name}: not set, so it is empty" for name in dict.fromkeys(unknown)]
-    return replace(service, notes=(*service.notes, *missing))
+    missing: list[str] = []
+    document = _expanded(load_yaml(path), {**_dotenv(path.parent / ".env"), **harness}, missing.append)
+    place = values.Place(spec.folder, path.parent)
+    (service,) = values.read(_Compose, path, document, place).services.values()
+    base = service.build or (DockerImageBase(service.image) if service.image else spec.base)
+    env = {name: value for file in service.env_file for name, value in _dotenv(file).items()}
+    copied, directories = _mounts(service, place)
+    asked = service.deploy.resources
+    pids = asked.limits.pids or service.pids_limit or 0
+    return replace(
+        spec,
+        base=base,
+        env={**spec.env, **env, **service.environment},
+        workdir=spec.workdir or service.working_dir,
+        user=spec.user or service.user,
+        hostname=service.hostname or spec.hostname,
+        directories=directories,
+        files=copied,
+        limits=ImageLimits(
+            memory=asked.limits.memory or service.mem_limit,
+            processes=pids if pids > 0 else None,
+            cpus=asked.limits.cpus or service.cpus,
+            disk=service.storage_opt.size,
+        ),
+        no_new_privileges=_no_new_privileges(service, place),
+        notes=(
+            *spec.notes,
+            *_not_done(service),
+            *place.notes,
+            *(f"${name}: not set, so it is empty" for name in dict.fromkeys(missing)),
+        ),
+    )
 
 
-def _expanded(node: Node, values: Mapping[str, str], missing: Callable[[str], None]) -> Node:
-    def put_in(value: object) -> object:
-        if isinstance(value, str):
-            return expand(value, values, missing)
-        if isinstance(value, list):
-            return [put_in(item) for item in value]
-        if isinstance(value, dict):
-            return {key: put_in(item) for key, item in value.items()}
-        return value
+def _not_done(service: _Service) -> Iterator[str]:
+    for key, value in (service.model_extra or {}).items():
+        meaning = _MEANING.get(key, "not understood, and passed over")
+        if meaning and not key.startswith("x-") and (key not in _MEANING or value not in (False, [], {})):
+            yield f"{key}: {meaning}"
+    if service.network_mode != "none":
+        yield f"network_mode {service.network_mode}: {_NO_NETWORK}"
+    if note := unused_command(service.entrypoint, service.command):
+        yield note
+    if "devices" in (service.deploy.resources.reservations.model_extra or {}):
+        yield f"deploy.resources.reservations.devices: {_NO_GPU}"
 
-    return Node(node.path, node.key, put_in(node.value))
+
+def _no_new_privileges(service: _Service, place: values.Place) -> bool | None:
+    """What the security options say of it; others are not applied."""
+    said = None
+    for option in service.security_opt:
+        name, _, value = option.replace("=", ":").partition(":")
+        if name == "no-new-privileges":
+            said = value.lower() in ("", "true", "1")
+        else:
+            place.notes.append(f"security_opt {option}: not applied: a sandbox has its own confinement")
+    return said
+
+
+def _mounts(service: _Service, place: values.Place) -> tuple[tuple[FileCopy, ...], tuple[str, ...]]:
+    """What is copied to where it would be mounted, the task's own files, and directories for all else."""
+    files, directories = [], []
+    for volume in service.volumes:
+        source, target = volume.source, volume.target
+        ours = source.startswith(("./", "../", "/", "~")) or source in (".", "..")
+        path = (place.here / source).resolve()
+        if ours and path.is_relative_to(place.folder.resolve()) and path.exists():
+            files.append(FileCopy(path, None, str(PurePosixPath(target))))
+            place.notes.append(f"volume {source}:{target}: copied into the image; changes stay in the sandbox")
+            continue
+        directories.append(str(PurePosixPath(target)))
+        if ours:
+            place.notes.append(f"volume {source}:{target}: an empty directory, for nothing outside is mounted")
+        elif source != HARNESS:
+            place.notes.append(f"volume {source or target}: an ordinary directory, part of every snapshot")
+    for mount in service.tmpfs:
+        directories.append(str(PurePosixPath(mount.partition(":")[0])))
+        place.notes.append(f"tmpfs {mount}: an ordinary directory, part of every snapshot")
+    return tuple(files), tuple(directories)
+
+
+def _expanded(value: object, known: Mapping[str, str], missing: Callable[[str], None]) -> object:
+    if isinstance(value, str):
+        return expand(value, known, missing)
+    if isinstance(value, list):
+        return [_expanded(item, known, missing) for item in value]
+    if isinstance(value, dict):
+        return {key: _expanded(item, known, missing) for key, item in value.items()}
+    return value
 
 
 def _dotenv(path: Path) -> dict[str, str]:
-    values = {}
+    found = {}
     if path.is_file():
         try:
             text = read_small_text(path, "replace")
@@ -167,197 +311,5 @@ def _dotenv(path: Path) -> dict[str, str]:
             if equals and not name.startswith("#"):
                 value = value.strip()
                 quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
-                values[name.strip()] = value[1:-1] if quoted else value.partition(" #")[0].strip()
-    return values
-
-
-@dataclass(slots=True)
-class _Reader:
-    """One service on its way into a `Service`."""
-
-    place: Path
-    folder: Path
-    node: Node
-    notes: list[str] = field(default_factory=list)
-    directories: list[str] = field(default_factory=list)
-    files: list[FileCopy] = field(default_factory=list)
-
-    def read(self) -> Service:
-        keys = self.node.entries()
-        for key in [key for key in keys if not key.startswith("x-")]:
-            if key in _UNSUPPORTED:
-                if keys[key].value not in (None, False, [], {}):
-                    self.notes.append(f"{key}: {_UNSUPPORTED[key]}")
-            elif key not in _SILENT and key not in _READ:
-                self.notes.append(f"{key}: not understood, and passed over")
-        if "extends" in keys:
-            keys["extends"].fail("is not supported; write out what it stands for")
-        mode = keys["network_mode"].scalar() if "network_mode" in keys else "none"
-        if mode != "none":
-            self.notes.append(f"network_mode {mode}: a sandbox has no network but loopback")
-        entrypoint, command = (self._words(keys.get(key)) for key in ("entrypoint", "command"))
-        if note := unused_command(entrypoint, command):
-            self.notes.append(note)
-        base = self._base(keys)
-        env = {**self._env_files(keys.get("env_file")), **self._variables(keys.get("environment"))}
-        for volume in keys["volumes"].sequence() if "volumes" in keys else []:
-            self._volume(volume)
-        for target in self._strings(keys.get("tmpfs")):
-            self._directory(target.partition(":")[0], f"tmpfs {target}: an ordinary directory, part of every snapshot")
-        no_new_privileges = self._no_new_privileges(keys.get("security_opt"))
-        return Service(
-            base=base,
-            env=env,
-            workdir=keys["working_dir"].inside_path() if "working_dir" in keys else None,
-            user=read_account(keys["user"]) if "user" in keys else None,
-            hostname=read_hostname(keys["hostname"]) if "hostname" in keys else None,
-            directories=tuple(self.directories),
-            files=tuple(self.files),
-            limits=self._limits(keys),
-            no_new_privileges=no_new_privileges,
-            notes=tuple(self.notes),
-        )
-
-    def _base(self, keys: dict[str, Node]) -> Base | None:
-        build = keys.get("build")
-        if build is None:
-            reference = keys["image"].scalar() if "image" in keys else ""
-            return DockerImageBase(keys["image"].text(IMAGE_REFERENCE, "an image's name")) if reference else None
-        options = build.entries() if isinstance(build.value, dict) else {"context": build}
-        if "dockerfile_inline" in options:
-            options["dockerfile_inline"].fail("is not supported; write it into a file and name that by dockerfile")
-        for key in sorted(options.keys() - _BUILD_SILENT):
-            self.notes.append(f"build.{key}: not used")
-        here = build.child("context", ".")
-        context = options.get("context", here).existing(self.place, "a folder", Path.is_dir)
-        name = options.get("dockerfile", build.child("dockerfile", "Dockerfile"))
-        path = name.existing(context, "a Dockerfile", Path.is_file)
-        args = self._variables(options.get("args"))
-        target = options["target"].text() if options.get("target") else None
-        return dockerfile_base(build, self.folder, path, context, args, target)
-
-    def _limits(self, keys: dict[str, Node]) -> ImageLimits:
-        deploy = keys["deploy"].entries() if "deploy" in keys else {}
-        resources = deploy["resources"].entries() if "resources" in deploy else {}
-        limits = resources["limits"].entries() if "limits" in resources else {}
-        reservations = resources["reservations"].entries() if "reservations" in resources else {}
-        if "devices" in reservations:
-            self.notes.append(f"deploy.resources.reservations.devices: {_UNSUPPORTED['gpus']}")
-        memory = limits.get("memory") or keys.get("mem_limit")
-        cpus = limits.get("cpus") or keys.get("cpus")
-        processes = limits.get("pids") or keys.get("pids_limit")
-        storage = keys["storage_opt"].entries() if "storage_opt" in keys else {}
-        return ImageLimits(
-            memory=memory.size() if memory else None,
-            processes=self._processes(processes),
-            cpus=cpus.number("a number of processors") if cpus else None,
-            disk=storage["size"].size() if "size" in storage else None,
-        )
-
-    def _no_new_privileges(self, node: Node | None) -> bool | None:
-        """What the security options say of it; others are not applied."""
-        said = None
-        for option in self._strings(node):
-            name, _, value = option.replace("=", ":").partition(":")
-            if name == "no-new-privileges":
-                said = value.lower() in ("", "true", "1")
-            else:
-                self.notes.append(f"security_opt {option}: not applied: a sandbox has its own confinement")
-        return said
-
-    def _processes(self, node: Node | None) -> int | None:
-        if node is None or node.scalar() in ("-1", "0"):
-            return None
-        return int(node.number("a number of processes"))
-
-    def _variables(self, node: Node | None) -> dict[str, str]:
-        """A mapping of names to values, or a list of NAME=value; a name alone stands for a value from outside."""
-        if node is None:
-            return {}
-        if isinstance(node.value, dict):
-            pairs = [(name, None if value.value is None else value.scalar()) for name, value in node.entries().items()]
-        else:
-            texts = [item.scalar().partition("=") for item in node.sequence()]
-            pairs = [(name, value if equals else None) for name, equals, value in texts]
-        for name in [name for name, value in pairs if value is None]:
-            self.notes.append(f"{node.key.rpartition('.')[2]} {name}: not taken from this machine's environment")
-        return {name: value for name, value in pairs if value is not None}
-
-    def _env_files(self, node: Node | None) -> dict[str, str]:
-        values: dict[str, str] = {}
-        for name in self._strings(node):
-            assert node is not None
-            path = node.child(name, name).existing(self.place, "a file", Path.is_file)
-            self._inside(node, path)
-            values |= _dotenv(path)
-        return values
-
-    def _volume(self, node: Node) -> None:
-        """A mount: the task's own files are copied to where they would appear, for anything else is a directory."""
-        if isinstance(node.value, dict):
-            keys = node.entries()
-            source = keys["source"].scalar() if "source" in keys else ""
-            target = keys["target"].inside_path() if "target" in keys else node.fail("needs a target")
-        else:
-            source, colon, rest = node.scalar().partition(":")
-            source, target = (source, rest.partition(":")[0]) if colon else ("", source)
-            target = Node(node.path, node.key, target).inside_path()
-        if source.startswith(("./", "../", "/", "~")) or source in (".", ".."):
-            path = (self.place / Path(source)).resolve()
-            if path.is_relative_to(self.folder.resolve()) and path.exists():
-                self.files.append(FileCopy(path, None, str(PurePosixPath(target))))
-                self.notes.append(f"volume {source}:{target}: copied into the image; changes stay in the sandbox")
-            else:
-                self._directory(target, f"volume {source}:{target}: an empty directory, for nothing outside is mounted")
-        elif source == HARNESS:
-            self.directories.append(target)
-        else:
-            self._directory(target, f"volume {source or target}: an ordinary directory, part of every snapshot")
-
-    def _directory(self, target: str, note: str) -> None:
-        self.directories.append(str(PurePosixPath(target)))
-        self.notes.append(note)
-
-    def _inside(self, node: Node, path: Path) -> None:
-        if not path.resolve().is_relative_to(self.folder.resolve()):
-            node.fail(f"{path} lies outside the task's folder")
-
-    def _strings(self, node: Node | None) -> list[str]:
-        if node is None or node.value is None:
-            return []
-        if isinstance(node.value, str):
-            return [node.value]
-        return [
-            item.entries()["path"].scalar() if isinstance(item.value, dict) else item.scalar()
-            for item in node.sequence()
-        ]
-
-    def _words(self, node: Node | None) -> list[str]:
-        if node is None or node.value is None:
-            return []
-        if isinstance(node.value, str):
-            return shlex.split(node.value)
-        return [item.scalar() for item in node.sequence()]
-
-
-_READ = frozenset(
-    {
-        "entrypoint",
-        "command",
-        "environment",
-        "env_file",
-        "volumes",
-        "tmpfs",
-        "working_dir",
-        "user",
-        "hostname",
-        "mem_limit",
-        "cpus",
-        "pids_limit",
-        "storage_opt",
-        "network_mode",
-        "security_opt",
-        "extends",
-    }
-)
-"""Keys that `_Reader` reads."""
+                found[name.strip()] = value[1:-1] if quoted else value.partition(" #")[0].strip()
+    return found

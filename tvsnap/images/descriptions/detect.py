@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from tvsnap.images.descriptions.harbor import TASK_TOML, load_harbor
-from tvsnap.images.descriptions.spec import SPEC_FILE, DockerfileBase, ImageSpec, load_spec, name_from
-from tvsnap.images.descriptions.terminal_bench import TASK_YAML, load_terminal_bench
+from tvsnap.images.descriptions.spec import DockerfileBase, ImageSpec, name_from
 from tvsnap.images.errors import ImageSpecError
 
-DOCKERFILE = "Dockerfile"
-
-
-def _load_dockerfile(folder: Path) -> ImageSpec:
-    return ImageSpec(folder, name_from(folder), "terminal", DockerfileBase(folder / DOCKERFILE, folder))
-
-
-_READERS: dict[str, Callable[[Path], ImageSpec]] = {
-    SPEC_FILE: load_spec,
-    TASK_TOML: load_harbor,
-    TASK_YAML: load_terminal_bench,
-    DOCKERFILE: _load_dockerfile,
-}
-"""The file that makes a folder what it is, and who reads it; in this order."""
-
-DESCRIPTIONS = tuple(_READERS)
+SPEC_FILE = "image.yaml"
+TASK_TOML = "task.toml"
+TASK_YAML = "task.yaml"
+DESCRIPTIONS = (SPEC_FILE, TASK_TOML, TASK_YAML, "Dockerfile")
+"""The files that make a folder what it is; of several the first counts."""
 
 
 def describes_image(folder: Path) -> bool:
     """Whether a folder says how an image is made."""
-    return any((folder / name).is_file() for name in _READERS)
+    return any((folder / name).is_file() for name in DESCRIPTIONS)
 
 
 def load_source(folder: Path, allow: Sequence[Path] = ()) -> ImageSpec:
@@ -39,19 +26,28 @@ def load_source(folder: Path, allow: Sequence[Path] = ()) -> ImageSpec:
     Args:
         folder: with an image.yaml, a task of terminal-bench (task.yaml) or Harbor (task.toml), or with a Dockerfile;
             or one of these files itself.
-        allow: see `load_spec`.
+        allow: directories outside it that hold what an image.yaml may start from (`directory`, `tar`, `oci`).
 
     Raises:
         ImageSpecError: there is no such file in it, or the file is wrong.
     """
     folder = folder.absolute()
-    if folder.name in _READERS and folder.is_file():
-        return _read(folder.name, folder.parent, allow)
-    for name in _READERS:
-        if (folder / name).is_file():
-            return _read(name, folder, allow)
-    raise ImageSpecError(f"{folder}: has none of {', '.join(_READERS)}, which would say how an image is made")
+    paths = [folder] if folder.name in DESCRIPTIONS else []
+    paths += [folder / name for name in DESCRIPTIONS]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        raise ImageSpecError(f"{folder}: has none of {', '.join(DESCRIPTIONS)}, which would say how an image is made")
+    # Deferred: what checks them takes longer to import than most commands take, which read none.
+    if path.name == SPEC_FILE:
+        from tvsnap.images.descriptions.image_yaml import load_image_yaml
 
+        return load_image_yaml(path, allow)
+    if path.name == TASK_TOML:
+        from tvsnap.images.descriptions.harbor import load_harbor
 
-def _read(name: str, folder: Path, allow: Sequence[Path]) -> ImageSpec:
-    return load_spec(folder, allow) if name == SPEC_FILE else _READERS[name](folder)
+        return load_harbor(path)
+    if path.name == TASK_YAML:
+        from tvsnap.images.descriptions.terminal_bench import load_terminal_bench
+
+        return load_terminal_bench(path)
+    return ImageSpec(path.parent, name_from(path.parent), "terminal", DockerfileBase(path, path.parent))

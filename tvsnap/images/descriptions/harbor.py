@@ -4,128 +4,134 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Any
 
-from tvsnap.images.descriptions.compose import find_compose, load_compose
-from tvsnap.images.descriptions.document import Node, load_toml
-from tvsnap.images.descriptions.spec import (
-    IMAGE_REFERENCE,
-    Base,
-    DockerfileBase,
-    DockerImageBase,
-    ImageSpec,
-    name_from,
-    read_account,
-)
-from tvsnap.images.descriptions.terminal_bench import from_service
+from pydantic import AfterValidator, Field
+
+from tvsnap.images.descriptions import values
+from tvsnap.images.descriptions.compose import find_compose, with_compose
+from tvsnap.images.descriptions.document import load_toml
+from tvsnap.images.descriptions.spec import Base, DockerfileBase, DockerImageBase, ImageSpec, name_from
 from tvsnap.images.descriptions.variables import expand
-from tvsnap.model.images import ImageLimits, Timeouts
-
-TASK_TOML = "task.toml"
+from tvsnap.images.errors import ImageSpecError
+from tvsnap.model.images import Timeouts
 
 _MIB = 1024 * 1024
-_ENVIRONMENT = "environment"
 _UNSUPPORTED = {
     "gpus": "no GPU in a sandbox: what needs one fails",
     "tpu": "no TPU in a sandbox: what needs one fails",
     "mcp_servers": "not started",
     "healthcheck": "not run",
 }
+_NO_NETWORK = "a sandbox has no network but loopback: what needs the internet fails"
 _LOG_DIRECTORIES = ("/logs/verifier", "/logs/agent")
 """Which the harness mounts, empty, into every container."""
 
 
-def load_harbor(folder: Path) -> ImageSpec:
-    """Reads a task folder.
+def _linux(system: str) -> str:
+    if system.lower() != "linux":
+        raise ValueError("a sandbox is a Linux container; it must be linux")
+    return system
+
+
+_Megabytes = Annotated[values.Float, values.must_be("a number of megabytes")]
+
+
+class _Environment(values.Loose):
+    os: Annotated[values.Scalar, AfterValidator(_linux)] = "linux"
+    docker_image: values.ImageReference | None = None
+    workdir: values.InsidePath | None = None
+    env: dict[str, values.Scalar] = Field(default={})
+    cpus: values.Processors | None = None
+    memory: values.Size | None = None
+    memory_mb: _Megabytes | None = None
+    storage: values.Size | None = None
+    storage_mb: _Megabytes | None = None
+    network_mode: values.Scalar | None = None
+    allow_internet: Any = None
+
+
+class _Agent(values.Loose):
+    user: values.Account | None = None
+    timeout_sec: values.Seconds | None = None
+
+
+class _Task(values.Loose):
+    environment: _Environment = _Environment()
+    agent: _Agent = _Agent()
+    verifier: _Agent = _Agent()
+    steps: Any = None
+
+
+def load_harbor(path: Path) -> ImageSpec:
+    """Reads the task.toml of a folder, and what lies beside it.
 
     Raises:
         ImageSpecError: a file of it is wrong, or no single Linux container can be what the task needs.
     """
-    task = load_toml(folder / TASK_TOML).entries()
-    sections = {name: _section(task.get(name)) for name in (_ENVIRONMENT, "agent", "verifier")}
-    environment = sections[_ENVIRONMENT]
-    if "os" in environment and environment["os"].scalar().lower() != "linux":
-        environment["os"].fail("a sandbox is a Linux container; it must be linux")
-    notes: list[str] = []
-    for key, meaning in _UNSUPPORTED.items():
-        if key in environment and environment[key].value not in (0, "", [], {}):
-            value = environment[key].value
-            shown = f" {value}" if isinstance(value, (str, int, float)) else ""
-            notes.append(f"{_ENVIRONMENT}.{key}{shown}: {meaning}")
-    notes += _network_notes(environment)
-    if "steps" in task:
+    folder = path.parent
+    task = values.read(_Task, path, load_toml(path), values.Place(folder, folder))
+    environment = task.environment
+    notes = _notes(environment)
+    if task.steps is not None:
         notes.append("steps: the image is the one that the first of them begins with")
+    compose = find_compose(folder / "environment")
     spec = ImageSpec(
         folder,
         name_from(folder),
         "terminal",
-        _base(folder, environment),
-        env=_env(environment.get("env"), notes),
-        workdir=environment["workdir"].inside_path() if "workdir" in environment else None,
-        user=read_account(sections["agent"]["user"]) if "user" in sections["agent"] else None,
-        directories=_LOG_DIRECTORIES,
-        timeouts=Timeouts(agent=_timeout(sections["agent"]), verifier=_timeout(sections["verifier"])),
+        _base(path, environment, compose),
+        env=_env(environment.env, notes),
+        workdir=environment.workdir,
+        user=task.agent.user,
+        timeouts=Timeouts(agent=task.agent.timeout_sec, verifier=task.verifier.timeout_sec),
         notes=tuple(notes),
     )
-    compose = find_compose(folder / _ENVIRONMENT)
-    if compose is not None:
-        service = load_compose(compose, folder, {})
-        prebuilt = isinstance(spec.base, DockerImageBase) and "docker_image" in environment
-        spec = replace(
-            from_service(spec, service),
-            base=spec.base if prebuilt or service.base is None else service.base,
-            directories=(*_LOG_DIRECTORIES, *service.directories),
+    if compose:
+        told = with_compose(spec, compose, {})
+        spec = replace(told, base=spec.base) if environment.docker_image else told
+    asked: dict[str, Any] = {
+        "memory": int(environment.memory_mb * _MIB) if environment.memory_mb else environment.memory,
+        "disk": int(environment.storage_mb * _MIB) if environment.storage_mb else environment.storage,
+        "cpus": environment.cpus,
+    }
+    limits = replace(spec.limits, **{name: value for name, value in asked.items() if value})
+    return replace(spec, limits=limits, directories=(*_LOG_DIRECTORIES, *spec.directories))
+
+
+def _base(path: Path, environment: _Environment, compose: Path | None) -> Base:
+    if environment.docker_image:
+        return DockerImageBase(environment.docker_image)
+    dockerfile = path.parent / "environment/Dockerfile"
+    if not dockerfile.is_file() and compose is None:
+        raise ImageSpecError(
+            f"{path}: environment.docker_image: names no image, and {dockerfile} is not there to build one"
         )
-    return replace(spec, limits=_limits(environment, spec.limits))
+    return DockerfileBase(dockerfile, dockerfile.parent)
 
 
-def _section(node: Node | None) -> dict[str, Node]:
-    return {} if node is None else node.entries()
+def _notes(environment: _Environment) -> list[str]:
+    """What the task asks for and a sandbox does not do."""
+    notes = []
+    for key, meaning in _UNSUPPORTED.items():
+        if (value := (environment.model_extra or {}).get(key)) not in (None, 0, "", [], {}):
+            shown = f" {value}" if isinstance(value, (str, int, float)) else ""
+            notes.append(f"environment.{key}{shown}: {meaning}")
+    if environment.network_mode is not None:
+        if environment.network_mode != "no-network":
+            notes.append(f"environment.network_mode {environment.network_mode}: {_NO_NETWORK}")
+    elif environment.allow_internet is True:
+        notes.append(f"environment.allow_internet: {_NO_NETWORK}")
+    return notes
 
 
-def _base(folder: Path, environment: dict[str, Node]) -> Base:
-    image = environment.get("docker_image")
-    if image is not None and image.value:
-        return DockerImageBase(image.text(IMAGE_REFERENCE, "an image's name"))
-    path = folder / _ENVIRONMENT / "Dockerfile"
-    compose = find_compose(folder / _ENVIRONMENT)
-    if not path.is_file() and compose is None:
-        missing = Node(folder / TASK_TOML, "environment.docker_image", None)
-        missing.fail(f"names no image, and {path} is not there to build one")
-    return DockerfileBase(path, path.parent)
-
-
-def _limits(environment: dict[str, Node], limits: ImageLimits) -> ImageLimits:
-    """What task.toml says, and where it says nothing what the Compose file does."""
-
-    def size(name: str, otherwise: int | None) -> int | None:
-        if f"{name}_mb" in environment:
-            return int(environment[f"{name}_mb"].number("a number of megabytes") * _MIB)
-        return environment[name].size() if name in environment else otherwise
-
-    cpus = environment["cpus"].number("a number of processors") if "cpus" in environment else limits.cpus
-    return replace(limits, memory=size("memory", limits.memory), cpus=cpus, disk=size("storage", limits.disk))
-
-
-def _network_notes(environment: dict[str, Node]) -> list[str]:
-    none = "a sandbox has no network but loopback: what needs the internet fails"
-    mode = environment.get("network_mode")
-    if mode is not None:
-        return [] if mode.scalar() == "no-network" else [f"environment.network_mode {mode.scalar()}: {none}"]
-    internet = environment.get("allow_internet")
-    return [f"environment.allow_internet: {none}"] if internet is not None and internet.value is True else []
-
-
-def _env(node: Node | None, notes: list[str]) -> dict[str, str]:
+def _env(said: dict[str, str], notes: list[str]) -> dict[str, str]:
     env = {}
-    for name, value in _section(node).items():
+    for name, value in said.items():
         missing: list[str] = []
-        text = expand(value.scalar(), {}, missing.append)
+        text = expand(value, {}, missing.append)
         if missing:
             notes.append(f"environment.env.{name}: ${missing[0]} is not taken from this machine's environment")
         else:
             env[name] = text
     return env
-
-
-def _timeout(section: dict[str, Node]) -> float | None:
-    return section["timeout_sec"].seconds() if "timeout_sec" in section else None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from tvsnap.images.descriptions.detect import DESCRIPTIONS, describes_image
-from tvsnap.images.descriptions.spec import SPEC_FILE
+from tvsnap.images.descriptions.detect import DESCRIPTIONS, SPEC_FILE, describes_image
 from tvsnap.images.errors import ImageNotFound
 
 

@@ -1,0 +1,267 @@
+"""Reads image.yaml."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationInfo,
+    model_validator,
+)
+
+from tvsnap.images.build.databases import (
+    DIALECTS,
+    Database,
+    DataFile,
+    check_database_name,
+    check_databases,
+    data_file,
+)
+from tvsnap.images.descriptions import spec
+from tvsnap.images.descriptions.document import load_yaml
+from tvsnap.images.descriptions.values import (
+    UNSAID,
+    Account,
+    Hostname,
+    ImageReference,
+    InsidePath,
+    Many,
+    Moment,
+    Part,
+    Place,
+    Processors,
+    Seconds,
+    Size,
+    Text,
+    checked,
+    existing,
+    kind,
+    listed,
+    must_be,
+    read,
+    scalar,
+    word,
+    wrong_key,
+)
+from tvsnap.images.errors import ImageSpecError
+from tvsnap.model.errors import UsageError
+from tvsnap.model.images import ImageLimits, Timeouts
+
+_EARLIEST = 631_152_000
+"""1990, in seconds since 1970."""
+
+_DATA = "a file's path, or a mapping with from (that path), dialect, table"
+_OCI = "an OCI layout (a directory, or a tar of one), or an archive of docker save"
+_OURS = "a file or directory in the image's folder"
+
+
+def load_image_yaml(path: Path, allow: Sequence[Path]) -> spec.ImageSpec:
+    """Reads an image.yaml.
+
+    Args:
+        path: of it.
+        allow: see `load_source`.
+
+    Raises:
+        ImageSpecError: it is missing or wrong.
+    """
+    folder = path.parent
+    said = read(_Spec, path, load_yaml(path), Place(folder, folder, tuple(allow))).said()
+    base = next(said.pop(key) for key in _BASES if key in said)
+    if isinstance(base, spec.ImageBase):
+        said = {"environment": "", "hostname": "", **said}
+    image = spec.ImageSpec(**{"folder": folder, "name": folder.name, "environment": "terminal", "base": base, **said})
+    try:
+        spec.check_name(image.name)
+        if image.environment:
+            check_databases(image.environment, image.databases, image.database)
+    except UsageError as error:
+        raise ImageSpecError(f"{path}: {error}") from None
+    return image
+
+
+def _is_there(path: Path) -> bool:
+    return path.is_dir() or path.is_file()
+
+
+def _past(moment: int) -> int:
+    if moment < _EARLIEST:
+        raise ValueError("must not be before 1990: clocks that count from a machine's start must not be taken for it")
+    if moment > time.time():
+        raise ValueError(
+            "must not be in the future: the image's own files have times, too; take a time that has passed"
+        )
+    return moment
+
+
+def _not_empty(command: str) -> str:
+    if not command.strip():
+        raise ValueError("is an empty command")
+    return command
+
+
+Name = Annotated[str, word(spec.NAME, spec.NAME_RULE)]
+Package = Annotated[str, word("[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?", "a package's name")]
+Variables = dict[
+    Annotated[str, word("[A-Za-z_][A-Za-z0-9_]*", "a variable's name of letters, digits and _")],
+    Annotated[Text, must_be("a string (in quotes)")],
+]
+
+
+class _Debian(Part):
+    suite: Annotated[str, word("[a-z0-9][a-z0-9.-]*", "a suite's name as bookworm")] = UNSAID
+    mirror: Annotated[str, word(r"(https?|file|ftp)://?\S+", "an archive's address as http://...")] = UNSAID
+
+
+class _Oci(Part):
+    short = "path"
+    path: Annotated[Path, existing(_OCI, _is_there, allow=True)] = Field(description=_OCI)
+    tag: Text = UNSAID
+
+
+class DockerfilePart(Part):
+    """A Dockerfile and what its build is given."""
+
+    short = "path"
+    context: Annotated[Path, existing("a folder", Path.is_dir)] = UNSAID
+    path: Annotated[Path, existing("a Dockerfile", Path.is_file)] = Field(
+        description="the Dockerfile, or context, the folder that has one"
+    )
+    args: Variables = UNSAID
+    target: Text = UNSAID
+
+    @model_validator(mode="before")
+    @classmethod
+    def has_a_dockerfile(cls, value: Any) -> Any:
+        """A context's Dockerfile is the one of that name."""
+        if isinstance(value, dict) and isinstance(context := value.get("context"), str):
+            return {"path": str(Path(context, "Dockerfile")), **value}
+        return value
+
+    def said(self) -> dict[str, Any]:
+        """See `Part.said`."""
+        return {"context": self.path.parent, **super().said()}
+
+
+class _DockerImage(Part):
+    short = "image"
+    image: ImageReference = Field(description="an image's reference or id, as debian:bookworm-slim")
+    pull: Annotated[str, word("missing|always|never", "missing, always or never")] = UNSAID
+
+
+class _Limits(Part):
+    memory: Size = UNSAID
+    processes: Annotated[int, Field(gt=1), BeforeValidator(scalar), must_be("how many processes there may be")] = UNSAID
+    cpus: Processors = UNSAID
+    disk: Size = UNSAID
+
+
+class _Timeouts(Part):
+    agent: Seconds = UNSAID
+    verifier: Seconds = UNSAID
+
+
+class _File(Part):
+    source: Annotated[Path, existing(_OURS, _is_there)] = UNSAID
+    content: Text = UNSAID
+    dest: InsidePath = Field(description="the absolute path inside the image")
+    mode: Annotated[str, word("0?[0-7]{3,4}", 'octal digits in quotes as "0644"')] = UNSAID
+    owner: Account = UNSAID
+
+
+def _file(
+    dest: str, source: Path | None = None, content: str | None = None, mode: str = "", owner: str = "root"
+) -> spec.FileCopy:
+    if (source is None) == (content is None):
+        raise UsageError(f"needs exactly one of source ({_OURS}) and content (text)")
+    if dest.endswith("/"):
+        if source is None:
+            raise wrong_key("dest", "must name the file, not end with /")
+        if not source.is_dir():
+            dest += source.name
+    if mode and source is not None and source.is_dir():
+        raise wrong_key("mode", "is for single files; a directory's entries keep their own modes")
+    return spec.FileCopy(source, content, dest, int(mode, 8) if mode else None, owner)
+
+
+class _Data(Part):
+    short = "from"
+    path: Annotated[Path, existing("a file in the image's folder", Path.is_file)] = Field(
+        alias="from", description="the path of the file"
+    )
+    dialect: Annotated[str, word("|".join(DIALECTS), listed(DIALECTS))] = UNSAID
+    table: Annotated[str, word(r"[^\x00]{1,63}", "a table's name of at most 63 characters")] = UNSAID
+
+
+def _files_of_one(value: object) -> object:
+    if value == []:
+        raise ValueError(f"needs a file to load: {_DATA}; or a list of such")
+    return value if isinstance(value, list) else [value]
+
+
+DatabaseName = Annotated[Text, AfterValidator(checked(check_database_name))]
+_DataFile = Annotated[DataFile, _Data.to(data_file)]
+_LISTED = TypeAdapter(Many[_DataFile])
+_NAMED = TypeAdapter(dict[DatabaseName, Annotated[Many[_DataFile], BeforeValidator(_files_of_one)]])
+
+
+def _databases(value: object, info: ValidationInfo) -> tuple[Database, ...]:
+    if isinstance(value, dict):
+        named = _NAMED.validate_python(value, context=info.context)
+        return tuple(Database(name, files) for name, files in named.items())
+    if not isinstance(value, list):
+        raise ValueError(f"must be a mapping of names to files, or a list of files, not {kind(value)}")
+    return tuple(Database("", (file,)) for file in _LISTED.validate_python(value, context=info.context))
+
+
+class _Spec(Part):
+    name: Name = UNSAID
+    environment: Name = UNSAID
+    debian: Annotated[  # a bare `debian:` will do
+        Any, _Debian.to(spec.DebianBase), BeforeValidator(lambda value: {} if value is None else value)
+    ] = UNSAID
+    directory: Annotated[
+        Any,
+        existing("a directory with a root filesystem", Path.is_dir, allow=True),
+        AfterValidator(spec.DirectoryBase),
+    ] = UNSAID
+    tar: Annotated[Any, existing("a tar archive", Path.is_file, allow=True), AfterValidator(spec.TarBase)] = UNSAID
+    oci: Annotated[Any, _Oci.to(spec.OciBase)] = UNSAID
+    dockerfile: Annotated[Any, DockerfilePart.to(spec.DockerfileBase)] = UNSAID
+    docker_image: Annotated[Any, _DockerImage.to(spec.DockerImageBase)] = UNSAID
+    image: Annotated[Any, word(spec.NAME, "the name of an image of tvsnap's"), AfterValidator(spec.ImageBase)] = UNSAID
+    packages: Annotated[Many[Package], AfterValidator(lambda packages: tuple(dict.fromkeys(packages)))] = UNSAID
+    files: Many[Annotated[spec.FileCopy, _File.to(_file)]] = UNSAID
+    run: Many[Annotated[Text, must_be("a shell command"), AfterValidator(_not_empty)]] = UNSAID
+    env: Variables = UNSAID
+    workdir: Annotated[InsidePath, AfterValidator(lambda path: str(PurePosixPath(path)))] = UNSAID
+    user: Account = UNSAID
+    hostname: Hostname = UNSAID
+    limits: Annotated[ImageLimits, _Limits.to(ImageLimits)] = UNSAID
+    timeouts: Annotated[Timeouts, _Timeouts.to(Timeouts)] = UNSAID
+    no_new_privileges: Annotated[bool, Field(strict=True)] = UNSAID
+    clock: Annotated[Moment, AfterValidator(_past)] = UNSAID
+    random_seed: Annotated[
+        int, Field(strict=True, ge=0, lt=1 << 64), must_be(f"a whole number from 0 to {(1 << 64) - 1}")
+    ] = UNSAID
+    databases: Annotated[tuple[Database, ...], PlainValidator(_databases)] = UNSAID
+    database: DatabaseName = UNSAID
+
+    @model_validator(mode="before")
+    @classmethod
+    def has_one_base(cls, value: Any) -> Any:
+        """Complains unless one key says what the image starts from."""
+        if isinstance(value, dict) and value.keys() <= cls.model_fields.keys() and len(value.keys() & _BASES) != 1:
+            raise ValueError(f"exactly one of these keys must say what the image starts from: {listed(_BASES)}")
+        return value
+
+
+_BASES = ("debian", "directory", "tar", "oci", "dockerfile", "docker_image", "image")

@@ -1,0 +1,317 @@
+"""The types of what descriptions say, as pydantic checks them, and how its complaints become ours.
+
+Imported only where a description is read: pydantic takes as long to import as the rest of a short command.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    PlainValidator,
+    Strict,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from tvsnap.images.errors import ImageSpecError
+from tvsnap.model.arguments import LONGEST
+from tvsnap.model.errors import UsageError
+
+T = TypeVar("T")
+Model = TypeVar("Model", bound=BaseModel)
+
+UNSAID: Any = None
+"""The default of a key that may be left out, but not be empty; see `said`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a description is read; the context of every check.
+
+    Attributes:
+        folder: of the image: what the description names must lie in it.
+        here: what relative paths count from.
+        allow: directories outside the folder that hold what the image may start from.
+        notes: what of the description a sandbox does not do, as far as it was found.
+    """
+
+    folder: Path
+    here: Path
+    allow: tuple[Path, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+def place_of(info: ValidationInfo) -> Place:
+    """The place that a check is given."""
+    assert isinstance(info.context, Place)
+    return info.context
+
+
+def read(model: type[Model], path: Path, value: object, place: Place) -> Model:
+    """Checks what a file says.
+
+    Args:
+        model: what it may say.
+        path: of the file.
+        value: as YAML or TOML gives it.
+        place: see there.
+
+    Raises:
+        ImageSpecError: naming the file, the key and what would be right.
+    """
+    try:
+        return model.model_validate(value, context=place)
+    except ValidationError as error:
+        wrong: dict[str, Any] = {"ctx": {}, **error.errors(include_url=False)[0]}
+    key = ""
+    for part in (*wrong["loc"], wrong["ctx"].get("key", ())):
+        # What the file itself does not have is pydantic's, or the long form of what is said in short.
+        if isinstance(value, list) and isinstance(part, int):
+            key, value = f"{key}[{part}]", value[part]
+        elif isinstance(value, dict) and part in value:
+            key, value = f"{key}.{part}".lstrip("."), value[part]
+    reason = wrong["msg"].removeprefix("Value error, ")
+    if wrong["type"] in _EXPECTED:
+        reason = f"must be {_EXPECTED[wrong['type']]}, not {kind(wrong['input'])}"
+    raise ImageSpecError(": ".join(filter(None, (str(path), key, reason))))
+
+
+def wrong_key(key: str, reason: str) -> PydanticCustomError:
+    """What is wrong with a value, where a check of the whole mapping finds it."""
+    return PydanticCustomError("key", "{reason}", {"key": key, "reason": reason})
+
+
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "string_type": "a string",
+}
+
+
+def listed(names: Iterable[object]) -> str:
+    """Names in one line."""
+    return ", ".join(map(str, names))
+
+
+def kind(value: object) -> str:
+    """What a value is, in words."""
+    if value is None:
+        return "empty"
+    if isinstance(value, (bool, int, float)):
+        return f"the {'truth value' if isinstance(value, bool) else 'number'} {value!r}"
+    known = {"str": "a string", "list": "a list", "dict": "a mapping"}
+    return known.get(type(value).__name__, type(value).__name__)
+
+
+class Part(BaseModel):
+    """A mapping with no other keys than these.
+
+    Attributes:
+        short: the key that is meant where something else than a mapping stands.
+    """
+
+    short: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_keys(cls, value: Any) -> Any:
+        """Complains of keys that are unknown or missing, and puts the long form for the short."""
+        keys = {known.alias or name: known for name, known in cls.model_fields.items()}
+        if cls.short and not isinstance(value, dict):
+            return {cls.short: value}
+        if not isinstance(value, dict):
+            raise ValueError(f"must be a mapping with the keys {listed(keys)}, not {kind(value)}")
+        for key in value:
+            if key not in keys:
+                raise wrong_key(key, f"unknown key; allowed here: {listed(keys)}")
+        for key, known in keys.items():
+            if known.is_required() and key not in value:
+                raise ValueError(f"needs {key}, {known.description}")
+        return value
+
+    def said(self) -> dict[str, Any]:
+        """The values that the description gives, by the names of their fields."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+    @classmethod
+    def to(cls, made: Callable[..., Any]) -> PlainValidator:
+        """Makes something of what such a mapping says: the function is given that by name, and may raise UsageError."""
+
+        def make(value: object, info: ValidationInfo) -> Any:
+            said = cls.model_validate(value, context=info.context).said()
+            return checked(lambda _: made(**said))(None)
+
+        return PlainValidator(make)
+
+
+class Loose(BaseModel):
+    """A mapping that may have other keys; one whose value is empty counts as not given."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def drop_empty(cls, value: Any) -> Any:
+        """Drops keys without a value."""
+        if isinstance(value, dict):
+            return {str(key): item for key, item in value.items() if item not in (None, "")}
+        return {} if value is None else value
+
+
+def checked(check: Callable[[Any], T]) -> Callable[[Any], T]:
+    """A check that raises UsageError, for pydantic."""
+
+    def validate(value: Any) -> T:
+        try:
+            return check(value)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+
+    return validate
+
+
+def not_what(expected: str, value: object) -> str:
+    """The complaint that a value is another one than is expected."""
+    return f"must be {expected}, not {repr(value) if isinstance(value, str) else kind(value)}"
+
+
+def must_be(expected: str) -> WrapValidator:
+    """Says in these words what a value must be, whatever is wrong with it."""
+
+    def validate(value: object, check: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return check(value)
+        except (ValueError, OverflowError):
+            raise ValueError(not_what(expected, value)) from None
+
+    return WrapValidator(validate)
+
+
+def word(pattern: str, expected: str) -> BeforeValidator:
+    """A string that fits a pattern as a whole, and what to call such a string."""
+
+    def validate(value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise ValueError(not_what(expected, value))
+        return value
+
+    return BeforeValidator(validate)
+
+
+def existing(expected: str, right: Callable[[Path], bool], allow: bool = False) -> PlainValidator:
+    """A path on this machine, in the image's folder or, if `allow`, where the user allows it to be."""
+
+    def find(value: object, info: ValidationInfo) -> Path:
+        if not isinstance(value, str):
+            raise ValueError(f"must be the path of {expected}, not {kind(value)}")
+        _without_null(value)
+        place = place_of(info)
+        try:
+            path = place.here / Path(value).expanduser()
+            if not path.exists():
+                raise ValueError(f"{path} does not exist; it must be {expected}")
+            if not right(path):
+                raise ValueError(f"{path} is not {expected}")
+        except (OSError, RuntimeError) as error:
+            raise ValueError(f"{value}: {getattr(error, 'strerror', None) or error}") from None
+        # A description that came from elsewhere must not carry the user's other files into an agent's reach.
+        allowed = (place.folder, *place.allow) if allow else (place.folder,)
+        if not any(path.resolve().is_relative_to(at.resolve()) for at in allowed):
+            way_out = "copy it there, or allow it (--allow)" if allow else "copy it there"
+            raise ValueError(f"{path} lies outside the image's folder; {way_out}")
+        return path
+
+    return PlainValidator(find)
+
+
+def scalar(value: object) -> str:
+    """A string, a number or a truth value, as text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (dict, list)) or value is None:
+        raise ValueError(f"must be a string or a number, not {kind(value)}")
+    return str(value)
+
+
+def _items(value: object) -> list[object]:
+    if value is not None and not isinstance(value, list):
+        raise ValueError(f"must be a list, not {kind(value)}")
+    return value or []
+
+
+def _without_null(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not hold a null character")
+    return text
+
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?([Zz]|[+-]\d\d:\d\d)?)?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+
+
+def _size(value: object) -> int:
+    found = _SIZE.fullmatch(scalar(value).strip())
+    if not found or (size := int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))) <= 0:
+        raise ValueError
+    return size
+
+
+def _moment(text: object) -> int:
+    if not isinstance(text, str) or not _MOMENT.fullmatch(text.strip()):
+        raise ValueError
+    moment = datetime.datetime.fromisoformat(re.sub("[Zz]$", "+00:00", text.strip()))
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=datetime.timezone.utc)).timestamp())
+
+
+def _inside(text: str) -> str:
+    if not text.startswith("/") or ".." in PurePosixPath(text).parts:
+        raise ValueError
+    return text
+
+
+def _not_too_long(seconds: float) -> float:
+    if seconds > LONGEST:
+        raise ValueError(f"must be at most {LONGEST} seconds, which is a year, not {seconds!r}")
+    return seconds
+
+
+Text = Annotated[str, Strict(), AfterValidator(_without_null)]
+Scalar = Annotated[Text, BeforeValidator(scalar)]
+Many = Annotated[tuple[T, ...], FailFast(), BeforeValidator(_items)]
+"""A list; an empty one for nothing."""
+
+Float = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(scalar)]
+"""A number above 0, also as a string."""
+Processors = Annotated[Float, must_be("how many processors' time, as 1.5")]
+Seconds = Annotated[Float, must_be("a number of seconds above 0"), AfterValidator(_not_too_long)]
+Size = Annotated[int, BeforeValidator(_size), must_be('a size as "512M" or "2G"')]
+"""Bytes, as a number or with a unit of 1024s: 536870912, "512M", "1.5g", "2GiB"."""
+Moment = Annotated[int, BeforeValidator(_moment), must_be("a time as 2024-01-01T00:00:00Z")]
+"""Seconds since 1970, of a date or a date and a time, as ISO 8601 has them; in UTC where it does not say."""
+InsidePath = Annotated[Text, AfterValidator(_inside), must_be("an absolute path without '..'")]
+Account = Annotated[
+    str,
+    word("[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?", "user or user:group, names or numbers"),
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+]
+Hostname = Annotated[str, word("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a host name of lower-case letters, digits and -")]
+ImageReference = Annotated[
+    str, word("[A-Za-z0-9][A-Za-z0-9._/:@-]*", "an image's reference or id, as debian:bookworm-slim")
+]
