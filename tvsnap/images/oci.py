@@ -5,22 +5,21 @@ Archives of `docker save` as well: those of Docker 25 and newer are such layouts
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tvsnap.images.build.extract import extract_tar
 from tvsnap.images.descriptions.config import BaseConfig, read_config
 from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.rootfs import file_digest
 from tvsnap.images.small_files import read_small_text
 
 _BLOB = re.compile(r"(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})")
-_CHUNK = 1 << 20
 _MOST_DOCUMENTS = 1000
 """Manifests and indexes of one layout, and what is read of them."""
 _TAG = "org.opencontainers.image.ref.name"
@@ -62,19 +61,10 @@ def unpack_oci(
     if not path.is_dir():
         extract_tar(path, scratch, fraction)
     layout = _Layout(path if path.is_dir() else scratch, path)
-    if not layout.has("index.json") and layout.has("manifest.json"):
-        saved = layout.saved(tag)
-        for index, file in enumerate(saved.layers):
-            extract_tar(file, root, _part(fraction, index, len(saved.layers)), layer=True)
-        return saved.config
-    manifest = layout.manifest(tag)
-    config = layout.document(manifest.get("config"))
-    layers = _list(manifest.get("layers"))
+    saved = not layout.has("index.json") and layout.has("manifest.json")
+    layers, config = layout.saved(tag) if saved else layout.image(tag)
     for index, layer in enumerate(layers):
-        kind = layer.get("mediaType", "")
-        if not _LAYERS.fullmatch(kind):
-            raise BuildStepFailed(f"failed: {path}: a layer of the unknown type {kind!r}")
-        extract_tar(layout.blob(layer), root, _part(fraction, index, len(layers)), layer=True)
+        extract_tar(layer, root, _part(fraction, index, len(layers)), layer=True)
     return read_config(_dict(config.get("config")))
 
 
@@ -89,12 +79,8 @@ def this_architecture() -> str:
     return _ARCHITECTURES.get(machine, machine)
 
 
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    """An image in an archive of `docker save`: its layers, lowest first, and what its configuration says."""
-
-    layers: tuple[Path, ...]
-    config: BaseConfig
+def _this_platform() -> str:
+    return f"linux/{this_architecture()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,69 +91,75 @@ class _Layout:
     name: Path
     documents: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def manifest(self, tag: str | None) -> dict[str, Any]:
-        """The manifest for this machine."""
+    def fail(self, reason: str) -> NoReturn:
+        """Raises `BuildStepFailed` about the layout."""
+        raise BuildStepFailed(f"failed: {self.name}{reason}") from None
+
+    def image(self, tag: str | None) -> tuple[list[Path], dict[str, Any]]:
+        """The layers of the image for this machine, lowest first, and its configuration."""
+        manifest = self._manifest(tag)
+        layers = _list(manifest.get("layers"))
+        for layer in layers:
+            if not _LAYERS.fullmatch(kind := str(layer.get("mediaType", ""))):
+                self.fail(f": a layer of the unknown type {kind!r}")
+        return [self.blob(layer) for layer in layers], self.document(manifest.get("config"))
+
+    def _manifest(self, tag: str | None) -> dict[str, Any]:
         for required in ("oci-layout", "index.json"):
             if not self.has(required):
-                raise BuildStepFailed(f"failed: {self.name} is no OCI layout: it has no file {required}")
+                self.fail(f" is no OCI layout: it has no file {required}")
         found = self._manifests(self._json(self.directory / "index.json"))
         if tag is not None:
-            tags = sorted({name for name, _ in found if name})
+            names = {name for name, _ in found if name}
             found = [
                 (name, descriptor)
                 for name, descriptor in found
                 if tag in (name, _dict(descriptor.get("annotations")).get(_FULL_NAME))
-            ]
-            if not found:
-                raise BuildStepFailed(
-                    f'failed: {self.name} has no image "{tag}"; it has: {", ".join(tags) or "no tags"}'
-                )
-        architecture = this_architecture()
+            ] or self._has_no_image(f' "{tag}"', names or {"no tags"})
         platforms = [(name, descriptor, self._platform(descriptor)) for name, descriptor in found]
-        fitting = [(name, descriptor) for name, descriptor, kind in platforms if kind == ("linux", architecture)]
+        fitting = [(name, descriptor) for name, descriptor, kind in platforms if kind == _this_platform()]
         if not fitting:
-            others = ", ".join(sorted({"/".join(kind) for _, _, kind in platforms})) or "none"
-            raise BuildStepFailed(f"failed: {self.name} has no image for linux/{architecture}; it has: {others}")
+            self._has_no_image(f" for {_this_platform()}", {kind for _, _, kind in platforms} or {"none"})
         if len({descriptor["digest"] for _, descriptor in fitting}) > 1:
-            tags = sorted({name or "an untagged one" for name, _ in fitting})
-            raise BuildStepFailed(f"failed: {self.name} has several images; choose by the key tag: {', '.join(tags)}")
+            self._has_several({name for name, _ in fitting})
         return self.document(fitting[0][1])
+
+    def _has_no_image(self, wanted: str, others: set[str]) -> NoReturn:
+        self.fail(f" has no image{wanted}; it has: {', '.join(sorted(others))}")
+
+    def _has_several(self, tags: set[str]) -> NoReturn:
+        names = sorted(tag or "an untagged one" for tag in tags)
+        self.fail(f" has several images; choose by the key tag: {', '.join(names)}")
 
     def has(self, name: str) -> bool:
         """Whether there is a file of this name at the top."""
         return self._is_file(self.directory / name)
 
-    def saved(self, tag: str | None) -> _Saved:
-        """The image that a manifest.json of `docker save` names."""
+    def saved(self, tag: str | None) -> tuple[list[Path], dict[str, Any]]:
+        """As `image`, of the image that a manifest.json of `docker save` names."""
         entries = _list(self._json_value(self.directory / "manifest.json"))
         if tag is not None:
-            tags = sorted({str(name) for entry in entries for name in entry.get("RepoTags") or ()})
+            names = {str(name) for entry in entries for name in entry.get("RepoTags") or ()}
             entries = [entry for entry in entries if tag in (entry.get("RepoTags") or ())]
             if not entries:
-                raise BuildStepFailed(
-                    f'failed: {self.name} has no image "{tag}"; it has: {", ".join(tags) or "no tags"}'
-                )
+                self._has_no_image(f' "{tag}"', names or {"no tags"})
         if len(entries) != 1:
-            tags = sorted({str((entry.get("RepoTags") or ["an untagged one"])[0]) for entry in entries})
-            raise BuildStepFailed(f"failed: {self.name} has several images; choose by the key tag: {', '.join(tags)}")
+            self._has_several({str((entry.get("RepoTags") or [""])[0]) for entry in entries})
         config = self._json(self._member(entries[0].get("Config")))
-        architecture = str(config.get("architecture"))
-        if architecture != this_architecture():
-            raise BuildStepFailed(
-                f"failed: {self.name} has no image for linux/{this_architecture()}; it has: linux/{architecture}"
-            )
-        names = entries[0].get("Layers")
-        layers = tuple(self._member(name) for name in names) if isinstance(names, list) else ()
+        if (platform := f"linux/{config.get('architecture')}") != _this_platform():
+            self._has_no_image(f" for {_this_platform()}", {platform})
+        files = entries[0].get("Layers")
+        layers = [self._member(name) for name in files] if isinstance(files, list) else []
         digests = _dict(config.get("rootfs")).get("diff_ids")
         for layer, digest in zip(layers, digests if isinstance(digests, list) else (), strict=False):
-            if f"sha256:{_digest_of(layer, 'sha256')}" != digest:
-                raise BuildStepFailed(f"failed: {self.name} is damaged: the layer {digest} has other contents")
-        return _Saved(layers, read_config(_dict(config.get("config"))))
+            if f"sha256:{file_digest(layer.resolve())}" != digest:
+                self.fail(f" is damaged: the layer {digest} has other contents")
+        return layers, config
 
     def _member(self, name: object) -> Path:
         path = self.directory / str(name)
         if not self._is_file(path):
-            raise BuildStepFailed(f"failed: {self.name} is incomplete: {name} is missing")
+            self.fail(f" is incomplete: {name} is missing")
         return path
 
     def document(self, descriptor: object) -> dict[str, Any]:
@@ -175,7 +167,7 @@ class _Layout:
         digest = str(_dict(descriptor).get("digest"))
         if digest not in self.documents:
             if len(self.documents) == _MOST_DOCUMENTS:
-                raise BuildStepFailed(f"failed: {self.name} has more than {_MOST_DOCUMENTS} manifests")
+                self.fail(f" has more than {_MOST_DOCUMENTS} manifests")
             self.documents[digest] = self._json(self.blob(descriptor))
         return self.documents[digest]
 
@@ -183,13 +175,13 @@ class _Layout:
         """The file that a descriptor points to, its contents checked against their digest."""
         digest = _dict(descriptor).get("digest")
         if not isinstance(digest, str) or not _BLOB.fullmatch(digest):
-            raise BuildStepFailed(f"failed: {self.name}: {digest!r} is no digest")
+            self.fail(f": {digest!r} is no digest")
         kind, value = digest.split(":")
         path = self.directory / "blobs" / kind / value
         if not self._is_file(path):
-            raise BuildStepFailed(f"failed: {self.name} is incomplete: the blob {digest} is missing")
-        if _digest_of(path, kind) != value:
-            raise BuildStepFailed(f"failed: {self.name} is damaged: the blob {digest} has other contents")
+            self.fail(f" is incomplete: the blob {digest} is missing")
+        if file_digest(path.resolve(), kind) != value:
+            self.fail(f" is damaged: the blob {digest} has other contents")
         return path
 
     def _is_file(self, path: Path) -> bool:
@@ -210,18 +202,18 @@ class _Layout:
                     continue
                 seen.add(key)
                 if len(seen) > _MOST_DOCUMENTS:
-                    raise BuildStepFailed(f"failed: {self.name} has more than {_MOST_DOCUMENTS} manifests")
+                    self.fail(f" has more than {_MOST_DOCUMENTS} manifests")
                 if descriptor.get("mediaType") in _INDEXES:
                     waiting.append((name, self.document(descriptor)))
                 else:
                     found[key] = descriptor
         return [(name, descriptor) for (name, _), descriptor in found.items()]
 
-    def _platform(self, descriptor: dict[str, Any]) -> tuple[str, str]:
+    def _platform(self, descriptor: dict[str, Any]) -> str:
         values = _dict(descriptor.get("platform"))
         if not values:
             values = self.document(_dict(self.document(descriptor)).get("config"))
-        return str(values.get("os")), str(values.get("architecture"))
+        return f"{values.get('os')}/{values.get('architecture')}"
 
     def _json(self, path: Path) -> dict[str, Any]:
         return _dict(self._json_value(path))
@@ -231,17 +223,9 @@ class _Layout:
             value: object = json.loads(read_small_text(path))
             return value
         except OSError as error:
-            raise BuildStepFailed(f"failed: {self.name}: {path.name}: {error.strerror}") from None
+            self.fail(f": {path.name}: {error.strerror}")
         except (ValueError, RecursionError) as error:
-            raise BuildStepFailed(f"failed: {self.name} is damaged: {path.name} is no JSON ({error})") from None
-
-
-def _digest_of(path: Path, kind: str) -> str:
-    found = hashlib.new(kind)
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+            self.fail(f" is damaged: {path.name} is no JSON ({error})")
 
 
 def _dict(value: object) -> dict[str, Any]:

@@ -368,7 +368,8 @@ def finish_tree(root: Path, hostname: str, fraction: Callable[[float | None], No
             linked[identity] = inside
             size += info.st_blocks * 512
             fields.append(_content(path, info))
-            fields.extend((name, _xattr(path, name)) for name in _kept_xattrs(path))
+            names = sorted(filter(keeps_xattr, os.listxattr(path, follow_symlinks=False)))
+            fields.extend((name, _xattr(path, name)) for name in names)
         else:
             fields.append(("link", linked[identity]))
         tree.update(os.fsencode(repr(fields)) + b"\n")
@@ -383,18 +384,14 @@ def _content(path: str, info: os.stat_result) -> object:
     return None
 
 
-def _kept_xattrs(path: str) -> list[str]:
-    return sorted(name for name in os.listxattr(path, follow_symlinks=False) if keeps_xattr(name))
-
-
 def keeps_xattr(name: str) -> bool:
     """Whether an extended attribute of this name belongs to an image: file capabilities and what users set."""
     return name == CAPABILITY_XATTR or (name.startswith("user.") and not name.startswith("user.overlay."))
 
 
-def file_digest(path: str | Path) -> str:
-    """SHA-256 of a regular file's bytes, 64 hexadecimal digits. A symbolic link is refused, not followed."""
-    digest = hashlib.sha256()
+def file_digest(path: str | Path, algorithm: str = "sha256") -> str:
+    """Hash of a regular file's bytes in hexadecimal digits. A symbolic link is refused, not followed."""
+    digest = hashlib.new(algorithm)
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as stream:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)

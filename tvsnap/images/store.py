@@ -128,7 +128,9 @@ class ImageStore:
         for known in doomed:
             (self._names / known).unlink(missing_ok=True)
         if image.digest not in self._named().values():
-            self._discard(image.digest)
+            path = self._images / f".removed-{image.digest}-{secrets.token_hex(4)}"
+            (self._images / image.digest).rename(path)
+            remove_tree(path)
         return image
 
     def build(
@@ -315,54 +317,44 @@ class ImageStore:
                 progress.output("another process builds this image: waiting for it")
         with _locked(directory, wait=True):
             # Whoever had the lock before may have built it.
-            there = None if force else self._built(recipe)
-            return there or self._build_in(directory, spec, origin, name, recipe, progress)
-
-    def _build_in(
-        self,
-        directory: Path,
-        spec: ImageSpec,
-        origin: Base | None,
-        name: str,
-        recipe: str,
-        progress: BuildProgress,
-    ) -> str:
-        started = time.time()
-        work, result = directory / "work", directory / "image"
-        try:
-            _empty(directory)
-            work.mkdir()
-            result.mkdir()
-            tree = build_tree(spec, origin, work, result / ROOTFS, result / BUILD_LOG, self._cache, progress)
-            Manifest(
-                format=FORMAT,
-                name=name,
-                digest=tree.digest,
-                recipe=recipe,
-                environment=spec.environment,
-                env=tree.env,
-                workdir=tree.workdir,
-                user=tree.user,
-                hostname=spec.hostname,
-                size=tree.size,
-                created=time.time(),
-                source=str(spec.folder),
-                build_seconds=round(time.time() - started, 3),
-                limits=spec.limits,
-                timeouts=spec.timeouts,
-                no_new_privileges=tree.no_new_privileges,
-                clock=spec.clock,
-                random_seed=spec.random_seed,
-                notes=tree.notes,
-                databases=tree.databases,
-            ).write(result)
-            # A power cut after the rename must not find an image with files half-written.
-            os.sync()
-            self._put_in_place(result, tree.digest)
-            self._write_reference(self._recipes / recipe, tree.digest)
-            return tree.digest
-        finally:
-            _empty(directory)
+            if not force and (there := self._built(recipe)):
+                return there
+            started = time.time()
+            work, result = directory / "work", directory / "image"
+            try:
+                _empty(directory)
+                work.mkdir()
+                result.mkdir()
+                tree = build_tree(spec, origin, work, result / ROOTFS, result / BUILD_LOG, self._cache, progress)
+                Manifest(
+                    format=FORMAT,
+                    name=name,
+                    digest=tree.digest,
+                    recipe=recipe,
+                    environment=spec.environment,
+                    env=tree.env,
+                    workdir=tree.workdir,
+                    user=tree.user,
+                    hostname=spec.hostname,
+                    size=tree.size,
+                    created=time.time(),
+                    source=str(spec.folder),
+                    build_seconds=round(time.time() - started, 3),
+                    limits=spec.limits,
+                    timeouts=spec.timeouts,
+                    no_new_privileges=tree.no_new_privileges,
+                    clock=spec.clock,
+                    random_seed=spec.random_seed,
+                    notes=tree.notes,
+                    databases=tree.databases,
+                ).write(result)
+                # A power cut after the rename must not find an image with files half-written.
+                os.sync()
+                self._put_in_place(result, tree.digest)
+                self._write_reference(self._recipes / recipe, tree.digest)
+                return tree.digest
+            finally:
+                _empty(directory)
 
     def _put_in_place(self, result: Path, digest: str) -> None:
         try:
@@ -377,13 +369,9 @@ class ImageStore:
 
     def _named(self) -> dict[str, str]:
         """Every name and its digest; names whose image is gone are left out."""
-        found = {}
-        if self._names.is_dir():
-            for path in self._names.iterdir():
-                digest = None if path.name.startswith(".") else self._read_reference(path)
-                if digest is not None:
-                    found[path.name] = digest
-        return found
+        paths = self._names.iterdir() if self._names.is_dir() else ()
+        found = {path.name: self._read_reference(path) for path in paths if not path.name.startswith(".")}
+        return {name: digest for name, digest in found.items() if digest is not None}
 
     def _digests(self) -> tuple[str, ...]:
         return tuple(sorted(path.name for path in self._entries("") if _DIGEST.fullmatch(path.name)))
@@ -405,11 +393,6 @@ class ImageStore:
         temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
         temporary.write_text(digest + "\n", encoding="ascii")
         temporary.replace(path)
-
-    def _discard(self, digest: str) -> None:
-        doomed = self._images / f".removed-{digest}-{secrets.token_hex(4)}"
-        (self._images / digest).rename(doomed)
-        remove_tree(doomed)
 
 
 def _need_root() -> None:

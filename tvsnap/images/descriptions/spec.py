@@ -179,17 +179,12 @@ def check_limits(spec: ImageSpec) -> None:
         raise ImageSpecError(f"image {spec.name}: {error}") from None
 
 
-def check_complete(spec: ImageSpec) -> ImageSpec:
-    """Returns a spec that leaves nothing to its base, if its parts go together.
-
-    Raises:
-        ImageSpecError: they do not.
-    """
+def check_complete(spec: ImageSpec) -> None:
+    """Raises ImageSpecError if the parts of a spec that leaves nothing to its base do not go together."""
     try:
         check_databases(spec.environment, spec.databases, spec.database)
     except UsageError as error:
         raise ImageSpecError(f"image {spec.name}: {error}") from None
-    return spec
 
 
 def check_name(name: str) -> str:
