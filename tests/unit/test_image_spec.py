@@ -161,6 +161,10 @@ class TestSpec:
         with pytest.raises(ImageSpecError, match="outside the image's folder"):
             load_source(folder)
 
+    def test_a_folder_whose_name_no_image_can_have(self, tmp_path: Path) -> None:
+        with pytest.raises(ImageSpecError, match=r"name \(by default the folder's\): \"Up Per\" cannot be the name"):
+            load_source(write_spec(tmp_path / "Up Per", "debian:"))
+
     def test_no_text(self, tmp_path: Path) -> None:
         (tmp_path / "image.yaml").write_bytes(b"debian: \xff")
         with pytest.raises(ImageSpecError, match="not UTF-8"):

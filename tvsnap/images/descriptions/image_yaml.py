@@ -79,12 +79,14 @@ def load_image_yaml(path: Path, allow: Sequence[Path]) -> spec.ImageSpec:
     if isinstance(base, spec.ImageBase):
         said = {"environment": "", "hostname": "", **said}
     image = spec.ImageSpec(**{"folder": folder, "name": folder.name, "environment": "terminal", "base": base, **said})
+    about = "name (by default the folder's): "
     try:
         spec.check_name(image.name)
+        about = ""
         if image.environment:
             check_databases(image.environment, image.databases, image.database)
     except UsageError as error:
-        raise ImageSpecError(f"{path}: {error}") from None
+        raise ImageSpecError(f"{path}: {about}{error}") from None
     return image
 
 
