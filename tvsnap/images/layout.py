@@ -54,11 +54,9 @@ class Layout(Protocol):
 
     def add(self, name: str, data: bytes) -> None:
         """Writes a small file."""
-        ...
 
     def large_blob(self) -> AbstractContextManager[Blob]:
         """A block in which a blob of any size is written."""
-        ...
 
 
 def is_directory(output: str) -> bool:
