@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tvsnap.environments.sql.statements import LONGEST, Statement, statements
 from tvsnap.guest.sql.lexemes import Lexeme, SystemName, Unreadable
-from tvsnap.guest.sql.reach import ANY, ENDS, UNKNOWN, Words
+from tvsnap.guest.sql.reach import ANY, ENDS, UNKNOWN, Words, together
 
 MOST_NAMES = 5000
 """Of one request; one with more may reach anything."""
@@ -57,21 +57,9 @@ def words(query: str, dialect: SystemName) -> Words:
         told = [_words_of(statement, dialect) for statement in statements(query, dialect)]
     except Unreadable:
         return UNKNOWN
-    names = frozenset[str]().union(*(one.names or () for one in told))
-    if len(names) > MOST_NAMES:
-        return UNKNOWN
-    return Words(
-        names,
-        frozenset[str]().union(*(one.calls for one in told)),
-        frozenset[str]().union(*(one.called for one in told)),
-        frozenset[str]().union(*(one.defined for one in told)),
-        frozenset[str]().union(*(one.made for one in told)),
-        any(one.timed for one in told),
-        any(one.defines for one in told),
-        any(one.executes for one in told),
-        any(one.unseen for one in told),
-        bool(told) and all(one.plain for one in told),
-    )
+    plain = bool(told) and all(one.plain for one in told)
+    found = Words(**{**together(told), "plain": plain})
+    return UNKNOWN if len(found.names or ()) > MOST_NAMES else found
 
 
 def _words_of(statement: Statement, dialect: SystemName) -> Words:
@@ -124,10 +112,14 @@ def _words_of(statement: Statement, dialect: SystemName) -> Words:
 def _called(found: list[Lexeme]) -> frozenset[str]:
     """Returns what stands before a parenthesis."""
     return frozenset(
-        lexeme.text.replace('""', '"').replace("``", "`").lower()
+        _spelt(lexeme)
         for lexeme, following in pairwise(found)
         if following.text == "(" and following.kind == "sign" and lexeme.kind in ("word", "quoted")
     )
+
+
+def _spelt(lexeme: Lexeme) -> str:
+    return lexeme.text.replace('""', '"').replace("``", "`").lower()
 
 
 def _names(found: list[Lexeme], with_strings: bool) -> frozenset[str]:
@@ -135,7 +127,7 @@ def _names(found: list[Lexeme], with_strings: bool) -> frozenset[str]:
     names = set()
     for lexeme in found:
         if lexeme.kind == "quoted":
-            names.add(lexeme.text.replace('""', '"').replace("``", "`").lower())
+            names.add(_spelt(lexeme))
         elif lexeme.kind == "word" and not lexeme.text[0].isdigit():
             names.add(lexeme.text.lower())
         elif with_strings and lexeme.kind == "string":

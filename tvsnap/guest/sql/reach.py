@@ -7,7 +7,7 @@ The host says which names a statement holds (`Words`), a database system which o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, Optional, Set
+from typing import Any, Dict, FrozenSet, Iterable, Optional, Set, Tuple
 
 NONE: FrozenSet[str] = frozenset()
 
@@ -43,10 +43,8 @@ class Words:
     @classmethod
     def of(cls, said: Dict[str, Any]) -> Words:
         """Returns them as a request says them."""
-        values: Dict[str, Any] = {
-            name: frozenset(value) if isinstance(value, list) else value for name, value in said.items()
-        }
-        return cls(**values)
+        sets: Dict[str, Any] = {name: frozenset(value) for name, value in said.items() if isinstance(value, list)}
+        return cls(**{**said, **sets})
 
     def said(self) -> Dict[str, Any]:
         """Returns them as JSON, for a request."""
@@ -95,12 +93,28 @@ class Definitions:
     version: str = ""
 
 
-class Reach:
-    """Tells of requests whether chance may have entered them, by what is defined before and after.
+def together(parts: Iterable[object]) -> Dict[str, Any]:
+    """Returns what several tell together, by its name: names that any of them has, and what any of them says."""
+    told: Dict[str, Any] = {}
+    for part in parts:
+        for name, value in vars(part).items():
+            if isinstance(value, (bool, frozenset)):
+                told[name] = told[name] | value if name in told else value
+    return told
 
-    Attributes:
-        seeds: see `Definitions.seeds`.
-    """
+
+def closed(found: Iterable[str], edges: Iterable[Tuple[str, str]]) -> Set[str]:
+    """Returns what was found, and what stands on it: of each edge, the first does on the second."""
+    known, edges = set(found), list(edges)
+    more = known
+    while more:
+        known |= more
+        more = {upper for upper, lower in edges if lower in known} - known
+    return known
+
+
+class Reach:
+    """Tells of requests whether chance may have entered them, by what is defined before and after."""
 
     def __init__(self, known: Optional[Definitions]) -> None:
         self._known = known
@@ -116,7 +130,7 @@ class Reach:
         return self._known is None or self._known.seeds
 
     def learn(self, known: Optional[Definitions]) -> None:
-        """Takes note of what is defined now; None if that cannot be told."""
+        """Takes note of what is defined now."""
         before, self._known = self._known, known
         if known is None:
             return

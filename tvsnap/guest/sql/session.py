@@ -27,11 +27,11 @@ import socket
 import time
 import traceback
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from .reach import Reach, Words
 from .results import dump, fitting, render, shorten
-from .system import Answer, DatabaseSystem, Facts, StatementFailed
+from .system import DatabaseSystem, Facts, StatementFailed
 
 LONGEST_REQUEST = 64 * 1024 * 1024
 LARGE = 256 * 1024
@@ -69,16 +69,12 @@ class Session:
         self._reach = Reach(system.definitions())
         self._done: List[Done] = []
         self._heavy = False
-        self._operations: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
-            "sql": self._sql,
-            "schema": self._schema,
-            "observe": self._observe,
-        }
+        self._operations = {"sql": self._sql, "schema": self._schema, "observe": self._observe}
 
     def listen(self, path: str) -> socket.socket:
         """Returns a socket that listens at `path`, for nobody but root."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        if os.path.exists(path):
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         listener.bind(path)
         os.chmod(path, 0o600)
@@ -93,15 +89,11 @@ class Session:
                 self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:
-        parts = []
-        while True:
-            part = connection.recv(1 << 20)
-            if not part:
-                break
-            parts.append(part)
-            if sum(map(len, parts)) > LONGEST_REQUEST:
-                return
-        request = json.loads(b"".join(parts))
+        with connection.makefile("rb") as stream:
+            asked = stream.read(LONGEST_REQUEST + 1)
+        if len(asked) > LONGEST_REQUEST:
+            return
+        request = json.loads(asked)
         try:
             said = self._operations[request["op"]](request)
         except Exception:  # a mistake of ours must not pass for a result, nor end what the session holds
@@ -120,27 +112,17 @@ class Session:
         duration = time.perf_counter() - began
         if suspect and (self._reach.seeds or self._system.seeded(request["database"])):
             kind = "other"  # what is drawn moves on a row of numbers that is the session's own
-        self._happened(answer, kind)
+        self._note("other" if answer.lost or answer.counted else "read" if answer.unparsed else kind)
         if not answer.unparsed:
             self._done.append(Done(words, kind, hidden or answer.told, bool(answer.error)))
             self._reach.note(words, kind)
         output, cut = render(answer, request["limit"])
         more = cut or any(result.more for result in answer.results)
         self._heavy = self._heavy or more or len(output) > LARGE
-        return {
-            "output": output,
-            "failed": bool(answer.error),
-            "timed_out": answer.timed_out,
-            "truncated": more,
-            "duration": duration,
-        }
+        failed, late = bool(answer.error), answer.timed_out
+        return {"output": output, "failed": failed, "timed_out": late, "truncated": more, "duration": duration}
 
-    def _happened(self, answer: Answer, kind: str) -> None:
-        """Takes note of what statements may have done."""
-        if answer.lost or answer.counted:
-            kind = "other"
-        elif answer.unparsed:
-            kind = "read"
+    def _note(self, kind: str) -> None:
         self._since = max(self._since, kind, key=KINDS.index)
 
     def _schema(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -156,14 +138,9 @@ class Session:
         except (LookupError, StatementFailed) as error:
             text, cut = shorten(str(error.args[0]), limit - 20)
             said, failed = {"error": text}, True
-        self._since = max(self._since, "read", key=KINDS.index)
-        return {
-            "output": dump(said),
-            "failed": failed,
-            "timed_out": False,
-            "truncated": cut,
-            "duration": time.perf_counter() - began,
-        }
+        self._note("read")
+        duration = time.perf_counter() - began
+        return {"output": dump(said), "failed": failed, "timed_out": False, "truncated": cut, "duration": duration}
 
     def _observe(self, request: Dict[str, Any]) -> Dict[str, Any]:
         if self._heavy:

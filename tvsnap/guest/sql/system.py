@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from .reach import Definitions
 
@@ -86,6 +86,59 @@ class SystemFailed(Exception):
     """The server cannot be started or reached; the message says why."""
 
 
+class StatementFailed(Exception):
+    """The database system refused a statement of our own; the message is the database system's."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column to be made, of kind `integer`, `real`, `decimal`, `boolean`, `date`, `timestamp`, `binary` or `text`."""
+
+    name: str
+    kind: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to be made and filled.
+
+    Attributes:
+        rows: each as long as `columns`; None for NULL, bytes for binary, numbers or text in the system's own notation.
+    """
+
+    name: str
+    columns: Tuple[Column, ...]
+    rows: Any
+    primary_key: Tuple[str, ...] = ()
+
+    def definition(self, quote: Callable[[str], str], kinds: Mapping[str, str], in_keys: Mapping[str, str] = {}) -> str:
+        """Returns what stands in a CREATE TABLE, in parentheses.
+
+        Args:
+            quote: writes a name.
+            kinds: types by the kinds of columns; what is missing has the type of `text`.
+            in_keys: types in place of those that a primary key cannot have.
+        """
+        parts = []
+        for one in self.columns:
+            kind = kinds.get(one.kind, kinds["text"])
+            kind = in_keys.get(kind, kind) if one.name in self.primary_key else kind
+            parts.append(f"{quote(one.name)} {kind}{'' if one.nullable else ' NOT NULL'}")
+        if self.primary_key:
+            parts.append(f"PRIMARY KEY ({', '.join(map(quote, self.primary_key))})")
+        return f"({', '.join(parts)})"
+
+    def names(self, quote: Callable[[str], str]) -> str:
+        """Returns its columns as a statement lists them."""
+        return ", ".join(quote(one.name) for one in self.columns)
+
+
+def quoted(name: str) -> str:
+    """Returns a name as standard SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 class DatabaseSystem(ABC):
     """One database system, and the session that it holds open. Used by one thread."""
 
@@ -95,21 +148,17 @@ class DatabaseSystem(ABC):
 
     @abstractmethod
     def initialise(self) -> None:
-        """Makes an empty data directory; when an image is built. Nothing happens where there is one.
-
-        Raises:
-            SystemFailed: with the reason.
-        """
+        """Makes an empty data directory, unless there is one; when an image is built. Raises SystemFailed."""
 
     @abstractmethod
     def start(self, *, loading: bool = False) -> None:
         """Starts the server if it does not run, opens the session, and warms both up.
 
-        Args:
-            loading: an image is being filled: what is set for the sake of sessions only is left out.
-
         The large files of the data directory are opened for writing once: what is copied up from the image need not be
         in each fork.
+
+        Args:
+            loading: an image is being filled: what is set for the sake of sessions only is left out.
 
         Raises:
             SystemFailed: with the reason, and the end of the server's log.
@@ -130,9 +179,7 @@ class DatabaseSystem(ABC):
 
     @abstractmethod
     def run(self, query: str, database: str, timeout: float, max_rows: int) -> Answer:
-        """Runs one or more statements in the session.
-
-        Diagnostics of a statement (how many rows it found, its warnings) do not outlive the request.
+        """Runs one or more statements in the session, of which diagnostics (its warnings, say) do not outlive this.
 
         Args:
             query: the text, as it came.
@@ -183,17 +230,14 @@ class DatabaseSystem(ABC):
         return False
 
     def alone(self) -> bool:
-        """Whether nobody else is connected to the server, nor chance in how it keeps what was written.
-
-        False if that cannot be told.
-        """
+        """Whether it is known that nobody else is connected, and that what was written is kept without chance."""
         return False
 
     def timers(self) -> str:
-        """Returns what the database system does by itself once some time has passed, as of the last look at its facts.
+        """Returns in words what the system does by itself once some time has passed, as of the last look at its facts.
 
         Such as an event that is due, or the end of a transaction that has been idle for too long. Images switch all of
-        it off; the agent may switch it on. In words; empty if there is nothing.
+        it off; the agent may switch it on.
         """
         return ""
 
@@ -214,7 +258,7 @@ class DatabaseSystem(ABC):
 
     @abstractmethod
     def create_database(self, name: str) -> None:
-        """Makes an empty database; when an image is loaded. Nothing happens where it is there already."""
+        """Makes an empty database, unless it is there already; when an image is loaded."""
 
     def adopt(self, path: str, database: str) -> bool:
         """Takes a SQLite file over as a database, as it is; returns whether it did. Only SQLite itself can.
@@ -239,34 +283,3 @@ class DatabaseSystem(ABC):
         Raises:
             SystemFailed: with the row and the reason.
         """
-
-
-class StatementFailed(Exception):
-    """The database system refused a statement of our own; the message is the database system's."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column to be made.
-
-    Attributes:
-        kind: `integer`, `real`, `decimal`, `boolean`, `date`, `timestamp`, `binary` or `text`.
-    """
-
-    name: str
-    kind: str
-    nullable: bool = True
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table to be made and filled.
-
-    Attributes:
-        rows: each as long as `columns`; None for NULL, bytes for binary, numbers or text in the system's own notation.
-    """
-
-    name: str
-    columns: Tuple[Column, ...]
-    rows: Any
-    primary_key: Tuple[str, ...] = ()

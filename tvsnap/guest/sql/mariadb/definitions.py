@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
+from typing import Iterable, Tuple
 
 from ..dialects import DIALECTS, FILE_TIMES, MARIADB_TIMES
-from ..reach import Definitions
-from .protocol import Connection, Row
+from ..reach import Definitions, closed
+from .protocol import Connection
 from .schema import OWN
+from .values import text
 
 _MOST = 1 << 62
 
@@ -50,72 +51,41 @@ _NAME = re.compile(r"[\w$]+")
 Definition = Tuple[str, str, str]
 """Kind, name in lower case, and text."""
 
+_READ, _RUN, _WRITTEN = "read ", "run ", "written "
+_READING = ((_READ, (_READ, _RUN)), (_WRITTEN, (_WRITTEN,)))
+_MEETING = {kind: ((how, (_READ, _RUN, _WRITTEN)),) for kind, how in (("routine", _RUN), ("write", _WRITTEN))}
+"""How chance is met by a definition, and how it must be met by what that names. Nobody knows what a routine does."""
 
-def definitions(monitor: Connection) -> Definitions:
-    """Returns what is defined now.
 
-    Args:
-        monitor: a connection of our own.
-
-    Raises:
-        Refused, Lost.
-    """
-    return told_by(_read(row) for reply in monitor.run(_ALL) for row in reply.rows)
+def definitions(monitor: Connection, version: str) -> Definitions:
+    """Returns what is defined now, which is of a version; asked over a connection of our own."""
+    rows = ([text(value) for value in row] for reply in monitor.run(_ALL) for row in reply.rows)
+    return replace(told_by((kind, name.lower(), body) for kind, name, body in rows), version=version)
 
 
 def told_by(found: Iterable[Definition]) -> Definitions:
     """Returns what definitions tell of chance."""
     said = list(found)
-    timed = {name for kind, name, _ in said if kind == "timed"}
-    all_found = [each for each in said if each[0] != "timed"]
-    names: Dict[int, FrozenSet[str]] = {
-        number: frozenset(_NAME.findall(text.lower())) for number, (_, _, text) in enumerate(all_found)
-    }
-    doubtful = {number for number, (_, _, text) in enumerate(all_found) if _is_doubtful(text)}
-    reads, writes, routines = _spread(all_found, names, doubtful)
-    made = {name for kind, name, _ in all_found if kind == "routine"}
+    bodies = [(kind, name, body, set(_NAME.findall(body.lower()))) for kind, name, body in said if kind != "timed"]
+    edges = [
+        (how + name, lower + word)
+        for kind, name, _, words in bodies
+        for how, lowers in _MEETING.get(kind, _READING)
+        for lower in lowers
+        for word in words
+    ]
+    doubtful = {_MEETING.get(kind, _READING)[0][0] + name for kind, name, body, _ in bodies if _is_doubtful(body)}
+    met = [each.split(" ", 1) for each in closed(doubtful, edges)]
+    reads, runs, writes = (frozenset(name for how, name in met if how + " " == one) for one in (_READ, _RUN, _WRITTEN))
+    times = {name for kind, name, body in said if kind == "timed" or _TIMES.search(body)}
     return Definitions(
-        reads=frozenset(reads | routines),
-        writes=frozenset(writes),
-        timed=frozenset(_timed(all_found, names, timed)),
-        pure=frozenset(made - routines),
-        seeds=any(_SEEDS.search(text) for _, _, text in all_found),
+        reads=reads | runs,
+        writes=writes,
+        timed=frozenset(closed(times, [(name, word) for _, name, _, words in bodies for word in words])),
+        pure=frozenset(name for kind, name, *_ in bodies if kind == "routine") - runs,
+        seeds=any(_SEEDS.search(body) for _, _, body, _ in bodies),
         complete=False,  # temporary tables are listed nowhere
     )
-
-
-def _spread(
-    found: List[Definition], names: Dict[int, FrozenSet[str]], doubtful: Set[int]
-) -> Tuple[Set[str], Set[str], Set[str]]:
-    """Returns the names that stand for chance where they are read, written and called, to the last that uses one."""
-    reads: Set[str] = set()
-    writes: Set[str] = set()
-    routines: Set[str] = set()
-    size = -1
-    while size != len(reads) + len(writes) + len(routines):
-        size = len(reads) + len(writes) + len(routines)
-        for number, (kind, name, _) in enumerate(found):
-            read = number in doubtful or not names[number].isdisjoint(reads | routines)
-            written = read or not names[number].isdisjoint(writes)
-            if kind == "routine":
-                if written:  # nobody knows whether it writes or reads
-                    routines.add(name)
-            elif kind == "write" or not read:
-                if written:
-                    writes.add(name)
-            else:
-                reads.add(name)
-    return reads, writes, routines
-
-
-def _timed(found: List[Definition], names: Dict[int, FrozenSet[str]], timed: Set[str]) -> Set[str]:
-    """Returns the names of what has to do with times of day, to the last that uses one."""
-    timed = timed | {name for _, name, text in found if _TIMES.search(text)}
-    size = -1
-    while size != len(timed):
-        size = len(timed)
-        timed |= {name for number, (_, name, _) in enumerate(found) if not names[number].isdisjoint(timed)}
-    return timed
 
 
 def _is_doubtful(text: str) -> bool:
@@ -126,23 +96,3 @@ def _is_doubtful(text: str) -> bool:
         or any(name in text.lower() for name in dialect.variables)
         or ("information_schema" in text.lower() and _FILES.search(text) is not None)
     )
-
-
-def _read(row: Row) -> Definition:
-    kind, name, text = ((value or b"").decode("utf-8", "replace") for value in row)
-    return kind, name.lower(), text
-
-
-class Definers:
-    """Looks again at what is defined when that may have changed."""
-
-    def __init__(self) -> None:
-        self._at: Optional[str] = None
-        self._known = Definitions()
-
-    def look(self, version: str, monitor: Connection) -> Definitions:
-        """Returns what is defined; arguments as of `definitions`, and what changes whenever that may have changed."""
-        if version != self._at:
-            self._known = replace(definitions(monitor), version=version)
-            self._at = version
-        return self._known

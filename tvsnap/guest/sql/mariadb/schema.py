@@ -45,55 +45,45 @@ def describe(connection: Connection, database: str, table: str) -> Dict[str, Any
     if not found:
         wanted = f'no database "{database}"' if database else "no database is in use"
         raise LookupError(f"{wanted}; there are: {', '.join(there) or 'none'}")
-    which = literal(found)
     tables: Dict[str, Dict[str, Any]] = {
         name: {"name": name, "kind": "table" if kind == "BASE TABLE" else kind.lower(), "columns": []}
-        for name, kind in _texts(connection, _TABLES.format(which))
+        for name, kind in _texts(connection, _TABLES, found)
     }
     if table:
         names = [name for name in tables if name.lower() == table.lower()]
         if not names:
             raise LookupError(f'no table "{table}" in {found}; there are: {", ".join(tables) or "none"}')
         tables = {names[0]: tables[names[0]]}
-    for name, column, kind, nullable, default in _texts(connection, _COLUMNS.format(which)):
+    for name, column, kind, nullable, default in _texts(connection, _COLUMNS, found):
         if name in tables:
-            tables[name]["columns"].append(_column(column, kind, nullable == "YES", default))
-    for name, index, non_unique, column in _texts(connection, _INDEXES.format(which)):
+            said = {"name": column, "type": kind, "nullable": nullable == "YES"}
+            if default and not (nullable == "YES" and default == "NULL"):
+                said["default"] = default
+            tables[name]["columns"].append(said)
+    for name, index, non_unique, column in _texts(connection, _INDEXES, found):
+        if name in tables and index == "PRIMARY":
+            tables[name].setdefault("primary_key", []).append(column)
+        elif name in tables:
+            _last(tables[name], "indexes", index, unique=non_unique == "0")["columns"].append(column)
+    keys = []
+    for name, key, column, schema, target, referenced in _texts(connection, _FOREIGN_KEYS, found):
         if name in tables:
-            _add_index(tables[name], index, non_unique == "0", column)
-    for name, key, column, schema, target, referenced in _texts(connection, _FOREIGN_KEYS.format(which)):
-        if name in tables:
-            _add_foreign_key(tables[name], key, column, target if schema == found else f"{schema}.{target}", referenced)
-    for one in tables.values():
-        for key in one.get("foreign_keys", []):
-            del key["name"]
+            other = target if schema == found else f"{schema}.{target}"
+            keys.append(_last(tables[name], "foreign_keys", key, table=other, references=[]))
+            keys[-1]["columns"].append(column)
+            keys[-1]["references"].append(referenced)
+    for each in keys:
+        each.pop("name", None)
     return {"database": found, "tables": list(tables.values())}
 
 
-def _column(name: str, kind: str, nullable: bool, default: str) -> Dict[str, Any]:
-    column: Dict[str, Any] = {"name": name, "type": kind, "nullable": nullable}
-    if default and not (nullable and default == "NULL"):
-        column["default"] = default
-    return column
+def _last(of: Dict[str, Any], what: str, name: str, **more: Any) -> Dict[str, Any]:
+    """Returns the index or key of a name, which is the last of a table's or the next."""
+    found: List[Dict[str, Any]] = of.setdefault(what, [])
+    if not found or found[-1]["name"] != name:
+        found.append({"name": name, "columns": [], **more})
+    return found[-1]
 
 
-def _add_index(table: Dict[str, Any], name: str, unique: bool, column: str) -> None:
-    if name == "PRIMARY":
-        table.setdefault("primary_key", []).append(column)
-        return
-    indexes = table.setdefault("indexes", [])
-    if not indexes or indexes[-1]["name"] != name:
-        indexes.append({"name": name, "columns": [], "unique": unique})
-    indexes[-1]["columns"].append(column)
-
-
-def _add_foreign_key(table: Dict[str, Any], name: str, column: str, target: str, referenced: str) -> None:
-    keys = table.setdefault("foreign_keys", [])
-    if not keys or keys[-1]["name"] != name:
-        keys.append({"name": name, "columns": [], "table": target, "references": []})
-    keys[-1]["columns"].append(column)
-    keys[-1]["references"].append(referenced)
-
-
-def _texts(connection: Connection, query: str) -> List[List[str]]:
-    return [[text(value) for value in row] for row in connection.rows(query)]
+def _texts(connection: Connection, query: str, database: str = "") -> List[List[str]]:
+    return [[text(value) for value in row] for row in connection.rows(query.format(literal(database)))]

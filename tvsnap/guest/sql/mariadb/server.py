@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import subprocess
 import time
 from typing import List
 
-from ..copying import copy_up
+from ..servers import copy_up, end_of_log, make_directory
 from ..system import SystemFailed
 from .protocol import Connection, Lost, Refused
 
@@ -30,7 +29,6 @@ _ANSWERS_WITHIN = 60.0
 _STARTS_WITHIN = 300.0  # recovery after a kill takes as long as the log is long
 _STOPS_WITHIN = 600.0
 _POLL = 0.01
-_LOG_TAIL = 15  # lines
 
 POOL_FOR_LOADING = 256 << 20
 _POOL = 8 << 20
@@ -112,11 +110,7 @@ _ENVIRONMENT = {
 
 
 def initialise() -> None:
-    """Writes the settings and makes an empty data directory, unless there is one.
-
-    Raises:
-        SystemFailed: with what the installer said.
-    """
+    """Writes the settings and makes an empty data directory, unless there is one."""
     if os.path.isdir(os.path.join(DATA, "mysql")):
         return
     os.makedirs(os.path.dirname(SETTINGS), exist_ok=True)
@@ -131,7 +125,8 @@ def initialise() -> None:
     except OSError as error:
         raise SystemFailed(f"mariadb-install-db: {error.strerror}; is mariadb-server installed?") from error
     if done.returncode:
-        raise SystemFailed(f"mariadb-install-db failed: {done.stdout.decode(errors='replace')[-2000:]}{_log()}")
+        said = done.stdout.decode(errors="replace")[-2000:]
+        raise SystemFailed(f"mariadb-install-db failed: {said}{end_of_log(_LOG)}")
 
 
 def running() -> List[int]:
@@ -145,64 +140,49 @@ def running() -> List[int]:
 
 
 def start() -> None:
-    """Starts the server if it does not run, as a child of the sandbox's init, and waits until it answers.
-
-    Raises:
-        SystemFailed: with the end of its log.
-    """
+    """Starts the server if it does not run, as a child of the sandbox's init, and waits until it answers."""
     own = 0
     deadline = time.monotonic() + _STARTS_WITHIN
     while time.monotonic() < deadline:
         if not running() and not (own and _lives(own)):
             if own:
-                raise SystemFailed(f"mariadbd ended while it was starting; its log ends with:\n{_log()}")
+                raise _failed("ended while it was starting")
             own = _spawn()
         try:
-            _connect(_ANSWERS_WITHIN).close()
-        except (OSError, Lost, Refused):
+            connect().close()
+        except SystemFailed:
             time.sleep(_POLL)
         else:
             return
-    raise SystemFailed(f"mariadbd did not answer within {_STARTS_WITHIN:g} s; its log ends with:\n{_log()}")
+    raise _failed(f"did not answer within {_STARTS_WITHIN:g} s")
 
 
 def connect() -> Connection:
-    """Returns a new connection, as `root`.
-
-    Raises:
-        SystemFailed: with the reason.
-    """
+    """Returns a new connection, as `root`."""
     try:
-        return _connect(_ANSWERS_WITHIN)
+        return Connection(_SOCKET, _ANSWERS_WITHIN)
     except (OSError, Lost, Refused) as error:
         raise SystemFailed(f"cannot connect to MariaDB at {_SOCKET}: {error}") from error
 
 
 def stop(connection: Connection) -> None:
-    """Shuts the server down so that nothing is left to be done at its next start.
-
-    Raises:
-        SystemFailed: it does not end.
-    """
+    """Shuts the server down so that nothing is left to be done at its next start."""
     processes = running()
     connection.rows("SET GLOBAL innodb_fast_shutdown = 0; SHUTDOWN")
     deadline = time.monotonic() + _STOPS_WITHIN
     while any(map(_lives, processes)):
         if time.monotonic() > deadline:
-            raise SystemFailed(f"mariadbd did not end within {_STOPS_WITHIN:g} s; its log ends with:\n{_log()}")
+            raise _failed(f"did not end within {_STOPS_WITHIN:g} s")
         time.sleep(_POLL)
 
 
-def _connect(timeout: float) -> Connection:
-    return Connection(_SOCKET, timeout)
+def _failed(how: str) -> SystemFailed:
+    return SystemFailed(f"mariadbd {how}; its log ends with:\n{end_of_log(_LOG)}")
 
 
 def _make_directories() -> None:
-    owner = pwd.getpwnam("mysql")
     for path in (DATA, SCRATCH, _RUN):
-        os.makedirs(path, exist_ok=True)
-        os.chown(path, owner.pw_uid, owner.pw_gid)
-        os.chmod(path, 0o755 if path == _RUN else 0o750)
+        make_directory(path, "mysql", 0o755 if path == _RUN else 0o750)
 
 
 def _spawn() -> int:
@@ -211,11 +191,7 @@ def _spawn() -> int:
     copy_up(DATA)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(_PID)
-    nothing = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-    ]
+    nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     reading, writing = os.pipe()
     parent = os.fork()
     if not parent:  # init becomes the server's parent, and will reap it
@@ -243,11 +219,3 @@ def _lives(process: int) -> bool:
     except OSError:
         return False
     return name == "mariadbd" and rest.split()[0] != "Z"
-
-
-def _log() -> str:
-    try:
-        with open(_LOG, errors="replace") as stream:
-            return "".join(stream.readlines()[-_LOG_TAIL:]).strip()
-    except OSError:
-        return "(there is none)"

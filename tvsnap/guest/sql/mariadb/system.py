@@ -11,10 +11,10 @@ from typing import Any, Dict, List, Optional
 from ..reach import Definitions
 from ..system import Answer, DatabaseSystem, Facts, Result, StatementFailed, SystemFailed, Table, configured_database
 from . import schema, server, tables
-from .definitions import Definers
+from .definitions import definitions
 from .facts import Witness
 from .protocol import Connection, Lost, Refused, Reply
-from .values import quoted, text, unparsed, value, warning
+from .values import quoted, text, unparsed, value
 
 _MOST_BYTES = 16 * 1024 * 1024
 """That are kept of the rows of one request."""
@@ -44,6 +44,7 @@ _LOST = (
     "transaction, temporary tables, variables and locks; a new one has taken its place"
 )
 _NO_OTHER = "ERROR 2013 (HY000): Lost connection to server during query. There is no new one in place of the lost one: "
+_TROUBLE = (Refused, Lost, SystemFailed)
 _SEEDS = re.compile("rand_seed", re.IGNORECASE)
 _STATUS = re.compile("status", re.IGNORECASE)
 
@@ -61,7 +62,7 @@ class MariaDB(DatabaseSystem):
         self._database = ""
         self._seeded = False
         """The session has seeded its random numbers itself."""
-        self._definers = Definers()
+        self._defined: Optional[Definitions] = None
 
     def initialise(self) -> None:
         server.initialise()
@@ -170,7 +171,7 @@ class MariaDB(DatabaseSystem):
                 rows = self._connected().rows(f"SHOW WARNINGS LIMIT {_MOST_WARNINGS}")
             except Refused:
                 rows = []
-            said += [warning(*map(text, row)) for row in rows if row[0] != b"Error"]
+            said += ["{} {}: {}".format(*map(text, row)) for row in rows if row[0] != b"Error"]
         return said[:_MOST_WARNINGS]
 
     def _worded(self, error: Refused) -> str:
@@ -179,7 +180,7 @@ class MariaDB(DatabaseSystem):
             return str(error)
         try:
             there = self.databases()
-        except (Refused, Lost, SystemFailed):
+        except _TROUBLE:
             return str(error)
         names = ", ".join(there[:_MOST_NAMES]) + (", ..." if len(there) > _MOST_NAMES else "")
         return f"{error}; there are: {names or 'none'}"
@@ -204,7 +205,7 @@ class MariaDB(DatabaseSystem):
         self._kill("QUERY", self._connected().id)
 
     def _kill(self, what: str, identity: int) -> None:
-        with contextlib.suppress(Refused, Lost, SystemFailed):  # it has ended already, or the server has
+        with contextlib.suppress(*_TROUBLE):  # it has ended already, or the server has
             self._watching().rows(f"KILL {what} {identity}")
 
     def reseed(self, database: str) -> None:
@@ -215,24 +216,23 @@ class MariaDB(DatabaseSystem):
             self._session.rows(f"SET rand_seed1 = {first}, rand_seed2 = {second}")
 
     def facts(self) -> Optional[Facts]:
-        try:
-            if self._witness is None or self._session is None:
-                return None
-            return self._witness.facts(self._watching())
-        except (Refused, Lost, SystemFailed):
-            return None
+        with contextlib.suppress(*_TROUBLE):
+            if self._witness is not None and self._session is not None:
+                return self._witness.facts(self._watching())
+        return None
 
     def definitions(self, *, rows: bool = False) -> Optional[Definitions]:
-        if self._witness is None or self._witness.definitions is None:
+        version = self._witness.definitions if self._witness is not None else None
+        if version is None:
             return None
-        try:
-            return self._definers.look(self._witness.definitions, self._watching())
-        except (Refused, Lost, SystemFailed):
-            return None
+        with contextlib.suppress(*_TROUBLE):
+            if self._defined is None or self._defined.version != version:
+                self._defined = definitions(self._watching(), version)
+            return self._defined
+        return None
 
     def expect(self, kind: str, query: str, database: str) -> None:
-        """See `DatabaseSystem.expect`: the session's counters tell of the request that asks for them."""
-        if self._witness is not None and _STATUS.search(query):
+        if self._witness is not None and _STATUS.search(query):  # the counters are to tell of this request
             with contextlib.suppress(Refused, Lost):  # the statement itself will meet with it
                 self._witness.begin_anew()
 
@@ -240,17 +240,15 @@ class MariaDB(DatabaseSystem):
         return self._seeded
 
     def timers(self) -> str:
-        """See `DatabaseSystem.timers`."""
         return self._witness.timers if self._witness is not None else ""
 
     def alone(self) -> bool:
-        """See `DatabaseSystem.alone`: here, the session and our own connection are all that there should be."""
         return self._witness is not None and self._witness.clients == _OWN_CONNECTIONS
 
     def schema(self, database: str, table: str) -> Dict[str, Any]:
         try:
             return schema.describe(self._watching(), database or self._database, table)
-        except (Refused, Lost, SystemFailed) as error:
+        except _TROUBLE as error:
             raise StatementFailed(str(error)) from error
 
     def create_database(self, name: str) -> None:

@@ -17,9 +17,9 @@ _KINDS = {
     "date": "DATE",
     "timestamp": "DATETIME(6)",
     "binary": "LONGBLOB",
+    "text": "LONGTEXT",  # decimals too, until it is known how long they are
 }
-_TEXT = "LONGTEXT"
-_IN_KEYS = {"LONGBLOB": "VARBINARY(255)", _TEXT: "VARCHAR(255)"}
+_IN_KEYS = {"LONGBLOB": "VARBINARY(255)", "LONGTEXT": "VARCHAR(255)"}
 """Types that a primary key can have, in place of those that it cannot."""
 
 _MOST_DIGITS, _LONGEST_FRACTION = 65, 30
@@ -49,25 +49,16 @@ def load_table(connection: Connection, database: str, table: Table) -> None:
     )
     try:
         if made:
-            parts = [f"{quoted(one.name)} {_type(one, table)}" for one in table.columns]
-            if table.primary_key:
-                parts.append(f"PRIMARY KEY ({', '.join(map(quoted, table.primary_key))})")
-            connection.rows(f"CREATE TABLE {name} ({', '.join(parts)}) CHARACTER SET utf8mb4")
-        columns = ", ".join(quoted(one.name) for one in table.columns)
+            connection.rows(f"CREATE TABLE {name} {table.definition(quoted, _KINDS, _IN_KEYS)} CHARACTER SET utf8mb4")
         for first, rows in _batches(table.rows):
-            _insert(connection, f"INSERT INTO {name} ({columns}) VALUES ", first, rows)
-        if made:
-            _narrow(connection, name, table)
+            _insert(connection, f"INSERT INTO {name} ({table.names(quoted)}) VALUES ", first, rows)
+        for column in table.columns if made else ():
+            kind = _narrower(connection, name, column)
+            if kind:
+                kind += "" if column.nullable else " NOT NULL"
+                connection.rows(f"ALTER TABLE {name} MODIFY {quoted(column.name)} {kind}", PATIENCE)
     except Refused as error:
         raise SystemFailed(f"{table.name}: {error}") from error
-
-
-def _type(column: Column, table: Table) -> str:
-    """Returns a column's type as it is filled: decimals as text, until it is known how long they are."""
-    kind = _KINDS.get(column.kind, _TEXT)
-    if column.name in table.primary_key:
-        kind = _IN_KEYS.get(kind, kind)
-    return kind + ("" if column.nullable else " NOT NULL")
 
 
 def _batches(rows: Iterable[Any]) -> Iterator[Tuple[int, List[str]]]:
@@ -89,30 +80,18 @@ def _insert(connection: Connection, statement: str, first: int, rows: List[str])
     try:
         connection.rows(statement + ", ".join(rows), PATIENCE)
     except Refused as refused:
-        number, error = next(_refusals(connection, statement, first, rows), (first, refused))
-        raise SystemFailed(f"row {number}: {error}") from error
-
-
-def _refusals(connection: Connection, statement: str, first: int, rows: List[str]) -> Iterator[Tuple[int, Refused]]:
-    """Inserts rows one by one, and yields those that are refused."""
-    for number, row in enumerate(rows, first):
-        try:
-            connection.rows(statement + row)
-        except Refused as error:  # noqa: PERF203 - each row by itself
-            yield number, error
-
-
-def _narrow(connection: Connection, name: str, table: Table) -> None:
-    """Gives decimals the digits that they need, and timestamps no fractions of a second where none has any."""
-    for column in table.columns:
-        kind = _narrower(connection, name, column)
-        if kind:
-            kind += "" if column.nullable else " NOT NULL"
-            connection.rows(f"ALTER TABLE {name} MODIFY {quoted(column.name)} {kind}", PATIENCE)
+        if len(rows) == 1:
+            raise SystemFailed(f"row {first}: {refused}") from refused
+        for number, row in enumerate(rows, first):  # which one was it?
+            _insert(connection, statement, number, [row])
+        raise SystemFailed(f"row {first}: {refused}") from refused
 
 
 def _narrower(connection: Connection, table: str, column: Column) -> str:
-    """Returns the type that a filled column can have without a loss, empty if that is the one it has."""
+    """Returns the type that a filled column can have without a loss, empty if that is the one it has.
+
+    Decimals are given the digits that they need, and timestamps no fractions of a second where none has any.
+    """
     name = quoted(column.name)
     if column.kind == "timestamp":
         return "" if connection.rows(f"SELECT 1 FROM {table} WHERE MICROSECOND({name}) <> 0 LIMIT 1") else "DATETIME"

@@ -18,6 +18,7 @@ _BIT = 16
 _STRINGS = frozenset({15, *range(249, 256)})  # VARCHAR, blobs of all sizes, VAR_STRING, STRING, GEOMETRY
 _BINARY_CHARSET = 63
 _BINARY_FLAG = 0x80
+_UNREADABLE = frozenset({1064, 1065})  # a syntax error, an empty query
 
 
 def value(field: Field, raw: Optional[bytes]) -> Any:
@@ -43,11 +44,6 @@ def text(raw: Optional[bytes]) -> str:
     return (raw or b"").decode("utf-8", "replace")
 
 
-def warning(level: str, number: str, message: str) -> str:
-    """Returns a message: `Warning 1265: Data truncated for column 'a' at row 1`."""
-    return f"{level} {number}: {message}"
-
-
 def unparsed(error: Refused, query: str) -> bool:
     """Whether the error says that nothing was executed, if it is that of the first statement.
 
@@ -55,9 +51,6 @@ def unparsed(error: Refused, query: str) -> bool:
     """
     words = query.lower()
     return error.number in _UNREADABLE and not any(word in words for word in ("call", "execute", "prepare"))
-
-
-_UNREADABLE = frozenset({1064, 1065})  # a syntax error, an empty query
 
 
 def quoted(name: str) -> str:

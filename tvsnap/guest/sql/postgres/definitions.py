@@ -8,10 +8,10 @@ of such functions, a function with an argument that is computed where it is left
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional, Set, Tuple
+from typing import Callable, FrozenSet, List, Optional, Set, Tuple
 
 from ..dialects import DIALECTS, POSTGRES_TIMELESS
-from ..reach import ENDS, NONE, Definitions
+from ..reach import ENDS, NONE, Definitions, closed
 
 Ask = Callable[[str], List[List[Optional[str]]]]
 
@@ -138,72 +138,36 @@ class Definers:
         self.known: Optional[Definitions] = None
         self.at: Optional[Tuple[object, ...]] = None
 
-    def look(self, ask: Ask) -> Definitions:
-        """Returns what is defined now.
-
-        Args:
-            ask: returns the rows of a query, asked in the database.
-
-        Raises:
-            StatementFailed: it cannot be asked.
-        """
+    def look(self, ask: Ask) -> None:
+        """Finds out what is defined now, by a function that returns the rows of a query; raises StatementFailed."""
         version = ask(_VERSION)[0][0] or ""
         if self.known is None or version != self._version:
             self.known = _definitions(ask(_ALL))
             self._version = version
-        return self.known
 
 
 def _definitions(rows: List[List[Optional[str]]]) -> Definitions:
-    names: Dict[str, str] = {}
-    tainted: Dict[Tuple[str, str], Set[str]] = {}
-    edges: Dict[str, List[Tuple[str, str]]] = {"r": [], "w": []}
-    functions: Dict[str, bool] = {}
-    columns: Set[str] = set()
-    everything = seeds = deferred = False
-    for what, relation, how, told in rows:
-        relation, told = relation or "", told or ""
-        if what == "n":
-            names[relation] = told
-        elif what == "f":
-            told = told.lower()
-            harmless = how == "pure" or (how == "program" and told in DIALECTS["postgres"].chance)
-            functions[told] = functions.get(told, True) and harmless
-            if how == "column":
-                columns.add(told)
-        elif what == "s":
-            seeds = True
-        elif what == "a":
-            everything = True
-        elif how == "on":
-            edges[what or "w"].append((relation, told))
-        else:
-            tainted.setdefault((what or "w", how or ""), set()).add(relation)
-            deferred = deferred or told == "deferred"
-    reads, runs, swept = (_closed(tainted.get(("r", how), set()), edges["r"]) for how in ("chance", "runs", "swept"))
-    written = tainted.get(("w", "chance"), set()) | tainted.get(("w", "runs"), set())
-    writes = _closed(written, edges["w"] + edges["r"])
+    told = [tuple(value or "" for value in row) for row in rows]
+    names = {relation: name.lower() for what, relation, _, name in told if what == "n"}
+    functions = [(name.lower(), how) for what, _, how, name in told if what == "f"]
+    chance = DIALECTS["postgres"].chance
+    impure = {name for name, how in functions if how != "pure" and not (how == "program" and name in chance)}
+    edges = {way: [(on, of) for what, on, how, of in told if what == way and how == "on"] for way in "rw"}
+
+    def named(found: Set[Tuple[str, str]], *ways: str) -> FrozenSet[str]:
+        """Returns the names of relations of which so is told, and of what stands on them."""
+        met = {relation for what, relation, how, _ in told if (what, how) in found}
+        numbers = closed(met, [edge for way in ways for edge in edges[way]])
+        return frozenset(names[number] for number in numbers if number in names)
+
     return Definitions(
-        reads=_named(reads, names),
-        runs=_named(runs, names) | columns,
-        swept=_named(swept, names),
-        writes=_named(writes, names) | (ENDS if deferred else NONE),
-        pure=frozenset(name for name, pure in functions.items() if pure),
-        impure=frozenset(name for name, pure in functions.items() if not pure),
-        everything=everything,
-        seeds=seeds,
+        reads=named({("r", "chance")}, "r"),
+        runs=named({("r", "runs")}, "r") | {name for name, how in functions if how == "column"},
+        swept=named({("r", "swept")}, "r"),
+        writes=named({("w", "chance"), ("w", "runs")}, "w", "r")
+        | (ENDS if any(what == "w" and said == "deferred" for what, _, _, said in told) else NONE),
+        pure=frozenset(name for name, _ in functions) - impure,
+        impure=frozenset(impure),
+        everything=any(what == "a" for what, *_ in told),
+        seeds=any(what == "s" for what, *_ in told),
     )
-
-
-def _closed(found: Set[str], edges: List[Tuple[str, str]]) -> Set[str]:
-    """Returns what was found, and what stands on it."""
-    found = set(found)
-    while True:
-        more = {upper for upper, lower in edges if lower in found} - found
-        if not more:
-            return found
-        found |= more
-
-
-def _named(numbers: Set[str], names: Dict[str, str]) -> frozenset[str]:
-    return frozenset(names[number].lower() for number in numbers if number in names)

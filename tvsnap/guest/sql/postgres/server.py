@@ -10,8 +10,9 @@ import shutil
 import signal
 import subprocess
 import time
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
+from ..servers import end_of_log, last_lines, make_directory
 from ..system import SystemFailed
 
 USER = "postgres"
@@ -21,11 +22,11 @@ HOME = "postgres"
 DIRECTORY = "/var/lib/tvsnap/postgres"
 SOCKETS = "/run/postgresql"
 PORT = 5432
+_LOG = os.path.join(DIRECTORY, "server.log")
 
 START_SECONDS = 120.0
 """For a start; recovery after a crash is part of it."""
 STOP_SECONDS = 120.0
-LOG_LINES = 12
 _STATUS_LINE = 7
 """Of postmaster.pid, from 0: `starting`, `ready`, `stopping`."""
 
@@ -69,25 +70,22 @@ log_timezone = 'UTC'
 """
 
 
-# Where a scan of a large table begins is not to hang on where an earlier one was left; and nothing is cleaned up in
-# passing: whether a read made room on a page would decide where later rows are put.
-_STEADY = ("-c", "synchronize_seqscans=off")
-_UNTIL_15 = (
-    "-c",
-    "vacuum_defer_cleanup_age=1000000",
-)  # later ones have no such setting: there, such a read is a change
+_STEADY = ["-c", "synchronize_seqscans=off"]
+"""Where a scan of a large table begins is not to hang on where an earlier one was left."""
+_UNTIL_15 = ["-c", "vacuum_defer_cleanup_age=1000000"]
+"""Nothing is cleaned up in passing: whether a read made room on a page would decide where later rows are put. Later
+versions have no such setting: there, such a read is a change."""
 
 
-def environment() -> Dict[str, str]:
-    """Returns what the server's programs and clients find in their environment."""
-    return {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-        "PGHOST": SOCKETS,
-        "PGPORT": str(PORT),
-        "PGUSER": USER,
-    }
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+    "PGHOST": SOCKETS,
+    "PGPORT": str(PORT),
+    "PGUSER": USER,
+}
+"""Of the server's programs and clients."""
 
 
 class Server:
@@ -106,12 +104,8 @@ class Server:
         """The server's first process, whoever started it; None if none runs."""
         if self._child is not None and self._child.poll() is not None:
             self._child = None
-        try:
-            with open(os.path.join(DIRECTORY, "postmaster.pid")) as stream:
-                pid = int(stream.readline())
-        except (OSError, ValueError):
-            return None
-        return pid if _serves(pid) else None
+        pid, _ = _said_by_server()
+        return pid if pid and _serves(pid) else None
 
     @property
     def ready(self) -> bool:
@@ -119,12 +113,8 @@ class Server:
 
         The ids of later ones, which a session can be asked for, would hang on how long the start took.
         """
-        try:
-            with open(os.path.join(DIRECTORY, "postmaster.pid")) as stream:
-                lines = stream.read().splitlines()
-            return lines[_STATUS_LINE].strip() == "ready" and _serves(int(lines[0]))
-        except (OSError, ValueError, IndexError):
-            return False
+        pid, status = _said_by_server()
+        return status == "ready" and _serves(pid)
 
     @property
     def alive(self) -> bool:
@@ -132,45 +122,37 @@ class Server:
         return self.pid is not None or self._child is not None
 
     def initialise(self) -> None:
-        """Makes an empty data directory with `SETTINGS`, unless there is one.
-
-        Raises:
-            SystemFailed: with what initdb said.
-        """
+        """Makes an empty data directory with `SETTINGS`, unless there is one."""
         if os.path.exists(os.path.join(DIRECTORY, "PG_VERSION")):
             return
         initdb = self.program("initdb")
-        _make_directory(DIRECTORY, 0o700)
+        make_directory(DIRECTORY, USER, 0o700)
         arguments = ["-D", DIRECTORY, "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", "--wal-segsize=1"]
         made = self.run([initdb, *arguments, "--no-sync", "--no-instructions"], USER)
         if made.returncode:
-            raise SystemFailed(f"initdb made no data directory in {DIRECTORY}: {_tail(made.stdout)}")
+            raise SystemFailed(f"initdb made no data directory in {DIRECTORY}: {last_lines(made.stdout)}")
         with open(os.path.join(DIRECTORY, "postgresql.conf"), "a") as stream:
             stream.write(SETTINGS)
 
     def start(self) -> None:
-        """Starts the server unless it runs; it may not accept connections yet.
-
-        Raises:
-            SystemFailed: there is no data directory, or no PostgreSQL.
-        """
+        """Starts the server unless it runs; it may not accept connections yet."""
         if self.pid is not None:
             return
         if not os.path.exists(os.path.join(DIRECTORY, "PG_VERSION")):
             raise SystemFailed(f"there is no PostgreSQL data directory in {DIRECTORY}: the image was not loaded")
         program = self.program("postgres")
-        _make_directory(SOCKETS, 0o2775)
+        make_directory(SOCKETS, USER, 0o2775)
         _end_remains()
-        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            shutil.chown(self.log, USER, USER)
+            shutil.chown(_LOG, USER, USER)
             self._child = subprocess.Popen(
-                [program, "-D", DIRECTORY, *(_steady() if self.steady else ())],
+                [program, "-D", DIRECTORY, *(_steady() if self.steady else [])],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=DIRECTORY,
-                env=environment(),
+                env=ENVIRONMENT,
                 start_new_session=True,
                 user=USER,
                 group=USER,
@@ -180,11 +162,7 @@ class Server:
             os.close(log)
 
     def stop(self) -> None:
-        """Shuts the server down, cleanly, without waiting for its clients.
-
-        Raises:
-            SystemFailed: it does not end.
-        """
+        """Shuts the server down, cleanly, without waiting for its clients."""
         pid = self.pid
         if pid is None:
             return
@@ -195,19 +173,9 @@ class Server:
                 raise SystemFailed(f"PostgreSQL has not shut down within {STOP_SECONDS:.0f} s: {self.complaint()}")
             time.sleep(0.02)
 
-    @property
-    def log(self) -> str:
-        """Where the server's log is."""
-        return os.path.join(DIRECTORY, "server.log")
-
     def complaint(self) -> str:
         """Returns the end of the server's log."""
-        try:
-            with open(self.log, "rb") as stream:
-                stream.seek(max(0, os.stat(self.log).st_size - 8192))
-                return _tail(stream.read())
-        except OSError as error:
-            return f"its log cannot be read: {error}"
+        return end_of_log(_LOG)
 
     def configuration(self) -> Tuple[Tuple[int, int], ...]:
         """Returns what changes whenever one of the server's configuration files does."""
@@ -216,11 +184,7 @@ class Server:
 
     @staticmethod
     def program(name: str) -> str:
-        """Returns the path of one of PostgreSQL's programs, of the newest version that is installed.
-
-        Raises:
-            SystemFailed: there is none.
-        """
+        """Returns the path of one of PostgreSQL's programs, of the newest version that is installed."""
         found = glob.glob(f"/usr/lib/postgresql/*/bin/{name}")
         if not found:
             raise SystemFailed(f"there is no /usr/lib/postgresql/*/bin/{name}: install PostgreSQL in the image")
@@ -236,17 +200,27 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd="/",
-            env=environment(),
+            env=ENVIRONMENT,
             user=user,
             group=user,
             extra_groups=None if user is None else [],
         )
 
 
-def _steady() -> Tuple[str, ...]:
+def _said_by_server() -> Tuple[int, str]:
+    """Returns the process and the status that the server notes down; 0 and nothing where it has not."""
+    try:
+        with open(os.path.join(DIRECTORY, "postmaster.pid")) as stream:
+            lines = stream.read().splitlines()
+        return int(lines[0]), "".join(lines[_STATUS_LINE : _STATUS_LINE + 1]).strip()
+    except (OSError, ValueError, IndexError):
+        return 0, ""
+
+
+def _steady() -> List[str]:
     """Returns what is set for the sake of sessions."""
     with open(os.path.join(DIRECTORY, "PG_VERSION")) as stream:
-        return _STEADY + (_UNTIL_15 if int(stream.read().split(".")[0]) <= 15 else ())
+        return _STEADY + (_UNTIL_15 if int(stream.read().split(".")[0]) <= 15 else [])
 
 
 def _version(path: str) -> Tuple[int, int]:
@@ -255,12 +229,6 @@ def _version(path: str) -> Tuple[int, int]:
     except OSError:
         return 0, 0
     return seen.st_mtime_ns, seen.st_size
-
-
-def _make_directory(path: str, mode: int) -> None:
-    os.makedirs(path, exist_ok=True)
-    shutil.chown(path, USER, USER)
-    os.chmod(path, mode)
 
 
 def _serves(pid: int) -> bool:
@@ -299,7 +267,3 @@ def _end_remains() -> None:
         if time.monotonic() > until:
             raise SystemFailed(f"processes of the old server do not end: {', '.join(map(str, left))}")
         time.sleep(0.01)
-
-
-def _tail(text: bytes) -> str:
-    return "\n".join(text.decode("utf-8", "backslashreplace").strip().splitlines()[-LOG_LINES:])

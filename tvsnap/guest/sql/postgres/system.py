@@ -7,15 +7,15 @@ import os
 import time
 from typing import Any, Dict, List, Optional
 
-from ..copying import copy_up
-from ..reach import NONE, Definitions
-from ..system import Answer, DatabaseSystem, Facts, StatementFailed, SystemFailed, Table, configured_database
+from ..reach import NONE, Definitions, together
+from ..servers import copy_up
+from ..system import Answer, DatabaseSystem, Facts, StatementFailed, SystemFailed, Table, configured_database, quoted
 from .connection import Connection, Refused
 from .definitions import Definers
 from .facts import TIMERS, Watch
 from .schema import describe
 from .server import DIRECTORY, HOME, START_SECONDS, Server
-from .values import copy_text, identifier, literal
+from .values import copy_text, literal
 
 OWN = (HOME, "template0", "template1")
 DRAWS = 1000
@@ -149,26 +149,15 @@ class Postgres(DatabaseSystem):
             elif not self._look(connection, self._watch.written):
                 return None
         known = [one.known for one in self._definers.values() if one.known is not None]
-        return Definitions(
-            reads=NONE.union(*(one.reads for one in known)),
-            runs=NONE.union(*(one.runs for one in known)),
-            swept=NONE.union(*(one.swept for one in known)),
-            writes=NONE.union(*(one.writes for one in known)),
-            pure=known[0].pure.intersection(*(one.pure for one in known)) if known else NONE,
-            impure=NONE.union(*(one.impure for one in known)),
-            everything=any(one.everything for one in known),
-            seeds=any(one.seeds for one in known),
-            complete=all(connection.idle for connection in self._connections.values()),
-        )
+        pure = known[0].pure.intersection(*(one.pure for one in known)) if known else NONE
+        idle = all(connection.idle for connection in self._connections.values())
+        return Definitions(**{**together(known), "pure": pure, "complete": idle})
 
     def _look(self, connection: Connection, written: Optional[str]) -> bool:
         """Looks at what a connection's database defines, if that may have changed; returns whether it is known.
 
-        In a transaction the connection is not asked: what is defined there is known once it ends.
-
-        Args:
-            connection: the connection.
-            written: the position of the write-ahead log; None to look in any case.
+        In a transaction the connection is not asked: what is defined there is known once it ends. `written` is the
+        position of the write-ahead log; None to look in any case.
         """
         definers = self._definers.setdefault(connection.database, Definers())
         if connection.alive and connection.idle:
@@ -201,7 +190,6 @@ class Postgres(DatabaseSystem):
         return connection is not None and connection.ledger.seeded
 
     def timers(self) -> str:
-        """See `DatabaseSystem.timers`."""
         return self._watch.timers({connection.database for connection in self._connections.values()})
 
     def alone(self) -> bool:
@@ -223,7 +211,7 @@ class Postgres(DatabaseSystem):
     def create_database(self, name: str) -> None:
         self._ready()
         if not self._watch.ask(f"SELECT FROM pg_database WHERE datname = {literal(name)}"):
-            self._watch.ask(f"CREATE DATABASE {identifier(name)}", START_SECONDS)
+            self._watch.ask(f"CREATE DATABASE {quoted(name)}", START_SECONDS)
 
     def load_script(self, path: str, database: str) -> None:
         psql = [self._server.program("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", os.devnull]
@@ -232,21 +220,15 @@ class Postgres(DatabaseSystem):
             raise SystemFailed(said.stdout.decode("utf-8", "backslashreplace").strip())
 
     def load_table(self, database: str, table: Table) -> None:
-        columns = [
-            f"{identifier(one.name)} {TYPES[one.kind]}{'' if one.nullable else ' NOT NULL'}" for one in table.columns
-        ]
-        if table.primary_key:
-            columns.append(f"PRIMARY KEY ({', '.join(map(identifier, table.primary_key))})")
-        name = identifier(table.name)
-        names = ", ".join(identifier(one.name) for one in table.columns)
+        name = quoted(table.name)
         try:
             connection = self._watch.connect(database or HOME, "tvsnap load")
         except Refused as refused:
             raise SystemFailed(str(refused)) from None
         try:
             connection.ask("BEGIN")
-            connection.ask(f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(columns)})")
-            connection.copy(f"COPY {name} ({names}) FROM STDIN", copy_text(table.rows))
+            connection.ask(f"CREATE TABLE IF NOT EXISTS {name} {table.definition(quoted, TYPES)}")
+            connection.copy(f"COPY {name} ({table.names(quoted)}) FROM STDIN", copy_text(table.rows))
             connection.ask("COMMIT")
         except StatementFailed as failed:
             raise SystemFailed(f'table "{table.name}": {failed}') from None
@@ -293,28 +275,21 @@ class Postgres(DatabaseSystem):
                 del self._connections[name]
 
     def _ready(self) -> None:
-        """Starts the server and connects to it, where need be.
-
-        Raises:
-            SystemFailed: with the reason, and the end of the server's log.
-        """
+        """Starts the server and connects to it, where need be."""
         if self._watch.alive:
             return
         self._server.start()
         until = time.monotonic() + START_SECONDS
-        while not self._connected():
+        while not (self._server.ready and self._opens()):
             if not self._server.alive or time.monotonic() > until:
                 raise SystemFailed(f"PostgreSQL does not start: {self._server.complaint()}")
             time.sleep(0.02)  # it is still starting, or recovering
 
-    def _connected(self) -> bool:
-        if not self._server.ready:
-            return False
-        try:
+    def _opens(self) -> bool:
+        with contextlib.suppress(Refused):
             self._watch.open()
-        except Refused:
-            return False
-        return True
+            return True
+        return False
 
     def _refusal(self, name: str, refused: Refused) -> Answer:
         """Returns the answer where the server refuses a connection to a database."""
