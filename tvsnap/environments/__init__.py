@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
@@ -13,37 +14,19 @@ from tvsnap.model.errors import UsageError
 
 if TYPE_CHECKING:
     from tvsnap.environments.base import Environment
-    from tvsnap.guest.sql.lexemes import SystemName
 
 VARIABLE = "TVSNAP_ENVIRONMENTS"
 """The variable of a process that names more environments, as `package.module:attribute`, with commas between them."""
 
 
-def _terminal() -> Environment:
-    from tvsnap.environments.terminal import TerminalEnvironment
-
-    return TerminalEnvironment()
-
-
-def _python() -> Environment:
-    from tvsnap.environments.python import PythonEnvironment
-
-    return PythonEnvironment()
-
-
-def _sql(system: SystemName) -> Environment:
-    from tvsnap.environments.sql import SqlEnvironment
-
-    return SqlEnvironment(system)
-
-
-_FACTORIES: Mapping[str, Callable[[], Environment]] = {
-    "terminal": _terminal,
-    "python": _python,
-    "sqlite": lambda: _sql("sqlite"),
-    "postgres": lambda: _sql("postgres"),
-    "mariadb": lambda: _sql("mariadb"),
+_OWN: Mapping[str, tuple[str, ...]] = {
+    "terminal": ("terminal", "TerminalEnvironment"),
+    "python": ("python", "PythonEnvironment"),
+    "sqlite": ("sql", "SqlEnvironment", "sqlite"),
+    "postgres": ("sql", "SqlEnvironment", "postgres"),
+    "mariadb": ("sql", "SqlEnvironment", "mariadb"),
 }
+"""Our own: the module, the class in it, and with what that is made."""
 
 
 def environment(name: str) -> Environment:
@@ -63,15 +46,16 @@ def environment(name: str) -> Environment:
 
 @cache
 def _environment(name: str, references: str) -> Environment:
-    named = {} if name in _FACTORIES else _named(references)
+    if name in _OWN:
+        module, made, *arguments = _OWN[name]
+        own: Environment = getattr(importlib.import_module(f"{__package__}.{module}"), made)(*arguments)
+        return own
+    named = _named(references)
     if name in named:
         return named[name]
     if ":" in name:  # an image's description says it, and may not have anything imported
         raise UsageError(f"environment {name}: a description names it as itself does; {VARIABLE} says where it is")
-    if name in _FACTORIES:
-        return _FACTORIES[name]()
-    found = plugins.find("environment", name, _FACTORIES)
-    return checked(found() if isinstance(found, type) else found)
+    return checked(plugins.find("environment", name, _OWN))
 
 
 @cache
@@ -79,16 +63,12 @@ def _named(references: str) -> Mapping[str, Environment]:
     """Returns the environments that `TVSNAP_ENVIRONMENTS` names, by their own names."""
     texts = filter(None, (text.strip() for text in references.split(",")))
     found = (plugins.load("environment", text) for text in texts)
-    made = [checked(one() if isinstance(one, type) else one) for one in found]
-    return {one.name: one for one in made}
+    return {one.name: one for one in map(checked, found)}
 
 
-def checked(found: Environment) -> Environment:
-    """Returns what fulfils the protocol of environments.
-
-    Raises:
-        UsageError: it does not.
-    """
+def checked(found: Any) -> Environment:
+    """Returns an environment, made of its class if need be; raises UsageError if it does not fulfil the protocol."""
+    made: Environment = found() if isinstance(found, type) else found
     for method in ("tool", "prepare", "execute", "observe", "unchanged", "behaviour"):
-        check_provides(found, method, "an environment must be a tvsnap.Environment")
-    return found
+        check_provides(made, method, "an environment must be a tvsnap.Environment")
+    return made

@@ -5,32 +5,24 @@ It is made of what any environment can use: tools that are functions, and a serv
 
 from __future__ import annotations
 
-import base64
-import errno
 import shlex
 from importlib import resources
 
-from tvsnap.environments.service import WAS_GONE, InnerService
+from tvsnap.environments.service import InnerService, call_session
 from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.environments.tools import CallContext, tool
 from tvsnap.guest.python_session import LOST
-from tvsnap.model.calls import Part, ToolResult
-from tvsnap.model.errors import SandboxDied
-from tvsnap.model.images import Image
+from tvsnap.model.calls import ToolResult
 
 _GRACE = 30.0
 """Seconds beyond a call's timeout after which the interpreter is taken for dead: it may have to be started anew."""
 
 
-def _program() -> bytes:
-    return resources.files("tvsnap.guest").joinpath("python_session.py").read_bytes()
-
-
-def _arguments(image: Image) -> str:
-    return shlex.join((image.user, image.workdir))
-
-
-_INTERPRETER = InnerService("python", _program, _arguments)
+_INTERPRETER = InnerService(
+    "python",
+    lambda: resources.files("tvsnap.guest").joinpath("python_session.py").read_bytes(),
+    lambda image: shlex.join((image.user, image.workdir)),
+)
 
 
 @tool
@@ -39,24 +31,8 @@ def python(context: CallContext, code: str) -> ToolResult:
     call. Returns what it prints, the value of its last expression, and figures as pictures.
     """
     request = {"code": code, "timeout": context.timeout, "limit": context.limits.output}
-    try:
-        said = _INTERPRETER.ask(context.sandbox, request, context.timeout + _GRACE)
-    except OSError as error:
-        if error.errno not in WAS_GONE:
-            sandbox = context.sandbox.id
-            raise SandboxDied(f"the Python session of sandbox {sandbox} ended amid a call ({error})") from None
-        _INTERPRETER.start(context.sandbox)
-        late = error.errno == errno.ETIMEDOUT
-        return ToolResult.of_text(LOST, None if late else 1, context.timeout if late else 0.0, timed_out=late)
-    parts = [Part.text(said["output"])] if said["output"] or not said["pictures"] else []
-    parts += [Part.png(base64.b64decode(picture)) for picture in said["pictures"]]
-    return ToolResult(
-        tuple(parts),
-        None if said["timed_out"] else int(said["failed"]),
-        said["duration"],
-        timed_out=said["timed_out"],
-        truncated=said["truncated"],
-    )
+    lost = ToolResult.of_text(LOST, 1, 0.0)
+    return call_session(_INTERPRETER, context.sandbox, request, context.timeout, grace=_GRACE, lost=lost)
 
 
 class PythonEnvironment(TerminalEnvironment):

@@ -11,37 +11,14 @@ import pyte
 
 from tvsnap.model.observations import TerminalBytes
 
-# What xterm sends, with cursor keys in normal mode.
 _NAMED_KEYS = {
-    "lt": "<",
-    "enter": "\r",
-    "esc": "\x1b",
-    "tab": "\t",
-    "space": " ",
-    "backspace": "\x7f",
-    "delete": "\x1b[3~",
-    "insert": "\x1b[2~",
-    "up": "\x1b[A",
-    "down": "\x1b[B",
-    "right": "\x1b[C",
-    "left": "\x1b[D",
-    "home": "\x1b[H",
-    "end": "\x1b[F",
-    "pageup": "\x1b[5~",
-    "pagedown": "\x1b[6~",
-    "f1": "\x1bOP",
-    "f2": "\x1bOQ",
-    "f3": "\x1bOR",
-    "f4": "\x1bOS",
-    "f5": "\x1b[15~",
-    "f6": "\x1b[17~",
-    "f7": "\x1b[18~",
-    "f8": "\x1b[19~",
-    "f9": "\x1b[20~",
-    "f10": "\x1b[21~",
-    "f11": "\x1b[23~",
-    "f12": "\x1b[24~",
+    **{"lt": "<", "enter": "\r", "esc": "\x1b", "tab": "\t", "space": " ", "backspace": "\x7f"},
+    **{name: f"\x1b[{code}~" for name, code in (("insert", 2), ("delete", 3), ("pageup", 5), ("pagedown", 6))},
+    **{name: f"\x1b[{end}" for name, end in zip(("up", "down", "right", "left", "end", "home"), "ABCDFH", strict=True)},
+    **{f"f{number}": f"\x1bO{end}" for number, end in enumerate("PQRS", 1)},
+    **{f"f{number}": f"\x1b[{code}~" for number, code in enumerate((15, 17, 18, 19, 20, 21, 23, 24), 5)},
 }
+"""What xterm sends, with cursor keys in normal mode."""
 _KEY = re.compile(rf"<(?:({'|'.join(_NAMED_KEYS)})|C-([@-_a-z])|M-([!-~]))>", re.IGNORECASE | re.ASCII)
 
 KEYS_HELP = (
@@ -112,6 +89,17 @@ class _Stream(pyte.ByteStream):
             return self._taking_plain_text
 
 
+def _moving(of: str, name: str) -> Any:
+    """Returns a method of pyte's screen that moves `lines` or `columns`, with account of that."""
+    method = getattr(pyte.Screen, name)
+
+    def moving(self: _Screen, *args: Any) -> None:
+        self._move(getattr(self, of))
+        method(self, *args)
+
+    return moving
+
+
 class _Screen(pyte.Screen):
     """pyte's screen, with the alternate screen that full-screen programs switch to and, at their end, back from.
 
@@ -125,6 +113,13 @@ class _Screen(pyte.Screen):
         """Returns the text of each row; the second cell of a wide character is empty."""
         lines = (self.buffer[y] for y in range(self.lines))
         return ["".join(line[x].data for x in range(self.columns)).rstrip() for line in lines]
+
+    index = _moving("lines", "index")
+    reverse_index = _moving("lines", "reverse_index")
+    insert_lines = _moving("lines", "insert_lines")
+    delete_lines = _moving("lines", "delete_lines")
+    insert_characters = _moving("columns", "insert_characters")
+    delete_characters = _moving("columns", "delete_characters")
 
     def set_mode(self, *modes: int, **kwargs: Any) -> None:
         self._move(self.lines)
@@ -155,30 +150,6 @@ class _Screen(pyte.Screen):
 
     def alignment_display(self) -> None:
         """A picture for whoever adjusts a tube."""
-
-    def index(self) -> None:
-        self._move(self.lines)
-        super().index()
-
-    def reverse_index(self) -> None:
-        self._move(self.lines)
-        super().reverse_index()
-
-    def insert_lines(self, count: int | None = None) -> None:
-        self._move(self.lines)
-        super().insert_lines(count)
-
-    def delete_lines(self, count: int | None = None) -> None:
-        self._move(self.lines)
-        super().delete_lines(count)
-
-    def insert_characters(self, count: int | None = None) -> None:
-        self._move(self.columns)
-        super().insert_characters(count)
-
-    def delete_characters(self, count: int | None = None) -> None:
-        self._move(self.columns)
-        super().delete_characters(count)
 
     @staticmethod
     def _of_text(modes: tuple[int, ...]) -> list[int]:

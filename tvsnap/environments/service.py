@@ -6,12 +6,15 @@ socket there. It is checkpointed and forked with the sandbox, so a fork goes on 
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.calls import Part, ToolResult
+from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.images import Image
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -20,12 +23,12 @@ DIRECTORY = "/run/tvsnap"
 START_TIMEOUT = 120.0
 """Seconds that a service may take to start."""
 _LONGEST_REASON = 2000
-WAS_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ETIMEDOUT})
+_WAS_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ETIMEDOUT})
 """Errors by which a service turns out to have been ended by an earlier call, or not to answer in time.
 
 Any other says that it ended amid a call, which may be the machine's doing.
 """
-_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT})
+_GONE = _WAS_GONE | {errno.ECONNRESET, errno.EPIPE}
 
 
 class InnerService:
@@ -109,17 +112,49 @@ class InnerService:
         return parse_answer(answer, self.name)
 
 
-def parse_answer(answer: bytes, name: str) -> dict[str, Any]:
-    """Returns what a service has said.
+def call_session(
+    service: InnerService,
+    sandbox: Sandbox,
+    request: Mapping[str, Any],
+    seconds: float,
+    *,
+    grace: float,
+    lost: ToolResult,
+) -> ToolResult:
+    """Returns what a call of a service that is a session came to; where that is gone, another takes its place.
 
     Args:
-        answer: as it was sent.
-        name: the service's.
-
-    Raises:
-        OSError: it is cut short, or no JSON.
-        InfrastructureError: the service says that it failed, or says no object.
+        service: it answers with `output`, `failed`, `timed_out`, `truncated`, `duration`, and `pictures` if it has any.
+        sandbox: the sandbox in which it runs.
+        request: plain JSON.
+        seconds: that the call may take.
+        grace: seconds beyond those after which the session is taken for dead.
+        lost: what is returned where the session is gone.
     """
+    try:
+        said = service.ask(sandbox, request, seconds + grace)
+    except OSError as error:
+        if error.errno not in _WAS_GONE:
+            raise SandboxDied(
+                f"the session {service.name} of sandbox {sandbox.id} ended amid a call ({error})"
+            ) from None
+        service.start(sandbox)
+        return (
+            replace(lost, exit_code=None, duration=seconds, timed_out=True) if error.errno == errno.ETIMEDOUT else lost
+        )
+    pictures = [Part.png(base64.b64decode(picture)) for picture in said.get("pictures", ())]
+    parts = [Part.text(said["output"])] if said["output"] or not pictures else []
+    return ToolResult(
+        (*parts, *pictures),
+        None if said["timed_out"] else int(said["failed"]),
+        said["duration"],
+        timed_out=said["timed_out"],
+        truncated=said["truncated"],
+    )
+
+
+def parse_answer(answer: bytes, name: str) -> dict[str, Any]:
+    """Returns what the service of a name has said; errors as of `InnerService.ask`."""
     try:
         said = json.loads(answer)
     except (ValueError, RecursionError):

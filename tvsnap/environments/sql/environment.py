@@ -7,7 +7,6 @@ a Unix socket inside.
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import secrets
@@ -15,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from tvsnap.environments.service import WAS_GONE, InnerService
+from tvsnap.environments.service import InnerService, call_session
 from tvsnap.environments.sql.naming import words
 from tvsnap.environments.sql.statements import effects
 from tvsnap.environments.terminal import TerminalEnvironment
@@ -23,7 +22,6 @@ from tvsnap.environments.tools import CallContext, Tool, tool
 from tvsnap.guest.sql.lexemes import SystemName
 from tvsnap.guest.sql_program import sql_program
 from tvsnap.model.calls import ToolCall, ToolResult
-from tvsnap.model.errors import SandboxDied
 from tvsnap.model.observations import Observation, Service
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -47,10 +45,6 @@ class SqlEnvironment(TerminalEnvironment):
     """The environment of one database system: its tools, and those of a terminal."""
 
     def __init__(self, system: SystemName) -> None:
-        """
-        Args:
-            system: which.
-        """
         self._system = system
         self._session = InnerService("sql", sql_program, system)
         tools = (
@@ -126,22 +120,5 @@ class SqlEnvironment(TerminalEnvironment):
         return self._result(context.sandbox, request, context.timeout)
 
     def _result(self, sandbox: Sandbox, request: Mapping[str, Any], seconds: float) -> ToolResult:
-        try:
-            said = self._session.ask(sandbox, request, seconds + _GRACE)
-        except OSError as error:
-            if error.errno not in WAS_GONE:
-                raise SandboxDied(f"the SQL session of sandbox {sandbox.id} ended amid a call ({error})") from None
-            self._session.start(sandbox)
-            return ToolResult.of_text(
-                json.dumps({"error": _LOST}, separators=(",", ":")),
-                None,
-                seconds if error.errno == errno.ETIMEDOUT else 0.0,
-                timed_out=error.errno == errno.ETIMEDOUT,
-            )
-        return ToolResult.of_text(
-            said["output"],
-            None if said["timed_out"] else int(said["failed"]),
-            said["duration"],
-            timed_out=said["timed_out"],
-            truncated=said["truncated"],
-        )
+        lost = ToolResult.of_text(json.dumps({"error": _LOST}, separators=(",", ":")), None, 0.0)
+        return call_session(self._session, sandbox, request, seconds, grace=_GRACE, lost=lost)
