@@ -12,7 +12,8 @@ import pyte
 from tvsnap.model.observations import TerminalBytes
 
 _NAMED_KEYS = {
-    **{"lt": "<", "enter": "\r", "esc": "\x1b", "tab": "\t", "space": " ", "backspace": "\x7f"},
+    "lt": "<",
+    **dict(zip(("enter", "esc", "tab", "space", "backspace"), "\r\x1b\t \x7f", strict=True)),
     **{name: f"\x1b[{code}~" for name, code in (("insert", 2), ("delete", 3), ("pageup", 5), ("pagedown", 6))},
     **{name: f"\x1b[{end}" for name, end in zip(("up", "down", "right", "left", "end", "home"), "ABCDFH", strict=True)},
     **{f"f{number}": f"\x1bO{end}" for number, end in enumerate("PQRS", 1)},
