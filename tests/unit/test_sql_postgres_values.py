@@ -17,12 +17,11 @@ from tvsnap.guest.sql.postgres.values import (
     codec,
     conninfo,
     copy_text,
-    identifier,
     literal,
     refusal,
     value,
 )
-from tvsnap.guest.sql.system import SystemFailed
+from tvsnap.guest.sql.system import SystemFailed, quoted
 
 BOOL, BYTEA, INT8, TEXT, OID, FLOAT4, FLOAT8, NUMERIC = 16, 17, 20, 25, 26, 700, 701, 1700
 
@@ -86,7 +85,7 @@ def test_what_the_server_says_is_told_apart_from_what_libpq_says() -> None:
 
 def test_quotes_are_quoted() -> None:
     assert conninfo(dbname="it's a \\", port=5432) == "dbname='it\\'s a \\\\' port='5432'"
-    assert identifier('odd "one"') == '"odd ""one"""'
+    assert quoted('odd "one"') == '"odd ""one"""'
     assert literal("it's") == "'it''s'"
 
 

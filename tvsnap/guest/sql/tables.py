@@ -10,14 +10,15 @@ import contextlib
 import csv
 import re
 import sqlite3
+from dataclasses import dataclass
 from datetime import date, datetime
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Callable, Dict, Generator, Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import quote as quote_url
 
-from .sqlite.schema import Relation, quoted, relations
-from .system import Column, SystemFailed, Table
+from .sqlite.schema import Relation, relations
+from .system import Column, SystemFailed, Table, quoted
 
 # -- CSV --------------------------------------------------------------------------------------------------------------
 
@@ -40,7 +41,7 @@ _BOOLEANS = {"true": 1, "false": 0}
 
 
 def read_csv(path: str, name: str) -> Table:
-    """Reads a CSV file with a header line.
+    """Reads a CSV file with a header line as a table of a name.
 
     The delimiter is found out: a comma, semicolon, tab or vertical bar. Text is UTF-8, or UTF-16 with a byte order
     mark. An empty field is NULL, quoted or not; a blank line is nothing. Columns without a name are called `column_N`,
@@ -48,38 +49,34 @@ def read_csv(path: str, name: str) -> Table:
     15 digits), boolean (`true` and `false`, given as 1 and 0), date and timestamp (as ISO 8601, without a zone), and
     text.
 
-    Args:
-        path: of the file.
-        name: of the table.
-
     Raises:
         SystemFailed: with the line and the reason.
     """
     source = _CSV(path)
-    columns = [_Guess() for _ in source.names]
+    fitting: List[Optional[List[str]]] = [None] * len(source.names)
     count = 0
     for record in source.records():
         count += 1
-        for guess, field in zip(columns, record):  # noqa: B905 (no strict before Python 3.10; lengths are checked)
-            if field:
-                guess.see(field)
-    kinds = [guess.kind for guess in columns]
+        for at, field in enumerate(record):
+            if field and fitting[at] != []:
+                fitting[at] = [kind for kind in fitting[at] or _KINDS if _KINDS[kind](field)]
+    kinds = [each[0] if each else "text" for each in fitting]
     named = tuple(map(Column, source.names, kinds))
     return Table(name, named, _Rows(lambda: _csv_rows(source, kinds), count))
 
 
+@dataclass
 class _Rows:
     """Rows that can be read more than once, and how many they are."""
 
-    def __init__(self, read: Callable[[], Iterator[Sequence[Any]]], count: int) -> None:
-        self._read = read
-        self._count = count
+    read: Callable[[], Iterator[Sequence[Any]]]
+    count: int
 
     def __iter__(self) -> Iterator[Sequence[Any]]:
-        return self._read()
+        return self.read()
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
 
 def _csv_rows(source: _CSV, kinds: List[str]) -> Iterator[Sequence[Any]]:
@@ -187,10 +184,6 @@ def _is_real(field: str) -> bool:
     return found is not None and sum(map(len, filter(None, found.groups()))) <= EXACT_DIGITS
 
 
-def _is_boolean(field: str) -> bool:
-    return field.lower() in _BOOLEANS
-
-
 @lru_cache(REMEMBERED)
 def _is_date(field: str) -> bool:
     return _DATE.fullmatch(field) is not None and _exists(date.fromisoformat, field)
@@ -213,48 +206,24 @@ def _exists(read: Callable[[str], Any], field: str) -> bool:
 _KINDS: Dict[str, Callable[[str], bool]] = {
     "integer": _is_integer,
     "real": _is_real,
-    "boolean": _is_boolean,
+    "boolean": lambda field: field.lower() in _BOOLEANS,
     "date": _is_date,
     "timestamp": _is_timestamp,
 }
 """From narrow to wide; what is none of them is text."""
 
 
-class _Guess:
-    """The kind of a column, by the values seen."""
-
-    def __init__(self) -> None:
-        self._seen = False
-        self._fitting = list(_KINDS)
-
-    def see(self, field: str) -> None:
-        self._seen = True
-        if self._fitting:
-            self._fitting = [kind for kind in self._fitting if _KINDS[kind](field)]
-
-    @property
-    def kind(self) -> str:
-        return self._fitting[0] if self._seen and self._fitting else "text"
-
-
 # -- SQLite -----------------------------------------------------------------------------------------------------------
 
-_FAMILIES = (
-    ("BOOL", "boolean"),
-    ("INT", "integer"),
-    ("CHAR", "text"),
-    ("CLOB", "text"),
-    ("TEXT", "text"),
-    ("BLOB", "binary"),
-    ("REAL", "real"),
-    ("FLOA", "real"),
-    ("DOUB", "real"),
-    ("NUMERIC", "real"),
-    ("DECIMAL", "real"),
-    ("DATETIME", "timestamp"),
-    ("TIMESTAMP", "timestamp"),
-    ("DATE", "date"),
-)
+_FAMILIES = {
+    "boolean": ("BOOL",),
+    "integer": ("INT",),
+    "text": ("CHAR", "CLOB", "TEXT"),
+    "binary": ("BLOB",),
+    "real": ("REAL", "FLOA", "DOUB", "NUMERIC", "DECIMAL"),
+    "timestamp": ("DATETIME", "TIMESTAMP"),
+    "date": ("DATE",),
+}
 """Kinds by what is in a declared type, the first that is found: SQLite's own rule, and names that people use."""
 _FITS = {
     "boolean": "{0} IN (0, 1)",
@@ -294,17 +263,15 @@ def _open(path: str) -> sqlite3.Connection:
 
 def _table(path: str, connection: sqlite3.Connection, relation: Relation) -> Table:
     name = quoted(relation.name)
-    columns: List[Column] = []
-    key: List[Tuple[int, str]] = []
-    for _, column, declared, not_null, _, place, _ in connection.execute(f"PRAGMA table_xinfo({name})").fetchall():
-        kind = _kind(connection, name, quoted(column), declared)
-        columns.append(Column(column, kind, nullable=not not_null and not place))
-        if place:
-            key.append((place, column))
-    primary = tuple(column for _, column in sorted(key))
+    said = connection.execute(f"PRAGMA table_xinfo({name})").fetchall()
+    primary = tuple(column for place, column in sorted((row[5], row[1]) for row in said) if place)
     if any(_count(connection, name, f"{quoted(column)} IS NULL") for column in primary):
-        columns = [Column(column.name, column.kind, column.nullable or column.name in primary) for column in columns]
+        said = [(*row[:3], row[3] and not row[5], None, 0, 0) for row in said]
         primary = ()
+    columns = [
+        Column(column, _kind(connection, name, quoted(column), declared), nullable=not not_null and not place)
+        for _, column, declared, not_null, _, place, _ in said
+    ]
     conversions = [_CONVERSIONS.get(column.kind) for column in columns]
     query = f"SELECT {', '.join(quoted(column.name) for column in columns)} FROM {name}"
     rows = _Rows(lambda: _sqlite_rows(path, relation.name, query, conversions), _count(connection, name, "1"))
@@ -327,7 +294,7 @@ def _sqlite_rows(
 
 def _kind(connection: sqlite3.Connection, table: str, column: str, declared: str) -> str:
     """Returns the kind of a column; names are quoted."""
-    family = next((kind for part, kind in _FAMILIES if part in declared.upper()), "text")
+    family = next((kind for kind, parts in _FAMILIES.items() if any(map(declared.upper().count, parts))), "text")
     stored = {row[0] for row in connection.execute(f"SELECT DISTINCT typeof({column}) FROM {table}")} - {"null"}
     if not stored:
         return family

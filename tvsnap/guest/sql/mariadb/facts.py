@@ -117,9 +117,6 @@ class Witness:
         """Sets the session's counters to nought, so that they tell of what comes next alone; not in a transaction.
 
         What was counted before may have been fewer statements than the agent's rollout made, and some of our own.
-
-        Raises:
-            Refused, Lost.
         """
         (place,), counts, *_ = _asked(self._session, _SESSION)
         if _plain(place[3]) != b"1":
@@ -132,14 +129,7 @@ class Witness:
         self._idle += not affected
 
     def facts(self, monitor: Connection) -> Facts:
-        """Returns what is known now, and leaves all of it as it is but for the session's diagnostics.
-
-        Args:
-            monitor: a connection of our own.
-
-        Raises:
-            Refused, Lost.
-        """
+        """Returns what is known now, and leaves all of it as it is but for the session's diagnostics."""
         (place,), counts, variables, settings = _asked(self._session, _SESSION)
         self.counting = _plain(place[4]) == b"1"
         self.timers = ", ".join(sorted(_timers(settings)))

@@ -2,7 +2,8 @@
 
 A driver would keep 7 MB more resident, in every snapshot, and none tells the SQLSTATE, skips rows without decoding
 them, or stops waiting at a deadline and goes on later. After
-https://mariadb.com/kb/en/clientserver-protocol/ (text protocol, Unix socket, a user without a password).
+https://mariadb.com/kb/en/clientserver-protocol/ (text protocol, Unix socket, a user without a password). All
+that asks the server raises `Refused` or `Lost`.
 """
 
 from __future__ import annotations
@@ -54,13 +55,9 @@ class Field:
 
 @dataclass
 class Reply:
-    """What the server sent for one statement.
+    """What the server sent for one statement; see `Result`.
 
     Attributes:
-        fields: the columns; None if the statement returns no rows.
-        rows: those that were kept.
-        more: there were rows beyond those that were to be kept.
-        affected: rows that were changed.
         warnings: how many there were.
         database: the one that came into use by it; None if that did not change.
     """
@@ -77,12 +74,7 @@ class Connection:
     """One connection to a server, as `root`. `Lost` ends it, `Refused` does not."""
 
     def __init__(self, path: str, timeout: float) -> None:
-        """Connects to the server that listens at `path`; it has `timeout` seconds for each answer, if not told else.
-
-        Raises:
-            OSError: nobody listens there.
-            Refused, Lost.
-        """
+        """Connects to the server that listens at `path`; it has `timeout` seconds for each answer, if not told else."""
         self._timeout = timeout
         self._data = bytearray()
         self._at = 0
@@ -112,12 +104,12 @@ class Connection:
         self._socket.close()
 
     def use(self, database: str) -> Reply:
-        """Takes a database into use; raises Refused, Lost."""
+        """Takes a database into use."""
         self._send(bytes([_INIT_DB]) + database.encode("utf-8", "surrogateescape"), 0)
         return self._reply(Patience(self._timeout), 0, 0)[0]
 
     def rows(self, query: str, timeout: float = 0.0) -> List[Row]:
-        """Runs statements, and returns the rows of all their results; arguments and errors as of `run`."""
+        """Runs statements, and returns the rows of all their results; 0 seconds stand for the connection's own."""
         patience = Patience(timeout or self._timeout)
         return [row for reply in self.run(query, patience) for row in reply.rows]
 
@@ -136,10 +128,6 @@ class Connection:
                 called again, or raises to give up. By default `Lost` after the connection's own timeout.
             max_rows: rows to keep of each result.
             max_bytes: bytes to keep of all of them.
-
-        Raises:
-            Refused: a statement failed; those after it are not executed.
-            Lost.
         """
         patience = patience or Patience(self._timeout)
         self._send(bytes([_QUERY]) + query.encode("utf-8", "surrogatepass"), 0)

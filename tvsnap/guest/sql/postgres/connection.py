@@ -1,6 +1,7 @@
 """One connection to PostgreSQL by libpq: statements within a time, in bounded memory, and values as rows have them.
 
-Statements go by the simple protocol: a text may hold several, and values come in the database system's own text.
+Statements go by the simple protocol: a text may hold several, and values come in the database system's own text. What
+connects raises `Refused`, and what asks for our own sake `StatementFailed`.
 """
 
 from __future__ import annotations
@@ -61,16 +62,7 @@ class Connection:
     """
 
     def __init__(self, database: str, name: str, *, hidden: bool = False) -> None:
-        """Connects.
-
-        Args:
-            database: its name.
-            name: of the client, for the server's list of those.
-            hidden: nothing that is done over it is to show in what the server says of its work.
-
-        Raises:
-            Refused: with the server's reason.
-        """
+        """Connects; nothing that is done over one that is `hidden` shows in what the server says of its work."""
         self.database = database
         self.ledger = Ledger()
         self.arrived = 0
@@ -183,11 +175,7 @@ class Connection:
         self.ledger.note("", ["SELECT"], self.idle)
 
     def ask(self, query: str, seconds: float = ASK_SECONDS) -> List[List[Optional[str]]]:
-        """Returns the rows of one statement of our own, values as the database system's text.
-
-        Raises:
-            StatementFailed: with the database system's reason.
-        """
+        """Returns the rows of one statement of our own, values as the database system's text."""
         kept, self._messages = self._messages, []
         unsaid, told = self._unsaid, self._told
         answer = self._execute(query, seconds, 1 << 60, [], plain)
@@ -199,14 +187,7 @@ class Connection:
         return answer.results[-1].rows if answer.results else []
 
     def copy(self, command: str, data: Any) -> None:
-        """Runs a COPY ... FROM STDIN with data.
-
-        Args:
-            data: iterable of bytes.
-
-        Raises:
-            StatementFailed: with the database system's reason.
-        """
+        """Runs a COPY ... FROM STDIN with parts of data."""
         self._begin(math.inf)
         self._libpq.send_query(command.encode())
         answer = Answer()

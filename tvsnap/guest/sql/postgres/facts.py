@@ -103,11 +103,7 @@ class Watch:
         return self._monitor is not None and self._monitor.alive
 
     def open(self) -> None:
-        """Connects.
-
-        Raises:
-            Refused: with the server's reason.
-        """
+        """Connects."""
         self.close()
         self._monitor = self.connect(HOME, "tvsnap monitor")
 
@@ -124,22 +120,13 @@ class Watch:
         return self._monitor.ask(query, seconds)
 
     def connect(self, database: str, name: str) -> Connection:
-        """Returns a new connection, which is not taken for a visitor's.
-
-        Raises:
-            Refused: with the server's reason.
-        """
+        """Returns a new connection, which is not taken for a visitor's."""
         connection = Connection(database, name, hidden=name != SESSION)
         self._opened[database] += 1
         return connection
 
     def connect_session(self, database: str) -> Connection:
-        """Returns a new connection for the agent's statements, having seen what it is like before them.
-
-        Raises:
-            Refused: with the server's reason.
-            StatementFailed: it cannot be asked.
-        """
+        """Returns a new connection for the agent's statements, having seen what it is like before them."""
         connection = self.connect(database, SESSION)
         if database not in self._sequences or not self._nothing:
             try:
@@ -151,27 +138,14 @@ class Watch:
         return connection
 
     def holds_something(self, connection: Connection) -> bool:
-        """Whether an idle connection, or a sequence of its database, is not as it was before the agent came to it.
-
-        Raises:
-            StatementFailed: it cannot be asked.
-        """
+        """Whether an idle connection, or a sequence of its database, is not as it was before the agent came to it."""
         holds, sequences = self._held(connection)
         if sequences != self._sequences.get(connection.database):
             connection.ledger.kept = True  # for what it says of currval() and lastval()
         return connection.ledger.kept or holds != self._nothing
 
     def facts(self, connections: Iterable[Connection], files: Tuple[Any, ...]) -> Facts:
-        """Returns what is known now.
-
-        Args:
-            connections: those of the session.
-            files: facts of what is not in the database.
-
-        Raises:
-            StatementFailed: something could not be asked.
-            Refused: a database could not be looked into.
-        """
+        """Returns what is known now, by the session's connections, and facts of what is not in the database."""
         visited = self._visited()
         self.visited = bool(visited)
         held: List[Any] = []
@@ -194,11 +168,7 @@ class Watch:
         return Facts((server, tuple(held), self._moves, files, self.written))
 
     def timers(self, databases: Set[str]) -> str:
-        """See `DatabaseSystem.timers`; in a transaction, that a statement has named one is taken for its being set.
-
-        Args:
-            databases: in which the session has connections.
-        """
+        """See `DatabaseSystem.timers`; in a transaction, that a statement has named one is taken for its being set."""
         found = {self._timers.get(database, "") for database in databases}
         found |= {"a timeout of idle sessions"} if self.named & databases else set()
         found |= {"autovacuum"} if self._cleans else set()

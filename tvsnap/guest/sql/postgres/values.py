@@ -20,13 +20,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def value(text: bytes, kind: int, encoding: str) -> Any:
-    """Returns a value as a row has it.
-
-    Args:
-        text: the database system's.
-        kind: the type's OID.
-        encoding: the codec of `text`.
-    """
+    """Returns a value as a row has it, by the OID of its type and the codec of its text."""
     if kind in _INTEGERS:
         return int(text)
     if kind == _BOOLEAN:
@@ -76,22 +70,13 @@ def refusal(message: str) -> str:
     return re.sub(r"^connection to server .*? failed: ", "", message.strip(), flags=re.DOTALL)
 
 
-def identifier(name: str) -> str:
-    """Returns a name as it stands in a statement."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def literal(text: str) -> str:
     """Returns a text as it stands in a statement."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def copy_text(rows: Iterable[Iterable[Any]]) -> Iterator[bytes]:
-    """Returns rows in the text format of COPY, in parts of about `PART`.
-
-    Raises:
-        SystemFailed: a row holds what PostgreSQL cannot.
-    """
+    """Returns rows in the text format of COPY, in parts of about `PART`."""
     lines: List[str] = []
     size = 0
     for number, row in enumerate(rows, 1):

@@ -1,4 +1,7 @@
-"""One connection to a SQLite database: runs statements, and takes SQLite's own word on what they did."""
+"""One connection to a SQLite database: runs statements, and takes SQLite's own word on what they did.
+
+Where SQLite refuses, all of it raises `sqlite3.Error`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import time
 from typing import Any, Iterator, List, Optional, Set, Tuple, Union
 from urllib.parse import quote as quote_url
 
+from ..dialects import PRAGMA_LOOKUPS
 from ..results import binary
 from ..system import Result
 from .files import remember, times_asked
@@ -31,37 +35,12 @@ _ROWS = frozenset((sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_
 _COUNTED = frozenset((sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE))
 _RELATIONS = frozenset((sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_VIEW))
 _SCHEMA_TABLES = ("sqlite_master", "sqlite_temp_master")
-_ASKING = frozenset(
-    (
-        "collation_list",
-        "compile_options",
-        "database_list",
-        "foreign_key_check",
-        "foreign_key_list",
-        "function_list",
-        "index_info",
-        "index_list",
-        "index_xinfo",
-        "integrity_check",
-        "module_list",
-        "pragma_list",
-        "quick_check",
-        "table_info",
-        "table_list",
-        "table_xinfo",
-    )
-)
-"""Pragmas that only tell something, with an argument too."""
 _ACTING = frozenset(("incremental_vacuum", "optimize", "shrink_memory", "wal_checkpoint"))
 """Pragmas that do something without an argument."""
 
 
 def open_database(path: str, mode: str = "rw") -> sqlite3.Connection:
-    """Opens a database; `mode` is that of SQLite's URIs: `rw`, `ro`, or `rwc` to make one.
-
-    Raises:
-        sqlite3.Error: it cannot be opened.
-    """
+    """Opens a database; `mode` is that of SQLite's URIs: `rw`, `ro`, or `rwc` to make one."""
     opened = sqlite3.connect(
         f"file:{quote_url(path)}?mode={mode}", uri=True, isolation_level=None, timeout=PATIENCE, cached_statements=0
     )
@@ -71,14 +50,7 @@ def open_database(path: str, mode: str = "rw") -> sqlite3.Connection:
 
 
 class Connection:
-    """An open connection, and the statements' traces on it.
-
-    Args:
-        path: of the database, which exists.
-
-    Raises:
-        sqlite3.Error: it cannot be opened.
-    """
+    """An open connection to a database that exists, and the statements' traces on it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -169,11 +141,7 @@ class Connection:
                 self.ask(f"PRAGMA busy_timeout = {patience}")
 
     def run(self, statement: str, max_rows: int) -> Result:
-        """Runs one statement.
-
-        Raises:
-            sqlite3.Error: SQLite refused it.
-        """
+        """Runs one statement."""
         settled = not self.in_transaction
         # To be asked anew expires the statements that older Pythons keep in spite of the setting above.
         self._actions.clear()
@@ -255,12 +223,9 @@ class Connection:
         return {names[step[2]] for step in steps if step[1] == "Transaction" and step[2] in names}
 
     def _note(self, statement: str, settled: bool, failed: bool) -> None:
-        """Takes note of what the last statement did.
+        """Takes note of what the last statement did, where no transaction was open before or after (`settled`).
 
-        Args:
-            statement: its text.
-            settled: no transaction was open, neither before nor after.
-            failed: it was undone, so far as it can be.
+        One that failed was undone, so far as it can be.
         """
         changes = {action for action in self._actions if _changes(action)}
         if changes and not (settled and (_undone(changes) if failed else _elsewhere(changes, self._actions))):
@@ -284,7 +249,7 @@ def _changes(action: Action) -> bool:
     kind, one, two, _ = action
     if kind == sqlite3.SQLITE_PRAGMA:
         name = (one or "").lower()
-        return name in _ACTING if two is None else name not in _ASKING
+        return name in _ACTING if two is None else name not in PRAGMA_LOOKUPS
     # A table-valued function, as json_each, is declared by something that looks like an update of the schema.
     return kind not in _READING and not (kind == sqlite3.SQLITE_UPDATE and one in _SCHEMA_TABLES)
 

@@ -7,6 +7,8 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List
 
+from ..system import quoted
+
 Ask = Callable[[str], List[Any]]
 """Returns all rows of a query."""
 
@@ -24,17 +26,8 @@ class Relation:
     kind: str
 
 
-def quoted(name: str) -> str:
-    """Returns a name as SQL writes it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def relations(ask: Ask) -> List[Relation]:
-    """Returns the tables and views in the order of their names, without SQLite's own and those of virtual tables.
-
-    Raises:
-        sqlite3.Error: SQLite refused.
-    """
+    """Returns the tables and views in the order of their names, without SQLite's own and those of virtual tables."""
     listed = ask("PRAGMA table_list")
     inner = {row[1] for row in listed if row[2] == "shadow"}
     # The temporary database comes to be when it is first looked into, and SQLite 3.40 then refuses a checkpoint of the
@@ -53,11 +46,7 @@ def relations(ask: Ask) -> List[Relation]:
 
 
 def describe(ask: Ask, relation: Relation) -> Dict[str, Any]:
-    """Returns a table as `DatabaseSystem.schema` has it.
-
-    Raises:
-        sqlite3.Error: SQLite refused.
-    """
+    """Returns a table as `DatabaseSystem.schema` has it."""
     said: Dict[str, Any] = {"name": relation.name, "kind": relation.kind}
     rows = []
     # A view of what is not there has no columns, and no others are the worse for it.

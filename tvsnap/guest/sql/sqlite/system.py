@@ -24,9 +24,10 @@ from ..system import (
     SystemFailed,
     Table,
     configured_database,
+    quoted,
 )
 from .connection import Connection, drawn, open_database
-from .schema import describe, quoted, relations
+from .schema import describe, relations
 from .statements import statements
 
 FOLDER = "/srv/sqlite"
@@ -40,6 +41,7 @@ _TYPES = {
     "decimal": "NUMERIC",
     "boolean": "BOOLEAN",
     "binary": "BLOB",
+    "text": "TEXT",
 }
 _CUT_SHORT = ("SQLITE_INTERRUPT", "SQLITE_BUSY", "SQLITE_LOCKED")
 _INTERRUPTED = "interrupted"
@@ -53,12 +55,7 @@ _REFUSED = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryErr
 
 
 class SQLite(DatabaseSystem):
-    """The databases of one folder, with one connection to each that was used.
-
-    Args:
-        folder: where they are.
-        configuration: the file that names the database in use.
-    """
+    """The databases of one folder, with one connection to each that was used."""
 
     name = "sqlite"
 
@@ -205,13 +202,6 @@ class SQLite(DatabaseSystem):
             raise SystemFailed(said[-2000:] or f"sqlite3 ended with {done.returncode}")
 
     def load_table(self, database: str, table: Table) -> None:
-        columns = [quoted(column.name) for column in table.columns]
-        definitions = [
-            f"{quoted(column.name)} {_TYPES.get(column.kind, 'TEXT')}{'' if column.nullable else ' NOT NULL'}"
-            for column in table.columns
-        ]
-        if table.primary_key:
-            definitions.append(f"PRIMARY KEY ({', '.join(map(quoted, table.primary_key))})")
         name = quoted(table.name)
         count = 0
 
@@ -224,22 +214,19 @@ class SQLite(DatabaseSystem):
         with self._loading(database) as connection:
             try:
                 connection.execute("BEGIN")
-                connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(definitions)})")
-                places = ", ".join("?" * len(columns))
-                connection.executemany(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({places})", rows())
+                connection.execute(f"CREATE TABLE IF NOT EXISTS {name} {table.definition(quoted, _TYPES)}")
+                places = ", ".join("?" * len(table.columns))
+                connection.executemany(f"INSERT INTO {name} ({table.names(quoted)}) VALUES ({places})", rows())
                 connection.execute("COMMIT")
             except _REFUSED as error:
                 where = f"row {count}: " if count else ""
                 raise SystemFailed(f"{where}{error}") from None
 
     def adopt(self, path: str, database: str) -> bool:
-        """Takes over a SQLite file as a database that is empty as yet.
+        """See `DatabaseSystem.adopt`.
 
-        What it holds stays as it is but for a write-ahead log, which becomes SQLite's ordinary journal: with a log,
-        reading writes.
-
-        Raises:
-            SystemFailed: it is not a sound database, or this one is not empty.
+        The file stays as it is but for a write-ahead log, which becomes SQLite's ordinary journal: with a log, reading
+        writes.
         """
         with self._loading(database) as connection:
             if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -281,15 +268,10 @@ class SQLite(DatabaseSystem):
         return database or self._in_use or (there[0] if there else "")
 
     def _connection(self, database: str, answer: Answer) -> Connection:
-        """Returns the connection to a database, opened if need be.
-
-        Args:
-            database: empty for the one in use.
-            answer: which is told if what an earlier connection held is lost.
+        """Returns the connection to a database; the answer is told if what an earlier connection held is lost.
 
         Raises:
             LookupError: there is no such database; with those that there are.
-            sqlite3.Error: it cannot be opened.
         """
         there = self.databases()
         name = self._named(database)
