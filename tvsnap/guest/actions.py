@@ -6,8 +6,9 @@ import errno
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
-from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy, file_error
+from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
 from tvsnap.model.arguments import check_seconds
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
@@ -110,30 +111,25 @@ class GuestActions(ABC):
             return Outcome(f"no user {user} in the image {self.image.name}\n".encode(), 126, 0.0)
 
     def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
-        outcome = self.guest().execute(
-            [INIT, "get", path, str(limit)], timeout=_FILE_TIMEOUT, limit=limit + 4096, cwd="."
-        )
-        if error := file_error(outcome, path):
-            raise error
-        return outcome.output
+        return self._file("get", path, str(limit), timeout=_FILE_TIMEOUT, limit=limit + 4096).output
 
     def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
         # An empty stdin would be /dev/null, which is as good.
-        outcome = self.guest().execute(
-            [INIT, "put", path], timeout=_FILE_TIMEOUT, limit=4096, user=user or "", cwd=".", stdin=data
-        )
-        if error := file_error(outcome, path):
-            raise error
+        self._file("put", path, timeout=_FILE_TIMEOUT, limit=4096, user=user or "", stdin=data)
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
-        outcome = self.guest().execute(
-            [INIT, "ask", path], timeout=timeout, limit=limit, user="root", cwd="/", stdin=data
-        )
-        if error := file_error(outcome, path):
-            raise error
+        outcome = self._file("ask", path, timeout=timeout, limit=limit, user="root", cwd="/", stdin=data)
         if outcome.truncated:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         return outcome.output
+
+    def _file(self, tool: str, path: str, *more: str, cwd: str = ".", **options: Any) -> Outcome:
+        """Returns what one of PID 1's own tools came to; raises the OSError that it met."""
+        outcome = self.guest().execute([INIT, tool, path, *more], cwd=cwd, **options)
+        if outcome.exit_code != 0:
+            number = outcome.exit_code or errno.ETIMEDOUT
+            raise OSError(number, os.strerror(number), path)
+        return outcome
 
     def trouble(self, said: str) -> str | None:
         return None

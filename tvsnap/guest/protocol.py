@@ -9,8 +9,6 @@ On PID 1's standard input and output where those are pipes, `a` is refused and `
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import re
 import socket
 import struct
@@ -170,12 +168,10 @@ class Guest:
         self._first = _frame("n", last)
 
     def run(self, command: bytes, timeout: float, limit: int) -> Outcome:
-        """Runs a command in the persistent shell.
+        """Runs a command in the persistent shell, for `timeout` seconds and `limit` bytes of output at most.
 
         Args:
             command: as typed; may have many lines, no NUL.
-            timeout: seconds.
-            limit: bytes of output that are kept.
 
         Raises:
             TerminalBusy: a program that was started by keys holds the terminal.
@@ -199,12 +195,10 @@ class Guest:
         stdin: bytes = b"",
         env: Sequence[tuple[str, str]] = (),
     ) -> Outcome:
-        """Runs a program apart from the shell.
+        """Runs a program apart from the shell, for `timeout` seconds and `limit` bytes of output at most.
 
         Args:
             argv: program and arguments.
-            timeout: seconds.
-            limit: bytes of output that are kept.
             user: name or number; empty for the image's.
             cwd: empty for the image's, `.` for the shell's.
             stdin: what it reads; /dev/null if empty.
@@ -231,8 +225,7 @@ class Guest:
     def shell_state(self, wait: float = 5.0) -> bytes | None:
         """Returns what the idle shell said of its state, or None if it is not idle (a prompt is open).
 
-        Args:
-            wait: seconds to wait for a shell that is about to say it; none where that was in vain before.
+        A shell that is about to say it is waited for (seconds), unless that was in vain before.
         """
         deadline = time.monotonic() + (0.0 if self._silent else wait)
         pause = 0.0005
@@ -281,28 +274,24 @@ class Guest:
         self._expect("P")
 
     def _outcome(self, timeout: float, limit: int) -> Outcome:
-        """Returns what an action came to that may take `timeout` seconds and print `limit` bytes."""
         self._silent = False
         self._deadline = time.monotonic() + timeout + _GRACE
         output = bytearray()
-        parts = 0
-        while True:
+        for part in range(_MOST_PARTS + 1):
             kind, payload = self._receive(max(limit, _LARGEST_ANSWER))
-            if kind == "O":
-                output += payload
-                parts += 1
-                if parts > _MOST_PARTS:
-                    raise SandboxDied(f"the sandbox sent its output in more than {_MOST_PARTS} parts")
-                if len(output) > limit:
-                    raise SandboxDied(f"the sandbox sent more output than the {limit} bytes that were asked for")
-            elif kind == "X":
+            if kind != "O":
                 break
-            elif kind == "B":
-                raise TerminalBusy(_message(payload))
-            elif kind == "U":
-                raise NoSuchUser
-            else:
-                raise SandboxRefused(f"the sandbox refused a request: {_message(payload)}")
+            if part == _MOST_PARTS:
+                raise SandboxDied(f"the sandbox sent its output in more than {_MOST_PARTS} parts")
+            output += payload
+            if len(output) > limit:
+                raise SandboxDied(f"the sandbox sent more output than the {limit} bytes that were asked for")
+        if kind == "B":
+            raise TerminalBusy(_message(payload))
+        if kind == "U":
+            raise NoSuchUser
+        if kind != "X":
+            raise SandboxRefused(f"the sandbox refused a request: {_message(payload)}")
         code, duration, total, timed_out, blocked, lost = _numbers(payload, 6, 2**64)
         if code > 0xFF or duration > _LONGEST_DURATION:
             raise _nonsense(payload)
@@ -344,10 +333,10 @@ class Guest:
 
     def _take(self, length: int) -> bytes:
         while len(self._buffer) < length:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
-                raise SandboxDied("the sandbox does not answer")
             try:
+                left = self._deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
                 self._socket.settimeout(left)
                 chunk = self._socket.recv(max(self._ahead, length - len(self._buffer)))
             except TimeoutError:
@@ -387,11 +376,3 @@ def _message(payload: bytes) -> str:
 
 def _nonsense(payload: bytes) -> SandboxDied:
     return SandboxDied(f"the sandbox answers nonsense: {payload[:40]!r}")
-
-
-def file_error(outcome: Outcome, path: str) -> OSError | None:
-    """Returns the error that a file tool of PID 1 met, from its exit status; None if it met none."""
-    if outcome.exit_code == 0:
-        return None
-    number = outcome.exit_code or errno.ETIMEDOUT
-    return OSError(number, os.strerror(number), path)

@@ -199,7 +199,6 @@ class Output:
         self.truncated = False
 
     def add(self, data: bytes) -> None:
-        """Adds bytes."""
         room = self._limit // 2 - len(self._head)
         self._head += data[: max(0, room)]
         tail = self._tail + data[max(0, room) :]
@@ -249,12 +248,11 @@ class Interpreter:
             said, output, late = self._answer(timeout, limit)
         except OSError:
             said, output, late = None, Output(limit), False
-        text = output.text()
-        if late:
-            text += ("" if not text or text.endswith("\n") else "\n") + INTERRUPTED % timeout
         if said is None:
             self.end()
-            text += ("" if not text or text.endswith("\n") else "\n") + LOST
+        text = output.text()
+        for line in ([INTERRUPTED % timeout] if late else []) + ([LOST] if said is None else []):
+            text += ("" if not text or text.endswith("\n") else "\n") + line
         return {
             "output": text,
             "pictures": [] if said is None else said["pictures"],
@@ -326,8 +324,8 @@ def become(user: str, directory: str, channel: socket.socket, printed: int) -> N
     sys.path.insert(0, "")
     sys.argv = [""]
     sys.stdin = os.fdopen(0)
-    sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    options: Any = {"buffering": 1, "encoding": "utf-8", "errors": "backslashreplace", "closefd": False}
+    sys.stdout, sys.stderr = os.fdopen(1, "w", **options), os.fdopen(2, "w", **options)
 
 
 def read_all(connection: socket.socket) -> bytes:

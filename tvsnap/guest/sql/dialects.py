@@ -206,48 +206,48 @@ tsmultirange tsrange tstzmultirange tstzrange xmltable
 """)
 """Those that are called as a type are conversions if they have one argument."""
 
-_MARIADB = _names("""
-abs acos add_months adddate addtime aes_decrypt aes_encrypt area asbinary ascii asin astext aswkb aswkt atan atan2 avg
-benchmark bin binary bit_and bit_count bit_length bit_or bit_xor boundary buffer cast ceil ceiling centroid char
-char_length character_length charset chr coalesce coercibility collation column_add column_check column_create
-column_delete column_exists column_get column_json column_list compress concat concat_ws contains conv convert
-convert_tz convexhull cos cot count crc32 crc32c crosses cume_dist current_role current_user database date date_add
-date_format date_sub datediff day dayname dayofmonth dayofweek dayofyear decode decode_histogram degrees dense_rank
-des_decrypt des_encrypt dimension disjoint elt encode encrypt endpoint envelope equals exists exp export_set
-exteriorring extract extractvalue field find_in_set first_value floor format found_rows from_base64 from_days
-from_unixtime geomcollfromtext geomcollfromwkb geometrycollection geometrycollectionfromtext geometrycollectionfromwkb
-geometryfromtext geometryfromwkb geometryn geometrytype geomfromtext geomfromwkb get_format glength greatest
-group_concat hex hour if ifnull inet6_aton inet6_ntoa inet_aton inet_ntoa insert instr interiorringn intersects interval
-is_ipv4 is_ipv4_compat is_ipv4_mapped is_ipv6 isclosed isempty isnull isring issimple json_array json_array_append
+_GEOMETRY = _names("""
+area asbinary astext aswkb aswkt boundary buffer centroid contains convexhull crosses dimension disjoint endpoint
+envelope equals exteriorring geomcollfromtext geomcollfromwkb geometrycollectionfromtext geometrycollectionfromwkb
+geometryfromtext geometryfromwkb geometryn geometrytype geomfromtext geomfromwkb interiorringn intersects isclosed
+isempty isring issimple length linefromtext linefromwkb linestringfromtext linestringfromwkb mlinefromtext
+mpointfromtext mpointfromwkb mpolyfromtext mpolyfromwkb multilinestringfromtext multipointfromtext multipointfromwkb
+multipolygonfromtext multipolygonfromwkb numgeometries numinteriorrings numpoints overlaps pointfromtext pointfromwkb
+pointn pointonsurface polyfromtext polyfromwkb polygonfromtext polygonfromwkb srid startpoint touches within x y
+""")
+"""Functions of MariaDB, each of which it also has under a name with `st_` before it."""
+
+_MARIADB = (
+    _names("""
+abs acos add_months adddate addtime aes_decrypt aes_encrypt ascii asin atan atan2 avg benchmark bin binary bit_and
+bit_count bit_length bit_or bit_xor cast ceil ceiling char char_length character_length charset chr coalesce
+coercibility collation column_add column_check column_create column_delete column_exists column_get column_json
+column_list compress concat concat_ws conv convert convert_tz cos cot count crc32 crc32c cume_dist current_role
+current_user database date date_add date_format date_sub datediff day dayname dayofmonth dayofweek dayofyear decode
+decode_histogram degrees dense_rank des_decrypt des_encrypt elt encode encrypt exists exp export_set extract
+extractvalue field find_in_set first_value floor format found_rows from_base64 from_days from_unixtime
+geometrycollection get_format glength greatest group_concat hex hour if ifnull inet6_aton inet6_ntoa inet_aton inet_ntoa
+insert instr interval is_ipv4 is_ipv4_compat is_ipv4_mapped is_ipv6 isnull json_array json_array_append
 json_array_insert json_arrayagg json_compact json_contains json_contains_path json_depth json_detailed json_equals
 json_exists json_extract json_insert json_keys json_length json_loose json_merge json_merge_patch json_merge_preserve
 json_normalize json_object json_objectagg json_overlaps json_pretty json_query json_quote json_remove json_replace
 json_search json_set json_table json_type json_unquote json_valid json_value lag last_day last_insert_id last_value
-lastval lcase lead least left length lengthb linefromtext linefromwkb linestring linestringfromtext linestringfromwkb ln
-locate log log10 log2 lower lpad ltrim make_set makedate maketime max mbrcontains mbrdisjoint mbrequal mbrintersects
-mbroverlaps mbrtouches mbrwithin md5 median microsecond mid min minute mlinefromtext mlinefromwkb mod month monthname
-mpointfromtext mpointfromwkb mpolyfromtext mpolyfromwkb multilinestring multilinestringfromtext multilinestringfromwkb
-multipoint multipointfromtext multipointfromwkb multipolygon multipolygonfromtext multipolygonfromwkb name_const
-natural_sort_key nth_value ntile nullif numgeometries numinteriorrings numpoints nvl nvl2 oct octet_length old_password
-ord overlaps password percent_rank percentile_cont percentile_disc period_add period_diff pi point pointfromtext
-pointfromwkb pointn pointonsurface polyfromtext polyfromwkb polygon polygonfromtext polygonfromwkb position pow power
-quarter quote radians rand rank regexp_instr regexp_replace regexp_substr repeat replace reverse right round row
-row_count row_number rownum rpad rtrim schema schemas sec_to_time second session_user sformat sha sha1 sha2 sign sin
-sleep soundex space sqrt srid st_area st_asbinary st_asgeojson st_astext st_aswkb st_aswkt st_boundary st_buffer
-st_centroid st_contains st_convexhull st_crosses st_difference st_dimension st_disjoint st_distance st_distance_sphere
-st_endpoint st_envelope st_equals st_exteriorring st_geomcollfromtext st_geomcollfromwkb st_geometrycollectionfromtext
-st_geometrycollectionfromwkb st_geometryfromtext st_geometryfromwkb st_geometryn st_geometrytype st_geomfromgeojson
-st_geomfromtext st_geomfromwkb st_interiorringn st_intersection st_intersects st_isclosed st_isempty st_isring
-st_issimple st_length st_linefromtext st_linefromwkb st_linestringfromtext st_linestringfromwkb st_mlinefromtext
-st_mpointfromtext st_mpointfromwkb st_mpolyfromtext st_mpolyfromwkb st_multilinestringfromtext st_multipointfromtext
-st_multipointfromwkb st_multipolygonfromtext st_multipolygonfromwkb st_numgeometries st_numinteriorrings st_numpoints
-st_overlaps st_pointfromtext st_pointfromwkb st_pointn st_pointonsurface st_polyfromtext st_polyfromwkb
-st_polygonfromtext st_polygonfromwkb st_relate st_srid st_startpoint st_symdifference st_touches st_union st_within st_x
-st_y startpoint std stddev stddev_pop stddev_samp str_to_date strcmp subdate substr substring substring_index subtime
-sum system_user tan time time_format time_to_sec timediff timestamp timestampadd timestampdiff to_base64 to_char to_days
-to_seconds touches trim truncate ucase uncompress uncompressed_length unhex unix_timestamp updatexml upper user value
-values var_pop var_samp variance version week weekday weekofyear weight_string within x y year yearweek
+lastval lcase lead least left lengthb linestring ln locate log log10 log2 lower lpad ltrim make_set makedate maketime
+max mbrcontains mbrdisjoint mbrequal mbrintersects mbroverlaps mbrtouches mbrwithin md5 median microsecond mid min
+minute mlinefromwkb mod month monthname multilinestring multilinestringfromwkb multipoint multipolygon name_const
+natural_sort_key nth_value ntile nullif nvl nvl2 oct octet_length old_password ord password percent_rank percentile_cont
+percentile_disc period_add period_diff pi point polygon position pow power quarter quote radians rand rank regexp_instr
+regexp_replace regexp_substr repeat replace reverse right round row row_count row_number rownum rpad rtrim schema
+schemas sec_to_time second session_user sformat sha sha1 sha2 sign sin sleep soundex space sqrt st_asgeojson
+st_difference st_distance st_distance_sphere st_geomfromgeojson st_intersection st_relate st_symdifference st_union std
+stddev stddev_pop stddev_samp str_to_date strcmp subdate substr substring substring_index subtime sum system_user tan
+time time_format time_to_sec timediff timestamp timestampadd timestampdiff to_base64 to_char to_days to_seconds trim
+truncate ucase uncompress uncompressed_length unhex unix_timestamp updatexml upper user value values var_pop var_samp
+variance version week weekday weekofyear weight_string year yearweek
 """)
+    | _GEOMETRY
+    | {f"st_{name}" for name in _GEOMETRY}
+)
 """`information_schema.sql_functions` and the help tables of MariaDB 10.11, each seen to exist."""
 
 _MARIADB_CHANCE = _names("""

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import time
+from dataclasses import dataclass, field
 from typing import Any, Callable, List, Optional
 
 from psycopg import OperationalError, pq
@@ -71,22 +72,11 @@ class Connection:
         self._doomed = False
         self._cancelled = False
         self._deadline = 0.0
-        self._messages: List[str] = []
-        self._unsaid = 0
-        self._told = False
-        self._libpq = self._connect(
-            conninfo(
-                host=SOCKETS,
-                port=PORT,
-                user=USER,
-                dbname=database,
-                application_name=name,
-                client_encoding="UTF8",
-                sslmode="disable",
-                gssencmode="disable",
-                options="-c track_counts=off -c track_activities=off" if hidden else "",
-            )
-        )
+        self._said = _Said()
+        where = {"host": SOCKETS, "port": PORT, "user": USER, "dbname": database, "application_name": name}
+        how = {"client_encoding": "UTF8", "sslmode": "disable", "gssencmode": "disable"}
+        options = "-c track_counts=off -c track_activities=off" if hidden else ""
+        self._libpq = self._connect(conninfo(**where, **how, options=options))
         self._libpq.nonblocking = 1
         self._libpq.notice_handler = self._heard
 
@@ -132,7 +122,7 @@ class Connection:
     @property
     def waiting(self) -> int:
         """How many messages the next request will hand out."""
-        return len(self._messages) + self._unsaid
+        return len(self._said.messages) + self._said.more
 
     @property
     def superuser(self) -> bool:
@@ -163,11 +153,10 @@ class Connection:
             answer.lost = True
             answer.error = f"{answer.error}\n{LOST}".lstrip()
         self._take_notifications()
-        answer.messages, self._messages = self._messages, []
-        answer.told, self._told = self._told, False
-        if self._unsaid:
-            answer.messages.append(f"({self._unsaid} more messages)")
-            self._unsaid = 0
+        said, self._said = self._said, _Said()
+        answer.messages, answer.told = said.messages, said.told
+        if said.more:
+            answer.messages.append(f"({said.more} more messages)")
         return answer
 
     def look(self) -> None:
@@ -176,10 +165,9 @@ class Connection:
 
     def ask(self, query: str, seconds: float = ASK_SECONDS) -> List[List[Optional[str]]]:
         """Returns the rows of one statement of our own, values as the database system's text."""
-        kept, self._messages = self._messages, []
-        unsaid, told = self._unsaid, self._told
+        kept, self._said = self._said, _Said()
         answer = self._execute(query, seconds, 1 << 60, [], plain)
-        self._messages, self._unsaid, self._told = kept, unsaid, told
+        self._said = kept
         if not self.alive:
             raise StatementFailed(f"{answer.error}\n{LOST}".lstrip())
         if answer.error:
@@ -191,10 +179,7 @@ class Connection:
         self._begin(math.inf)
         self._libpq.send_query(command.encode())
         answer = Answer()
-        while True:
-            result = self._next()
-            if result is None:
-                break
+        for result in iter(self._next, None):
             if result.status == pq.ExecStatus.COPY_IN:
                 for part in data:
                     while not self._libpq.put_copy_data(part):
@@ -232,20 +217,12 @@ class Connection:
         return answer
 
     def _collect(
-        self,
-        answer: Answer,
-        max_rows: int,
-        tags: List[str],
-        read: Callable[[bytes, int, str], Any],
-        encoding: str,
+        self, answer: Answer, max_rows: int, tags: List[str], read: Callable[[bytes, int, str], Any], encoding: str
     ) -> None:
         room = KEPT_BYTES
         current = Result()
         types: List[int] = []
-        while True:
-            result = self._next()
-            if result is None:
-                return
+        for result in iter(self._next, None):
             status = result.status
             if status == pq.ExecStatus.SINGLE_TUPLE:
                 if current.more:
@@ -290,8 +267,8 @@ class Connection:
                 into.rows.append([binary(line) if raw else line.decode(encoding, "backslashreplace").rstrip("\n")])
 
     def _failed(self, result: Any, answer: Answer, tags: List[str]) -> None:
-        field = pq.DiagnosticField
-        code = (result.error_field(field.SQLSTATE) or b"").decode()
+        told = pq.DiagnosticField
+        code = (result.error_field(told.SQLSTATE) or b"").decode()
         text = result.error_message.decode(self._encoding(), "backslashreplace").rstrip()
         answer.error = f"{answer.error}\n{text}".lstrip()
         answer.code = answer.code or code
@@ -301,9 +278,9 @@ class Connection:
             code in _UNREAD
             and not tags
             and not answer.results
-            and result.error_field(field.STATEMENT_POSITION) is not None
-            and result.error_field(field.CONTEXT) is None
-            and result.error_field(field.INTERNAL_QUERY) is None
+            and result.error_field(told.STATEMENT_POSITION) is not None
+            and result.error_field(told.CONTEXT) is None
+            and result.error_field(told.INTERNAL_QUERY) is None
         )
 
     def _next(self) -> Any:
@@ -346,27 +323,33 @@ class Connection:
         if severity in (b"FATAL", b"PANIC"):
             self._doomed = True  # the server ends it, and nobody was waiting for anything
             return
-        self._told = self._told or severity not in _TIMELESS
-        self._say(notice.error_message.decode(self._encoding(), "backslashreplace").rstrip())
+        self._said.told = self._said.told or severity not in _TIMELESS
+        self._said.add(notice.error_message.decode(self._encoding(), "backslashreplace").rstrip())
 
     def _take_notifications(self) -> None:
-        while True:
-            said = self._libpq.notifies() if self.alive else None
-            if said is None:
-                return
+        for said in iter(lambda: self._libpq.notifies() if self.alive else None, None):
             self.arrived += 1
-            self._told = True
+            self._said.told = True
             payload = f" with payload {_quoted(said.extra)}" if said.extra else ""
-            self._say(
+            self._said.add(
                 f"Asynchronous notification {_quoted(said.relname)}{payload} received from server process with PID "
                 f"{said.be_pid}."
             )
 
-    def _say(self, message: str) -> None:
-        if len(self._messages) < KEPT_MESSAGES:
-            self._messages.append(message)
+
+@dataclass
+class _Said:
+    """Messages for the next request to hand out, and how many more there were; see `Answer.told`."""
+
+    messages: List[str] = field(default_factory=list)
+    more: int = 0
+    told: bool = False
+
+    def add(self, message: str) -> None:
+        if len(self.messages) < KEPT_MESSAGES:
+            self.messages.append(message)
         else:
-            self._unsaid += 1
+            self.more += 1
 
 
 class _Stuck(Exception):

@@ -56,7 +56,11 @@ class Connection:
         self._path = path
         self._base = open_database(path)
         try:
-            self._prepare()
+            self._base.text_factory = _text
+            self.ask("PRAGMA synchronous = OFF")  # a sandbox does not outlive the machine
+            # SQLite draws its seed once a process: forks of one would all draw the same numbers.
+            self._base.create_function("random", 0, _random)
+            self._base.create_function("randomblob", 1, _randomblob)
             self._files = self._open_files()
         except sqlite3.Error:
             self._base.close()
@@ -65,13 +69,6 @@ class Connection:
         self._acts = 0
         self._touched: Set[str] = set()
         self._rowid = 0
-
-    def _prepare(self) -> None:
-        self._base.text_factory = _text
-        self.ask("PRAGMA synchronous = OFF")  # a sandbox does not outlive the machine
-        # SQLite draws its seed once a process: forks of one would all draw the same numbers.
-        self._base.create_function("random", 0, _random)
-        self._base.create_function("randomblob", 1, _randomblob)
 
     def close(self) -> None:
         """Closes it; an open transaction is rolled back."""
@@ -153,26 +150,19 @@ class Connection:
         finally:
             self._note(statement, settled and not self.in_transaction, failed)
         if any(kind in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH) for kind, *_ in self._actions):
-            self._remember_attached()
+            known, self._files = self._files, self._open_files()
+            for path in self._files - known:
+                with contextlib.suppress(OSError):
+                    remember(path)
         return result
-
-    def _remember_attached(self) -> None:
-        files = self._open_files()
-        for path in files - self._files:
-            with contextlib.suppress(OSError):
-                remember(path)
-        self._files = files
 
     def _open_files(self) -> Set[str]:
         return {path for _, _, path in self.ask("PRAGMA database_list") if path}
 
     def ask(self, query: str) -> List[Tuple[Any, ...]]:
         """Returns all rows of a query of our own, which is not taken note of."""
-        cursor = self._base.execute(query)
-        try:
+        with contextlib.closing(self._base.execute(query)) as cursor:
             return cursor.fetchall()
-        finally:
-            cursor.close()
 
     def look(self) -> None:
         """Takes note that queries of our own have read the database."""
@@ -186,8 +176,7 @@ class Connection:
         return sqlite3.SQLITE_OK
 
     def _fetch(self, statement: str, max_rows: int) -> Result:
-        cursor = self._base.execute(statement)
-        try:
+        with contextlib.closing(self._base.execute(statement)) as cursor:
             if cursor.description is None:
                 return Result(affected=self._affected())
             result = Result(columns=[column[0] for column in cursor.description])
@@ -202,8 +191,6 @@ class Connection:
                 for _ in cursor:  # what changes something is to come to its end
                     pass
             return result
-        finally:
-            cursor.close()
 
     def _affected(self) -> Optional[int]:
         """Returns how many rows the last statement changed; None if it was of another kind."""
@@ -228,8 +215,9 @@ class Connection:
         One that failed was undone, so far as it can be.
         """
         changes = {action for action in self._actions if _changes(action)}
-        if changes and not (settled and (_undone(changes) if failed else _elsewhere(changes, self._actions))):
-            self._acts += 1
+        pragma = any(kind == sqlite3.SQLITE_PRAGMA for kind, *_ in changes)
+        if changes and not (settled and (not pragma if failed else _elsewhere(changes, self._actions))):
+            self._acts += 1  # it may have left what the counters do not show
         if not self.in_transaction:
             self._touched.clear()
             return
@@ -252,11 +240,6 @@ def _changes(action: Action) -> bool:
         return name in _ACTING if two is None else name not in PRAGMA_LOOKUPS
     # A table-valued function, as json_each, is declared by something that looks like an update of the schema.
     return kind not in _READING and not (kind == sqlite3.SQLITE_UPDATE and one in _SCHEMA_TABLES)
-
-
-def _undone(changes: Set[Action]) -> bool:
-    """Whether a statement that failed, outside of a transaction, has left nothing that the counters do not show."""
-    return all(action[0] != sqlite3.SQLITE_PRAGMA for action in changes)
 
 
 def _elsewhere(changes: Set[Action], actions: Set[Action]) -> bool:
