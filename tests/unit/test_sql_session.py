@@ -25,7 +25,7 @@ class Failing:
     directories = ()
 
     def facts(self) -> Facts:
-        return Facts(("as ever",))
+        return ("as ever",)
 
     def definitions(self, *, rows: bool = False) -> Definitions:
         return Definitions()

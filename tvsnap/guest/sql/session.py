@@ -37,8 +37,6 @@ LONGEST_REQUEST = 64 * 1024 * 1024
 LARGE = 256 * 1024
 """Bytes of an answer after which there is memory to give back: what a process holds is in each snapshot of it."""
 _DEFINING = frozenset(("create", "alter", "drop", "rename", "comment"))
-KINDS = ("none", "read", "write", "other")
-"""From what changes least to what changes most; `none` stands for no statement at all."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Session:
         self._system = system
         self._known: Optional[Facts] = system.facts()
         self._token = secrets.token_hex(8)
-        self._since = "none"
+        self._unsure = False  # anything may have been done since the last look
         self._reach = Reach(system.definitions())
         self._done: List[Done] = []
         self._heavy = False
@@ -97,7 +95,7 @@ class Session:
         try:
             said = self._operations[request["op"]](request)
         except Exception:  # a mistake of ours must not pass for a result, nor end what the session holds
-            said, self._since = {"broken": traceback.format_exc(limit=-3)}, "other"
+            said, self._unsure = {"broken": traceback.format_exc(limit=-3)}, True
         connection.sendall(dump(said).encode("utf-8", "surrogatepass"))
 
     def _sql(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -112,7 +110,8 @@ class Session:
         duration = time.perf_counter() - began
         if suspect and (self._reach.seeds or self._system.seeded(request["database"])):
             kind = "other"  # what is drawn moves on a row of numbers that is the session's own
-        self._note("other" if answer.lost or answer.counted else "read" if answer.unparsed else kind)
+        if answer.lost or answer.counted or (kind == "other" and not answer.unparsed):
+            self._unsure = True
         if not answer.unparsed:
             self._done.append(Done(words, kind, hidden or answer.told, bool(answer.error)))
             self._reach.note(words, kind)
@@ -121,9 +120,6 @@ class Session:
         self._heavy = self._heavy or more or len(output) > LARGE
         failed, late = bool(answer.error), answer.timed_out
         return {"output": output, "failed": failed, "timed_out": late, "truncated": more, "duration": duration}
-
-    def _note(self, kind: str) -> None:
-        self._since = max(self._since, kind, key=KINDS.index)
 
     def _schema(self, request: Dict[str, Any]) -> Dict[str, Any]:
         began = time.perf_counter()
@@ -138,7 +134,6 @@ class Session:
         except (LookupError, StatementFailed) as error:
             text, cut = shorten(str(error.args[0]), limit - 20)
             said, failed = {"error": text}, True
-        self._note("read")
         duration = time.perf_counter() - began
         return {"output": dump(said), "failed": failed, "timed_out": False, "truncated": cut, "duration": duration}
 
@@ -148,17 +143,16 @@ class Session:
             self._heavy = False
         facts = self._system.facts()
         chance, reproducible = self._nature()
-        if self._changed(facts):
+        changed = self._unsure or facts is None or facts != self._known
+        if changed:
             self._token = secrets.token_hex(8)
-        else:
-            reproducible = False
-        self._known, self._since = facts, "none"
+        self._known, self._unsure = facts, False
         return {
             "token": self._token,
             "processes": [os.getpid(), *self._system.processes],
             "directories": list(self._system.directories),
             "chance": chance,
-            "reproducible": reproducible,
+            "reproducible": reproducible and changed,
             "timers": self._system.timers(),
         }
 
@@ -173,15 +167,9 @@ class Session:
             for one in done:  # what they defined themselves counts, and what they dropped
                 drew = drew or one.hidden or self._reach.is_doubtful(one.words, one.kind)
                 if one.kind == "read" and self._reach.may_change(one.words):
-                    self._since = "other"
+                    self._unsure = True
         sure = len(done) == 1 and done[0].words.plain and not (done[0].failed or drew)
         return drew, sure and self._system.alone()
-
-    def _changed(self, facts: Optional[Facts]) -> bool:
-        """Whether anything may have changed since the last look."""
-        if self._since == "other" or facts is None or self._known is None or facts.sure != self._known.sure:
-            return True
-        return self._since != "read" and facts.writes != self._known.writes
 
 
 def _changes_rows(done: Done) -> bool:

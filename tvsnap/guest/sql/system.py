@@ -67,19 +67,12 @@ class Answer:
     counted: bool = False
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What the database system knows that tells whether anything changed: two that are equal say that nothing did.
+Facts = Tuple[Any, ...]
+"""What the database system knows that tells whether anything changed: two that are equal say that nothing did.
 
-    Attributes:
-        sure: changes with the data, the schema, and what the session holds (its transaction, variables, temporary
-            tables, prepared statements, cursors, locks, sequences, the database in use).
-        writes: changes with any writing at all, also with what no statement can see (clean-up after earlier ones). It
-            counts unless the statements since were known to be mere reads.
-    """
-
-    sure: Tuple[Any, ...]
-    writes: Tuple[Any, ...] = ()
+They change with the data, the schema, and what the session holds: its transaction, variables, temporary tables,
+prepared statements, cursors, locks, sequences, the database in use.
+"""
 
 
 class SystemFailed(Exception):
@@ -142,7 +135,6 @@ def quoted(name: str) -> str:
 class DatabaseSystem(ABC):
     """One database system, and the session that it holds open. Used by one thread."""
 
-    name = ""
     directories: Tuple[str, ...] = ()
     """Those that only the server writes; absolute, inside."""
 

@@ -146,18 +146,16 @@ class Witness:
             # the statement says it, unless a view does; of other clients nobody has seen the statements.
             others = everyone[_SELECTS] - own[_SELECTS] - int(selects[0][0] or 0)
             hidden = (others, own["OPENED_VIEWS"])
-        return Facts(
-            sure=(
-                tuple(place),
-                tuple(own[name] for name in _TRACELESS),
-                tuple(sorted(map(repr, variables))),
-                b"\0".join(b"\1" if value is None else value for row in settings for value in row),
-                self.definitions,
-                rows,
-                tuple(sorted(map(repr, locks))),
-                hidden,
-                self._transaction(monitor) if _plain(place[3]) == b"1" else (),
-            )
+        return (
+            tuple(place),
+            tuple(own[name] for name in _TRACELESS),
+            tuple(sorted(map(repr, variables))),
+            b"\0".join(b"\1" if value is None else value for row in settings for value in row),
+            self.definitions,
+            rows,
+            tuple(sorted(map(repr, locks))),
+            hidden,
+            self._transaction(monitor) if _plain(place[3]) == b"1" else (),
         )
 
     def _without_flushes(self, name: Optional[bytes], count: Optional[bytes]) -> int:

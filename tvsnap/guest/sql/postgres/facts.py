@@ -165,7 +165,7 @@ class Watch:
         self._cleans = cleans == "on"
         self.clients = int(clients or 0)
         # Where nothing is cleaned up in passing, a read writes nothing; one that did has moved what comes after it.
-        return Facts((server, tuple(held), self._moves, files, self.written))
+        return server, tuple(held), self._moves, files, self.written
 
     def timers(self, databases: Set[str]) -> str:
         """See `DatabaseSystem.timers`; in a transaction, that a statement has named one is taken for its being set."""

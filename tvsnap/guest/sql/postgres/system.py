@@ -37,6 +37,7 @@ _WARM = (
     "SELECT table_name FROM information_schema.tables LIMIT 1",
     "SELECT 1.5::numeric + 1, lower('A') LIKE 'a%', now()::date::text, to_char(now(), 'YYYY'), '{}'::jsonb",
 )
+_TROUBLE = (Refused, SystemFailed, StatementFailed)
 
 
 class Postgres(DatabaseSystem):
@@ -46,7 +47,6 @@ class Postgres(DatabaseSystem):
     that connection is kept only while it holds something that a new one does not.
     """
 
-    name = "postgres"
     directories = (DIRECTORY,)
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Postgres(DatabaseSystem):
         return answer
 
     def reseed(self, database: str) -> None:
-        with contextlib.suppress(Refused, SystemFailed, StatementFailed):
+        with contextlib.suppress(*_TROUBLE):
             connection = self._session(database)
             if connection.settled and not connection.ledger.seeded:
                 number = int.from_bytes(os.urandom(6), "big") / (1 << 47) - 1
@@ -132,12 +132,11 @@ class Postgres(DatabaseSystem):
     def facts(self) -> Optional[Facts]:
         if self._server.pid is None:
             return None
-        try:
+        with contextlib.suppress(*_TROUBLE):
             self._ready()
             self._session("")
             return self._watch.facts(self._connections.values(), self._server.configuration())
-        except (Refused, SystemFailed, StatementFailed):
-            return None
+        return None
 
     def definitions(self, *, rows: bool = False) -> Optional[Definitions]:
         """See `DatabaseSystem.definitions`; of all databases that statements were run in."""

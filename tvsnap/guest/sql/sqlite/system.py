@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import subprocess
 import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from ..system import (
     CONFIGURATION,
@@ -57,8 +57,6 @@ _REFUSED = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryErr
 class SQLite(DatabaseSystem):
     """The databases of one folder, with one connection to each that was used."""
 
-    name = "sqlite"
-
     def __init__(self, folder: str = FOLDER, configuration: str = CONFIGURATION) -> None:
         self._folder = os.path.realpath(folder)
         self._configuration = configuration
@@ -81,8 +79,7 @@ class SQLite(DatabaseSystem):
         for name in there:
             with contextlib.suppress(OSError), open(self._path(name), "r+b"):
                 pass
-        if not self._in_use and there:
-            self._in_use = there[0]
+        self._in_use = self._in_use or next(iter(there), "")
         if self._in_use in there:
             with contextlib.suppress(StatementFailed):  # a file that is none of SQLite's; statements will say so
                 self.schema("", "")
@@ -110,11 +107,8 @@ class SQLite(DatabaseSystem):
         deadline = time.monotonic() + timeout
         try:
             connection = self._connection(database, answer)
-        except LookupError as error:
-            answer.error, answer.unparsed = str(error.args[0]), True
-            return answer
-        except sqlite3.Error as error:
-            answer.error, answer.code = str(error), _code(error)
+        except (LookupError, sqlite3.Error) as error:
+            answer.error, answer.code, answer.unparsed = str(error), _code(error), isinstance(error, LookupError)
             return answer
         with connection.limited(timeout, query):
             for statement in statements(query):
@@ -137,15 +131,11 @@ class SQLite(DatabaseSystem):
         """Does nothing: random numbers come from the system here, new ones each time."""
 
     def facts(self) -> Optional[Facts]:
-        sure: List[Tuple[Any, ...]] = []
         try:
-            for name, connection in sorted(self._connections.items()):
-                condition = connection.condition()
-                if condition is not None:
-                    sure.append((name, *condition))
+            said = ((name, one.condition()) for name, one in sorted(self._connections.items()))
+            return tuple((name, *condition) for name, condition in said if condition is not None)
         except sqlite3.Error:
             return None
-        return Facts(tuple(sure))
 
     def drew(self) -> Optional[bool]:
         """See `DatabaseSystem.drew`: SQLite runs in this process, which sees each question of chance and the clock."""
@@ -161,12 +151,11 @@ class SQLite(DatabaseSystem):
             connection = self._connection(database, Answer())
             connection.look()
             found = relations(connection.ask)
-            if table:
-                chosen = [one for one in found if one.name.lower() == table.lower()]
-                if not chosen:
-                    raise LookupError(f"no such table: {table}; {_there_are([one.name for one in found])}")
-                found = chosen
-            tables = [describe(connection.ask, one) for one in found]
+            chosen = [one for one in found if one.name.lower() == table.lower()] if table else found
+            if table and not chosen:
+                names = ", ".join(one.name for one in found)
+                raise LookupError(f"no such table: {table}; there are{f': {names}' if names else ' none'}")
+            tables = [describe(connection.ask, one) for one in chosen]
         except sqlite3.Error as error:
             raise StatementFailed(str(error)) from None
         return {"database": self._named(database), "tables": tables}
@@ -264,8 +253,7 @@ class SQLite(DatabaseSystem):
 
     def _named(self, database: str) -> str:
         """Returns the database that a request means; empty if there is none."""
-        there = self.databases()
-        return database or self._in_use or (there[0] if there else "")
+        return database or self._in_use or next(iter(self.databases()), "")
 
     def _connection(self, database: str, answer: Answer) -> Connection:
         """Returns the connection to a database; the answer is told if what an earlier connection held is lost.
@@ -305,7 +293,3 @@ def _code(error: BaseException) -> str:
     if isinstance(error, sqlite3.IntegrityError):
         return "SQLITE_CONSTRAINT"
     return _CODES.get(str(error), "SQLITE_ERROR" if isinstance(error, sqlite3.Error) else "")
-
-
-def _there_are(names: Sequence[str]) -> str:
-    return "there are: " + ", ".join(names) if names else "there are none"
