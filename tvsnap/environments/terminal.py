@@ -115,7 +115,6 @@ class TerminalEnvironment(ToolEnvironment):
 
 
 def _result(outcome: Outcome) -> ToolResult:
-    """Returns what the caller sees of an outcome."""
     output = clean(outcome.output, truncated=outcome.truncated)
     if outcome.shell_lost:
         output += ("" if not output or output.endswith("\n") else "\n") + LOST

@@ -225,7 +225,6 @@ def tool(function: Callable[..., Returned] | None = None, /, **options: Any) -> 
 
 
 def tool_of(function: Callable[..., Returned], **options: Any) -> Tool:
-    """See `tool`."""
     name = options.pop("name", None) or function.__name__
     description = options.pop("description", None) or " ".join((inspect.getdoc(function) or "").split())
     parameters = options.pop("parameters", None) or schema_of(function, name)
@@ -268,7 +267,6 @@ def _injected(function: Callable[..., object]) -> list[tuple[str, object]]:
 
 
 def _schema(hint: Any, subject: str) -> dict[str, Any]:
-    """Returns the JSON schema of a type; `subject` begins the error if there is none."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is None and hint in _SCHEMAS:
         return dict(_SCHEMAS[hint])
@@ -337,6 +335,5 @@ def _explained(error: Any) -> str:
 
 
 def _json_type(value: object) -> str:
-    """Returns the name that JSON has for the type of `value`."""
     known = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
     return "null" if value is None else known.get(type(value), type(value).__name__)

@@ -51,11 +51,9 @@ class ToolEnvironment:
 
     @property
     def serves(self) -> bool:
-        """See `Environment.serves`."""
         return bool(self._services)
 
     def tool(self, call: ToolCall) -> Tool:
-        """See `Environment.tool`."""
         return check_call(self.tools, call)
 
     def prepare(self, sandbox: Sandbox) -> None:
@@ -65,7 +63,6 @@ class ToolEnvironment:
             service.start(sandbox)
 
     def execute(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
-        """See `Environment.execute`."""
         return run_tool(self.tools[call.name], CallContext(call, timeout, limits, sandbox))
 
     def observe(self, sandbox: Sandbox) -> Observation:
@@ -73,11 +70,9 @@ class ToolEnvironment:
         return sandbox.observe()
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        """See `Environment.unchanged`: it is what it seems."""
         return before == after
 
     def behaviour(self, limits: Limits) -> str:
-        """See `Environment.behaviour`."""
         return canonical_json({name: value for name, value in asdict(limits).items() if name in _BEHAVIOUR})
 
 

@@ -242,7 +242,6 @@ class Guest:
             pause = min(pause * 1.05, 0.02)
 
     def info(self) -> GuestInfo:
-        """Returns what goes on inside."""
         self._send("i")
         words = self._expect("I").split()
         if len(words) != 9 or not _INNER.fullmatch(words[3]) or not all(map(_HASH.fullmatch, words[6:9:2])):
@@ -351,7 +350,6 @@ class Guest:
 
 
 def _frame(operation: str, *fields: str | int | bytes) -> bytes:
-    """Returns a request as it is sent."""
     body = bytearray(operation.encode())
     for field in fields:
         data = field if isinstance(field, bytes) else str(field).encode("utf-8", "surrogateescape")

@@ -75,7 +75,6 @@ class PlainShell:
         self._module = sys.modules["__main__"] = types.ModuleType("__main__")
 
     def run(self, code: str) -> bool:
-        """Runs code; returns whether it failed, after it has printed why."""
         self._count += 1
         name = f"<call {self._count}>"
         linecache.cache[name] = (len(code), None, code.splitlines(True), name)
@@ -103,7 +102,6 @@ class PlainShell:
             self._pictures.add(picture)
 
     def _complain(self, error: BaseException, name: str) -> None:
-        """Prints a traceback that begins in the code of the call."""
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != name:
             trace = trace.tb_next
@@ -207,7 +205,6 @@ class Output:
         self._tail = tail[len(tail) - most :] if len(tail) > most else tail
 
     def text(self) -> str:
-        """Returns what is kept, as clean text."""
         cut = CUT.encode() if self.truncated else b""
         text = (self._head + cut + self._tail).decode("utf-8", "replace")
         return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
@@ -241,7 +238,6 @@ class Interpreter:
             raise RuntimeError(output.text() or "the interpreter does not start")
 
     def run(self, code: str, timeout: float, limit: int) -> tuple[dict[str, Any], bool]:
-        """Runs code; returns what it came to, and whether the interpreter lives on."""
         began = time.monotonic()
         try:
             self._channel.sendall(json.dumps({"code": code}).encode() + b"\n")
@@ -263,7 +259,6 @@ class Interpreter:
         }, said is not None
 
     def end(self) -> None:
-        """Kills it, with what it has started."""
         with contextlib.suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
@@ -329,7 +324,6 @@ def become(user: str, directory: str, channel: socket.socket, printed: int) -> N
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Returns what is sent on a connection until its end."""
     return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 

@@ -59,7 +59,6 @@ class Phrase:
 
     @cached_property
     def first(self) -> str:
-        """Its first word; empty if it begins with none."""
         start = next((i for i, lexeme in enumerate(self.lexemes) if lexeme.text != "("), len(self.lexemes))
         return self._text(start) if start < len(self.lexemes) and self.lexemes[start].kind == "word" else ""
 
@@ -129,7 +128,6 @@ class Phrase:
         return not words.isdisjoint(self._dialect.moments)
 
     def _literal(self, lexeme: Lexeme) -> str:
-        """Returns the text between the quotes of a literal of PostgreSQL as it stands."""
         text = self._query[lexeme.start : lexeme.end]
         if text[0] == "$":
             return text.split("$", 2)[2].rsplit("$", 2)[0]
@@ -228,8 +226,6 @@ class Phrase:
 
 
 def _unescaped(text: str) -> str:
-    """Returns a text with the characters for which its backslashes stand."""
-
     def one(match: re.Match[str]) -> str:
         code = match[1] or match[2] or match[3]
         if code or match[4]:

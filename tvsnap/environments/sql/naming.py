@@ -110,7 +110,6 @@ def _words_of(statement: Statement, dialect: SystemName) -> Words:
 
 
 def _called(found: list[Lexeme]) -> frozenset[str]:
-    """Returns what stands before a parenthesis."""
     return frozenset(
         _spelt(lexeme)
         for lexeme, following in pairwise(found)

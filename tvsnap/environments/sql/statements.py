@@ -59,7 +59,6 @@ class Effects:
 
 
 def effects(query: str, dialect: SystemName) -> Effects:
-    """Returns what one or more statements do by their words; of several, the worst counts."""
     if len(query) > LONGEST:
         return _unknown(query, dialect)
     return _effects(query, dialect)
@@ -105,11 +104,8 @@ def _split(found: list[Lexeme]) -> list[list[Lexeme]]:
 
 
 class Statement(Phrase):
-    """One statement, and what it does."""
-
     @cached_property
     def effects(self) -> Effects:
-        """What it does."""
         first = self.first
         if first in _QUERIES or first in _CHANGES:
             return self._told(self._body("write" if first in _CHANGES else "read"))

@@ -67,7 +67,6 @@ def end_listener(path: str) -> None:
 
 
 def main() -> int:
-    """Does what the command line says."""
     try:
         if sys.argv[1] == "start":
             start(*sys.argv[2:])

@@ -60,7 +60,6 @@ def load(system: DatabaseSystem, plan_file: str, configuration: str = CONFIGURAT
 
 
 def _load_file(system: DatabaseSystem, database: str, file: Dict[str, Any]) -> str:
-    """Loads one file; returns what to say of it."""
     began = time.perf_counter()
     name = os.path.basename(file["path"])
     try:

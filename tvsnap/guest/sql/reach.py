@@ -126,11 +126,9 @@ class Reach:
 
     @property
     def seeds(self) -> bool:
-        """Whether a function may set the beginning of the session's random numbers."""
         return self._known is None or self._known.seeds
 
     def learn(self, known: Optional[Definitions]) -> None:
-        """Takes note of what is defined now."""
         before, self._known = self._known, known
         if known is None:
             return

@@ -84,12 +84,10 @@ def fitting(values: List[Any], limit: int) -> Tuple[List[Any], bool]:
 
 
 def dump(value: Any) -> str:
-    """Returns JSON without insignificant space."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=str)
 
 
 def _size(value: Any) -> int:
-    """Returns how many bytes of JSON a value takes."""
     return len(dump(value).encode("utf-8", "surrogatepass"))
 
 

@@ -33,7 +33,6 @@ def make_directory(path: str, user: str, mode: int) -> None:
 
 
 def last_lines(text: bytes) -> str:
-    """Returns the end of what a program said."""
     return "\n".join(text.decode("utf-8", "backslashreplace").strip().splitlines()[-LOG_LINES:])
 
 

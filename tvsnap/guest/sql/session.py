@@ -70,7 +70,6 @@ class Session:
         self._operations = {"sql": self._sql, "schema": self._schema, "observe": self._observe}
 
     def listen(self, path: str) -> socket.socket:
-        """Returns a socket that listens at `path`, for nobody but root."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -80,7 +79,6 @@ class Session:
         return listener
 
     def serve(self, listener: socket.socket) -> None:
-        """Answers whoever connects, for ever."""
         while True:
             connection, _ = listener.accept()
             with connection, contextlib.suppress(OSError):  # whoever asked has gone
@@ -173,7 +171,6 @@ class Session:
 
 
 def _changes_rows(done: Done) -> bool:
-    """Whether a request has surely changed nothing but rows."""
     return done.words.plain and not done.hidden and (done.words.names or _DEFINING).isdisjoint(_DEFINING)
 
 

@@ -123,12 +123,10 @@ class Table:
         return f"({', '.join(parts)})"
 
     def names(self, quote: Callable[[str], str]) -> str:
-        """Returns its columns as a statement lists them."""
         return ", ".join(quote(one.name) for one in self.columns)
 
 
 def quoted(name: str) -> str:
-    """Returns a name as standard SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
 
 

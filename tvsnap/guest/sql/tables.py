@@ -106,7 +106,6 @@ class _CSV:
         self.names = _names(header[1])
 
     def records(self) -> Iterator[List[str]]:
-        """Yields the records after the header."""
         for line, record in islice(self._read(), 1, None):
             if len(record) != len(self.names):
                 raise SystemFailed(f"line {line}: {_fields(record)} where the header has {len(self.names)}")
@@ -293,7 +292,6 @@ def _sqlite_rows(
 
 
 def _kind(connection: sqlite3.Connection, table: str, column: str, declared: str) -> str:
-    """Returns the kind of a column; names are quoted."""
     family = next((kind for kind, parts in _FAMILIES.items() if any(map(declared.upper().count, parts))), "text")
     stored = {row[0] for row in connection.execute(f"SELECT DISTINCT typeof({column}) FROM {table}")} - {"null"}
     if not stored:

@@ -125,7 +125,6 @@ class Witness:
             self._flushes += 1
 
     def saw(self, affected: int) -> None:
-        """Takes note of what a statement of the session said to have changed."""
         self._idle += not affected
 
     def facts(self, monitor: Connection) -> Facts:
@@ -183,7 +182,6 @@ class Witness:
         return self._emptied
 
     def _has_sequences(self, definitions: List[Row], monitor: Connection) -> bool:
-        """Whether there are any; looked up again after statements that may have made or dropped one."""
         if self._sequences[0] != definitions:
             self._sequences = (definitions, monitor.rows(_SEQUENCES) == [[b"1"]])
         return self._sequences[1]

@@ -98,13 +98,11 @@ class Connection:
             self._send(b"", self._sequence)  # it wants another method: no password looks alike in each
 
     def close(self) -> None:
-        """Says good-bye, if the server is still there to hear it."""
         with contextlib.suppress(Lost):
             self._send(bytes([_QUIT]), 0)
         self._socket.close()
 
     def use(self, database: str) -> Reply:
-        """Takes a database into use."""
         self._send(bytes([_INIT_DB]) + database.encode("utf-8", "surrogateescape"), 0)
         return self._reply(Patience(self._timeout), 0, 0)[0]
 

@@ -29,7 +29,6 @@ ORDER BY table_name, constraint_name, ordinal_position
 
 
 def databases(connection: Connection) -> List[str]:
-    """Returns the databases' names, sorted, without the database system's own."""
     return sorted(name for (name,) in _texts(connection, "SHOW DATABASES") if name not in OWN)
 
 

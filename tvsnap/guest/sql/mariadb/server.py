@@ -130,7 +130,6 @@ def initialise() -> None:
 
 
 def running() -> List[int]:
-    """Returns the id of the server's process, if it lives."""
     try:
         with open(_PID) as stream:
             process = int(stream.read())

@@ -96,22 +96,18 @@ class Connection:
 
     @property
     def pid(self) -> int:
-        """The process that serves this connection."""
         return int(self._libpq.backend_pid)
 
     @property
     def alive(self) -> bool:
-        """Whether it has not been lost, as far as is known."""
         return bool(self._libpq.status == pq.ConnStatus.OK) and not self._doomed
 
     @property
     def idle(self) -> bool:
-        """Whether no transaction is open."""
         return bool(self._libpq.transaction_status == pq.TransactionStatus.IDLE)
 
     @property
     def failed(self) -> bool:
-        """Whether a transaction is open in which a statement has failed."""
         return bool(self._libpq.transaction_status == pq.TransactionStatus.INERROR)
 
     @property
@@ -130,7 +126,6 @@ class Connection:
         return bool(self._libpq.parameter_status(b"is_superuser") == b"on")
 
     def close(self) -> None:
-        """Ends the connection."""
         self._libpq.finish()
 
     def listen(self) -> None:
@@ -160,7 +155,6 @@ class Connection:
         return answer
 
     def look(self) -> None:
-        """Notes that statements of our own follow which do what reads of the agent's do."""
         self.ledger.note("", ["SELECT"], self.idle)
 
     def ask(self, query: str, seconds: float = ASK_SECONDS) -> List[List[Optional[str]]]:
@@ -175,7 +169,6 @@ class Connection:
         return answer.results[-1].rows if answer.results else []
 
     def copy(self, command: str, data: Any) -> None:
-        """Runs a COPY ... FROM STDIN with parts of data."""
         self._begin(math.inf)
         self._libpq.send_query(command.encode())
         answer = Answer()
@@ -284,7 +277,6 @@ class Connection:
         )
 
     def _next(self) -> Any:
-        """Returns the next result; None after the last."""
         while self._libpq.is_busy():
             self._wait()
         return self._libpq.get_result()
@@ -315,7 +307,6 @@ class Connection:
                 return
 
     def _encoding(self) -> str:
-        """Returns the codec of what is sent and received."""
         return codec((self._libpq.parameter_status(b"client_encoding") or b"UTF8").decode())
 
     def _heard(self, notice: Any) -> None:
@@ -376,7 +367,6 @@ def _quoted(name: bytes) -> str:
 
 
 def _ended(pid: int, seconds: float) -> bool:
-    """Whether a process has ended within a time."""
     until = time.monotonic() + seconds
     while pid and os.path.exists(f"/proc/{pid}"):
         if time.monotonic() > until:

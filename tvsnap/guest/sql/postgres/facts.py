@@ -97,24 +97,20 @@ class Watch:
 
     @property
     def alive(self) -> bool:
-        """Whether the server answers."""
         if self._monitor is not None:
             self._monitor.listen()
         return self._monitor is not None and self._monitor.alive
 
     def open(self) -> None:
-        """Connects."""
         self.close()
         self._monitor = self.connect(HOME, "tvsnap monitor")
 
     def close(self) -> None:
-        """Ends the connection."""
         if self._monitor is not None:
             self._monitor.close()
         self._monitor = None
 
     def ask(self, query: str, seconds: float = FACTS_SECONDS) -> List[List[Optional[str]]]:
-        """Returns the rows of a statement of our own; as `Connection.ask`, which see."""
         if self._monitor is None:
             raise StatementFailed("there is no connection to PostgreSQL")
         return self._monitor.ask(query, seconds)

@@ -122,7 +122,6 @@ class Server:
         return self.pid is not None or self._child is not None
 
     def initialise(self) -> None:
-        """Makes an empty data directory with `SETTINGS`, unless there is one."""
         if os.path.exists(os.path.join(DIRECTORY, "PG_VERSION")):
             return
         initdb = self.program("initdb")
@@ -174,7 +173,6 @@ class Server:
             time.sleep(0.02)
 
     def complaint(self) -> str:
-        """Returns the end of the server's log."""
         return end_of_log(_LOG)
 
     def configuration(self) -> Tuple[Tuple[int, int], ...]:
@@ -218,7 +216,6 @@ def _said_by_server() -> Tuple[int, str]:
 
 
 def _steady() -> List[str]:
-    """Returns what is set for the sake of sessions."""
     with open(os.path.join(DIRECTORY, "PG_VERSION")) as stream:
         return _STEADY + (_UNTIL_15 if int(stream.read().split(".")[0]) <= 15 else [])
 
@@ -241,7 +238,6 @@ def _serves(pid: int) -> bool:
 
 
 def _remains() -> Iterator[int]:
-    """Processes of a server whose first one is gone."""
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as arguments:
             if arguments.read(10) == b"postgres: " and not _serves(_parent(int(name))):

@@ -274,7 +274,6 @@ class Postgres(DatabaseSystem):
                 del self._connections[name]
 
     def _ready(self) -> None:
-        """Starts the server and connects to it, where need be."""
         if self._watch.alive:
             return
         self._server.start()
@@ -291,7 +290,6 @@ class Postgres(DatabaseSystem):
         return False
 
     def _refusal(self, name: str, refused: Refused) -> Answer:
-        """Returns the answer where the server refuses a connection to a database."""
         with contextlib.suppress(SystemFailed, StatementFailed):
             names = self.databases()
             if name not in names and name not in OWN:

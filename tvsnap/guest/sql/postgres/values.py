@@ -34,7 +34,6 @@ def value(text: bytes, kind: int, encoding: str) -> Any:
 
 
 def plain(text: bytes, _: int, encoding: str) -> str:
-    """Returns a value as the database system's text, whatever its type."""
     return text.decode(encoding, "backslashreplace")
 
 
@@ -50,7 +49,6 @@ def bytea(text: bytes) -> bytes:
 
 
 def codec(encoding: str) -> str:
-    """Returns the codec for an encoding by the database system's name; UTF-8 for those that Python has not."""
     if encoding in ("UTF8", "SQL_ASCII"):
         return "utf-8"
     try:
@@ -60,7 +58,6 @@ def codec(encoding: str) -> str:
 
 
 def conninfo(**settings: object) -> str:
-    """Returns settings of a connection as libpq reads them."""
     quoted = {name: str(said).replace("\\", "\\\\").replace("'", "\\'") for name, said in settings.items()}
     return " ".join(f"{name}='{said}'" for name, said in quoted.items())
 
@@ -71,7 +68,6 @@ def refusal(message: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Returns a text as it stands in a statement."""
     return "'" + text.replace("'", "''") + "'"
 
 

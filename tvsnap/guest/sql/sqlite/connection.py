@@ -71,12 +71,10 @@ class Connection:
         self._rowid = 0
 
     def close(self) -> None:
-        """Closes it; an open transaction is rolled back."""
         self._base.close()
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
         return self._base.in_transaction
 
     @property
@@ -138,7 +136,6 @@ class Connection:
                 self.ask(f"PRAGMA busy_timeout = {patience}")
 
     def run(self, statement: str, max_rows: int) -> Result:
-        """Runs one statement."""
         settled = not self.in_transaction
         # To be asked anew expires the statements that older Pythons keep in spite of the setting above.
         self._actions.clear()
@@ -165,7 +162,6 @@ class Connection:
             return cursor.fetchall()
 
     def look(self) -> None:
-        """Takes note that queries of our own have read the database."""
         if self.in_transaction:
             self._touched.add("main")
 
@@ -193,7 +189,6 @@ class Connection:
             return result
 
     def _affected(self) -> Optional[int]:
-        """Returns how many rows the last statement changed; None if it was of another kind."""
         kinds = {action[0] for action in self._actions if _changes(action)}
         if not kinds or not kinds <= _ROWS:
             return None

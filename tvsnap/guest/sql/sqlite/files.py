@@ -49,7 +49,6 @@ def times_asked() -> int:
 
 
 def remember(path: str) -> None:
-    """Takes note of the number of a file that was just opened by SQLite."""
     if not _kept:
         _take_over()
     _numbers[os.fsencode(path)] = os.stat(path).st_ino
@@ -87,7 +86,6 @@ def _count(code: int) -> int:
 
 
 def _has_open(path: bytes) -> bool:
-    """Whether this process has the file open that is found under a path."""
     try:
         file = os.stat(path)
     except OSError:

@@ -46,7 +46,6 @@ def relations(ask: Ask) -> List[Relation]:
 
 
 def describe(ask: Ask, relation: Relation) -> Dict[str, Any]:
-    """Returns a table as `DatabaseSystem.schema` has it."""
     said: Dict[str, Any] = {"name": relation.name, "kind": relation.kind}
     rows = []
     # A view of what is not there has no columns, and no others are the worse for it.
