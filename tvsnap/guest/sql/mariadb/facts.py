@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from ..system import Facts
 from . import schema, server
 from .protocol import Connection, Row
+from .values import text
 
 _ALL = 1 << 62
 
@@ -137,14 +138,20 @@ class Witness:
         definitions, counts, selects, clients, locks = _asked(monitor, _SERVER)
         self.clients = int(clients[0][0] or 0)
         everyone = _numbers(counts)
-        self.definitions = repr([(name, self._without_flushes(name, count)) for name, count in definitions])
+        self.definitions = repr(  # but for flushes of our own
+            [(name, int(_plain(n)) - self._flushes * (_plain(name).upper() == b"COM_FLUSH")) for name, n in definitions]
+        )
         rows = (*(everyone[name] for name in _ROWS), self._updated(everyone), self._emptyings(everyone))
         hidden: Tuple[int, ...] = ()
-        if self._has_sequences(definitions, monitor):
+        if self._sequences[0] != definitions:
+            self._sequences = (definitions, monitor.rows(_SEQUENCES) == [[b"1"]])
+        if self._sequences[1]:
             # A value drawn from a sequence leaves no trace until the next batch of them is set aside. In the session
             # the statement says it, unless a view does; of other clients nobody has seen the statements.
             others = everyone[_SELECTS] - own[_SELECTS] - int(selects[0][0] or 0)
             hidden = (others, own["OPENED_VIEWS"])
+        # Which rows InnoDB shows to the session's transaction, what that has written, and locked.
+        report = monitor.rows("SHOW ENGINE INNODB STATUS")[0][2] if _plain(place[3]) == b"1" else b""
         return (
             tuple(place),
             tuple(own[name] for name in _TRACELESS),
@@ -154,12 +161,8 @@ class Witness:
             rows,
             tuple(sorted(map(repr, locks))),
             hidden,
-            self._transaction(monitor) if _plain(place[3]) == b"1" else (),
+            transaction(text(report), self._session.id),
         )
-
-    def _without_flushes(self, name: Optional[bytes], count: Optional[bytes]) -> int:
-        """Returns how often the agent has made statements of a kind."""
-        return int(_plain(count)) - self._flushes * (_plain(name).upper() == b"COM_FLUSH")
 
     def _updated(self, counts: Dict[str, int]) -> int:
         """Returns how many rows have been updated by statements that update rows."""
@@ -180,16 +183,6 @@ class Witness:
             self._emptied += 1
         self._deletes, self._idle = counts[_DELETES], 0
         return self._emptied
-
-    def _has_sequences(self, definitions: List[Row], monitor: Connection) -> bool:
-        if self._sequences[0] != definitions:
-            self._sequences = (definitions, monitor.rows(_SEQUENCES) == [[b"1"]])
-        return self._sequences[1]
-
-    def _transaction(self, monitor: Connection) -> Tuple[str, ...]:
-        """Returns which rows InnoDB shows to the session's transaction, what that has written, and locked."""
-        report = (monitor.rows("SHOW ENGINE INNODB STATUS")[0][2] or b"").decode("utf-8", "replace")
-        return transaction(report, self._session.id)
 
 
 def transaction(report: str, session: int) -> Tuple[str, ...]:

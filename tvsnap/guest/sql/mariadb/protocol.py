@@ -26,6 +26,8 @@ _SCHEMA_CHANGED = 1
 _QUIT, _INIT_DB, _QUERY = 1, 2, 3
 _LONGEST_PART = 0xFFFFFF
 _CHUNK = 1 << 18
+_CANCELLED_WITHIN = 5.0
+_CANCEL_AGAIN = 0.1
 
 Row = List[Optional[bytes]]
 """The raw values of a row; None for NULL."""
@@ -211,16 +213,23 @@ class Connection:
 
 
 class Patience:
-    """Waits so many seconds from now on, and then takes the connection for lost."""
+    """Waits so many seconds from now on, cancels what runs if it can, and takes the connection for lost in the end."""
 
-    def __init__(self, timeout: float) -> None:
-        self._deadline = time.monotonic() + timeout
+    def __init__(self, timeout: float, cancel: Optional[Callable[[], None]] = None) -> None:
+        self.timeout = timeout
+        self.passed = False
+        self._cancel = cancel
+        self._end = time.monotonic() + timeout
 
     def __call__(self) -> float:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
+        left = self._end - time.monotonic()
+        if left > 0:
+            return left
+        if self._cancel is None or left < -_CANCELLED_WITHIN:
             raise Lost("the server did not answer")
-        return left
+        self.passed = True
+        self._cancel()
+        return _CANCEL_AGAIN
 
 
 def _number(data: bytes, at: int) -> Tuple[int, int]:

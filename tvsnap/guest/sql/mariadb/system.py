@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import time
 from typing import Any, Dict, List, Optional
 
 from ..reach import Definitions
@@ -13,7 +12,7 @@ from ..system import Answer, DatabaseSystem, Facts, Result, StatementFailed, Sys
 from . import schema, server, tables
 from .definitions import definitions
 from .facts import Witness
-from .protocol import Connection, Lost, Refused, Reply
+from .protocol import Connection, Lost, Patience, Refused, Reply
 from .values import quoted, text, unparsed, value
 
 _MOST_BYTES = 16 * 1024 * 1024
@@ -29,8 +28,6 @@ _WARMING = (
     "SHOW TABLES",
     "SELECT nothing",
 )
-_CANCELLED_WITHIN = 5.0
-_CANCEL_AGAIN = 0.1
 _LOCKS_WITHIN = 3
 """Seconds that our own connection waits for what a session may have locked."""
 
@@ -39,6 +36,7 @@ _FORGETTING = "SELECT 1 FROM (SELECT 1) AS t LIMIT 1"
 
 _OWN_CONNECTIONS = 2
 _NO_DATABASE, _UNKNOWN_DATABASE = 1046, 1049
+_INTERRUPTED = "ERROR 1317 (70100): Query execution was interrupted; it had not ended after {:g} seconds"
 _LOST = (
     "ERROR 2013 (HY000): Lost connection to server during query. What the lost connection held is gone: its "
     "transaction, temporary tables, variables and locks; a new one has taken its place"
@@ -94,7 +92,7 @@ class MariaDB(DatabaseSystem):
         return schema.databases(self._watching())
 
     def run(self, query: str, database: str, timeout: float, max_rows: int) -> Answer:
-        deadline = _Deadline(self, timeout)
+        deadline = Patience(timeout, lambda: self._kill("QUERY", self._connected().id))
         try:
             if self._session is None:
                 server.start()
@@ -105,14 +103,14 @@ class MariaDB(DatabaseSystem):
         except SystemFailed as error:
             return Answer(error=_NO_OTHER + str(error), lost=True, timed_out=True)
 
-    def _run(self, query: str, database: str, deadline: _Deadline, max_rows: int) -> Answer:
+    def _run(self, query: str, database: str, deadline: Patience, max_rows: int) -> Answer:
         session = self._connected()
         elsewhere = bool(database) and database.lower() != self._database.lower()
-        if elsewhere:
-            try:
+        try:
+            if elsewhere:
                 session.use(database)
-            except Refused as error:
-                return Answer(error=self._worded(error), code=error.state)
+        except Refused as error:
+            return Answer(error=self._worded(error), code=error.state)
         self._forget()
         self._seeded = self._seeded or bool(_SEEDS.search(query))
         answer = Answer(counted=self._witness is not None and self._witness.counting)
@@ -131,10 +129,7 @@ class MariaDB(DatabaseSystem):
             answer.unparsed = not replies and unparsed(error, query)
         if deadline.passed:
             self._forget()
-            answer.error = (
-                "ERROR 1317 (70100): Query execution was interrupted; it had not ended after "
-                f"{deadline.timeout:g} seconds"
-            )
+            answer.error = _INTERRUPTED.format(deadline.timeout)
             answer.code, answer.timed_out, answer.unparsed = "70100", True, False
         else:
             answer.messages = self._messages(answer, replies)
@@ -152,11 +147,9 @@ class MariaDB(DatabaseSystem):
     def _forget(self) -> None:
         """Brings what the session knows of its last statement (FOUND_ROWS() and the like) to what it always is."""
         for _ in range(2):  # the first may be hit by a cancellation that came too late for what it was meant for
-            try:
+            with contextlib.suppress(Refused):
                 self._connected().rows(_FORGETTING)
-            except Refused:
-                continue
-            return
+                return
 
     def _messages(self, answer: Answer, replies: List[Reply]) -> List[str]:
         """Returns the warnings of the last statement, and how many there were of those before."""
@@ -166,25 +159,22 @@ class MariaDB(DatabaseSystem):
             if reply.warnings and (answer.error or reply is not replies[-1])
         ]
         if answer.error or (replies and replies[-1].warnings):
-            try:
+            with contextlib.suppress(Refused):
                 rows = self._connected().rows(f"SHOW WARNINGS LIMIT {_MOST_WARNINGS}")
-            except Refused:
-                rows = []
-            said += ["{} {}: {}".format(*map(text, row)) for row in rows if row[0] != b"Error"]
+                said += ["{} {}: {}".format(*map(text, row)) for row in rows if row[0] != b"Error"]
         return said[:_MOST_WARNINGS]
 
     def _worded(self, error: Refused) -> str:
         """Returns an error as the client words it; one about databases also says which there are."""
         if error.number not in (_NO_DATABASE, _UNKNOWN_DATABASE):
             return str(error)
-        try:
+        with contextlib.suppress(*_TROUBLE):
             there = self.databases()
-        except _TROUBLE:
-            return str(error)
-        names = ", ".join(there[:_MOST_NAMES]) + (", ..." if len(there) > _MOST_NAMES else "")
-        return f"{error}; there are: {names or 'none'}"
+            names = ", ".join(there[:_MOST_NAMES]) + (", ..." if len(there) > _MOST_NAMES else "")
+            return f"{error}; there are: {names or 'none'}"
+        return str(error)
 
-    def _replace(self, deadline: _Deadline) -> Answer:
+    def _replace(self, deadline: Patience) -> Answer:
         """Takes a new connection, and starts the server again if it is dead."""
         answer = Answer(error=_LOST, code="HY000", lost=True, timed_out=deadline.passed)
         lost, self._session = self._session, None
@@ -198,10 +188,6 @@ class MariaDB(DatabaseSystem):
         except SystemFailed as error:
             answer.error, answer.timed_out = _NO_OTHER + str(error), True
         return answer
-
-    def cancel(self) -> None:
-        """Interrupts what the session runs."""
-        self._kill("QUERY", self._connected().id)
 
     def _kill(self, what: str, identity: int) -> None:
         with contextlib.suppress(*_TROUBLE):  # it has ended already, or the server has
@@ -307,26 +293,6 @@ class MariaDB(DatabaseSystem):
         for query in _WARMING:
             self.run(query, "", _WARM_WITHIN, 1)
         self.facts()
-
-
-class _Deadline:
-    """Waits for the session's answer, cancels the statement when its time is over, and gives up if that is no use."""
-
-    def __init__(self, system: MariaDB, timeout: float) -> None:
-        self.timeout = timeout
-        self.passed = False
-        self._system = system
-        self._end = time.monotonic() + timeout
-
-    def __call__(self) -> float:
-        left = self._end - time.monotonic()
-        if left > 0:
-            return left
-        if left < -_CANCELLED_WITHIN:
-            raise Lost("the server did not answer")
-        self.passed = True
-        self._system.cancel()
-        return _CANCEL_AGAIN
 
 
 def _result(reply: Reply) -> Result:
