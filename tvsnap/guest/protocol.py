@@ -264,10 +264,7 @@ class Guest:
     def put_terminal_back(self, shown: bytes, count: int, commands: int) -> None:
         """Lets the terminal show what another sandbox's did, whose shell this one's has been made like.
 
-        Args:
-            shown: what was kept of the bytes sent to it.
-            count: how many were sent to it in all.
-            commands: how many its shell was given.
+        Of `count` bytes that were sent to that, `shown` were kept; its shell was given so many commands.
         """
         self._send("p", shown, count, commands)
         self._expect("P")

@@ -34,11 +34,7 @@ _LETTERS = re.compile("[a-z]+")
 
 
 class Phrase:
-    """The words of one statement.
-
-    Attributes:
-        lexemes: of which it consists.
-    """
+    """The words of one statement."""
 
     def __init__(self, found: list[Lexeme], query: str, dialect: SystemName) -> None:
         self.lexemes = found

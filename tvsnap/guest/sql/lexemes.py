@@ -19,8 +19,7 @@ class Lexeme(NamedTuple):
     Attributes:
         kind: `word` (also numbers), `quoted` (a quoted name), `string`, `variable` (`@name`, `@@name`) or `sign`.
         text: in lower case; names and strings without their quotes, doubled or escaped characters as they stand.
-        start: where it begins in the query.
-        end: where it ends, exclusive.
+        start, end: where it begins in the query, and where it ends.
     """
 
     kind: str

@@ -19,24 +19,16 @@ import time
 import zlib
 from typing import Any, Callable, Dict, Iterator, Optional
 
-from .system import CONFIGURATION, DatabaseSystem, SystemFailed, Table
+from .system import CONFIGURATION, DatabaseSystem, SystemFailed
 from .tables import read_csv, read_sqlite
 
 LOADED = "loaded.json"
 
 
 def load(system: DatabaseSystem, plan_file: str, configuration: str = CONFIGURATION) -> None:
-    """Makes and fills databases, says which one is in use, and leaves the database system stopped.
+    """Makes and fills databases by a plan, printing a line for each file, and leaves the database system stopped.
 
-    One line is printed for each file.
-
-    Args:
-        system: of the image.
-        plan_file: as the module describes it.
-        configuration: the file that is to name the database in use.
-
-    Raises:
-        SystemFailed: with the file, the line or row, and the reason.
+    Which one is in use, the configuration says then. SystemFailed holds the file, the line or row, and the reason.
     """
     with open(plan_file, encoding="utf-8") as stream:
         plan = json.load(stream)
@@ -65,10 +57,8 @@ def _load_file(system: DatabaseSystem, database: str, file: Dict[str, Any]) -> s
     try:
         with _unpacked(file["path"]) as path:
             done = _FORMATS[file["format"]](system, database, path, file)
-    except SystemFailed as error:
-        raise SystemFailed(f"{name}: {error}") from None
-    except OSError as error:
-        raise SystemFailed(f"{name}: {error.strerror or error}") from None
+    except (SystemFailed, OSError) as error:
+        raise SystemFailed(f"{name}: {getattr(error, 'strerror', None) or error}") from None
     return f"loaded {name}{done} in {time.perf_counter() - began:.1f} s"
 
 
@@ -88,16 +78,12 @@ def _load_sqlite(system: DatabaseSystem, database: str, path: str, _: Dict[str, 
         return f" into {database}"
     tables = read_sqlite(path)
     for table in tables:
-        _load_table(system, database, table)
+        try:
+            system.load_table(database, table)
+        except SystemFailed as error:  # noqa: PERF203 - a table has many rows
+            raise SystemFailed(f"table {table.name}: {error}") from None
     rows = _counted(sum(len(table.rows) for table in tables), "row")
     return f" into {database}: {_counted(len(tables), 'table')} (without indexes, foreign keys and views), {rows}"
-
-
-def _load_table(system: DatabaseSystem, database: str, table: Table) -> None:
-    try:
-        system.load_table(database, table)
-    except SystemFailed as error:
-        raise SystemFailed(f"table {table.name}: {error}") from None
 
 
 _FORMATS: Dict[str, Callable[[DatabaseSystem, str, str, Dict[str, Any]], str]] = {

@@ -153,12 +153,7 @@ class Reach:
                 self._timed |= made
 
     def is_doubtful(self, words: Words, kind: str) -> bool:
-        """Whether chance may enter a request, by what lies behind its words.
-
-        Args:
-            words: of the request.
-            kind: what it does by its words: `read`, `write` or `other`.
-        """
+        """Whether chance may enter a request of a kind (`read`, `write` or `other`), by what lies behind its words."""
         return self._may_meet(words, kind) or (kind != "read" and (self._unknown or self._meets_times(words)))
 
     def _meets_times(self, words: Words) -> bool:

@@ -41,13 +41,9 @@ _DEFINING = frozenset(("create", "alter", "drop", "rename", "comment"))
 
 @dataclass(frozen=True)
 class Done:
-    """A request since the last look.
+    """A request since the last look: what it names, what it did at most, and whether it ended with an error.
 
-    Attributes:
-        words: what it names.
-        kind: what it did, at most.
-        hidden: chance may have entered it by what was defined before.
-        failed: it ended with an error.
+    If it is `hidden`, chance may have entered it by what was defined before.
     """
 
     words: Words

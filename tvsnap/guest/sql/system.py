@@ -131,14 +131,17 @@ def quoted(name: str) -> str:
 
 
 class DatabaseSystem(ABC):
-    """One database system, and the session that it holds open. Used by one thread."""
+    """One database system, and the session that it holds open. Used by one thread.
+
+    What initialises, starts, stops or loads raises `SystemFailed`, with the row or the end of the server's log.
+    """
 
     directories: Tuple[str, ...] = ()
     """Those that only the server writes; absolute, inside."""
 
     @abstractmethod
     def initialise(self) -> None:
-        """Makes an empty data directory, unless there is one; when an image is built. Raises SystemFailed."""
+        """Makes an empty data directory, unless there is one; when an image is built."""
 
     @abstractmethod
     def start(self, *, loading: bool = False) -> None:
@@ -149,9 +152,6 @@ class DatabaseSystem(ABC):
 
         Args:
             loading: an image is being filled: what is set for the sake of sessions only is left out.
-
-        Raises:
-            SystemFailed: with the reason, and the end of the server's log.
         """
 
     @abstractmethod
@@ -251,25 +251,13 @@ class DatabaseSystem(ABC):
         """Makes an empty database, unless it is there already; when an image is loaded."""
 
     def adopt(self, path: str, database: str) -> bool:
-        """Takes a SQLite file over as a database, as it is; returns whether it did. Only SQLite itself can.
-
-        Raises:
-            SystemFailed: the file is damaged.
-        """
+        """Takes a SQLite file over as a database, as it is; returns whether it did. Only SQLite itself can."""
         return False
 
     @abstractmethod
     def load_script(self, path: str, database: str) -> None:
-        """Runs a file of SQL with the system's own command-line client, in a database (empty: the file names its own).
-
-        Raises:
-            SystemFailed: with what the client said.
-        """
+        """Runs a file of SQL with the system's own client, in a database (empty: the file names its own)."""
 
     @abstractmethod
     def load_table(self, database: str, table: Table) -> None:
-        """Makes a table, unless there is one of that name, and puts rows into it.
-
-        Raises:
-            SystemFailed: with the row and the reason.
-        """
+        """Makes a table, unless there is one of that name, and puts rows into it."""
