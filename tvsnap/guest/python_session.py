@@ -25,7 +25,6 @@ import sys
 import time
 import traceback
 import types
-from collections.abc import Iterator
 from typing import Any
 
 GRACE = 2.0  # seconds that code has to stop once it was interrupted
@@ -327,10 +326,12 @@ def read_all(connection: socket.socket) -> bytes:
     return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
-def serve(listener: socket.socket, user: str, directory: str) -> Iterator[None]:
-    """Answers requests until the sandbox ends; first yields once its interpreter is ready."""
+def serve(listener: socket.socket, user: str, directory: str, ready: int) -> None:
+    """Answers requests until the sandbox ends; says so once its interpreter is ready."""
     interpreter = Interpreter(user, directory)
-    yield
+    listener.listen(1)
+    os.write(ready, b"ready")
+    os.close(ready)
     while True:
         connection, _ = listener.accept()
         try:
@@ -368,12 +369,7 @@ def start(user: str, directory: str, path: str) -> None:
         for number in range(3):
             os.dup2(nothing, number)
         os.close(nothing)
-        answers = serve(listener, user, directory)
-        next(answers)
-        listener.listen(1)
-        os.write(say, b"ready")
-        os.close(say)
-        next(answers)
+        serve(listener, user, directory, say)
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.write(say, str(error).encode())

@@ -51,6 +51,7 @@ def describe(connection: Connection, table: str) -> Dict[str, Any]:
         StatementFailed: the database system refused.
     """
     tables: Dict[str, Dict[str, Any]] = {}
+    others: List[str] = []
     for oid, kind, persistence, schema, name, visible in connection.ask(_TABLES):
         plain = _name(schema, name, visible)
         words = _KINDS[str(kind)]
@@ -59,8 +60,7 @@ def describe(connection: Connection, table: str) -> Dict[str, Any]:
         if not table or _is(table, str(schema), str(name), visible):
             tables[str(oid)] = {"name": plain, "kind": words, "columns": []}
         else:
-            tables.setdefault("", {}).setdefault("others", []).append(plain)
-    others = tables.pop("", {}).get("others", [])
+            others.append(plain)
     if table and not tables:
         there = f"there are: {', '.join(sorted(others))}" if others else "there is none"
         raise LookupError(f'no table "{table}" in database "{connection.database}"; {there}')
@@ -85,20 +85,12 @@ def _fill(connection: Connection, tables: Dict[str, Dict[str, Any]]) -> None:
         if kind == "p":
             tables[str(oid)]["primary_key"] = json.loads(own or "[]")
         else:
-            key = {
-                "columns": json.loads(own or "[]"),
-                "table": _name(schema, target, visible),
-                "references": json.loads(referenced or "[]"),
-            }
-            _list(tables[str(oid)], "foreign_keys").append(key)
+            key = {"columns": json.loads(own or "[]"), "table": _name(schema, target, visible)}
+            key["references"] = json.loads(referenced or "[]")
+            tables[str(oid)].setdefault("foreign_keys", []).append(key)
     for oid, name, unique, columns in connection.ask(_INDEXES.format(**which)):
         index = {"name": name, "columns": json.loads(columns or "[]"), "unique": unique == "t"}
-        _list(tables[str(oid)], "indexes").append(index)
-
-
-def _list(table: Dict[str, Any], key: str) -> List[Any]:
-    found: List[Any] = table.setdefault(key, [])
-    return found
+        tables[str(oid)].setdefault("indexes", []).append(index)
 
 
 def _name(schema: Any, name: Any, visible: Any) -> str:
