@@ -14,7 +14,7 @@ import struct
 from dataclasses import dataclass
 
 from tvsnap.model.errors import MachineLacks
-from tvsnap.sandboxes.processes.network import in_network_of
+from tvsnap.sandboxes.processes.namespaces import in_network_of
 
 OWN_ADDRESS = "198.18.0.2"
 """The sandbox's own. 198.18.0.0/15 is set aside for tests of networks (RFC 2544): no host on the internet has one."""
