@@ -12,9 +12,10 @@
 bool note_process(struct process *p, struct reason *why) {
     if (!get_registers(p, &p->registers) || !waits(p, &p->registers)) return fail(why, "process %d does not wait", p->pid);
     struct iovec part = {p->xstate, sizeof p->xstate};
-    if (ptrace(PTRACE_GETREGSET, p->pid, NT_X86_XSTATE, &part) || ptrace(PTRACE_GETSIGMASK, p->pid, 8, &p->blocked))
+    if (ptrace(PTRACE_GETREGSET, p->pid, NT_X86_XSTATE, &part))
         return fail(why, "the registers of process %d: %s", p->pid, strerror(errno));
     p->xstate_length = part.iov_len;
+    p->blocked = p->blocks;
     bool good = (add_facts(&p->facts, p, &p->registers) && heap_end(p, &p->registers, &p->was.heap_end)) ||
                 fail(why, "process %d cannot be looked at", p->pid);
     good = good && read_layout(p, &p->was, why) && read_memory(p, &p->was, why);

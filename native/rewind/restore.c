@@ -65,8 +65,8 @@ bool set_process(struct process *p, struct layout *is, struct reason *why) {
         if (p->was.mappings[i].writable && !write_back(p, &p->was.mappings[i], &is->mappings[i]))
             return fail(why, "the memory of process %d cannot be written", p->pid);
     struct iovec part = {p->xstate, p->xstate_length};
-    if (!set_registers(p, &p->registers) || ptrace(PTRACE_SETREGSET, p->pid, NT_X86_XSTATE, &part) ||
-        ptrace(PTRACE_SETSIGMASK, p->pid, 8, &p->blocked))
+    if (!set_registers(p, &p->registers) || ptrace(PTRACE_SETREGSET, p->pid, NT_X86_XSTATE, &part))
         return fail(why, "the registers of process %d cannot be set", p->pid);
+    p->blocks = p->blocked;
     return true;
 }

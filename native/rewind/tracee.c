@@ -33,6 +33,13 @@ void keep_signal(struct process *p, int status) {
     if (status != NONE && status >> 16 == 0 && WSTOPSIG(status) != SIGTRAP) p->signal = WSTOPSIG(status);
 }
 
+/* Has signals wait until it goes on; not the one that says what it has done for us. */
+static bool hold_signals(struct process *p) {
+    if (ptrace(PTRACE_GETSIGMASK, p->pid, sizeof p->blocks, &p->blocks)) return false;
+    uint64_t all = p->blocks | ~(UINT64_C(1) << (SIGTRAP - 1));
+    return ptrace(PTRACE_SETSIGMASK, p->pid, sizeof all, &all) == 0;
+}
+
 bool stop(struct process *p, struct reason *why) {
     p->signal = 0;
     p->handle = (int)syscall(SYS_pidfd_open, p->pid, 0);
@@ -46,7 +53,8 @@ bool stop(struct process *p, struct reason *why) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/mem", p->pid);
     p->memory = open(path, O_RDWR | O_CLOEXEC);
-    return p->memory >= 0 || fail(why, "the memory of process %d: %s", p->pid, strerror(errno));
+    if (p->memory < 0) return fail(why, "the memory of process %d: %s", p->pid, strerror(errno));
+    return hold_signals(p) || fail(why, "the signals of process %d: %s", p->pid, strerror(errno));
 }
 
 bool set_registers(struct process *p, const struct user_regs_struct *registers) {
@@ -105,7 +113,10 @@ bool let_go(struct process *processes, int count) {
         struct process *p = &processes[i];
         if (broken) syscall(SYS_pidfd_send_signal, p->handle, SIGKILL, NULL, 0);
         else begin_again(p);
-        if (p->memory >= 0) close(p->memory);
+        if (p->memory >= 0) {
+            ptrace(PTRACE_SETSIGMASK, p->pid, sizeof p->blocks, &p->blocks);
+            close(p->memory);
+        }
         if (p->handle >= 0) close(p->handle);
         p->memory = p->handle = NONE;
         ptrace(PTRACE_DETACH, p->pid, 0, p->signal);

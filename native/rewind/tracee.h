@@ -18,11 +18,12 @@ struct process {
     unsigned long long start; /* when it began: its number may be another's by now */
     int handle, memory;       /* while it is stopped: a descriptor of it, and its /proc/PID/mem; else NONE */
     int signal;      /* that it was about to be delivered when it stopped: delivered when it goes on; 0 for none */
+    uint64_t blocks; /* signals that it blocks, once it goes on: while it is stopped, none is to come amid what we do */
     bool broken;     /* it did not come back from what it does for us */
     struct user_regs_struct registers;
     char xstate[MOST_XSTATE];
     size_t xstate_length;
-    uint64_t blocked; /* signals */
+    uint64_t blocked; /* signals that it blocked when it was noted */
     struct text facts;
     struct layout was;
 };

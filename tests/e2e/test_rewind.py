@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.conformance.helpers import eventually
 from tvsnap.sandboxes.processes.rewind import Note, OwnProcesses
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or os.geteuid() != 0, reason="processes are looked at by root, on x86-64"
 )
+
+READING = "0 0x0 "
+"""How /proc/PID/syscall begins where a process reads from its standard input."""
 
 LOOP = 'x=1; while read -r command; do eval "$command"; builtin echo done; done'
 WRITES_WHAT_IS_READ_ONLY = """
@@ -76,7 +84,15 @@ class Shell:
         said = []
         while (line := self.process.stdout.readline()) not in ("done\n", ""):
             said.append(line)
+        eventually(self.waits)
         return "".join(said)
+
+    def waits(self) -> bool:
+        """Whether it waits for a command, or is no more."""
+        with contextlib.suppress(OSError):
+            call = Path(f"/proc/{self.process.pid}/syscall").read_text()
+            return call.startswith(READING) or self.process.poll() is not None
+        return True
 
 
 @pytest.fixture
@@ -227,7 +243,8 @@ def test_what_runs_is_not_noted() -> None:
 
 
 def test_it_goes_on_from_a_wait_with_a_timeout(shell: Shell) -> None:
-    wait = "read -r -t 0.01 nothing < <(sleep 1)"
+    shell.run("mkfifo silent; exec 7<> silent")
+    wait = "read -r -t 0.01 nothing <&7"
     shell.run(wait)  # from then on it catches more signals
     note = noted(shell)
     for number in range(20):
@@ -241,6 +258,28 @@ def test_no_signal_is_lost(shell: Shell) -> None:
         os.kill(shell.process.pid, signal.SIGUSR1)
         Note.of([shell.process.pid])
         assert shell.run("echo $count") == f"{number + 1}\n"
+
+
+def test_signals_amid_a_look(shell: Shell) -> None:
+    """They wait, lest they come in place of what it is to do for us: it would keep our memory, or be left half made."""
+    look = f"/proc/{shell.process.pid}/maps"
+    shell.run("trap : USR1")
+    mappings = Path(look).read_text()
+    ended = threading.Event()
+
+    def send() -> None:
+        while not ended.wait(0.0002):
+            os.kill(shell.process.pid, random.choice((signal.SIGUSR1, signal.SIGCHLD, signal.SIGWINCH)))
+
+    with ThreadPoolExecutor() as pool:
+        sending = pool.submit(send)
+        for _ in range(100):
+            if (note := Note.of([shell.process.pid])) is not None:
+                note.go_back()
+        ended.set()
+        sending.result()
+    assert shell.run("echo on") == "on\n"
+    assert Path(look).read_text() == mappings
 
 
 def test_no_call_is_interrupted() -> None:
