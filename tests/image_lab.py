@@ -50,9 +50,13 @@ def add_program(root: Path, program: str, dest: str) -> None:
             shutil.copy(path, copy)
 
 
-def write_spec(folder: Path, text: str) -> Path:
+def write_spec(folder: Path, text: str, **files: str | bytes) -> Path:
+    """Writes an image's folder; `__` in the name of a file stands for its dot."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "image.yaml").write_text(text)
+    for name, content in files.items():
+        path = folder / name.replace("__", ".")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     return folder
 
 

@@ -13,18 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import fake_image
+from tests.image_lab import write_spec
 from tvsnap.images import UID_BASE, ImageBuildError, ImageSpecError, ImageStore, load_source
 from tvsnap.images.preload import LIBRARY
 from tvsnap.sandboxes.fixed import SIZE, Clock, StoppedClock, page, write_page
 
 START = 1_704_067_200
 SECOND = 10**9
-
-
-def write_spec(folder: Path, text: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "image.yaml").write_text(text)
-    return folder
 
 
 class TestSpec:
