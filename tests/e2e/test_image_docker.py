@@ -311,9 +311,17 @@ def test_a_task_of_terminal_bench(tmp_path: Path, store: ImageStore, base: str) 
 
 
 @pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")
+@pytest.mark.parametrize(
+    "runtime", ["", "echo cgroups in hybrid mode not supported >&2; exit 1"], ids=["usual", "broken"]
+)
 def test_buildah_where_no_engine_answers(
-    tmp_path: Path, store: ImageStore, tree: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store: ImageStore, tree: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
 ) -> None:
+    """Whatever runtime it would choose: one that starts nothing here gives way to one that does."""
+    if runtime:
+        (tmp_path / "crun").write_text(f"#!/bin/sh\n{runtime}\n")
+        (tmp_path / "crun").chmod(0o755)
+        monkeypatch.setenv("BUILDAH_RUNTIME", str(tmp_path / "crun"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     reference = f"docker.io/tvsnap-test/{secrets.token_hex(4)}:1"
     BuildahTool().load(tree, reference, lambda line: None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +19,39 @@ from tvsnap.images.build.runner import run_beside, run_build, run_client
 from tvsnap.images.descriptions.config import BaseConfig, read_config
 from tvsnap.images.descriptions.dockerfile import Dockerfile
 from tvsnap.images.descriptions.spec import DockerfileBase
+from tvsnap.images.errors import BuildStepFailed
 from tvsnap.model.errors import MachineLacks
+
+_RUNTIMES = ("runc", "crun")
+_STARTS_NOTHING = re.compile(r"from (\S+) (?:creating|starting) container")
+"""What buildah says where it could not even start a step, as crun can none beside control groups of both versions."""
 
 
 def _ignored(line: str) -> None:
     """Output that nobody needs."""
+
+
+def _build(base: DockerfileBase, arguments: list[str], output: Output) -> str:
+    """Runs `buildah build`, and again with another runtime where one starts no step of it; returns the image's id."""
+    failed: list[str] = []
+
+    def watch(line: str) -> None:
+        if found := _STARTS_NOTHING.search(line):
+            failed.append(Path(found[1]).name)
+        output(line)
+
+    options: list[str] = []
+    while True:
+        failed_before = len(failed)
+        try:
+            # What the steps print comes on standard output, with what buildah says itself.
+            command = ["sh", "-c", 'exec "$@" >&2', "sh", "buildah", "build", *options, *arguments]
+            return run_build(command, base, watch).removeprefix("sha256:")
+        except BuildStepFailed:
+            others = [name for name in _RUNTIMES if name not in failed and shutil.which(name)]
+            if len(failed) == failed_before or not others:
+                raise
+            options = [f"--runtime={others[0]}"]
 
 
 class BuildahTool:
@@ -44,10 +74,9 @@ class BuildahTool:
     def built(
         self, base: DockerfileBase, dockerfile: Dockerfile, keep_layers: bool, output: Output, fraction: Fraction
     ) -> Iterator[str]:
-        # What the steps print comes on standard output, with what buildah says itself.
-        command = ["sh", "-c", 'exec "$@" >&2', "sh", "buildah", "build", "--network=host", "--pull=false"]
-        command += ["--format=docker", f"--layers={str(keep_layers).lower()}", "--force-rm"]
-        image = run_build(command, base, output).removeprefix("sha256:")
+        layers = f"--layers={str(keep_layers).lower()}"
+        options = ["--network=host", "--pull=false", "--format=docker", layers, "--force-rm"]
+        image = _build(base, options, output)
         try:
             yield image
         finally:
