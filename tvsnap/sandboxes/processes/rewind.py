@@ -17,9 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from tvsnap.guest.actions import GuestActions
 from tvsnap.host import native
 from tvsnap.model.errors import SandboxDied
+from tvsnap.sandboxes.processes.observe import is_running
 
 _TRIES, _PAUSE, _PATIENCE = 3, 0.002, 0.5
-"""A shell that has just said that it is idle takes a moment to wait, seconds; what took long is not tried again."""
+"""A shell that has just said that it is idle takes a moment to wait, seconds: longer where it lacks a processor. What
+took long is not tried again.
+"""
 _LONGEST_REASON = 512
 _HALF_MADE = -1
 
@@ -74,9 +77,10 @@ class Rewindable(GuestActions):
 class Note:
     """What processes were. Each use of it stops them for a moment."""
 
-    def __init__(self, handle: int) -> None:
-        """Args: handle: of the library; freed with the note."""
+    def __init__(self, handle: int, pids: Sequence[int]) -> None:
+        """Args: handle: of the library, which is freed with the note; pids: of the processes, on the host."""
         self._handle = handle
+        self._pids = pids
 
     @classmethod
     def of(cls, pids: Sequence[int]) -> Note | None:
@@ -87,10 +91,10 @@ class Note:
         """
         reason = ctypes.create_string_buffer(_LONGEST_REASON)
         array = (ctypes.c_int * len(pids))(*pids)
-        for _ in _tries():
+        for _ in _tries(pids):
             handle = _while_stopped(lambda: _library().rewind_note(array, len(pids), reason, _LONGEST_REASON))
             if handle:
-                return cls(handle)
+                return cls(handle, pids)
         return None
 
     def go_back(self) -> str:
@@ -103,7 +107,7 @@ class Note:
             SandboxDied: they were left half made, and must not go on.
         """
         reason = ctypes.create_string_buffer(_LONGEST_REASON)
-        for _ in _tries():
+        for _ in _tries(self._pids):
             result = _while_stopped(lambda: _library().rewind_to(self._handle, reason, _LONGEST_REASON))
             if result == 0:
                 return ""
@@ -131,13 +135,15 @@ def _library() -> ctypes.CDLL:
     return _loaded[0]
 
 
-def _tries() -> Iterator[None]:
-    """Yields before each try."""
-    began = time.monotonic()
+def _tries(pids: Sequence[int]) -> Iterator[None]:
+    """Yields before each try, as soon as none of the processes runs."""
+    end = time.monotonic() + _PATIENCE
     for tried in range(_TRIES):
         if tried:
             time.sleep(_PAUSE)
-            if time.monotonic() - began > _PATIENCE:
+            while any(map(is_running, pids)) and time.monotonic() < end:
+                time.sleep(_PAUSE)
+            if time.monotonic() > end:
                 return
         yield
 
