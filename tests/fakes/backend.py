@@ -137,7 +137,7 @@ class FakeBackend:
         self.commands: list[str] = []
         self.live: dict[str, FakeSandbox] = {}
         self.kept: MutableMapping[str, tuple[Machine, str]] = {}
-        self._numbers = itertools.count(1)
+        self.numbers = itertools.count(1)
         self.lock = threading.Lock()
 
     def enter(self, operation: str, sandbox: FakeSandbox | None, subject: str = "") -> None:
@@ -160,7 +160,7 @@ class FakeBackend:
 
     def number(self) -> int:
         with self.lock:
-            return next(self._numbers)
+            return next(self.numbers)
 
     def start(self, image: Image, limits: Limits) -> FakeSandbox:
         self.enter("start", None, image.name)

@@ -85,14 +85,14 @@ class DirectoryBackend:
         self.captures = captures
         self.live: dict[str, DirectorySandbox] = {}
         self.lock = threading.Lock()
-        self._numbers = itertools.count(1)
+        self.numbers = itertools.count(1)
         home.mkdir(parents=True, exist_ok=True)
         self.home = Path(tempfile.mkdtemp(prefix="directories-", dir=home))
         (self.home / "snapshots").mkdir()
 
     def _place(self) -> Path:
         with self.lock:
-            place = self.home / f"sandbox-{next(self._numbers)}"
+            place = self.home / f"sandbox-{next(self.numbers)}"
         place.mkdir()
         return place
 
@@ -430,7 +430,7 @@ class DirectorySandbox:
         if jobs and not (self.backend.captures.processes and all(job.seconds for job in state.jobs)):
             raise NotCheckpointable(f"live processes cannot be captured by this backend: {', '.join(jobs)}")
         with self.backend.lock:
-            name = f"snapshot-{next(self.backend._numbers)}"
+            name = f"snapshot-{next(self.backend.numbers)}"
         new = self.backend.home / "snapshots" / f".{name}"
         new.mkdir()
         copy_tree(self.root, new / "root")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tvsnap import Budget
 from tvsnap.acquisition.pool import SandboxPool
+from tvsnap.aio.cache import AsyncCache
 from tvsnap.cache import Cache
-from tvsnap.graph import Snapshot
+from tvsnap.graph import Graph, Snapshot
 from tvsnap.rollout import Rollout
 
 
@@ -40,6 +43,17 @@ def calls_under_way(cache: Cache) -> Collection[Any]:
 def snapshot_again(cache: Cache) -> None:
     """Lets snapshots be taken at once after trouble, of which some time is waited otherwise."""
     cache._snapshotter._paused_until = 0.0
+
+
+def threads(cache: AsyncCache) -> ThreadPoolExecutor:
+    """Returns the threads in which its calls are made."""
+    threads: ThreadPoolExecutor = cache._threads
+    return threads
+
+
+def writer(graph: Graph) -> sqlite3.Connection:
+    """Returns the connection that writes to a graph's database."""
+    return graph._database._writer
 
 
 def waiting(pool: SandboxPool) -> Collection[Any]:

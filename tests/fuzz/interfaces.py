@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=sys.maxsize, help="inputs for each target, at most")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    protocol._GRACE = 1.0
+    protocol.GRACE = 1.0
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     end = time.monotonic() + options.seconds

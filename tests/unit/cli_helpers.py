@@ -72,7 +72,7 @@ class CommandLine:
 def make_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """Returns the command line with everything of it in `tmp_path`."""
     line = CommandLine(tmp_path / "home", FakeBackend())
-    monkeypatch.setitem(tvsnap.sandboxes._FACTORIES, "fake", lambda home, owner: line.backend)
+    monkeypatch.setitem(tvsnap.sandboxes.FACTORIES, "fake", lambda home, owner: line.backend)
     monkeypatch.setattr(context, "open_images", FakeImages)
     monkeypatch.setenv("TVSNAP_HOME", str(line.home))
     monkeypatch.setenv("TVSNAP_BACKEND", "fake")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.fakes import inside
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import FakeImages, Gate, eventually, open_cache, run
 from tvsnap import (
@@ -267,7 +268,7 @@ def test_nothing_is_left_of_what_was_cancelled_while_it_began(
                 await beginning
             go_on.set()
             # One thread makes it and ends it; there is nothing of it once that has nothing left to do.
-            await asyncio.to_thread(cache._threads.shutdown)
+            await asyncio.to_thread(inside.threads(cache).shutdown)
             assert all(rollout.finished for rollout in cache.cache.graph.rollouts()[1:])
             await asyncio.to_thread(eventually, lambda: not cache.cache.pool.live)
 
@@ -280,7 +281,7 @@ def test_a_rollout_ends_though_its_end_was_cancelled(tmp_path: Path) -> None:
         async with open_async(tmp_path, threads=1) as cache:
             rollout = cache.rollout("terminal")
             await bash(rollout, "x=1")
-            cache._threads.submit(busy.wait, 60)
+            inside.threads(cache).submit(busy.wait, 60)
             closing = asyncio.create_task(rollout.close())
             await asyncio.sleep(0)  # it waits for the thread now
             closing.cancel()

@@ -190,15 +190,14 @@ def test_the_backlog_and_the_share_are_bounds(tmp_path: Path) -> None:
         waiting = _Waiting()
         auditor = Auditor(0.25, cache.graph, waiting, Meter())
         random.seed(7)
-        while not auditor._known:
+        while not waiting.entered.is_set():
             auditor.answered(edge)
-        assert waiting.entered.wait(30)
         for number in range(2 * BACKLOG):
             auditor.answered(replace(edge, id=10_000 + number))
-        assert 350 < len(auditor._waiting) < 650
+        assert 350 < auditor.backlog < 650
         for number in range(20 * BACKLOG):
             auditor.answered(replace(edge, id=20_000 + number))
-        assert len(auditor._waiting) == BACKLOG
+        assert auditor.backlog == BACKLOG
         auditor.close()
         waiting.gate.set()
         auditor.join()

@@ -157,7 +157,7 @@ def test_a_machine_that_lacks_what_is_needed(tvsnap: CommandLine, monkeypatch: p
     def lacks(home: Path, owner: str) -> None:
         raise MachineLacks("CRIU 4.2 or newer is needed (tvsnap doctor)")
 
-    monkeypatch.setitem(__import__("tvsnap.sandboxes").sandboxes._FACTORIES, "fake", lacks)
+    monkeypatch.setitem(__import__("tvsnap.sandboxes").sandboxes.FACTORIES, "fake", lacks)
     for arguments in (["run", "terminal", "-c", "ls"], ["verify"], ["gc"], ["forget", "--task", "x"]):
         assert tvsnap.error(*arguments, status=5) == "CRIU 4.2 or newer is needed (tvsnap doctor)"
 
@@ -283,7 +283,7 @@ def hang(sandbox, command):
     if command == "hang":
         raise SandboxDied("it was closed")
 
-tvsnap.sandboxes._FACTORIES["fake"] = lambda home, owner: FakeBackend(hooks={{"run": hang}})
+tvsnap.sandboxes.FACTORIES["fake"] = lambda home, owner: FakeBackend(hooks={{"run": hang}})
 context.open_images = FakeImages
 main()
 """

@@ -19,7 +19,7 @@ def test_a_full_disk_is_no_property_of_a_state(
     def fail(*_: object) -> None:
         raise OSError(number, "")
 
-    monkeypatch.setattr(files, "_opened", fail)
+    monkeypatch.setattr(files, "opened", fail)
     nowhere: Any = SimpleNamespace(_root=lambda: "/")
     unfinished: Any = SimpleNamespace(id="1-a.b")
     with pytest.raises(raised):

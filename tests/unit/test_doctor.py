@@ -141,7 +141,7 @@ def test_simulated_lack_of_btrfs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_disk_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tvsnap.upkeep.doctor._on_btrfs", lambda _home: False)
+    monkeypatch.setattr("tvsnap.upkeep.doctor.on_btrfs", lambda _home: False)
     monkeypatch.setattr("platform.release", lambda: "6.7.0-1-amd64")
     assert doctor.check_disk_limits(tmp_path).ok
     monkeypatch.setattr("platform.release", lambda: "6.1.0-28-amd64")

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes import inside
 from tests.unit.graph_helpers import add_root, call, look, step, walk
 from tvsnap.graph import Graph, database
 from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
@@ -204,7 +205,7 @@ def test_a_lookup_does_not_wait_for_a_writer(tmp_path: Path) -> None:
 def test_a_full_disk(tmp_path: Path) -> None:
     with Graph(tmp_path / "tvsnap.db") as graph:
         root = add_root(graph)
-        writer = graph._database._writer
+        writer = inside.writer(graph)
         writer.execute(f"PRAGMA max_page_count = {writer.execute('PRAGMA page_count').fetchone()[0]}")
         with pytest.raises(InfrastructureError, match=r"tvsnap.db: no room left on its disk; remove a few"):
             walk(graph, root, *map(str, range(1000)))

@@ -141,7 +141,7 @@ def test_an_owner_whose_file_is_swept_while_it_is_born_tries_again(
     def sweep_first(descriptor: int, operation: int) -> None:
         if operation == fcntl.LOCK_EX and not swept:
             swept.extend(path.name for path in (tmp_path / "run" / "owners").iterdir())
-            owners._sweep_unfinished(tmp_path / "run" / "owners")
+            Owner(tmp_path).close()  # sweeps
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", sweep_first)

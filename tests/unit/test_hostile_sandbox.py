@@ -109,7 +109,7 @@ def test_what_makes_no_sense_of_its_state(impostors: list[Impostor], answer: byt
 def test_an_answer_without_end_is_not_waited_for(
     impostors: list[Impostor], monkeypatch: pytest.MonkeyPatch, answer: bytes, pause: float
 ) -> None:
-    monkeypatch.setattr(protocol, "_GRACE", 0.3)
+    monkeypatch.setattr(protocol, "GRACE", 0.3)
     impostors.append(Impostor(answer, pause=pause, forever=bool(answer)))
     began = time.monotonic()
     with pytest.raises(InfrastructureError):

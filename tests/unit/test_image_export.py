@@ -21,7 +21,7 @@ from tests.fakes.backend import fake_image
 from tests.fakes.caches import FakeImages
 from tests.unit.cli_helpers import CommandLine, make_command_line
 from tvsnap.images.export import Description, Exported, Format, Tag, write_image
-from tvsnap.images.layout import _header, check_output, opened
+from tvsnap.images.layout import check_output, opened, tar_header
 from tvsnap.images.oci import this_architecture
 from tvsnap.model.errors import TvsnapError, UsageError
 
@@ -128,7 +128,7 @@ def test_equal_files_come_to_equal_bytes(tmp_path: Path) -> None:
 
 def test_a_layer_of_more_than_8_gib() -> None:
     """Its size does not fit a plain header, and there is room for but one block."""
-    header = _header(f"blobs/sha256/{'ab' * 32}", 9 * 1024**3)
+    header = tar_header(f"blobs/sha256/{'ab' * 32}", 9 * 1024**3)
     assert len(header) == tarfile.BLOCKSIZE
     member = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
     assert (member.name, member.size) == (f"blobs/sha256/{'ab' * 32}", 9 * 1024**3)

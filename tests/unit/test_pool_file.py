@@ -26,12 +26,12 @@ def test_it_is_its_owners_only_from_the_start(tmp_path: Path, monkeypatch: pytes
     image.with_suffix(".new").touch(mode=0o644)  # what a killed process left
     before = os.umask(mask)
     try:
-        pool_file._make_filesystem(image)
+        pool_file.make_filesystem(image)
     finally:
         os.umask(before)
     assert (tmp_path / "seen").read_text() == "600\n"
     assert mode(image) == 0o600
-    assert image.stat().st_size == pool_file._POOL_BYTES
+    assert image.stat().st_size == pool_file.POOL_BYTES
 
 
 def test_one_of_an_older_version_becomes_its_owners_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

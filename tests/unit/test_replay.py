@@ -183,8 +183,9 @@ def test_an_interrupt_reports_what_was_done(cache: Cache, backend: FakeBackend) 
 
     under_way = threading.Event()
     backend.hooks["run"] = lambda sandbox, command: time.sleep(0.02)
-    engine = Replay(cache, [planned(n, *map("echo {}".format, range(500))) for n in "ab"], ReplayOptions("terminal", 2))
-    listener = engine.listener = Impatient()
+    listener = Impatient()
+    rollouts = [planned(n, *map("echo {}".format, range(500))) for n in "ab"]
+    engine = Replay(cache, rollouts, ReplayOptions("terminal", 2), listener)
     real_join = threading.Thread.join
 
     def join(thread: threading.Thread, timeout: float | None = None) -> None:

@@ -45,7 +45,7 @@ class Failing:
 
 def ask(session: Session, request: dict[str, Any]) -> dict[str, Any]:
     ours, theirs = socket.socketpair()
-    thread = threading.Thread(target=session._answer, args=(theirs,))
+    thread = threading.Thread(target=session.answer, args=(theirs,))
     thread.start()
     with ours, theirs:
         ours.sendall(json.dumps(request).encode())

@@ -14,8 +14,8 @@ from tvsnap.sandboxes.local import terminals
 
 @pytest.fixture
 def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(terminals, "_COUNTS", tmp_path)
-    monkeypatch.setattr(terminals, "_PATIENCE", 0.3)
+    monkeypatch.setattr(terminals, "COUNTS", tmp_path)
+    monkeypatch.setattr(terminals, "PATIENCE", 0.3)
     for name, number in {"nr": 3072, "max": 4096, "reserve": 1024}.items():
         (tmp_path / name).write_text(f"{number}\n")
     return tmp_path
@@ -30,7 +30,7 @@ def test_none_is_left(counts: Path) -> None:
 
 
 def test_one_is_given_back(counts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminals, "_PATIENCE", 60.0)
+    monkeypatch.setattr(terminals, "PATIENCE", 60.0)
     later = threading.Timer(0.2, lambda: (counts / "nr").write_text("3071\n"))
     later.start()
     terminals.await_one()

@@ -36,7 +36,7 @@ TURN = "/run/tvsnap/turn"
 """How often process ids have begun anew, for the same (preload/chance.c)."""
 BARE = {"TVSNAP_BARE": "1"}
 """In PID 1's environment, the last of it: the shell reads no startup file, since it is to be made like another."""
-_GRACE = 20.0
+GRACE = 20.0
 """Seconds beyond a call's timeout after which PID 1 is taken for dead; it ends a call within 2 s of its timeout."""
 _LARGEST_ANSWER = 16 * MIB
 """Bytes of any answer but a call's output. The shell's state is the largest: PID 1 takes half of this."""
@@ -271,7 +271,7 @@ class Guest:
 
     def _outcome(self, timeout: float, limit: int) -> Outcome:
         self._silent = False
-        self._deadline = time.monotonic() + timeout + _GRACE
+        self._deadline = time.monotonic() + timeout + GRACE
         output = bytearray()
         for part in range(_MOST_PARTS + 1):
             kind, payload = self._receive(max(limit, _LARGEST_ANSWER))
@@ -303,10 +303,10 @@ class Guest:
 
     def _send(self, operation: str, *fields: str | int | bytes) -> None:
         first, self._first = self._first, b""
-        self._deadline = time.monotonic() + _GRACE
+        self._deadline = time.monotonic() + GRACE
         try:
             with self._sending:
-                self._socket.settimeout(_GRACE)
+                self._socket.settimeout(GRACE)
                 self._socket.sendall(first + _frame(operation, *fields))
         except OSError as error:
             raise SandboxDied(f"the sandbox is gone ({error.strerror})") from None

@@ -214,7 +214,7 @@ class _Tar:
 
     def add(self, name: str, data: bytes) -> None:
         with _writing():
-            self._file.write(_header(name, len(data)) + data)
+            self._file.write(tar_header(name, len(data)) + data)
             self._pad(len(data))
 
     @contextlib.contextmanager
@@ -228,7 +228,7 @@ class _Tar:
             self._pad(blob.size)
             end = self._file.tell()
             self._file.seek(start)
-            self._file.write(_header(f"{BLOBS}/{blob.digest}", blob.size))
+            self._file.write(tar_header(f"{BLOBS}/{blob.digest}", blob.size))
             self._file.seek(end)
 
     def end(self) -> None:
@@ -241,7 +241,7 @@ class _Tar:
         self._file.write(bytes(-size % _BLOCK))
 
 
-def _header(name: str, size: int) -> bytes:
+def tar_header(name: str, size: int) -> bytes:
     member = tarfile.TarInfo(name)
     member.size = size
     # The only format whose header is one block whatever the size is; all tools read it.

@@ -24,7 +24,7 @@ def _docker(home: Path, owner: str) -> Backend:
     return DockerBackend(home, owner)
 
 
-_FACTORIES = {"local": _local, "docker": _docker}
+FACTORIES = {"local": _local, "docker": _docker}
 
 
 def check_name(name: str) -> None:
@@ -35,7 +35,7 @@ def check_name(name: str) -> None:
     Raises:
         UsageError: there is none.
     """
-    plugins.check_name("backend", name, _FACTORIES)
+    plugins.check_name("backend", name, FACTORIES)
 
 
 def open_backend(name: str, home: Path, owner: str) -> Backend:
@@ -51,5 +51,5 @@ def open_backend(name: str, home: Path, owner: str) -> Backend:
         UsageError: if there is no such backend.
         MachineLacks: if this machine lacks what the backend needs.
     """
-    factory = _FACTORIES.get(name) or plugins.find("backend", name, _FACTORIES)
+    factory = FACTORIES.get(name) or plugins.find("backend", name, FACTORIES)
     return check_provides(factory(home, owner), "fork", f"what {name} makes must be a tvsnap.Backend")

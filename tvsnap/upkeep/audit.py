@@ -63,6 +63,11 @@ class Auditor:
                 self._worker.start()
             self._changed.notify_all()
 
+    @property
+    def backlog(self) -> int:
+        """How many calls wait to be made again."""
+        return len(self._waiting)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until all that was to be audited so far has been.
 

@@ -106,7 +106,7 @@ def run_checks(home: Path) -> list[Check]:
         check_criu(),
         check_btrfs(home),
         check_loop_devices(home),
-        *([] if _copies() or os.geteuid() != 0 or _on_btrfs(home) else [check_pool(home)]),
+        *([] if _copies() or os.geteuid() != 0 or on_btrfs(home) else [check_pool(home)]),
         check_disk_limits(home),
         check_users(home),
         check_memory_files(),
@@ -224,7 +224,7 @@ def check_btrfs(home: Path) -> Found:
         return Found(False, "switched off by TVSNAP_NO_BTRFS=1", "unset TVSNAP_NO_BTRFS")
     if not _kernel_has("btrfs"):
         return Found(False, "this kernel has none", "modprobe btrfs, or a kernel that has it")
-    if _on_btrfs(home):
+    if on_btrfs(home):
         return Found(True, f"{home} is on one")
     if not _program("mkfs.btrfs"):
         return Found(False, "mkfs.btrfs is missing", "apt-get install btrfs-progs")
@@ -240,7 +240,7 @@ def check_loop_devices(home: Path) -> Found:
     """Loop devices, for the file with a btrfs in it; not needed where the data directory is on btrfs."""
     if os.access("/dev/loop-control", os.R_OK | os.W_OK):
         return Found(True, "available")
-    if _on_btrfs(home):
+    if on_btrfs(home):
         return Found(True, "not needed: the data directory is on btrfs")
     return Found(False, "/dev/loop-control cannot be opened")
 
@@ -275,7 +275,7 @@ def check_disk_limits(home: Path) -> Found:
         return Found(False, "copies have no quotas", "unset TVSNAP_STORAGE")
     if _kernel() < OLDEST_QUOTAS:
         return Found(False, f"Linux {platform.release()} has no simple quotas of btrfs")
-    if _on_btrfs(home) and not Quotas(_existing(home)).enabled:
+    if on_btrfs(home) and not Quotas(_existing(home)).enabled:
         remedy = "btrfs quota enable --simple DIRECTORY, or a TVSNAP_HOME on another file system than btrfs"
         return Found(False, "the data directory is on a btrfs whose simple quotas are off", remedy)
     return Found(True, "of each sandbox, by simple quotas of btrfs; none in Docker")
@@ -382,7 +382,8 @@ def _filesystem(path: Path) -> str:
     return run.stdout.strip()
 
 
-def _on_btrfs(home: Path) -> bool:
+def on_btrfs(home: Path) -> bool:
+    """Whether a data directory is on Btrfs, or would be."""
     return _filesystem(_existing(home)) == "btrfs"
 
 

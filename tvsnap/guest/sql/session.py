@@ -78,9 +78,10 @@ class Session:
         while True:
             connection, _ = listener.accept()
             with connection, contextlib.suppress(OSError):  # whoever asked has gone
-                self._answer(connection)
+                self.answer(connection)
 
-    def _answer(self, connection: socket.socket) -> None:
+    def answer(self, connection: socket.socket) -> None:
+        """Answers the one request of a connection."""
         with connection.makefile("rb") as stream:
             asked = stream.read(LONGEST_REQUEST + 1)
         if len(asked) > LONGEST_REQUEST:

@@ -209,11 +209,11 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str]) -> Ima
         ImageSpecError: it is wrong, or describes what no single sandbox can be.
     """
     missing: list[str] = []
-    document = _expanded(load_yaml(path), {**_dotenv(path.parent / ".env"), **harness}, missing.append)
+    document = _expanded(load_yaml(path), {**read_dotenv(path.parent / ".env"), **harness}, missing.append)
     place = values.Place(spec.folder, path.parent)
     (service,) = values.read(_Compose, path, document, place).services.values()
     base = service.build or (DockerImageBase(service.image) if service.image else spec.base)
-    env = {name: value for file in service.env_file for name, value in _dotenv(file).items()}
+    env = {name: value for file in service.env_file for name, value in read_dotenv(file).items()}
     copied, directories = _mounts(service, place)
     asked = service.deploy.resources
     pids = asked.limits.pids or service.pids_limit or 0
@@ -299,7 +299,8 @@ def _expanded(value: object, known: Mapping[str, str], missing: Callable[[str], 
     return value
 
 
-def _dotenv(path: Path) -> dict[str, str]:
+def read_dotenv(path: Path) -> dict[str, str]:
+    """Returns the variables of a file `.env`; none if it is not there."""
     found = {}
     if path.is_file():
         try:

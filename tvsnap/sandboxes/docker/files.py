@@ -145,7 +145,7 @@ class OuterFiles(Files):
     def lent_states(self) -> Mapping[str, str]:
         states = {}
         for path in self.lent:
-            with _opened(self._root(), os.path.dirname(path)) as directory:
+            with opened(self._root(), os.path.dirname(path)) as directory:
                 try:
                     found = os.stat(os.path.basename(path), dir_fd=directory, follow_symlinks=False)
                 except FileNotFoundError:
@@ -189,7 +189,7 @@ class OuterFiles(Files):
         folder, name = os.path.split(DISTINCTION)
         digits = hashlib.sha256(unfinished.id.encode()).hexdigest()[: 2 * DISTINCTION_LENGTH]
         try:
-            with _opened(self._root(), folder) as directory:
+            with opened(self._root(), folder) as directory:
                 flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
                 with open(os.open(name, flags, dir_fd=directory), "w") as file:
                     before = os.fstat(file.fileno())
@@ -266,7 +266,7 @@ class InnerFiles(Files):
 
 
 @contextlib.contextmanager
-def _opened(root: Path, path: str) -> Iterator[int]:
+def opened(root: Path, path: str) -> Iterator[int]:
     """A block with a directory of a container opened: whatever its links say, none leads out of it."""
     try:
         top = paths.directory(root)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tvsnap.host.attempts import LONGEST, AttemptFailed
 
-_COUNTS = Path("/proc/sys/kernel/pty")
-_PATIENCE = LONGEST
+COUNTS = Path("/proc/sys/kernel/pty")
+PATIENCE = LONGEST
 """Seconds: sandboxes end all the time, and then theirs are free."""
 _PAUSE = 0.05
 
@@ -20,12 +20,12 @@ def await_one() -> None:
     Raises:
         AttemptFailed: it had none for some seconds.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while used := _all_in_use():
         if time.monotonic() > deadline:
             raise AttemptFailed(
                 f"this machine has no pseudoterminal left for a sandbox: {used}; end sandboxes that hold many, or "
-                f"raise {_COUNTS / 'max'}",
+                f"raise {COUNTS / 'max'}",
                 machine=True,
             )
         time.sleep(_PAUSE)
@@ -34,7 +34,7 @@ def await_one() -> None:
 def _all_in_use() -> str:
     """Returns how many are in use, in words, if no container can have another; empty if one can, or nobody can tell."""
     with contextlib.suppress(OSError, ValueError):
-        used, most, reserve = (int((_COUNTS / name).read_text()) for name in ("nr", "max", "reserve"))
+        used, most, reserve = (int((COUNTS / name).read_text()) for name in ("nr", "max", "reserve"))
         if used >= most - reserve:
             return f"{used:,} are in use, of {most:,}, {reserve:,} of which are not for containers"
     return ""

@@ -27,7 +27,7 @@ from tvsnap.sandboxes.local import syscalls
 from tvsnap.sandboxes.local.storage import btrfs, loop_device
 from tvsnap.sandboxes.local.storage.reclaiming import Reclaimer
 
-_POOL_BYTES = 256 << 30
+POOL_BYTES = 256 << 30
 _LEAST_BYTES = 256 << 20
 """The smallest size that btrfs can be given."""
 _GRAIN = 1 << 20
@@ -60,7 +60,7 @@ class PoolFile:
         with _locked(image.with_suffix(".lock")):
             if not image.exists():
                 require_room(image.parent)
-                _make_filesystem(image)
+                make_filesystem(image)
             keep_private(image)
             loop, self.device = loop_device.attach(image)
             try:
@@ -172,14 +172,15 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _make_filesystem(image: Path) -> None:
+def make_filesystem(image: Path) -> None:
+    """Makes the file, with an empty Btrfs; it is its owner's alone from the start."""
     maker = shutil.which("mkfs.btrfs", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
     if maker is None:
         raise MachineLacks("mkfs.btrfs is missing; apt-get install btrfs-progs (tvsnap doctor)")
     unfinished = image.with_suffix(".new")
     unfinished.unlink(missing_ok=True)  # a killed process may have left a mkfs at work on the old one
     with open(make_private(unfinished), "wb") as file:
-        file.truncate(_POOL_BYTES)
+        file.truncate(POOL_BYTES)
     run = subprocess.run([maker, "-q", "-m", "single", str(unfinished)], capture_output=True, text=True)
     if run.returncode:
         unfinished.unlink()
