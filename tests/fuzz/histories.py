@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz import chance as silent
-from tests.fuzz import developing, engines, grammar, tables, unseen
+from tests.fuzz import developing, grammar, systems, tables, unseen
 from tests.fuzz.cases import Action, Case, Motif, Step
 from tests.fuzz.probes import probes
 from tests.fuzz.recorded import LONGEST, TOPIC, Recorded
@@ -98,7 +98,7 @@ class Maker:
     def _some_motif(self, d: str) -> Motif:
         chance, taste = self._chance, self._taste
         if taste.environment != "terminal":
-            return engines.motif(chance, taste.environment, d)
+            return systems.motif(chance, taste.environment, d)
         if not taste.programs:
             return silent.placed(chance, d, programs=False)
         kind = chance.random()

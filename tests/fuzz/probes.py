@@ -99,14 +99,14 @@ TABLES = {
     ),
     "mariadb": "mariadb-dump --skip-dump-date --skip-comments --skip-extended-insert --databases shop spare",
 }
-"""Commands that print all that is committed, in the order in which the engine has it."""
+"""Commands that print all that is committed, in the order in which the system has it."""
 
 
 def probes(environment: str) -> list[Step]:
     """Returns the probes of an environment's states."""
     found = [replace(step, topic=f"probe of {name}") for name, step in PROBES.items()]
     if environment in TABLES:
-        # The engine's own processes and files come and go by themselves.
+        # The system's own processes and files come and go by themselves.
         found = [step for step in found if step.topic in ("probe of files", "probe of shell")]
         found.append(execute(TABLES[environment], lines=True, topic="probe of tables"))
     return found

@@ -1,4 +1,4 @@
-"""SQL: statements determined by those before them, chance and clock in tables, and what engines keep beside tables."""
+"""SQL: statements determined by those before them, chance and clock in tables, and what is kept beside tables."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ TRIGGERS = {
 }
 
 
-def step(chance: Random, engine: str) -> Step:
+def step(chance: Random, system: str) -> Step:
     """Returns a statement whose result depends on nothing but those before it, or a command beside it."""
     kind = chance.random()
     if kind < 0.06:
@@ -151,7 +151,7 @@ def step(chance: Random, engine: str) -> Step:
         return bash(_filled(chance, "echo <n> >> /root/f; cat /root/f"))
     if kind < 0.16:
         return Step("sql", {"query": _filled(chance, "INSERT INTO parts VALUES (<n>, 'nut')"), "database": "spare"})
-    return sql(_filled(chance, chance.choice(COMMON if kind < 0.6 else OWN[engine])))
+    return sql(_filled(chance, chance.choice(COMMON if kind < 0.6 else OWN[system])))
 
 
 def _filled(chance: Random, template: str) -> str:
@@ -160,12 +160,12 @@ def _filled(chance: Random, template: str) -> str:
     )
 
 
-def drawn(chance: Random, engine: str, d: str) -> Motif:
+def drawn(chance: Random, system: str, d: str) -> Motif:
     """Chance or the clock in a table: by a default, a trigger, a view, or in the statement itself."""
     t = f"drawn_{d[-1]}"
     kind, value = chance.choice([("chance", RANDOM_TEXT), ("chance", RANDOM_NUMBER), ("clock", NOW)])
-    text = value[engine]
-    column = "VARCHAR(60)" if engine != "sqlite" else "TEXT"
+    text = value[system]
+    column = "VARCHAR(60)" if system != "sqlite" else "TEXT"
     way = chance.choice(["default", "trigger", "statement", "view", "update", "create as"])
     if way == "default":
         steps = [
@@ -174,7 +174,7 @@ def drawn(chance: Random, engine: str, d: str) -> Motif:
         ]
     elif way == "trigger":
         steps = [f"CREATE TABLE {t} (id INTEGER PRIMARY KEY, k {column})"]
-        steps += [part.format(t=t, value=text) for part in TRIGGERS[engine]] + [f"INSERT INTO {t} (id) VALUES (1)"]
+        steps += [part.format(t=t, value=text) for part in TRIGGERS[system]] + [f"INSERT INTO {t} (id) VALUES (1)"]
     elif way == "view":
         steps = [
             f"CREATE VIEW of_{t} AS SELECT {text} AS k",

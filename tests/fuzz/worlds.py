@@ -150,10 +150,10 @@ def open_world(name: str, image: str = "") -> World:
         return World(name, images, images.build(_sql_folder(environment, Path(scratch))))
 
 
-def _sql_folder(engine: str, folder: Path) -> Path:
-    """Writes what the image of an engine is built from: the same as that of the other tests."""
-    spec = yaml.safe_load((ROOT / "images" / engine / "image.yaml").read_text())
-    spec |= {"name": f"test-{engine}", "databases": {name: f"{name}.sql" for name in DATABASES}}
+def _sql_folder(system: str, folder: Path) -> Path:
+    """Writes what the image of a database system is built from: the same as that of the other tests."""
+    spec = yaml.safe_load((ROOT / "images" / system / "image.yaml").read_text())
+    spec |= {"name": f"test-{system}", "databases": {name: f"{name}.sql" for name in DATABASES}}
     (folder / "image.yaml").write_text(yaml.safe_dump(spec))
     for name, script in DATABASES.items():
         (folder / f"{name}.sql").write_text(script)

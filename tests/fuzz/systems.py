@@ -1,4 +1,4 @@
-"""What the engines keep beside tables: views that draw, generators, statistics, ids, locks, where a scan begins."""
+"""What database systems keep beside tables: views that draw, generators, statistics, ids, locks, starts of scans."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def distinct(topic: str, name: str, steps: Sequence[str], query: str) -> Motif:
     return plain(topic, [*steps, ask, ask], [ask])
 
 
-def _drawing(chance: Random, engine: str, t: str) -> Motif:
-    view = f"CREATE VIEW draws_{t} AS SELECT {RANDOM_TEXT[engine]} AS k"
+def _drawing(chance: Random, system: str, t: str) -> Motif:
+    view = f"CREATE VIEW draws_{t} AS SELECT {RANDOM_TEXT[system]} AS k"
     return distinct("C7 view of chance", t, [view], f"SELECT k FROM draws_{t}")
 
 
-def _expiring(chance: Random, engine: str, t: str) -> Motif:
+def _expiring(chance: Random, system: str, t: str) -> Motif:
     """A view of what has not expired yet."""
     steps: list[Part] = [
         f"CREATE TABLE live_{t} (id INTEGER, until DOUBLE PRECISION)",
-        sql(f"INSERT INTO live_{t} VALUES (1, {NOW[engine]} + 1.0)", free="clock", begins=True),
-        f"CREATE VIEW of_live_{t} AS SELECT id FROM live_{t} WHERE until > {NOW[engine]}",
+        sql(f"INSERT INTO live_{t} VALUES (1, {NOW[system]} + 1.0)", free="clock", begins=True),
+        f"CREATE VIEW of_live_{t} AS SELECT id FROM live_{t} WHERE until > {NOW[system]}",
     ]
     late = sql(f"SELECT id FROM of_live_{t}", pause=2.5)
     early = replace(late, pause=0.0, free="clock")  # in a fork the time of day has gone on since it was recorded
@@ -105,7 +105,7 @@ POSTGRES: tuple[Callable[[Random, str], Motif], ...] = (
     lambda chance, t: same(
         "C7 backend id",
         t,
-        "chance",  # an engine's own workers come and go
+        "chance",  # a system's own workers come and go
         ["SET application_name = 'me'"],
         ["SELECT pg_backend_pid()", "SELECT pid FROM pg_stat_activity WHERE application_name = 'me'"],
     ),
@@ -205,22 +205,22 @@ SQLITE: tuple[Callable[[Random, str], Motif], ...] = (
     ),
 )
 
-_ENGINES = {"sqlite": SQLITE, "postgres": POSTGRES, "mariadb": MARIADB}
+_SYSTEMS = {"sqlite": SQLITE, "postgres": POSTGRES, "mariadb": MARIADB}
 
 
-def motif(chance: Random, engine: str, d: str) -> Motif:
-    """Returns a motif of an engine.
+def motif(chance: Random, system: str, d: str) -> Motif:
+    """Returns a motif of a system.
 
     Args:
         chance: what chooses.
-        engine: the engine's name.
+        system: the system's name.
         d: a path whose last letter no other motif of the history has.
     """
     kind, t = chance.random(), f"t_{d[-1]}"
     if kind < 0.35:
-        return drawn(chance, engine, d)
+        return drawn(chance, system, d)
     if kind < 0.43:
-        return _drawing(chance, engine, t)
+        return _drawing(chance, system, t)
     if kind < 0.5:
-        return _expiring(chance, engine, t)
-    return chance.choice(_ENGINES[engine])(chance, t)
+        return _expiring(chance, system, t)
+    return chance.choice(_SYSTEMS[system])(chance, t)
