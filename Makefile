@@ -82,10 +82,9 @@ lint: setup ## ruff, mypy, and the floors that imports keep to
 unit: ## the tests that need neither root nor images nor an engine, in a minute
 	@$(PY) -m pytest -n 2 -p no:cacheprovider tests/unit tests/fakes
 
-# What fails is tried once more, and shown: a machine under load is late. Counterexamples of properties are not.
 test: lint engines ## lint, type-check and run the test suite
 	@images=$$(mktemp -d) && trap 'rm -rf "$$images"' EXIT && export TVSNAP_TEST_IMAGES=$$images && \
-	$(PY) -m pytest -rs -n 6 --reruns 1
+	$(PY) -m pytest -rs -n 6
 
 fuzz: setup engines ## look for histories that see through the cache what they do not see without (FUZZ_SECONDS=600)
 	@$(PY) -m tests.fuzz

@@ -69,16 +69,6 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ORDER.index(item.path.relative_to(TESTS).parts[0]))
-    for item in items:
-        if item.path.is_relative_to(TESTS / "property"):
-            item.add_marker(pytest.mark.flaky(reruns=0))  # a counterexample counts the first time
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Shows why tests had to be tried again (`--reruns`): each such is a race, in the test or in what it tests."""
-    for report in terminalreporter.getreports("rerun"):
-        terminalreporter.section(f"tried again: {report.nodeid}")
-        terminalreporter.line(report.longreprtext)
 
 
 class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

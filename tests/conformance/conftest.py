@@ -89,4 +89,4 @@ def worn(backend: Backend, image: Image) -> Iterator[Worn]:
 @pytest.fixture
 def reused(request: pytest.FixtureRequest, worn: Worn) -> Sandbox:
     """A sandbox in which other cases of the test may have been; its shell is fresh, and in an empty directory."""
-    return worn.lend(request.function.__name__, anew=getattr(request.node, "execution_count", 1) > 1)
+    return worn.lend(request.function.__name__)

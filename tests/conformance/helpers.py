@@ -71,10 +71,10 @@ class Worn:
         self._test = ""
         self._cases = 0
 
-    def lend(self, test: str, *, anew: bool = False) -> Sandbox:
-        """Returns the sandbox of a test, with a fresh shell in an empty directory; another one if `anew`."""
+    def lend(self, test: str) -> Sandbox:
+        """Returns the sandbox of a test, with a fresh shell in an empty directory."""
         sandbox = self._sandbox
-        if sandbox is None or test != self._test or anew or not run(sandbox, 'kill -9 "$$"').shell_lost:
+        if sandbox is None or test != self._test or not run(sandbox, 'kill -9 "$$"').shell_lost:
             if sandbox is not None:
                 sandbox.close()
             sandbox = self._sandbox = self._lab.start()

@@ -13,7 +13,9 @@ from tests.native.header import read_header
 from tests.native.wire import EXCHANGES, recorded
 
 SECONDS = int(os.environ.get("TVSNAP_PARSER_FUZZ_SECONDS", "15"))
+"""For each of the seeds, which make a minute."""
 SEED = int(os.environ.get("TVSNAP_PARSER_FUZZ_SEED", "1"))
+SEEDS = range(SEED, SEED + 4)
 PARSER = [NATIVE / "init/frames.c", NATIVE / "init/basics.c"]
 
 
@@ -56,9 +58,10 @@ def test_real_frames_are_good(program: Path, corpus: list[Path]) -> None:
     assert {line[2] for line in lines} == {"good"}
 
 
-def test_changed_frames_do_no_harm(program: Path, corpus: list[Path]) -> None:
-    told = run(program, "fuzz", str(SECONDS), str(SEED), *corpus, limit=SECONDS + 120)
-    assert told.returncode == 0, f"seed {SEED}: {told.stdout}\n{told.stderr}"
+@pytest.mark.parametrize("seed", SEEDS)
+def test_changed_frames_do_no_harm(program: Path, corpus: list[Path], seed: int) -> None:
+    told = run(program, "fuzz", str(SECONDS), str(seed), *corpus, limit=SECONDS + 120)
+    assert told.returncode == 0, f"seed {seed}: {told.stdout}\n{told.stderr}"
     words = told.stdout.split()
     counts = {name: int(count) for name, count in zip(words[::2], words[1::2], strict=True)}
     assert counts["inputs"] >= 1000
