@@ -337,7 +337,8 @@ def test_a_snapshot_that_is_gone_from_the_disk_is_no_error(cache: Cache) -> None
     assert run(cache, "echo 1 > f", "cat f")[-1].output == "1\n"
 
 
-def test_failures_are_not_repeated_in_haste(tmp_path: Path) -> None:
+def test_failures_are_not_repeated_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preforking, "LONGEST_PAUSE", preforking.SHORTEST_PAUSE)
     backend = FakeBackend()
     with open_cache(tmp_path, backend, prefork=4, budget=NOTHING_PARKED, policy="never") as cache:
         different(cache, *"ab")

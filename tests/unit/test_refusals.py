@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,17 @@ def test_living_process_is_named_with_its_descriptor() -> None:
     assert waiting.endswith(f" has TCP connections that wait to be accepted (descriptor {server_number(waiting)})")
 
 
+@pytest.fixture(scope="module")
+def init() -> Iterator[int]:
+    """The first process of a namespace of process ids."""
+    with subprocess.Popen(["unshare", "--user", "--fork", "--pid", "--kill-child", "sleep", "1000"]) as sandbox:
+        try:
+            children = Path(f"/proc/{sandbox.pid}/task/{sandbox.pid}/children")
+            yield int(eventually(children.read_text))
+        finally:
+            sandbox.kill()
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -238,21 +250,17 @@ def test_living_process_is_named_with_its_descriptor() -> None:
         "x\n(00.000001) Error (compel/src/lib/infect.c:360): SEIZE {0}: unsupported stop signal 21",
     ],
 )  # fmt: skip
-def test_a_file_s_name_says_nothing_of_other_processes(name: str) -> None:
+def test_a_file_s_name_says_nothing_of_other_processes(init: int, name: str) -> None:
     """Nobody outside of the sandbox is named, and no sandbox is ended for what lives outside."""
-    with subprocess.Popen(["unshare", "--user", "--fork", "--pid", "--kill-child", "sleep", "1000"]) as sandbox:
-        try:
-            children = Path(f"/proc/{sandbox.pid}/task/{sandbox.pid}/children")
-            init = int(eventually(children.read_text))
-            for outside in (1, os.getpid()):
-                log = f"Error (criu/files-reg.c:1931): Can't dump ghost file {name.format(outside)}\n" + FILES
-                told = reason(log, init)
-                assert "(process 9999999)" in told or told.startswith("process 9999999 "), told
-                assert not left_its_code(log, init)
-            log = f"Error (criu/parasite-syscall.c:1): Can't cure (pid: {init}) from parasite\n"
-            assert left_its_code(log, init)
-        finally:
-            sandbox.kill()
+    for outside in (1, os.getpid()):
+        log = f"Error (criu/files-reg.c:1931): Can't dump ghost file {name.format(outside)}\n" + FILES
+        told = reason(log, init)
+        assert "(process 9999999)" in told or told.startswith("process 9999999 "), told
+        assert not left_its_code(log, init)
+
+
+def test_a_process_that_could_not_be_cured(init: int) -> None:
+    assert left_its_code(f"Error (criu/parasite-syscall.c:1): Can't cure (pid: {init}) from parasite\n", init)
 
 
 def server_number(told: str) -> int:
