@@ -35,6 +35,7 @@ def exec(
     state: options.StateName,
     command: list[str] = Argument(..., metavar="CMD", help="The command.", show_default=False),
     timeout: float = options.seconds(60.0, "--timeout", "Seconds."),
+    network: options.Network = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Run one command in a throw-away fork of a state. Nothing is recorded; the state stays as it is.
@@ -46,6 +47,7 @@ def exec(
     Examples:
       tvsnap exec 3fa9c1 -- git status
       tvsnap exec 3fa9c1 'ls | wc -l'
+      tvsnap exec --network public 3fa9c1 -- bash /tests/test.sh
     """
     if command[0].startswith("-") and command[0] != "--":
         raise UsageError(f"{command[0]}: options go before STATE, a command that begins so after --")
@@ -53,7 +55,7 @@ def exec(
     line = words[0] if len(words) == 1 else shlex.join(words)
     with context.open_cache() as cache:
         found = cache.graph.resolve(state)
-        with cache.materialise(found.hash) as sandbox:
+        with cache.materialise(found.hash, network=options.network(network)) as sandbox:
             outcome = sandbox.run(line, timeout=timeout)
     data = {
         "state": found.hash,

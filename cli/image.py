@@ -81,6 +81,7 @@ def _print(image: Image, manifest: Mapping[str, Any], log: str) -> None:
         "no new privileges": "yes" if image.no_new_privileges else "no",
         "clock": clock,
         "random seed": "" if image.random_seed is None else str(image.random_seed),
+        "network": str(image.network),
         "workdir": image.workdir,
         "hostname": image.hostname,
         "databases": visible(", ".join(manifest["databases"])),

@@ -73,6 +73,7 @@ def build(
       clock: 2024-01-01T00:00:00Z   where a sandbox's clock begins and runs on from (docs/chance.md: what it reaches)
       random_seed: 7                what programs draw from the system is the same in each execution; no secret
       limits: {memory: 4G, cpus: 2, processes: 99, disk: 20G}  of its sandboxes, where the caller gives none
+      network: {allow: [example.org, .example.net]}       what sandboxes reach outside; or public; by default none
       timeouts: {agent: 900, verifier: 300}               seconds; for who runs the task
       environment: mariadb                                or sqlite, postgres: what `databases` go with; else terminal
       databases:                                          loaded when all else is done; a list where names do not matter

@@ -63,6 +63,15 @@ Home = Annotated[
 Backend = Annotated[
     str, Option(metavar="NAME", help="What runs the sandboxes.", envvar=BACKEND_VARIABLE, callback=check_backend)
 ]
+Network = Annotated[
+    list[str] | None,
+    Option(
+        "--network",
+        metavar="HOST",
+        help="What may be reached outside: none, public, or a host (.SUFFIX for all below it); may be repeated. "
+        "By default what the image says.",
+    ),
+]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 MaxDisk = Annotated[
     str | None, Option(metavar="SIZE", help="Let snapshots take so much, as in 20G; the least useful ones go.")
@@ -181,3 +190,17 @@ def parse_size(text: str) -> int:
     if match is None:
         raise UsageError(f'"{text}" is no size; write it as 500M or 2G')
     return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def network(hosts: list[str] | None) -> str | list[str] | None:
+    """Returns what the values of `--network` stand for, see `tvsnap.Network`; None where it was not given.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    if not hosts:
+        return None
+    words = [host for host in hosts if host in ("none", "public")]
+    if words and hosts[1:]:
+        raise UsageError(f"--network {words[0]} goes with no other --network")
+    return words[0] if words else hosts

@@ -43,6 +43,7 @@ def run(
     arguments: str | None = Option(None, "--args", metavar="JSON", help="Its arguments, an object."),
     task: str = Option("", metavar="TASK", help="The task that the rollout is of."),
     salt: str | None = Option(None, metavar="TEXT", help="Share states only with rollouts of this salt."),
+    network: options.Network = None,
     timeout: float = options.seconds(30.0, "--timeout", "Seconds for each call."),
     policy: str = Option("break-even", metavar="NAME", help="When to snapshot: break-even, eager or never."),
     max_disk: options.MaxDisk = None,
@@ -62,6 +63,7 @@ def run(
       tvsnap run terminal -c 'cd /tmp && git init x' -c 'ls -a x'
       tvsnap run terminal --tool read_file --args '{"path": "/etc/os-release"}'
       tvsnap run postgres --sql 'CREATE TABLE t (n int)' --sql 'SELECT * FROM t'
+      tvsnap run terminal --network public -c 'apt-get update -q'
       tvsnap run terminal
     """
     calls: list[tuple[str, dict[str, Any]]] = [("bash", {"command": command}) for command in commands or ()]
@@ -75,7 +77,7 @@ def run(
     with context.open_cache(policy=policy, budget=budget) as cache:
         found = cache.images.get(check_text(image, "image"))
         lines = iter(()) if calls or prompted else _calls_of_standard_input()
-        with cache.rollout(image=found, task=task, salt=salt, label="by hand") as rollout:
+        with cache.rollout(found, task, salt, "by hand", network=options.network(network)) as rollout:
             session = _Session(rollout, timeout, as_json=as_json)
             for name, given in calls:
                 session.call(name, given, echo=len(calls) > 1)

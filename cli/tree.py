@@ -99,7 +99,7 @@ def node_data(node: TreeNode) -> dict[str, Any]:
 
 def call_data(call: Edge) -> dict[str, Any]:
     """Returns a recorded call, without its output, as plain JSON."""
-    of_call = ("timeout", "deterministic", "proven", "waited", "active", "shared", "reason", "hits", "created")
+    of_call = ("timeout", "deterministic", "proven", "waited", "active", "asked", "shared", "reason", "hits", "created")
     of_result = ("exit_code", "duration", "timed_out", "truncated")
     return {
         "id": call.id,

@@ -231,6 +231,11 @@ class _TreeView:
         bar = prefix + ("│ " if len(branch.children) > 1 else "  ")
         if call is not None and not branch.above_private and not _served(call):
             yield self._note(bar, f"! {_unserved(call)}", "magenta")  # here the branch stops being shared
+        if call is not None and call.asked:
+            more = f" and {len(call.asked) - 1} more" if call.asked[1:] else ""
+            yield self._note(
+                bar, f"@ asked the network for {one_line(call.asked[0])}{more}, {ago(call.created)}", "cyan"
+            )
         if branch.active and not (branch.above and branch.above.active == branch.active):
             yield self._note(bar, f"~ {branch.active}", "cyan")
         for refusal in branch.refusals:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from tvsnap.model.images import Image, ImageLimits, Timeouts
     from tvsnap.model.limits import Budget, Limits
+    from tvsnap.model.network import Network, Traffic
     from tvsnap.model.observations import (
         Captures,
         FileChange,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from tvsnap.model.stats import Stats
     from tvsnap.recording.policy import Costs, Policy, Rebuild
     from tvsnap.rollout import Rollout
+    from tvsnap.sandboxes.network.settings import NetworkSettings
     from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 # Imported when first used: `import tvsnap` itself costs next to nothing.
@@ -89,6 +91,8 @@ _MODULES = {
     "InnerService": "tvsnap.environments.service",
     "Limits": "tvsnap.model.limits",
     "MachineLacks": "tvsnap.model.errors",
+    "Network": "tvsnap.model.network",
+    "NetworkSettings": "tvsnap.sandboxes.network.settings",
     "NotCheckpointable": "tvsnap.model.errors",
     "NotFound": "tvsnap.model.errors",
     "NotRestorable": "tvsnap.model.errors",
@@ -111,6 +115,7 @@ _MODULES = {
     "TerminalBytes": "tvsnap.model.observations",
     "TerminalEnvironment": "tvsnap.environments.terminal",
     "Timeouts": "tvsnap.model.images",
+    "Traffic": "tvsnap.model.network",
     "Tool": "tvsnap.environments.tools",
     "ToolCall": "tvsnap.model.calls",
     "ToolEnvironment": "tvsnap.environments.toolset",
@@ -153,6 +158,8 @@ __all__ = [
     "InnerService",
     "Limits",
     "MachineLacks",
+    "Network",
+    "NetworkSettings",
     "NotCheckpointable",
     "NotFound",
     "NotRestorable",
@@ -180,6 +187,7 @@ __all__ = [
     "ToolEnvironment",
     "ToolFailed",
     "ToolResult",
+    "Traffic",
     "TvsnapError",
     "UsageError",
     "tool",

@@ -41,6 +41,7 @@ from tvsnap.model.arguments import (
 from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
+from tvsnap.model.network import NetworkLike
 from tvsnap.model.stats import Meter, Stats
 from tvsnap.recording.budgets import SnapshotBudget
 from tvsnap.recording.claims import Claims
@@ -52,6 +53,8 @@ from tvsnap.recording.recorder import Position
 from tvsnap.recording.snapshotter import Snapshotter
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes import open_backend
+from tvsnap.sandboxes.network import files as network_files
+from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 from tvsnap.upkeep.audit import Auditor
 from tvsnap.upkeep.housekeeping import tidy
@@ -91,6 +94,8 @@ class Cache:
         audit: float = 0.0,
         images: ImageSource | None = None,
         environments: Iterable[Environment] = (),
+        network_settings: NetworkSettings | None = None,
+        network_answers: float | None = None,
     ) -> None:
         """Opens a data directory, and removes what processes that have died left behind in it.
 
@@ -111,6 +116,10 @@ class Cache:
 
             environments: environments of your own, which images name as they name themselves. Those of installed
                 packages, and those that `TVSNAP_ENVIRONMENTS` names, are found without being given here.
+            network_settings: what the host lends to sandboxes that have a network; by default what the environment
+                variables `TVSNAP_NETWORK_*` say.
+            network_answers: seconds for which the result of a call that asked the network answers others; None for
+                ever, 0 never. What a tool says of itself (`Tool.time_to_live`) comes first.
 
         Raises:
             UsageError: there is no such backend or policy, or another argument makes no sense.
@@ -129,6 +138,8 @@ class Cache:
         if not isinstance(use_cache, bool):
             raise UsageError(f"use_cache must be True or False, not {use_cache!r}")
         check_number(audit, "audit", 0, 1)
+        if network_answers is not None:
+            network_answers = check_seconds(network_answers, "network_answers", least=0.0)
         if prefork is not None:
             check_whole(prefork, "prefork", 0)
         self.limits = None if limits is None else check_type(limits, Limits, "limits")
@@ -136,6 +147,7 @@ class Cache:
         self.home = resolve_home(home)
         self._in_use = HomeInUse(self.home)
         self.use_cache = use_cache
+        self._lent = network_settings or NetworkSettings.of_environment()
         self._image_source: ImageSource = images or ImageStore(self.home)
         self.pool = SandboxPool(self.budget)
         with contextlib.ExitStack() as undo:
@@ -144,7 +156,9 @@ class Cache:
             self.owner = self._owner.id
             self.graph = Graph(self.home / GRAPH_FILE, self.owner)
             undo.callback(self.graph.close)
-            self.backend = open_backend(backend, self.home, self.owner) if isinstance(backend, str) else backend
+            self.backend = (
+                open_backend(backend, self.home, self.owner, self._lent) if isinstance(backend, str) else backend
+            )
             undo.callback(self.backend.close)
             self._holds = Holds(self.home, self.owner)
             undo.callback(self._holds.close)
@@ -187,8 +201,11 @@ class Cache:
             dropped=self._dropped,
             ended=self._ended,
             resume=self.resume,
+            network_answers=network_answers,
         )
-        self._recipes = Recipes(self.graph, self._image_source, environments, self.limits, self.backend.platform)
+        self._recipes = Recipes(
+            self.graph, self._image_source, environments, self.limits, self.backend.platform, self._lent
+        )
         self._lock = threading.Lock()
         self._used: Mapping[str, tuple[int, int | None]] = {}
         self._closed = False
@@ -209,6 +226,7 @@ class Cache:
         label: str | None = None,
         *,
         limits: Limits | None = None,
+        network: NetworkLike = None,
     ) -> Rollout:
         """Begins a rollout at the root of an image, which is the state of a freshly started sandbox.
 
@@ -221,6 +239,8 @@ class Cache:
             label: what people call this rollout.
             limits: what its sandboxes may use; None for what all sandboxes of the image may. Rollouts share states
                 where the limits that change behaviour are the same.
+            network: what its sandboxes may reach outside: "none", "public", or a list of hosts ("example.org") and
+                suffixes (".example.org"); None for what the image says. Rollouts share states where it is the same.
 
         Returns:
             The rollout, which is to be closed after its last call.
@@ -235,7 +255,7 @@ class Cache:
         label = "" if label is None else check_text(label, "label")
         if limits is not None:
             check_type(limits, Limits, "limits")
-        recipe = self._recipes.of_image(image, limits)
+        recipe = self._recipes.of_image(image, limits, network)
         root = self._recipes.root(recipe, salt)
         at, id = Position(root.hash), None
         if self.use_cache:
@@ -313,7 +333,7 @@ class Cache:
         return rollout
 
     @contextlib.contextmanager
-    def materialise(self, state: str, *, after: float = 0.0) -> Iterator[Sandbox]:
+    def materialise(self, state: str, *, after: float = 0.0, network: NetworkLike = None) -> Iterator[Sandbox]:
         """Returns a context manager with a live sandbox in any state of the graph, which is ended after the block.
 
         It is meant for graders: whatever is done in the sandbox is gone afterwards and changes nothing for rollouts.
@@ -322,6 +342,7 @@ class Cache:
             state: the state's full hash, as `Rollout.state` returns it.
             after: seconds that the sandbox is to have run in the state before it is given out. It counts only where
                 something in the state runs by itself.
+            network: what the sandbox may reach outside, as in `rollout`; None for what rollouts there may.
 
         Yields:
             The sandbox.
@@ -334,9 +355,11 @@ class Cache:
         """
         self._check_open()
         after = check_seconds(after, "after", least=0.0)
-        recipe = self._recipes.of_state(state)
+        recipe = self._recipes.of_state(state, network)
         live = self._standing_at(state, recipe)
         try:
+            if network is not None and recipe.image.network.attached:
+                network_files.prepare(live.sandbox, self._lent)
             if after > 0 and recipe.environment.observe(live.sandbox).active:
                 live.let_run(after)
             yield live.sandbox

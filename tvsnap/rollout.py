@@ -547,10 +547,20 @@ class Rollout:
         return None
 
     def _look_up(self, call: ToolCall, timeout: float) -> Edge | None:
-        at = self._at
-        return self._context.graph.lookup(
-            at.state, call, timeout, self._context.backend.name, waited=at.waited, quiet_s=at.quiet_s
-        )
+        at, graph = self._at, self._context.graph
+        backend = self._context.backend.name
+        edge = graph.lookup(at.state, call, timeout, backend, waited=at.waited, quiet_s=at.quiet_s)
+        if edge is None or not edge.asked:
+            return edge
+        lasts, age = self._lasts(self.tools[call.name]), time.time() - edge.created
+        if lasts is None or age <= lasts:
+            return edge
+        graph.retire(edge, f"what it asked of the network was {age:.0f} s old")
+        return None
+
+    def _lasts(self, tool: Tool) -> float | None:
+        """Returns the seconds for which what a tool's call asked of the network answers others; None for ever."""
+        return self._context.network_answers if tool.time_to_live is None else tool.time_to_live
 
     def _follow(self, edge: Edge, source: Source, began: float) -> ToolResult:
         """Moves along an edge; returns its result."""
@@ -678,8 +688,11 @@ class Rollout:
             result = self._recipe.environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         self._ended = ended = time.monotonic()
         trouble = live.sandbox.trouble(result.output) or trouble
-        before, cancelled = live.observation, cancellation.wanted
-        executed = Executed(tool, call, timeout, result, at, before, claim, trouble, age, ended, cancelled)
+        asked = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()
+        before, cancelled, lasts = live.observation, cancellation.wanted, self._lasts(tool)
+        executed = Executed(
+            tool, call, timeout, result, at, before, claim, trouble, age, ended, cancelled, asked, lasts
+        )
         return live, executed, way
 
     def _leave_sandbox(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.helpers import eventually
+from tests.conformance.helpers import eventually, on_host, unique_sleep
 from tests.conformance.targets import TARGETS
 from tvsnap import AsyncCache, Cache, CallCancelled
 from tvsnap.images import Image
@@ -38,11 +38,10 @@ def cache(request: pytest.FixtureRequest, tvsnap_home: Path) -> Iterator[Cache]:
 
 def cancel_amid(rollout: Rollout, tool: str, command: str) -> Any:
     """Returns what a call came to that was cancelled once its command had begun."""
-    marker = f"/tmp/begun-{time.time_ns()}"
     with ThreadPoolExecutor(1) as threads:
-        whole = {"command": f"touch {marker}; {command}"}
-        call = threads.submit(rollout.call, tool, whole, LONG)
-        time.sleep(0.5)  # it has begun by then, or is cancelled again and again until it has
+        marker = unique_sleep()
+        call = threads.submit(rollout.call, tool, {"command": f"{marker} & {command}"}, LONG)
+        eventually(lambda: on_host(marker))
         began = time.monotonic()
         assert rollout.cancel()
         assert time.monotonic() - began < SOON
@@ -70,14 +69,15 @@ def test_a_command_ends_as_by_its_timeout(cache: Cache, terminal_image: Image, t
 
 def test_who_waits_for_the_same_call_goes_on(cache: Cache, terminal_image: Image) -> None:
     salt = f"cancel-{time.time_ns()}"
-    call = {"command": "if [ -e /tmp/again ]; then sleep 600; fi; touch /tmp/again; sleep 2; echo done"}
+    marker = unique_sleep()
+    call = {"command": f"{marker} & sleep 2; echo done"}
     with (
         cache.rollout(terminal_image, salt=salt) as one,
         cache.rollout(terminal_image, salt=salt) as two,
         ThreadPoolExecutor(2) as threads,
     ):
         first = threads.submit(one.call, "bash", call, LONG)
-        eventually(lambda: cache.graph.leases())
+        eventually(lambda: on_host(marker))
         second = threads.submit(two.call, "bash", call, LONG)
         time.sleep(0.3)
         assert one.cancel()

@@ -30,6 +30,7 @@ from tests.fakes.script import NotScripted
 from tvsnap.images import Image
 from tvsnap.model.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.network import Traffic
 from tvsnap.model.observations import (
     NO_SERVICE,
     Captures,
@@ -288,6 +289,9 @@ class FakeSandbox:
         duration = machine.clock - began + (0.0 if timed_out else self.backend.command_duration)
         output, truncated = cut(bytes(run.output), self.limits.output)
         return Outcome(output, status, duration, timed_out, blocked, truncated, lost)
+
+    def traffic(self) -> Traffic:
+        return Traffic()
 
     def interrupt(self) -> None:
         """What a fake runs ends at once as it is."""

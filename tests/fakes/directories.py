@@ -31,6 +31,7 @@ from tests.fakes.trees import copy_tree, files_of, size_of
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.network import Traffic
 from tvsnap.model.observations import (
     NO_SERVICE,
     Captures,
@@ -274,6 +275,9 @@ class DirectorySandbox:
         output, truncated = cut((self._control / "out").read_bytes(), self.limits.output)
         duration = time.monotonic() - began
         return Outcome(output, None if late else ended, duration, late, blocked, truncated, lost)
+
+    def traffic(self) -> Traffic:
+        return Traffic()
 
     def interrupt(self) -> None:
         self._interrupted.set()

@@ -298,7 +298,7 @@ async def _enter(block: AbstractAsyncContextManager[Any]) -> None:
         raise AssertionError("it was cancelled before")
 
 
-OURS = frozenset({"attach", "checkpoint", "close", "go_back", "interrupt", "note", "settle", "trouble"})
+OURS = frozenset({"attach", "checkpoint", "close", "go_back", "interrupt", "note", "settle", "traffic", "trouble"})
 """What tvsnap does with a sandbox, and a user of a rollout does not."""
 INSIDE = frozenset(
     {"accompany", "begin_in", "call_cancellably", "close_if_idle", "fork_if_idle", "settling", "try_hit"}

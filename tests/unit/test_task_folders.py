@@ -10,6 +10,7 @@ from tvsnap.images import ImageNotFound, ImageSpecError, find_source
 from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
 from tvsnap.model.images import ImageLimits, Timeouts
+from tvsnap.model.network import NO_NETWORK
 
 CHECKOUT = Path(__file__).parents[2]
 MIB = 1024 * 1024
@@ -113,6 +114,7 @@ class TestTerminalBench:
         assert (spec.user, spec.workdir, spec.hostname) == ("agent", "/app/src", "box")
         assert spec.limits == ImageLimits(memory=2048 * MIB, processes=300, cpus=1.5, disk=20480 * MIB)
         assert spec.no_new_privileges is True
+        assert spec.network == NO_NETWORK
         assert spec.notes == ()
 
     @pytest.mark.parametrize(("option", "said"), [("", True), (":false", False), ("=true", True)])
@@ -139,8 +141,8 @@ mem_limit: 1g
         ("text", "note"),
         [
             ("ports: ['80:80']", "ports: nothing outside a sandbox reaches its ports"),
-            ("networks: [inner]", "networks: a sandbox has no network but loopback"),
-            ("network_mode: host", "network_mode host: a sandbox has no network but loopback"),
+            ("networks: [inner]", "networks: a sandbox has a way out of its own, and no network but that"),
+            ("network_mode: host", "network_mode host: a sandbox has a way out of its own, and no network but that"),
             ("privileged: true", "privileged: not granted: mounts, kernel settings and the like fail"),
             ("cap_add: [NET_ADMIN]", "cap_add: not granted: what needs these rights fails"),
             ("security_opt: ['seccomp:unconfined']",
@@ -247,7 +249,23 @@ class TestHarbor:
         assert spec.env == {"MODE": "test", "LEVEL": "3"}
         assert (spec.user, spec.workdir) == ("agent", "/srv")
         assert spec.directories == ("/logs/verifier", "/logs/agent")
+        assert spec.network == NO_NETWORK
         assert spec.notes == ()
+
+    @pytest.mark.parametrize(
+        ("text", "network"),
+        [
+            ("", "public"),
+            ("allow_internet = true", "public"),
+            ("allow_internet = false", "none"),
+            ('network_mode = "public"\nallow_internet = false', "public"),
+            ('network_mode = "no-network"', "none"),
+            ('network_mode = "allowlist"\nallowed_hosts = ["pypi.example", "*.example.org", "10.1.2.3"]',
+             ".example.org,10.1.2.3,pypi.example"),
+        ],
+    )  # fmt: skip
+    def test_network(self, tmp_path: Path, text: str, network: str) -> None:
+        assert str(self.task(tmp_path, f"[environment]\n{text}\n").network) == network
 
     def test_older_spellings_and_a_prebuilt_image(self, tmp_path: Path) -> None:
         text = '[environment]\ndocker_image = "org/task:1"\nmemory = "2G"\nstorage = "10G"\n'
@@ -274,7 +292,6 @@ class TestHarbor:
         assert spec.notes == (
             "environment.gpus 1: no GPU in a sandbox: what needs one fails",
             "environment.mcp_servers: not started",
-            "environment.allow_internet: a sandbox has no network but loopback: what needs the internet fails",
             "steps: the image is the one that the first of them begins with",
             "environment.env.API_KEY: $API_KEY is not taken from this machine's environment",
         )
@@ -293,6 +310,8 @@ class TestHarbor:
         [
             ('[environment]\nos = "windows"\n', {}, "environment.os: a sandbox is a Linux container"),
             ("[environment\n", {}, "task.toml: "),
+            ('[environment]\nnetwork_mode = "host"\n', {}, "environment.network_mode: must be"),
+            ('[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a b"]\n', {}, "cannot allow 'a b'"),
             ("[environment]\nmemory_mb = -1\n", {}, "environment.memory_mb: must be a number of megabytes"),
             ("", {"environment/compose.yaml": "services: {main: {}, db: {image: a}}"}, "describes 2"),
             ('[agent]\ntimeout_sec = "soon"\n', {}, "agent.timeout_sec: must be a number of seconds"),

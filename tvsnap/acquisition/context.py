@@ -52,6 +52,7 @@ class Context:
         workers: does what nobody waits for.
         dropped: takes rollouts that nobody holds any more.
         ended: is told which rollout has ended, and where it stood.
+        network_answers: seconds for which what was asked of the network answers others; None for ever.
         resume: begins a rollout at a state, of a task; see `Cache.resume`.
     """
 
@@ -70,4 +71,5 @@ class Context:
     workers: Executor
     dropped: SimpleQueue[Rollout]
     ended: Callable[[Rollout, Position], None]
+    network_answers: float | None
     resume: Callable[[str, str], Rollout]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Snapshot
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.recording.live import Origin
+from tvsnap.sandboxes.network import files as network_files
+from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 
@@ -17,21 +19,24 @@ class Recipe:
     """What a sandbox is made of.
 
     Attributes:
-        image: its files, below what is written.
+        image: its files, below what is written, and what it may reach.
         environment: what calls mean in it.
         limits: what it may use.
+        lent: what the host lends to those that have a network.
         snapshot: what it is forked from; None if it is started afresh.
     """
 
     image: Image
     environment: Environment
     limits: Limits
+    lent: NetworkSettings = field(default_factory=NetworkSettings)
     snapshot: Snapshot | None = None
 
     @property
     def origin(self) -> Origin:
         """How sandboxes made from this are known."""
-        return Origin(self.image.digest, self.limits, "" if self.snapshot is None else self.snapshot.id)
+        snapshot = "" if self.snapshot is None else self.snapshot.id
+        return Origin(self.image.digest, self.limits, snapshot, self.image.network)
 
     def forked_from(self, snapshot: Snapshot | None) -> Recipe:
         """Returns the recipe of a fork of a snapshot, or (None) of a fresh sandbox, that is else like this."""
@@ -43,6 +48,8 @@ class Recipe:
             return backend.fork(self.snapshot.id, self.image, self.limits)
         sandbox = backend.start(self.image, self.limits)
         try:
+            if self.image.network.attached:
+                network_files.prepare(sandbox, self.lent)
             self.environment.prepare(sandbox)
         except BaseException:
             sandbox.close()

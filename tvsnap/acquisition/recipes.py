@@ -17,8 +17,9 @@ from tvsnap.model.calls import root_state
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
-
-NETWORK = "none"  # sandboxes have a loopback of their own and nothing else
+from tvsnap.model.network import Network, NetworkLike
+from tvsnap.sandboxes.network.files import identity, variables
+from tvsnap.sandboxes.network.settings import NetworkSettings
 
 
 class ImageSource(Protocol):
@@ -46,6 +47,7 @@ class Recipes:
         environments: Iterable[Environment],
         limits: Limits | None,
         platform: str,
+        lent: NetworkSettings,
     ) -> None:
         """
         Args:
@@ -54,6 +56,7 @@ class Recipes:
             environments: those that come before the ones that are installed.
             limits: what every sandbox may use; None where the limits of each image apply.
             platform: what commands can see of the machine, see `Backend.platform`.
+            lent: what the host lends to sandboxes that have a network.
 
         Raises:
             UsageError: one of the environments cannot be used.
@@ -63,24 +66,31 @@ class Recipes:
         self._environments: Mapping[str, Environment] = {one.name: one for one in map(checked, environments)}
         self._limits = limits
         self._platform = platform
+        self._lent = lent
         self._by_digest: dict[str, Image] = {}  # those that rollouts use: removing one takes nothing from them
 
-    def of_image(self, image: str | Image, limits: Limits | None = None) -> Recipe:
+    def of_image(self, image: str | Image, limits: Limits | None = None, network: NetworkLike = None) -> Recipe:
         """Returns of what fresh sandboxes of an image are made.
 
         Args:
             image: the image, or its name or digest.
             limits: what they may use; None for what all sandboxes of the image may.
+            network: what they may reach; None for what the image says.
 
         Raises:
             NotFound: there is no such image.
             UsageError: its environment is unknown, or its limits make no sense.
         """
         found = image if isinstance(image, Image) else self._images.get(check_text(image, "image"))
-        return Recipe(found, self._environment(found.environment), limits or self.limits_for(found))
+        its = found.network if network is None else Network.of(network)
+        return self._recipe(found, found.environment, limits or self.limits_for(found), its)
 
-    def of_state(self, state: str) -> Recipe:
+    def of_state(self, state: str, network: NetworkLike = None) -> Recipe:
         """Returns of what the sandboxes at the root of a state are made.
+
+        Args:
+            state: the state.
+            network: what they may reach; None for what rollouts there may.
 
         Raises:
             UsageError: no sandbox can be in that state.
@@ -92,22 +102,25 @@ class Recipes:
                 f"state {state[:12]} stands for the tools that depend on no state: no sandbox can be in it"
             )
         image = self._by_digest.get(root.image_digest) or self._images.get(root.image_digest)
-        return Recipe(image, self._environment(root.environment), _recorded_limits(root, self.limits_for(image)))
+        its = Network.parse(root.network) if network is None else Network.of(network)
+        return self._recipe(image, root.environment, _recorded_limits(root, self.limits_for(image)), its)
 
     def root(self, recipe: Recipe, salt: str) -> RootInfo:
         """Returns the root that a fresh sandbox made by a recipe stands at, for rollouts of one salt."""
         image, environment = recipe.image, recipe.environment
         limits = environment.behaviour(recipe.limits)
+        shown = identity(self._lent) if image.network.attached else ""
         hash = root_state(
             image=image.digest,
             environment=environment.name,
             version=environment.version,
             limits=limits,
-            network=NETWORK,
+            network=str(image.network) + shown,
             platform=self._platform,
             salt=salt,
         )
-        return RootInfo(hash, image.name, image.digest, environment.name, limits, salt, time.time())
+        network = str(image.network)
+        return RootInfo(hash, image.name, image.digest, environment.name, limits, salt, time.time(), network)
 
     def root_of(self, state: str) -> RootInfo:
         """Returns the root that a state descends from.
@@ -135,6 +148,10 @@ class Recipes:
     def remember(self, image: Image) -> None:
         """Keeps an image for as long as the cache is open."""
         self._by_digest[image.digest] = image
+
+    def _recipe(self, image: Image, environment: str, limits: Limits, network: Network) -> Recipe:
+        env = {**image.env, **variables(self._lent)} if network.attached else image.env
+        return Recipe(replace(image, network=network, env=env), self._environment(environment), limits, self._lent)
 
     def _environment(self, name: str) -> Environment:
         return self._environments.get(name) or environment(name)

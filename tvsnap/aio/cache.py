@@ -20,9 +20,11 @@ from tvsnap.environments.base import Environment
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
+from tvsnap.model.network import NetworkLike
 from tvsnap.model.stats import Stats
 from tvsnap.recording.policy import Policy
 from tvsnap.rollout import Rollout
+from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 THREADS = 256  # one for each call that is being executed or waited for; made when they are needed
@@ -50,6 +52,8 @@ class AsyncCache(Twin[Cache]):
         audit: float = 0.0,
         images: ImageSource | None = None,
         environments: Iterable[Environment] = (),
+        network_settings: NetworkSettings | None = None,
+        network_answers: float | None = None,
         threads: int = THREADS,
     ) -> None:
         """Opens a data directory.
@@ -65,6 +69,8 @@ class AsyncCache(Twin[Cache]):
             audit: the share (0 to 1) of the answered calls that are made again and compared; see `Cache`.
             images: where images come from; see `Cache`.
             environments: environments of your own; see `Cache`.
+            network_settings: what the host lends to sandboxes that have a network; see `Cache`.
+            network_answers: seconds for which a call that asked the network answers others; see `Cache`.
             threads: how many calls may be executed or waited for at once. Further calls wait for a thread.
 
         Raises:
@@ -84,6 +90,8 @@ class AsyncCache(Twin[Cache]):
             audit=audit,
             images=images,
             environments=environments,
+            network_settings=network_settings,
+            network_answers=network_answers,
         )
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tvsnap-call")
 
@@ -95,6 +103,7 @@ class AsyncCache(Twin[Cache]):
         label: str | None = None,
         *,
         limits: Limits | None = None,
+        network: NetworkLike = None,
     ) -> AsyncRollout:
         """Returns a rollout at the root of an image. It begins with its first use; errors are raised then.
 
@@ -104,8 +113,11 @@ class AsyncCache(Twin[Cache]):
             salt: a text that keeps rollouts apart: states are shared only with rollouts of the same salt.
             label: what people call this rollout.
             limits: what its sandboxes may use; None for what all sandboxes of the image may.
+            network: what its sandboxes may reach outside; see `Cache.rollout`.
         """
-        return AsyncRollout(lambda: self.cache.rollout(image, task, salt, label, limits=limits), self._threads)
+        return AsyncRollout(
+            lambda: self.cache.rollout(image, task, salt, label, limits=limits, network=network), self._threads
+        )
 
     def resume(self, state: str, task: str = "", label: str | None = None) -> AsyncRollout:
         """Returns a rollout at any state of the graph. It begins with its first use; errors are raised then.
@@ -145,12 +157,15 @@ class AsyncCache(Twin[Cache]):
         return self.cache.refusal(state)
 
     @contextlib.asynccontextmanager
-    async def materialise(self, state: str, *, after: float = 0.0) -> AsyncIterator[AsyncSandbox]:
+    async def materialise(
+        self, state: str, *, after: float = 0.0, network: NetworkLike = None
+    ) -> AsyncIterator[AsyncSandbox]:
         """Returns an asynchronous context manager with a live sandbox in any state, which is ended after the block.
 
         Args:
             state: the state's full hash, as `AsyncRollout.state` returns it.
             after: seconds that the sandbox is to have run in the state; see `Cache.materialise`.
+            network: what the sandbox may reach outside; see `Cache.materialise`.
 
         Yields:
             The sandbox.
@@ -161,7 +176,7 @@ class AsyncCache(Twin[Cache]):
             StateLost: what kept the state is gone, and nothing else leads to it.
             InfrastructureError: the sandbox could not be made.
         """
-        block = self.cache.materialise(state, after=after)
+        block = self.cache.materialise(state, after=after, network=network)
 
         def leave(_: Sandbox) -> None:
             block.__exit__(None, None, None)

@@ -82,7 +82,8 @@ class Tool:
         on_host: it runs in the process that has the cache open, without any sandbox, and changes no state, for example
             because it asks an API. Its value is kept under the state in which it was called, or as `stateless` says.
         stateless: for a tool on the host: its value depends on its arguments alone, and serves rollouts in any state.
-        time_to_live: for a tool on the host: seconds after which its value is asked for again; None for never.
+        time_to_live: seconds after which the value of a tool on the host, or of a call that asked the network, is asked
+            for again; None for never, or for what the cache was told (`Cache(network_answers=...)`).
         cost: what a call costs beyond time, by unit, as {"usd": 0.002}. Each answer from the graph saves as much.
             `ToolResult.cost` of a call takes its place.
     """
@@ -102,8 +103,8 @@ class Tool:
 
     def __post_init__(self) -> None:
         what = f"tool {self.name}"
-        if not self.on_host and (self.stateless or self.time_to_live is not None):
-            raise UsageError(f"{what}: only a tool with on_host=True can be stateless or have a time_to_live")
+        if not self.on_host and self.stateless:
+            raise UsageError(f"{what}: only a tool with on_host=True can be stateless")
         if self.on_host and self.run is None:
             raise UsageError(f"{what}: a tool on the host needs a function that makes its calls")
         if self.on_host and self.run is not None and any(kind is Sandbox for _, kind in _injected(self.run)):

@@ -24,7 +24,7 @@ from tvsnap.graph.rows import checksum
 from tvsnap.host.home import FORKED, keep_private, make_private
 from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
-VERSION = 4
+VERSION = 5
 APPLICATION_ID = 0x74767370  # "tvsp": tells a graph from any other SQLite file
 BUSY_SECONDS = 30.0
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -292,6 +292,11 @@ ALTER TABLE edges ADD COLUMN on_host INTEGER NOT NULL DEFAULT 0;
 UPDATE edges SET digest = json_extract(extra, '$.digest'), active = json_extract(extra, '$.active'),
     refusals = json_extract(extra, '$.not_checkpointable') WHERE json_valid(extra);
 ALTER TABLE edges DROP COLUMN extra;
+""",
+    # In version 4, no sandbox had a network.
+    4: """
+ALTER TABLE edges ADD COLUMN asked TEXT;
+ALTER TABLE roots ADD COLUMN network TEXT NOT NULL DEFAULT 'none';
 """,
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tvsnap.graph.answers import KEPT
@@ -112,6 +113,7 @@ class Edges(Lineage):
         quiet_s: float = math.inf,
         backend: str = "",
         on_host: bool = False,
+        asked: Sequence[str] = (),
     ) -> Edge:
         """Records what a call returned and where it led, all or nothing.
 
@@ -137,6 +139,7 @@ class Edges(Lineage):
             quiet_s: seconds in which `next_state` does not change by itself.
             backend: whose snapshots keep a state.
             on_host: whether it was made in no sandbox.
+            asked: what was asked of the network, see `Edge`.
 
         Returns:
             The edge. If the call was recorded before and that record still counts, that edge: its result, its
@@ -175,6 +178,7 @@ class Edges(Lineage):
             from_mapping(result.cost),
             proven,
             on_host,
+            "\n".join(asked) or None,
         )
         if shared and deterministic:
             row = row._replace(checksum=checksum(*row[:CHECKED]))
@@ -305,6 +309,7 @@ def _led_elsewhere(cursor: sqlite3.Cursor, row: EdgeRow) -> bool:
         parts=None,
         output=pack(""),
         proven=False,
+        asked=None,
     )
     cursor.execute(_REINSTATE, (*unknown[_AFTER_CALL:], id))
     return True

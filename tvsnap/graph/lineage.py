@@ -8,6 +8,7 @@ from tvsnap.graph.base import GraphPart, unknown_state
 from tvsnap.graph.model import Edge, RootInfo, Snapshot, State
 from tvsnap.graph.rows import (
     EDGE_COLUMNS,
+    ROOT_COLUMNS,
     SNAPSHOT_COLUMNS,
     SNAPSHOT_WIDTH,
     STATE_COLUMNS,
@@ -71,8 +72,7 @@ class Lineage(GraphPart):
 
     def roots(self) -> list[RootInfo]:
         """Returns the roots, oldest first."""
-        columns = "state, image_name, image_digest, environment, limits, salt, created"
-        rows = self._rows(f"SELECT {columns} FROM roots ORDER BY created")
+        rows = self._rows(f"SELECT {ROOT_COLUMNS} FROM roots ORDER BY created")
         return [RootInfo(row[0].hex(), *row[1:]) for row in rows]
 
     def edge(self, id: int) -> Edge:

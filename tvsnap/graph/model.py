@@ -25,6 +25,7 @@ class RootInfo:
         limits: canonical text of those limits that change behaviour.
         salt: separates groups that must not share states; empty for none.
         created: when it was first used.
+        network: what its sandboxes may reach: the text of a `Network`.
     """
 
     hash: str
@@ -34,6 +35,7 @@ class RootInfo:
     limits: str
     salt: str
     created: float
+    network: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Edge:
         active: why `next_state` may change by itself; None if it does not.
         refusals: why `next_state` could not be checkpointed, by backend.
         on_host: the call was made in no sandbox, by a tool on the host, and cannot be made again in one.
+        asked: what was asked of the network while it was executed: names that were looked up, and `name:port` for
+            connections, each once.
     """
 
     id: int
@@ -102,6 +106,7 @@ class Edge:
     active: str | None = None
     refusals: Mapping[str, str] = field(default_factory=dict)
     on_host: bool = False
+    asked: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:

@@ -19,6 +19,7 @@ from tvsnap.model.observations import Captures
 
 COMPRESS_ABOVE = 4096  # bytes; shorter text gains too little for what inflating it costs a hit
 
+ROOT_COLUMNS = "state, image_name, image_digest, environment, limits, salt, created, network"
 STATE_COLUMNS = "{0}.hash, {0}.root, {0}.parent, {0}.depth, {0}.private, {0}.created"
 SNAPSHOT_COLUMNS = (
     "{0}.state, {0}.id, {0}.backend, {0}.size, {0}.files, {0}.processes, {0}.shell, {0}.checkpoint_s, {0}.fork_s, "
@@ -71,6 +72,7 @@ class EdgeRow(NamedTuple):
     cost: str | None
     proven: bool
     on_host: bool
+    asked: str | None
 
 
 CHECKED: Final = 15
@@ -257,8 +259,8 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
     """
     (
         id, state, _, slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, quiet_s,
-        output, _, parts, deterministic, created, reason, digest, active, expected, cost, proven, on_host, hits,
-        refusals,
+        output, _, parts, deterministic, created, reason, digest, active, expected, cost, proven, on_host, asked,
+        hits, refusals,
     ) = row  # fmt: skip
     if check and expected != checksum(*row[_CHECKED]):
         return None
@@ -292,6 +294,7 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
         active,
         to_mapping(refusals) if refusals else _NOTHING,
         on_host == 1,
+        tuple(asked.split("\n")) if asked else (),
     )
 
 

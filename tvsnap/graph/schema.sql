@@ -8,7 +8,8 @@ CREATE TABLE roots (
     environment  TEXT NOT NULL,
     limits       TEXT NOT NULL,
     salt         TEXT NOT NULL,
-    created      REAL NOT NULL
+    created      REAL NOT NULL,
+    network      TEXT NOT NULL DEFAULT 'none'   -- what its sandboxes may reach, see model/network.py
 ) WITHOUT ROWID;
 
 -- States form a forest: a state's name is made of its parent's, so exactly one edge leads to it.
@@ -48,6 +49,7 @@ CREATE TABLE edges (
     proven        INTEGER NOT NULL DEFAULT 0,  -- making the call again leads to the same state
     waited        REAL NOT NULL DEFAULT 0,     -- how long the state had been left to itself; 0 where it does not count
     on_host       INTEGER NOT NULL DEFAULT 0,  -- made in no sandbox
+    asked         TEXT,             -- what it asked of the network, a line each; NULL for nothing
     quiet_s       REAL,             -- how long next_state does not change by itself; NULL: it never does
     cost          TEXT,             -- JSON: what executing it cost beyond time, by unit; NULL for nothing
     parts         BLOB,             -- the result's parts (see rows.py); NULL where it is the output alone, as plain text

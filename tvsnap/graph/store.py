@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 from tvsnap.graph.answers import Answers
@@ -11,6 +12,7 @@ from tvsnap.graph.forget import Forgetting
 from tvsnap.graph.model import Edge, RootInfo
 from tvsnap.graph.pending import Pending
 from tvsnap.graph.rollouts import Rollouts
+from tvsnap.graph.rows import ROOT_COLUMNS
 from tvsnap.graph.snapshots import Snapshots
 from tvsnap.graph.tree import Tree
 
@@ -58,9 +60,8 @@ class Graph(Answers, Edges, Snapshots, Rollouts, Tree, Forgetting):
             return
         with self._database.write() as cursor:
             cursor.execute(
-                "INSERT INTO roots (state, image_name, image_digest, environment, limits, salt, created) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (hash, info.image_name, info.image_digest, info.environment, info.limits, info.salt, info.created),
+                f"INSERT INTO roots ({ROOT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (hash, *(getattr(info, field.name) for field in fields(info)[1:])),
             )
             cursor.execute(INSERT_STATE, (hash, hash, None, None, 0, "", info.created))
 

@@ -47,6 +47,7 @@ from tvsnap.images.progress import BuildProgress, Silent
 from tvsnap.images.rootfs import remove_entry, remove_tree
 from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.model.images import BUILD_LOG, FORMAT, ROOTFS, Image, Manifest
+from tvsnap.model.network import NO_NETWORK
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{4,64}")
@@ -345,6 +346,7 @@ class ImageStore:
                     no_new_privileges=tree.no_new_privileges,
                     clock=spec.clock,
                     random_seed=spec.random_seed,
+                    network=str(spec.network or NO_NETWORK),
                     notes=tree.notes,
                     databases=tree.databases,
                 ).write(result)

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tvsnap.model.errors import TvsnapError
+from tvsnap.model.errors import TvsnapError, UsageError
+from tvsnap.model.network import NO_NETWORK, Network
 
 UID_BASE = 0x70000000
 """The user and group on the host that are root inside: far above the ids that systems hand out."""
@@ -90,6 +91,7 @@ class Image:
         no_new_privileges: whether programs never give more rights than their caller has, despite set-user-id bits.
         clock: the time at which the clock of its sandboxes begins, in seconds since 1970; None for the machine's clock.
         random_seed: the seed of its sandboxes' randomness; None for the machine's randomness.
+        network: what its sandboxes may reach outside, where the caller of the cache does not say.
     """
 
     name: str
@@ -107,6 +109,7 @@ class Image:
     no_new_privileges: bool = True
     clock: int | None = None
     random_seed: int | None = None
+    network: Network = NO_NETWORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ class Manifest:
         name: what it was built as.
         digest, environment, env, workdir, user, hostname, size, created, limits, timeouts, no_new_privileges, clock,
             random_seed: see `Image`.
+        network: likewise, as a text.
         recipe: hash of what the build was told to do, by which an unchanged image is found without building it.
         source: the folder that it was described in.
         build_seconds: how long the build took.
@@ -145,6 +149,7 @@ class Manifest:
     random_seed: int | None = None
     notes: tuple[str, ...] = ()
     databases: tuple[str, ...] = ()
+    network: str = "none"
 
     def write(self, directory: Path) -> None:
         """Writes it into the image's directory."""
@@ -166,15 +171,16 @@ class Manifest:
                 )
             # Manifests of earlier versions lack what has come since.
             missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": (), "databases": ()}
-            missing |= {"clock": None, "random_seed": None}
+            missing |= {"clock": None, "random_seed": None, "network": "none"}
             missing["no_new_privileges"] = False  # as their sandboxes were recorded
             known = {field.name: (missing | values)[field.name] for field in fields(cls)}
             known["limits"] = ImageLimits(**known["limits"])
             known["timeouts"] = Timeouts(**known["timeouts"])
             known["notes"] = tuple(known["notes"])
             known["databases"] = tuple(known["databases"])
+            Network.parse(known["network"])
             return cls(**known)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise TvsnapError(
                 f"image {directory.name[:12]} is damaged ({MANIFEST}: {error!r}); remove the directory {directory} "
                 "and build it again"
@@ -198,4 +204,5 @@ class Manifest:
             no_new_privileges=self.no_new_privileges,
             clock=self.clock,
             random_seed=self.random_seed,
+            network=Network.parse(self.network),
         )

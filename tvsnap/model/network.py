@@ -6,16 +6,31 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Union
 
 from tvsnap.model.errors import UsageError
 
+OWN_ADDRESS = "198.18.0.2"
+"""A sandbox's own. 198.18.0.0/15 is set aside for tests of networks (RFC 2544): no host on the internet has one."""
+RELAY_ADDRESS = "198.18.0.1"
+"""Where names are looked up inside, and the only address at which the relay's sockets show."""
 _HOST = re.compile(r"\.?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _MOST_HOSTS = 1000
 _WAYS_OUT = 'give "none", "public", or a list of hosts ("example.org") and suffixes (".example.org")'
 
-NetworkLike = Union["Network", str, Sequence[str], None]
-"""What stands for a network policy: a `Network`, "none", "public", or the hosts that may be reached."""
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a sandbox asked of the network since that was last told.
+
+    Attributes:
+        asked: `name:port` for a connection, and the bare name for a look-up, each once, in the order of the first.
+        refused: those of them that its policy does not allow.
+        open: how many connections out of it are open now.
+    """
+
+    asked: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    open: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +47,10 @@ class Network:
 
     @classmethod
     def of(cls, said: NetworkLike) -> Network:
-        """Returns the policy that a text or a list stands for; see `NetworkLike`.
+        """Returns the policy that a text or a list stands for.
+
+        Args:
+            said: "none", "public", or the hosts that may be reached; None for none.
 
         Raises:
             UsageError: it stands for none.
@@ -63,7 +81,11 @@ class Network:
 
     @classmethod
     def parse(cls, text: str) -> Network:
-        """Returns the policy that `str` made a text of."""
+        """Returns the policy that `str` made a text of.
+
+        Args:
+            text: the text.
+        """
         return cls.of(text if text in ("none", "public") else text.split(","))
 
     def allows(self, host: str) -> bool:
@@ -78,6 +100,8 @@ class Network:
 
 
 NO_NETWORK = Network()
+NetworkLike = Network | str | Sequence[str] | None
+"""What stands for a network policy: a `Network`, "none", "public", or the hosts that may be reached."""
 
 
 def is_within_reach(address: str, own: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:

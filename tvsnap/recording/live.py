@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tvsnap.model.limits import Limits
+from tvsnap.model.network import NO_NETWORK, Network
 from tvsnap.model.observations import Observation, SnapshotInfo
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -19,11 +20,13 @@ class Origin(NamedTuple):
         image: its image's digest.
         limits: what it may use.
         snapshot: the id of the snapshot that it was forked from; empty if it was started afresh.
+        network: what it may reach.
     """
 
     image: str
     limits: Limits
     snapshot: str = ""
+    network: Network = NO_NETWORK
 
 
 @dataclass(eq=False, slots=True)

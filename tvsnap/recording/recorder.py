@@ -71,6 +71,8 @@ class Executed:
         age: seconds that the sandbox had been left to itself when the call began.
         ended: when the call ended, by time.monotonic().
         cancelled: it was ended before its time, by whoever made it.
+        asked: what it asked of the network.
+        lasts: seconds for which that answers others; None for ever.
     """
 
     tool: Tool
@@ -84,6 +86,8 @@ class Executed:
     age: float = 0.0
     ended: float = 0.0
     cancelled: bool = False
+    asked: tuple[str, ...] = ()
+    lasts: float | None = None
 
     @property
     def waited(self) -> float:
@@ -146,7 +150,17 @@ class Recorder:
                 if position is not None:
                     return position
             timeout = executed.timeout if result.timed_out else None
-            return self._keep(at, executed.call, result, reason, timeout, left, executed.ended, on_host=tool.on_host)
+            return self._keep(
+                at,
+                executed.call,
+                result,
+                reason,
+                timeout,
+                left,
+                executed.ended,
+                on_host=tool.on_host,
+                asked=executed.asked,
+            )
         except TvsnapError as error:
             return _unrecorded(at, executed.call, str(error), left, executed.ended)
 
@@ -186,8 +200,9 @@ class Recorder:
             timeout=timeout,
             digest=None if left.unchanged else left.digest,
             active=None if left.unchanged else left.active,
-            proven=by_nature,
-            comparable=bool(left.digest),
+            proven=by_nature and not executed.asked,
+            comparable=bool(left.digest) and not executed.asked,
+            asked=executed.asked,
             waited=executed.waited,
             on_host=executed.tool.on_host,
             quiet_s=math.inf if left.unchanged else left.quiet_s,
@@ -213,6 +228,7 @@ class Recorder:
         ended: float,
         *,
         on_host: bool = False,
+        asked: tuple[str, ...] = (),
     ) -> Position:
         """Records a call for people only; returns where it led."""
         if not at.recorded:
@@ -232,6 +248,7 @@ class Recorder:
             active=None if left.unchanged else left.active,
             quiet_s=math.inf if left.unchanged else left.quiet_s,
             on_host=on_host,
+            asked=asked,
         )
         if left.unchanged:
             return replace(at, unshared=reason)
@@ -245,6 +262,8 @@ def _unshareable(executed: Executed, left: Aftermath) -> str | None:
         return f"the tool {tool.name} acts on what is not in the sandbox"
     if tool.stochastic or (left.chance and left.unchanged):
         return f"the value of the tool {tool.name} is left to chance"
+    if executed.asked and executed.lasts == 0:
+        return f"asked the network for {executed.asked[0]}"
     if executed.trouble:
         return f"may have failed by no fault of its own: {executed.trouble}"
     if executed.cancelled and result.timed_out:

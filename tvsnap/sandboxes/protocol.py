@@ -12,6 +12,7 @@ from typing import IO, Protocol
 
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.network import Traffic
 from tvsnap.model.observations import (
     NO_SERVICE,
     Captures,
@@ -209,6 +210,10 @@ class Sandbox(Protocol):
             SandboxDied: the files that the sandbox stands on are damaged, and nothing that was seen in it counts.
             InfrastructureError: what was seen is certainly this machine's doing.
         """
+
+    def traffic(self) -> Traffic:
+        """Returns what was asked of the network since this was last asked; nothing where `Image.network` is none."""
+        ...
 
     def checkpoint(self) -> SnapshotInfo:
         """Takes a snapshot of files and processes at one moment. The sandbox goes on undisturbed.

@@ -114,12 +114,13 @@ def _recipe_of(spec: ImageSpec, origin: Base | None) -> str:
 
 
 def _asked_for(spec: ImageSpec) -> dict[str, object]:
-    """What an image asks for of what most do not, in a form to be hashed: its clock, the seed of chance, limits."""
+    """What an image asks for of what most do not, in a form to be hashed: clock, seed, limits, network."""
     said = {
         "clock": spec.clock,
         "random_seed": spec.random_seed,
         "limits": spec.limits.said() or None,
         "timeouts": spec.timeouts.said() or None,
+        "network": str(spec.network) if spec.network is not None and spec.network.attached else None,
     }
     return {name: value for name, value in said.items() if value is not None}
 

@@ -20,13 +20,14 @@ from tvsnap.images.descriptions.variables import expand
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.images.small_files import read_small_text
 from tvsnap.model.images import ImageLimits
+from tvsnap.model.network import NO_NETWORK
 
 COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 
 HARNESS = "harness"
 """Stands for a folder of the benchmark's own, empty when a task begins: as the source of a volume it is no news."""
 
-_NO_NETWORK = "a sandbox has no network but loopback"
+_NO_NETWORK = "a sandbox has a way out of its own, and no network but that"
 _NO_GPU = "no GPU in a sandbox: what needs one fails"
 _UNSUPPORTED = {
     "annotations attach container_name develop init labels logging profiles pull_policy restart scale stdin_open "
@@ -163,7 +164,7 @@ class _Service(values.Loose):
     cpus: values.Processors | None = None
     pids_limit: _Processes | None = None
     storage_opt: _Limits = _Limits()
-    network_mode: values.Scalar = "none"
+    network_mode: values.Scalar = "bridge"
     security_opt: Strings = ()
 
     @model_validator(mode="before")
@@ -224,6 +225,7 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str]) -> Ima
         workdir=spec.workdir or service.working_dir,
         user=spec.user or service.user,
         hostname=service.hostname or spec.hostname,
+        network=NO_NETWORK if service.network_mode == "none" else spec.network,
         directories=directories,
         files=copied,
         limits=ImageLimits(
@@ -247,7 +249,7 @@ def _not_done(service: _Service) -> Iterator[str]:
         meaning = _MEANING.get(key, "not understood, and passed over")
         if meaning and not key.startswith("x-") and (key not in _MEANING or value not in (False, [], {})):
             yield f"{key}: {meaning}"
-    if service.network_mode != "none":
+    if service.network_mode not in ("none", "bridge", "default"):
         yield f"network_mode {service.network_mode}: {_NO_NETWORK}"
     if note := unused_command(service.entrypoint, service.command):
         yield note

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -14,7 +14,9 @@ from tvsnap.images.descriptions.document import load_toml
 from tvsnap.images.descriptions.spec import Base, DockerfileBase, DockerImageBase, ImageSpec, name_from
 from tvsnap.images.descriptions.variables import expand
 from tvsnap.images.errors import ImageSpecError
+from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Timeouts
+from tvsnap.model.network import NO_NETWORK, Network
 
 _MIB = 1024 * 1024
 _UNSUPPORTED = {
@@ -23,7 +25,6 @@ _UNSUPPORTED = {
     "mcp_servers": "not started",
     "healthcheck": "not run",
 }
-_NO_NETWORK = "a sandbox has no network but loopback: what needs the internet fails"
 _LOG_DIRECTORIES = ("/logs/verifier", "/logs/agent")
 """Which the harness mounts, empty, into every container."""
 
@@ -47,7 +48,10 @@ class _Environment(values.Loose):
     memory_mb: _Megabytes | None = None
     storage: values.Size | None = None
     storage_mb: _Megabytes | None = None
-    network_mode: values.Scalar | None = None
+    network_mode: (
+        Annotated[Literal["public", "no-network", "allowlist"], values.must_be("public, no-network, allowlist")] | None
+    ) = None
+    allowed_hosts: list[values.Scalar] = Field(default=[])
     allow_internet: Any = None
 
 
@@ -85,6 +89,7 @@ def load_harbor(path: Path) -> ImageSpec:
         workdir=environment.workdir,
         user=task.agent.user,
         timeouts=Timeouts(agent=task.agent.timeout_sec, verifier=task.verifier.timeout_sec),
+        network=_network(path, environment),
         notes=tuple(notes),
     )
     if compose:
@@ -117,12 +122,19 @@ def _notes(environment: _Environment) -> list[str]:
         if (value := (environment.model_extra or {}).get(key)) not in (None, 0, "", [], {}):
             shown = f" {value}" if isinstance(value, (str, int, float)) else ""
             notes.append(f"environment.{key}{shown}: {meaning}")
-    if environment.network_mode is not None:
-        if environment.network_mode != "no-network":
-            notes.append(f"environment.network_mode {environment.network_mode}: {_NO_NETWORK}")
-    elif environment.allow_internet is True:
-        notes.append(f"environment.allow_internet: {_NO_NETWORK}")
     return notes
+
+
+def _network(path: Path, environment: _Environment) -> Network:
+    """What the task's sandboxes may reach: everything, unless it says otherwise."""
+    if environment.network_mode == "allowlist":
+        try:
+            return Network.of([host.removeprefix("*") for host in environment.allowed_hosts])
+        except UsageError as error:
+            raise ImageSpecError(f"{path}: environment.allowed_hosts: {error}") from None
+    if environment.network_mode == "no-network":
+        return NO_NETWORK
+    return NO_NETWORK if environment.network_mode is None and environment.allow_internet is False else Network(True)
 
 
 def _env(said: dict[str, str], notes: list[str]) -> dict[str, str]:

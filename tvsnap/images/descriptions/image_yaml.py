@@ -54,6 +54,7 @@ from tvsnap.images.descriptions.values import (
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
+from tvsnap.model.network import Network
 
 _EARLIEST = 631_152_000
 """1990, in seconds since 1970."""
@@ -224,6 +225,17 @@ def _databases(value: object, info: ValidationInfo) -> tuple[Database, ...]:
     return tuple(Database("", (file,)) for file in _LISTED.validate_python(value, context=info.context))
 
 
+def _network(said: Any) -> Network:
+    if isinstance(said, dict) and said.keys() == {"allow"} and isinstance(said["allow"], list):
+        said = said["allow"]
+    elif said not in ("none", "public"):
+        raise ValueError("must be none, public, or {allow: [HOST, .SUFFIX, ...]}")
+    try:
+        return Network.of(said)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
 class _Spec(Part):
     name: Name = UNSAID
     environment: Name = UNSAID
@@ -254,6 +266,7 @@ class _Spec(Part):
     random_seed: Annotated[
         int, Field(strict=True, ge=0, lt=1 << 64), must_be(f"a whole number from 0 to {(1 << 64) - 1}")
     ] = UNSAID
+    network: Annotated[Any, AfterValidator(_network)] = UNSAID
     databases: Annotated[tuple[Database, ...], PlainValidator(_databases)] = UNSAID
     database: DatabaseName = UNSAID
 

@@ -12,6 +12,7 @@ from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
 from tvsnap.model.limits import Limits
+from tvsnap.model.network import Network
 
 DEFAULT_SUITE = "bookworm"
 NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
@@ -144,6 +145,7 @@ class ImageSpec:
         limits, timeouts: see `Image`.
         no_new_privileges: None for what the base, if that is an image of tvsnap's, or else the user asks for.
         clock, random_seed: see `Image`; None for the base's, if that is an image of tvsnap's.
+        network: see `Image`; None for the base's, if that is an image of tvsnap's, or else none.
         databases: to be loaded, in this order, after the commands.
         database: the one of them in use from the start; None for the first.
         notes: what of the description a sandbox does not do, a line each, for people.
@@ -166,6 +168,7 @@ class ImageSpec:
     no_new_privileges: bool | None = None
     clock: int | None = None
     random_seed: int | None = None
+    network: Network | None = None
     databases: tuple[Database, ...] = ()
     database: str | None = None
     notes: tuple[str, ...] = ()

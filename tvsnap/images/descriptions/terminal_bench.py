@@ -10,6 +10,10 @@ from tvsnap.images.descriptions.spec import DockerfileBase, ImageSpec, name_from
 from tvsnap.images.descriptions.values import Loose, Place, Seconds, read
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.images import Timeouts
+from tvsnap.model.network import Network
+
+_PUBLIC = Network(public=True)
+"""What a container of the harness has, unless its Compose file says otherwise."""
 
 
 class _Task(Loose):
@@ -28,7 +32,7 @@ def load_terminal_bench(path: Path) -> ImageSpec:
     name = name_from(folder)
     dockerfile = folder / "Dockerfile"
     timeouts = Timeouts(agent=task.max_agent_timeout_sec, verifier=task.max_test_timeout_sec)
-    spec = ImageSpec(folder, name, "terminal", DockerfileBase(dockerfile, folder), timeouts=timeouts)
+    spec = ImageSpec(folder, name, "terminal", DockerfileBase(dockerfile, folder), timeouts=timeouts, network=_PUBLIC)
     if compose := find_compose(folder):
         spec = with_compose(spec, compose, _variables(name))
     if isinstance(spec.base, DockerfileBase) and not spec.base.path.is_file():

@@ -32,6 +32,8 @@ from tvsnap.sandboxes.docker.sandbox import DockerSandbox
 from tvsnap.sandboxes.docker.snapshot_store import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
 from tvsnap.sandboxes.docker.taking import Taker
 from tvsnap.sandboxes.fixed import Clock, is_fixed, page
+from tvsnap.sandboxes.network.gateway import Gateway
+from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.processes import inheritance
 from tvsnap.sandboxes.shell.image import ShellImage, restore
 
@@ -46,19 +48,24 @@ class DockerBackend:
 
     name = "docker"
 
-    def __init__(self, home: Path, owner: str, engine: Engine | None = None) -> None:
+    def __init__(
+        self, home: Path, owner: str, engine: Engine | None = None, network: NetworkSettings | None = None
+    ) -> None:
         """Opens the backend.
 
         Args:
             home: the data directory.
             owner: this process's claim on it; what it leaves behind is known by that name.
             engine: the engine; by default the one that Docker's own client would use. Closed with the backend.
+            network: what the host lends to sandboxes that have a network; by default what the environment says.
 
         Raises:
             MachineLacks: no engine answers.
         """
         self._home = home
         self._owner = owner
+        self.network_settings = network or NetworkSettings.of_environment()
+        self.gateway = Gateway(home, self.network_settings)
         self._engine = engine or Engine()
         about = self._engine.do("asking the engine about itself", self._engine.api.info)
         whose = Whose(home_tag(home), owner)
@@ -185,6 +192,7 @@ class DockerBackend:
 
     def checkpoint(self, sandbox: DockerSandbox) -> SnapshotInfo:
         """See `Sandbox.checkpoint`; `ProcessesDisturbed` says that the sandbox must not go on."""
+        sandbox.end_connections()
         return self._taker.take(sandbox)
 
     def forget(self, sandbox: DockerSandbox) -> None:
@@ -232,6 +240,7 @@ class DockerBackend:
             sandboxes = list(self._sandboxes.values())
         for sandbox in sandboxes:
             sandbox.close()
+        self.gateway.close()
         with contextlib.suppress(InfrastructureError):
             self._snapshots.bury()
         self._engine.close()

@@ -15,7 +15,14 @@ from typing import IO, TYPE_CHECKING
 
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.images.preload import PRELOAD
-from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, SandboxRefused, SnapshotUnusable
+from tvsnap.model.errors import (
+    InfrastructureError,
+    MachineLacks,
+    NotCheckpointable,
+    SandboxDied,
+    SandboxRefused,
+    SnapshotUnusable,
+)
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
@@ -25,6 +32,7 @@ from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.docker.inside import list_inside, run_tool
 from tvsnap.sandboxes.docker.layers import flattened
 from tvsnap.sandboxes.fixed import Clock, is_fixed
+from tvsnap.sandboxes.network.sandbox import Networked
 from tvsnap.sandboxes.processes import activity, connections
 from tvsnap.sandboxes.processes.activity import Unrest
 from tvsnap.sandboxes.processes.rewind import Rewindable
@@ -45,7 +53,7 @@ _PRELOAD = PRELOAD.lstrip("/")
 _NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?|(.*/)?\.wh\..*", re.DOTALL)
 
 
-class DockerSandbox(Rewindable):
+class DockerSandbox(Networked, Rewindable):
     """A container of the engine."""
 
     def __init__(
@@ -59,6 +67,7 @@ class DockerSandbox(Rewindable):
         self.reference = reference
         self.depth = depth
         self._backend = backend
+        self.gateway = backend.gateway
         self._containers = backend.containers
         self._closing = threading.Lock()
         self._closed = False
@@ -82,6 +91,10 @@ class DockerSandbox(Rewindable):
             closed: the connections that it is to have in TIME_WAIT.
         """
         self._init = self._containers.init(self.container)
+        if self.image.network.attached:
+            if not self._init:
+                raise MachineLacks(f"sandboxes cannot be given a network here, {_NETWORK_OUT_OF_REACH}")
+            self.gateway.open(self.id, self._init, self.image.network)
         if self._init:
             self._time_waits = TimeWaits(self._init)
             self._time_waits.bring_back(closed)
@@ -199,7 +212,7 @@ class DockerSandbox(Rewindable):
         shell, hidden = shell_report.seen(dump, info)
         look = self._look(table, service, info)
         processes = secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service)
-        return Observation(
+        seen = Observation(
             files=f"{files} {self._digest(_IN_MEMORY)}",
             processes=f"{processes} {look.passing}",
             shell=shell,
@@ -210,6 +223,7 @@ class DockerSandbox(Rewindable):
             active=look.active,
             quiet_s=look.quiet_s,
         )
+        return self.with_connections(seen)
 
     def _look(self, table: process_report.ProcessTable, service: Service, info: GuestInfo) -> activity.Look:
         """Returns what may happen by itself; whatever lives may do something, if it is out of reach."""
@@ -304,6 +318,7 @@ class DockerSandbox(Rewindable):
             self._time_waits.close()
         if self._guest is not None:
             self._guest.abandon()
+        self.gateway.close_way(self.id)
         with contextlib.suppress(InfrastructureError):  # an engine that is gone: the reaper comes back to it
             self._containers.remove(self.container)
         self._backend.forget(self)

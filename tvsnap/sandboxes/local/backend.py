@@ -48,6 +48,8 @@ from tvsnap.sandboxes.local.id_ranges import IdRanges
 from tvsnap.sandboxes.local.sandbox import LocalSandbox, Resources
 from tvsnap.sandboxes.local.snapshot_store import NODES, Noted, Snapshots, size_of
 from tvsnap.sandboxes.local.storage.layers import open_storage
+from tvsnap.sandboxes.network.gateway import Gateway
+from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.processes import inheritance
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
 from tvsnap.sandboxes.sealing import DISK_ERRORS
@@ -82,18 +84,21 @@ class LocalBackend:
 
     name = "local"
 
-    def __init__(self, home: Path, owner: str) -> None:
+    def __init__(self, home: Path, owner: str, network: NetworkSettings | None = None) -> None:
         """Opens the backend.
 
         Args:
             home: the data directory.
             owner: this process's claim on it; what it leaves behind is known by that name.
+            network: what the host lends to sandboxes that have a network; by default what the environment says.
 
         Raises:
             MachineLacks: something is missing that it cannot do without; the message says what goes on without it.
         """
         self._home = home
         self._owner = owner
+        self.network_settings = network or NetworkSettings.of_environment()
+        self.gateway = Gateway(home, self.network_settings)
         if os.geteuid() != 0:
             raise MachineLacks("the local backend needs root for namespaces, mounts and CRIU (tvsnap doctor)")
         if platform.system() != "Linux":
@@ -199,6 +204,7 @@ class LocalBackend:
             if run.returncode:
                 reason = f"a sandbox of {image.name} did not start: {run.stderr.strip()}"
                 raise AttemptFailed(reason, machine=refusals.is_trouble(run.stderr))
+            self._open_network(resources, int(run.stdout))
             return self._adopt(resources, int(run.stdout), None, clock)
 
     def _restore(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
@@ -215,6 +221,7 @@ class LocalBackend:
         ):
 
             def bring_back(init: int) -> None:
+                self._open_network(resources, init)
                 directory_times.set_again(f"/proc/{init}/root", noted.directories)
                 if noted.closed:
                     time_waits.append(TimeWaits(init))
@@ -228,9 +235,14 @@ class LocalBackend:
                 _ROOT,
                 [f"mnt[{name}]:{NODES}/{name}" for name in native.DEVICES],
                 [str(native.LAUNCH), "restore", *self._criu.directories, *self._options(resources), "--"],
-                bring_back if noted != Noted() else None,
+                bring_back if noted != Noted() or image.network.attached else None,
             )
             return self._adopt(resources, init, time_waits[0] if time_waits else None, clocks[0] if clocks else None)
+
+    def _open_network(self, resources: Resources, init: int) -> None:
+        """Opens the way out of a sandbox that is to have one, before anything of it runs again."""
+        if resources.image.network.attached:
+            self.gateway.open(resources.id, init, resources.image.network)
 
     @contextlib.contextmanager
     def _set_aside(self, image: Image, limits: Limits, layer: Path) -> Iterator[Resources]:
@@ -351,6 +363,7 @@ class LocalBackend:
         self._take_back(resources)
 
     def _take_back(self, resources: Resources) -> None:
+        self.gateway.close_way(resources.id)
         self._storage.delete(resources.layer)
         if self._ranges and resources.own_users:
             self._ranges.give_back(resources.own_users)
@@ -364,6 +377,7 @@ class LocalBackend:
         criu = self._criu
 
         def take() -> SnapshotInfo:
+            sandbox.end_connections()
             return self._snapshots.take_processes(sandbox, criu) if criu else self._snapshots.take_shell(sandbox)
 
         info = attempts.repeat(take, CHECKPOINT_PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)
@@ -413,6 +427,7 @@ class LocalBackend:
             sandboxes = list(self._sandboxes.values())
         for sandbox in sandboxes:
             sandbox.close()
+        self.gateway.close()
         self._cgroups.remove_owner(self._owner)
         if self._ranges:
             self._ranges.close()

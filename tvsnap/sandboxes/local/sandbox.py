@@ -32,6 +32,7 @@ from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
 from tvsnap.sandboxes.local import syscalls
 from tvsnap.sandboxes.local.cgroups import Cgroup
+from tvsnap.sandboxes.network.sandbox import Networked
 from tvsnap.sandboxes.process_report import ShellHold
 from tvsnap.sandboxes.processes import activity, observe, procfs
 from tvsnap.sandboxes.processes.rewind import Rewindable
@@ -79,7 +80,7 @@ class Resources:
     errors: int
 
 
-class LocalSandbox(Rewindable):
+class LocalSandbox(Networked, Rewindable):
     """A process tree in namespaces of its own, on an overlay of the image and a writable layer in the pool."""
 
     def __init__(
@@ -117,6 +118,7 @@ class LocalSandbox(Rewindable):
         self.time_waits = time_waits
         self.clock = clock
         self.looked = time.monotonic()  # when it was last asked for trouble
+        self.gateway = owner.gateway
         self._resources = resources
         self._owner = owner
         self._tree = tree
@@ -171,7 +173,7 @@ class LocalSandbox(Rewindable):
         told, hidden = shell_report.seen(dump, info)
         look = self._watch.look(shell if info.idle else 0, served)
         self._owner.keep_limit(self)
-        return Observation(
+        seen = Observation(
             files=files,
             processes=f"{processes} {look.passing}",
             shell=told,
@@ -182,6 +184,7 @@ class LocalSandbox(Rewindable):
             active=look.active,
             quiet_s=look.quiet_s,
         )
+        return self.with_connections(seen)
 
     def digest(self) -> str | None:
         return digests.digest(

@@ -14,12 +14,9 @@ import struct
 from dataclasses import dataclass
 
 from tvsnap.model.errors import MachineLacks
+from tvsnap.model.network import OWN_ADDRESS, RELAY_ADDRESS
 from tvsnap.sandboxes.processes.namespaces import in_network_of
 
-OWN_ADDRESS = "198.18.0.2"
-"""The sandbox's own. 198.18.0.0/15 is set aside for tests of networks (RFC 2544): no host on the internet has one."""
-RELAY_ADDRESS = "198.18.0.1"
-"""Where names are looked up, and the only address at which the relay's sockets show."""
 DNS_PORT = 53
 _TCP_PORT = 1
 _BACKLOG = 512

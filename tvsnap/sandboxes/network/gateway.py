@@ -10,32 +10,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tvsnap.model.errors import InfrastructureError
-from tvsnap.model.network import Network
+from tvsnap.model.network import Network, Traffic
 from tvsnap.sandboxes.network.attach import WayOut, attach
 from tvsnap.sandboxes.network.settings import NetworkSettings
 
 _LONGEST_ANSWER = 1 << 20
 _ANSWER_TIMEOUT = 30.0  # seconds: on a busy machine the relay takes a second to start
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What a sandbox asked of the network since that was last told.
-
-    Attributes:
-        asked: `name:port` for a connection, and the bare name for a look-up, each once, in the order of the first.
-        refused: those of them that its policy does not allow.
-        open: how many connections out of it are open now.
-    """
-
-    asked: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
-    open: int = 0
 
 
 class Gateway:
@@ -52,7 +37,7 @@ class Gateway:
         self._settings = settings
         self._lock = threading.RLock()
         self._ways: dict[str, tuple[Network, WayOut]] = {}
-        self._relay: subprocess.Popen[bytes] | None = None
+        self.relay: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._closed = False
 
@@ -78,13 +63,17 @@ class Gateway:
                 self._forget(id)
                 raise
 
-    def traffic(self, id: str) -> Traffic:
-        """Returns what a sandbox asked of the network since this was last asked.
+    def traffic(self, id: str, *, forget: bool = True) -> Traffic:
+        """Returns what a sandbox asked of the network since that was last forgotten.
+
+        Args:
+            id: the sandbox's.
+            forget: begin anew.
 
         Raises:
             InfrastructureError: the relay does not answer.
         """
-        told = self._ask(id, "tell")
+        told = self._ask(id, "take" if forget else "tell")
         return Traffic(tuple(told["asked"]), tuple(told["refused"]), told["open"])
 
     def reset(self, id: str) -> int:
@@ -100,7 +89,7 @@ class Gateway:
         with self._lock:
             if id in self._ways:
                 with contextlib.suppress(InfrastructureError):
-                    if self._relay is not None and self._relay.poll() is None:
+                    if self.relay is not None and self.relay.poll() is None:
                         self._send({"id": id, "do": "close"}, ())
                 self._forget(id)
 
@@ -121,16 +110,16 @@ class Gateway:
         """Sees to it that the relay runs and knows all ways but those just added."""
         if self._closed:
             raise InfrastructureError("the gateway of the sandboxes is closed")
-        if self._relay is not None and self._relay.poll() is None:
+        if self.relay is not None and self.relay.poll() is None:
             return
-        died = self._relay is not None
+        died = self.relay is not None
         self._end_relay()
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         lent = asdict(self._settings)
         lent["certificates"] = str(lent["certificates"]) if lent["certificates"] else None
         with its:
             # Not by "-m": the current directory is no place for modules of ours.
-            self._relay = subprocess.Popen(
+            self.relay = subprocess.Popen(
                 [sys.executable, "-c", _START, str(self._home), json.dumps(lent)],
                 stdin=its.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -166,9 +155,9 @@ class Gateway:
         if self._control is not None:
             self._control.close()
             self._control = None
-        if self._relay is not None:
-            self._relay.terminate()
-            self._relay.wait()
+        if self.relay is not None:
+            self.relay.terminate()
+            self.relay.wait()
 
     def _forget(self, id: str) -> None:
         _, way = self._ways.pop(id)

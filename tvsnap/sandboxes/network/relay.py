@@ -128,10 +128,11 @@ class Relay:
             self._close(way)
         elif asked["do"] == "reset":
             return {"reset": self._reset(way)}
-        elif asked["do"] == "tell":
+        elif asked["do"] in ("tell", "take"):
             told = {"open": len(way.open), "asked": list(way.asked), "refused": list(way.refused)}
-            way.asked.clear()
-            way.refused.clear()
+            if asked["do"] == "take":
+                way.asked.clear()
+                way.refused.clear()
             return told
         return {}
 

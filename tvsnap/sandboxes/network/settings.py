@@ -64,6 +64,10 @@ class NetworkSettings:
         return cls(proxy, Path(certificates) if certificates else None, hosts)
 
     def server(self, name: str) -> tuple[str, int] | None:
-        """Returns the host and port that a name stands for on the host's side; None if it stands for none."""
+        """Returns the host and port that a name stands for on the host's side; None if it stands for none.
+
+        Args:
+            name: the name, in lower case.
+        """
         found = _SERVER.fullmatch(self.hosts.get(name, ""))
         return (found["host"].strip("[]"), int(found["port"])) if found else None

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
+from tvsnap.model.network import OWN_ADDRESS
 from tvsnap.sandboxes.processes.namespaces import in_network_of
 from tvsnap.sandboxes.processes.procfs import read
 
@@ -57,6 +58,11 @@ class Connection:
     name: bytes
 
     @property
+    def leads_out(self) -> bool:
+        """Whether one of its ends is outside the sandbox: what is left of it keeps nobody from anything."""
+        return not (_is_inside(self.local[0]) and _is_inside(self.remote[0]))
+
+    @property
     def ends(self) -> str:
         """Its two ends; no other connection of the sandbox has the same."""
         return f"{self.local[0]}:{self.local[1]}-{self.remote[0]}:{self.remote[1]}"
@@ -81,7 +87,7 @@ def passing(init: int) -> list[Connection]:
             told += read(f"/proc/{init}/net/{name}")
     if not may_pass(told, lambda: len(in_network_of(init, listening))):
         return []
-    return [one for one in in_network_of(init, connections) if one.left < math.inf]
+    return [one for one in in_network_of(init, connections) if one.left < math.inf and not one.leads_out]
 
 
 def may_pass(told: bytes, count_listening: Callable[[], int] = lambda: 0) -> bool:
@@ -116,6 +122,13 @@ def connections() -> list[Connection]:
     """
     query = _OLD_QUERY.pack(socket.AF_UNSPEC, 0, 0, 0, bytes(48), _ALL_BUT_LISTEN, 0)
     return _ask(_TCP_OF_ANY_FAMILY, query)
+
+
+def _is_inside(address: str) -> bool:
+    its = ipaddress.ip_address(address)
+    if isinstance(its, ipaddress.IPv6Address) and its.ipv4_mapped is not None:
+        its = its.ipv4_mapped
+    return its.is_loopback or its.is_unspecified or str(its) == OWN_ADDRESS
 
 
 def can_end() -> bool:

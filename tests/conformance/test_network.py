@@ -1,0 +1,253 @@
+"""Sandboxes that may reach something outside, with servers of our own: what gets out, and what does not."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.helpers import eventually
+from tests.conformance.targets import TARGETS
+from tvsnap import Cache, NetworkSettings, Rollout
+from tvsnap.images import Image
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import MachineLacks
+from tvsnap.model.network import NetworkLike
+
+SERVER = "files.test"
+FETCH = """python3 -c "
+import sys, urllib.request
+print(urllib.request.urlopen('http://{host}/{path}', timeout=20).read().decode(), end='')" 2>&1 | tail -1"""
+
+
+class Site(http.server.ThreadingHTTPServer):
+    """A server on this machine: `count` says how often it was asked, `slow` never ends its answer."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Page)
+        self.asked = 0
+        self.gone = threading.Event()
+        self.ending = threading.Event()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    server: Site
+
+    def do_GET(self) -> None:
+        self.server.asked += 1
+        self.send_response(200)
+        self.end_headers()
+        if self.path == "/big":
+            self.wfile.write(b"x" * 20_000_000)
+        elif self.path == "/slow":
+            try:
+                while not self.server.ending.wait(0.05):
+                    self.wfile.write(b".")
+            except OSError:
+                self.server.gone.set()
+        else:
+            self.wfile.write(f"{self.server.asked}\n".encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site() as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        yield site
+        site.ending.set()
+        site.shutdown()
+
+
+@pytest.fixture(params=["local", "docker"])
+def backend(request: pytest.FixtureRequest) -> str:
+    if TARGETS[request.param].engine:
+        request.getfixturevalue("docker_engine")
+    return str(request.param)
+
+
+def open_cache(home: Path, backend: str, site: Site, answers: float | None = None) -> Cache:
+    settings = NetworkSettings(hosts={SERVER: site.address, "other.test": site.address})
+    try:
+        return Cache(home, backend=backend, network_settings=settings, network_answers=answers)
+    except MachineLacks as lack:
+        pytest.skip(str(lack))
+
+
+@pytest.fixture
+def cache(backend: str, tvsnap_home: Path, site: Site) -> Iterator[Cache]:
+    with open_cache(tvsnap_home, backend, site) as cache:
+        yield cache
+
+
+@pytest.fixture
+def salt() -> str:
+    return f"network-{time.time_ns()}"
+
+
+def bash(rollout: Rollout, command: str, timeout: float = 60.0) -> ToolResult:
+    return rollout.call("bash", {"command": command}, timeout)
+
+
+def fetch(rollout: Rollout, path: str = "", host: str = SERVER) -> ToolResult:
+    return bash(rollout, FETCH.format(host=host, path=path))
+
+
+def asked(cache: Cache, state: str) -> list[str]:
+    return sorted({name for edge in cache.graph.out_edges(state) for name in edge.asked})
+
+
+def test_what_is_fetched_is_answered_later(cache: Cache, terminal_image: Image, site: Site, salt: str) -> None:
+    for source in ("executed", "hit"):
+        with cache.rollout(terminal_image, salt=salt, network="public") as rollout:
+            results = [
+                bash(rollout, f"getent hosts {SERVER} | cut -d' ' -f1 > /tmp/a"),
+                fetch(rollout),
+                bash(rollout, "getent hosts $(cat /tmp/a)"),
+            ]
+            assert [result.source for result in results] == [source] * 3
+            assert results[1].output == "1\n"
+            assert results[2].output.split()[1:] == [SERVER]
+            (before,) = [edge.next_state for edge in cache.graph.out_edges(rollout.root) if edge.changed]
+            assert asked(cache, rollout.root) == [SERVER]
+            assert asked(cache, before) == [SERVER, f"{SERVER}:80"]
+            assert bash(rollout, "echo on").output == "on\n"
+    assert site.asked == 1
+
+
+def test_much_gets_through(cache: Cache, terminal_image: Image, salt: str) -> None:
+    with cache.rollout(terminal_image, salt=salt, network=[SERVER]) as rollout:
+        command = f"python3 -c \"import urllib.request as u; print(len(u.urlopen('http://{SERVER}/big').read()))\""
+        assert bash(rollout, command).output == "20000000\n"
+
+
+@pytest.mark.parametrize(
+    ("network", "host", "reached"),
+    [
+        ("public", SERVER, True),
+        ([SERVER], SERVER, True),
+        ([".test"], "other.test", True),
+        ([SERVER], "other.test", False),
+        ("public", "localhost:{port}", False),
+        ("public", "127.0.0.1:{port}", False),
+        ("public", "{own}:{port}", False),
+        ("public", "10.0.0.1", False),
+        ("public", "169.254.169.254", False),
+        ("public", "[::1]:{port}", False),
+        ("public", "[::ffff:127.0.0.1]:{port}", False),
+        ("none", SERVER, False),
+        ("none", "127.0.0.1:{port}", False),
+    ],
+)
+def test_what_is_within_reach(
+    cache: Cache, terminal_image: Image, site: Site, salt: str, network: NetworkLike, host: str, reached: bool
+) -> None:
+    where = host.format(port=site.server_address[1], own=own_address())
+    with cache.rollout(terminal_image, salt=salt, network=network) as rollout:
+        said = fetch(rollout, host=where).output
+        assert said == "1\n" if reached else "rror" in said, said
+    assert site.asked == int(reached)
+
+
+def own_address() -> str:
+    """Returns an address of this machine that is not its loopback's, or that if it has no other."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as one:
+        try:
+            one.connect(("203.0.113.1", 9))  # nothing is sent
+        except OSError:
+            return "127.0.0.1"
+        return str(one.getsockname()[0])
+
+
+def test_roots_are_told_apart(cache: Cache, terminal_image: Image, salt: str) -> None:
+    policies: list[NetworkLike] = [None, "none", "public", [SERVER]]
+    roots = [cache.rollout(terminal_image, salt=salt, network=policy).root for policy in policies]
+    assert roots[0] == roots[1]
+    assert len(set(roots)) == 3
+    assert {cache.graph.roots()[-1].network, cache.graph.roots()[-2].network} == {"public", SERVER}
+
+
+def test_forks_have_a_way_out_of_their_own(cache: Cache, terminal_image: Image, site: Site, salt: str) -> None:
+    with cache.rollout(terminal_image, salt=salt, network="public") as rollout:
+        bash(rollout, "(while sleep 1000; do :; done) > /dev/null 2>&1 & x=1")
+        with cache.fork(rollout.state, 2) as forks:
+            outputs = [fork.run(FETCH.format(host=SERVER, path=""), timeout=60).output for fork in forks]
+            assert outputs == [b"1\n", b"2\n"]
+        with cache.materialise(rollout.state, network="none") as grader:
+            assert b"rror" in grader.run(FETCH.format(host=SERVER, path=""), timeout=60).output
+    assert site.asked == 2
+
+
+def test_a_grader_may_have_a_network(cache: Cache, terminal_image: Image, salt: str) -> None:
+    with cache.rollout(terminal_image, salt=salt) as rollout:
+        bash(rollout, "echo made > /tmp/f")
+        with cache.materialise(rollout.state, network=[SERVER]) as grader:
+            output = grader.run(f"cat /tmp/f; {FETCH.format(host=SERVER, path='')}", timeout=60).output
+            assert output == b"made\n1\n"
+        assert "rror" in fetch(rollout).output
+
+
+def test_what_comes_over_a_connection_counts(
+    cache: Cache, terminal_image: Image, site: Site, salt: str, backend: str
+) -> None:
+    get = f"import urllib.request as u; print(len(u.urlopen('http://{SERVER}/slow').read()))"
+    with cache.rollout(terminal_image, salt=salt, network="public") as rollout:
+        bash(
+            rollout,
+            f'(python3 -c "{get}" > /tmp/said 2>&1; echo $? > /tmp/status) & while ! [ -e /proc/$!/fd ]; do :; done',
+        )
+        eventually(lambda: site.asked == 1)
+        bash(rollout, "x=1")
+        edge = cache.graph.edge_to(rollout.state)
+        assert edge is not None
+        if backend == "local":  # a snapshot of it was taken, for which the connection was ended
+            assert site.gone.wait(30)
+            eventually(lambda: bash(rollout, "cat /tmp/status").output == "1\n")
+            assert "rror" in bash(rollout, "tail -1 /tmp/said").output
+        assert "connection" in (edge.active or "connection")
+
+
+def test_answers_grow_old(backend: str, terminal_image: Image, tvsnap_home: Path, site: Site, salt: str) -> None:
+    def get(answers: float | None) -> tuple[str, str]:
+        with (
+            open_cache(tvsnap_home, backend, site, answers) as cache,
+            cache.rollout(terminal_image, salt=salt, network="public") as rollout,
+        ):
+            result = fetch(rollout)
+            return result.source, result.output
+
+    assert get(None) == ("executed", "1\n")
+    assert get(1000) == ("hit", "1\n")
+    time.sleep(1.1)
+    assert get(1.0) == ("executed", "2\n")
+    assert get(None) == ("hit", "2\n")
+    assert get(0.0) == ("executed", "3\n")
+
+
+def test_the_relay_is_begun_anew_if_it_dies(
+    backend: str, terminal_image: Image, tvsnap_home: Path, site: Site, salt: str
+) -> None:
+    with open_cache(tvsnap_home, backend, site) as cache:
+        with cache.rollout(terminal_image, salt=salt, network="public") as rollout:
+            assert fetch(rollout).output == "1\n"
+            gateway = cache.backend.gateway  # type: ignore[attr-defined]
+            gateway.relay.kill()
+            gateway.relay.wait()
+            bash(rollout, "x=1")
+            assert fetch(rollout).output == "2\n"
+        relay = gateway.relay
+    assert relay.poll() is not None

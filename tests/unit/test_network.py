@@ -1,0 +1,100 @@
+"""What sandboxes may reach, as policies, names and addresses; nothing here has a network."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tvsnap import Network, NetworkSettings, UsageError
+from tvsnap.model.network import NO_NETWORK, is_within_reach
+from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (None, "none"),
+        ("none", "none"),
+        ("public", "public"),
+        ([], "none"),
+        (["b.test", ".A.test", "b.test"], ".a.test,b.test"),
+        (Network(public=True), "public"),
+    ],
+)
+def test_a_policy_is_one_text(said: Any, text: str) -> None:
+    policy = Network.of(said)
+    assert str(policy) == text
+    assert Network.parse(text) == policy
+    assert policy.attached is (text != "none")
+
+
+@pytest.mark.parametrize(
+    "said", ["everything", "", 1, ["a b"], ["http://a.test"], ["a.test:80"], [""], [1], ["."], ["a"] * 1001]
+)
+def test_what_is_no_policy(said: Any) -> None:
+    with pytest.raises(UsageError, match="network"):
+        Network.of(said)
+
+
+def test_what_a_policy_allows() -> None:
+    some = Network.of(["a.test", ".b.test", "192.0.2.7"])
+    for host, allowed in {
+        "a.test": True, "x.a.test": False, "x.b.test": True, "b.test": False, "xb.test": False, "192.0.2.7": True,
+    }.items():  # fmt: skip
+        assert some.allows(host) is allowed
+    assert Network(public=True).allows("anything.test")
+    assert not NO_NETWORK.allows("a.test")
+
+
+@pytest.mark.parametrize(
+    ("address", "reached"),
+    [
+        ("8.8.8.8", True), ("2600::1", True), ("203.0.113.80", True),
+        ("127.0.0.1", False), ("10.1.2.3", False), ("172.31.0.1", False), ("192.168.1.1", False), ("100.64.0.1", False),
+        ("169.254.169.254", False), ("0.0.0.0", False), ("198.18.0.2", False), ("224.0.0.1", False), ("::1", False),
+        ("fe80::1", False), ("fd00::1", False), ("::ffff:127.0.0.1", False), ("::ffff:10.0.0.1", False),
+        ("64:ff9b::a00:1", False), ("2002:0a00:0001::", False), ("192.0.2.2", False), ("192.0.2.77", False),
+    ],
+)  # fmt: skip
+def test_which_addresses_are_within_reach(address: str, reached: bool) -> None:
+    own = [ipaddress.ip_network("192.0.2.2"), ipaddress.ip_network("192.0.2.0/24")]
+    assert is_within_reach(address, own) is reached
+
+
+def test_a_name_has_one_address_for_ever(tmp_path: Path) -> None:
+    first, second = Addresses(tmp_path), Addresses(tmp_path)
+    names = [f"{number}.test" for number in range(500)]
+    found = {name: first.address_of(name) for name in names}
+    assert len(set(found.values())) == len(names)
+    assert all(stands_for_a_name(address) for address in found.values())
+    assert {name: second.address_of(name) for name in reversed(names)} == found
+    first.close()
+    second.close()
+    later = Addresses(tmp_path)
+    assert {later.name_of(address): address for address in found.values()} == found
+    assert later.name_of("198.19.255.255") is None
+    assert later.name_of("8.8.8.8") is None
+    assert not stands_for_a_name("198.18.0.1")
+    later.close()
+
+
+def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVSNAP_NETWORK_PROXY", "http://proxy.test:3128")
+    monkeypatch.setenv("TVSNAP_NETWORK_HOSTS", "git.test=127.0.0.1:80,Other.test=[::1]:8080")
+    monkeypatch.setenv("TVSNAP_NETWORK_CERTIFICATES", str(tmp_path / "none.pem"))
+    with pytest.raises(UsageError, match=r"none\.pem"):
+        NetworkSettings.of_environment()
+    (tmp_path / "none.pem").write_text("")
+    settings = NetworkSettings.of_environment()
+    assert settings.server("git.test") == ("127.0.0.1", 80)
+    assert settings.server("other.test") == ("::1", 8080)
+    assert settings.server("a.test") is None
+    assert settings.proxy == "http://proxy.test:3128"
+    for name, wrong in (("PROXY", "socks5://a:1"), ("HOSTS", "git.test"), ("HOSTS", "a=b"), ("HOSTS", "a=b:c")):
+        with monkeypatch.context() as patch:
+            patch.setenv(f"TVSNAP_NETWORK_{name}", wrong)
+            with pytest.raises(UsageError):
+                NetworkSettings.of_environment()

@@ -1,0 +1,59 @@
+"""The files by which programs in a sandbox find their way out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.network import RELAY_ADDRESS
+from tvsnap.sandboxes.network.settings import NetworkSettings
+from tvsnap.sandboxes.protocol import Sandbox
+
+CERTIFICATES = "/etc/tvsnap-certificates.pem"
+_VARIABLES = (
+    "SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
+    "CARGO_HTTP_CAINFO", "UV_NATIVE_TLS",
+)  # fmt: skip
+_NAMES = f"rm -f /etc/resolv.conf && printf 'nameserver {RELAY_ADDRESS}\\n' > /etc/resolv.conf"
+_TIMEOUT = 60.0
+
+
+def variables(settings: NetworkSettings) -> Mapping[str, str]:
+    """Returns the environment variables by which programs find certificates that are handed in."""
+    if settings.certificates is None:
+        return {}
+    return {name: "1" if name == "UV_NATIVE_TLS" else CERTIFICATES for name in _VARIABLES}
+
+
+def identity(settings: NetworkSettings) -> str:
+    """Returns what of the settings shows in a sandbox, as a text that is part of a root's name; empty for nothing.
+
+    Raises:
+        InfrastructureError: the certificates cannot be read.
+    """
+    if settings.certificates is None:
+        return ""
+    return f"; certificates {hashlib.sha256(_read(settings)).hexdigest()}"
+
+
+def prepare(sandbox: Sandbox, settings: NetworkSettings) -> None:
+    """Writes these files in a sandbox that is to have a way out.
+
+    Raises:
+        InfrastructureError: that failed.
+    """
+    outcome = sandbox.exec(_NAMES, timeout=_TIMEOUT, cwd="/", user="root")
+    if outcome.exit_code != 0:
+        said = outcome.output.decode(errors="replace").strip()
+        raise InfrastructureError(f"/etc/resolv.conf of {sandbox.image.name} cannot be written: {said}")
+    if settings.certificates is not None:
+        sandbox.write_file(CERTIFICATES, _read(settings), user="root")
+
+
+def _read(settings: NetworkSettings) -> bytes:
+    assert settings.certificates is not None
+    try:
+        return settings.certificates.read_bytes()
+    except OSError as error:
+        raise InfrastructureError(f"{settings.certificates} cannot be read: {error.strerror}") from None
