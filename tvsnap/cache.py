@@ -96,6 +96,7 @@ class Cache:
         environments: Iterable[Environment] = (),
         network_settings: NetworkSettings | None = None,
         network_answers: float | None = None,
+        timeouts: Literal["private", "shared"] = "private",
     ) -> None:
         """Opens a data directory, and removes what processes that have died left behind in it.
 
@@ -120,6 +121,9 @@ class Cache:
                 variables `TVSNAP_NETWORK_*` say.
             network_answers: seconds for which the result of a call that asked the network answers others; None for
                 ever, 0 never. What a tool says of itself (`Tool.time_to_live`) comes first.
+            timeouts: `private` where a call that timed out while it was working answers nobody else, as a faster or
+                less busy machine would have come further; `shared` where that makes no difference that matters: it
+                then answers calls with the same timeout. A call that only waited is shared in any case.
 
         Raises:
             UsageError: there is no such backend or policy, or another argument makes no sense.
@@ -137,6 +141,8 @@ class Cache:
             check_provides(images, "get", "images must be a source of images")
         if not isinstance(use_cache, bool):
             raise UsageError(f"use_cache must be True or False, not {use_cache!r}")
+        if timeouts not in ("private", "shared"):
+            raise UsageError(f'timeouts must be "private" or "shared", not {timeouts!r}')
         check_number(audit, "audit", 0, 1)
         if network_answers is not None:
             network_answers = check_seconds(network_answers, "network_answers", least=0.0)
@@ -202,6 +208,7 @@ class Cache:
             ended=self._ended,
             resume=self.resume,
             network_answers=network_answers,
+            shares_timeouts=timeouts == "shared",
         )
         self._recipes = Recipes(
             self.graph, self._image_source, environments, self.limits, self.backend.platform, self._lent

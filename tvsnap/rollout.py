@@ -52,7 +52,7 @@ class Rollout:
         self._root = root.hash
         self._id = id
         self._task = task
-        self._recorder = Recorder(context.graph, context.backend.name, task)
+        self._recorder = Recorder(context.graph, context.backend.name, task, timeouts=context.shares_timeouts)
         claims = context.claims if context.use_cache else None
         self._host_calls = HostCalls(
             context.graph, claims, self._recorder, recipe.environment, recipe.limits, root.salt

@@ -44,6 +44,20 @@ def odd_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tvsnap.acquisition.recipes.environment", lambda name: odd)
 
 
+def test_a_timeout_while_working_may_be_shared(tmp_path: Path) -> None:
+    with open_cache(tmp_path, timeouts="shared") as cache:
+        for source in ("executed", "hit"):
+            with cache.rollout("terminal") as rollout:
+                result = bash(rollout, f"echo 1 > f; {BUSY}", timeout=2.0)
+                assert (result.timed_out, result.blocked, result.source) == (True, False, source)
+                assert rollout.private is None
+                assert bash(rollout, "cat f").source == source
+        with cache.rollout("terminal") as rollout:
+            assert bash(rollout, f"echo 1 > f; {BUSY}", timeout=3.0).source == "executed"
+    with pytest.raises(UsageError, match="timeouts"):
+        open_cache(tmp_path, timeouts="never")
+
+
 def test_a_timeout_while_working_is_not_shared(cache: Cache) -> None:
     for _ in range(2):
         with cache.rollout("terminal") as rollout:

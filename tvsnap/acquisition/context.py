@@ -53,6 +53,7 @@ class Context:
         dropped: takes rollouts that nobody holds any more.
         ended: is told which rollout has ended, and where it stood.
         network_answers: seconds for which what was asked of the network answers others; None for ever.
+        shares_timeouts: whether what timed out while it was working answers others.
         resume: begins a rollout at a state, of a task; see `Cache.resume`.
     """
 
@@ -72,4 +73,5 @@ class Context:
     dropped: SimpleQueue[Rollout]
     ended: Callable[[Rollout, Position], None]
     network_answers: float | None
+    shares_timeouts: bool
     resume: Callable[[str, str], Rollout]

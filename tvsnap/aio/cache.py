@@ -54,6 +54,7 @@ class AsyncCache(Twin[Cache]):
         environments: Iterable[Environment] = (),
         network_settings: NetworkSettings | None = None,
         network_answers: float | None = None,
+        timeouts: Literal["private", "shared"] = "private",
         threads: int = THREADS,
     ) -> None:
         """Opens a data directory.
@@ -71,6 +72,7 @@ class AsyncCache(Twin[Cache]):
             environments: environments of your own; see `Cache`.
             network_settings: what the host lends to sandboxes that have a network; see `Cache`.
             network_answers: seconds for which a call that asked the network answers others; see `Cache`.
+            timeouts: whether calls that timed out while they were working answer others; see `Cache`.
             threads: how many calls may be executed or waited for at once. Further calls wait for a thread.
 
         Raises:
@@ -92,6 +94,7 @@ class AsyncCache(Twin[Cache]):
             environments=environments,
             network_settings=network_settings,
             network_answers=network_answers,
+            timeouts=timeouts,
         )
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tvsnap-call")
 

@@ -119,16 +119,18 @@ class Aftermath:
 class Recorder:
     """Writes calls of one task into the graph. Thread-safe."""
 
-    def __init__(self, graph: Graph, backend: str, task: str) -> None:
+    def __init__(self, graph: Graph, backend: str, task: str, *, timeouts: bool = False) -> None:
         """
         Args:
             graph: the graph.
             backend: whose snapshots keep states.
             task: the task.
+            timeouts: share what timed out while it was working, too.
         """
         self._graph = graph
         self._backend = backend
         self._task = task
+        self._timeouts = timeouts
 
     def record(self, executed: Executed, left: Aftermath) -> Position:
         """Records a call that was executed.
@@ -144,7 +146,7 @@ class Recorder:
         if left.unchanged and not (tool.cacheable or tool.read_only or tool.on_host):
             left = replace(left, unchanged=False)
         try:
-            reason = at.private or _unshareable(executed, left)
+            reason = at.private or _unshareable(executed, left, timeouts=self._timeouts)
             if not reason:
                 position, reason = self._share(executed, left)
                 if position is not None:
@@ -255,7 +257,7 @@ class Recorder:
         return Position(after, at.depth + 1, at.private or reason, unshared=reason, quiet_s=left.quiet_s, since=ended)
 
 
-def _unshareable(executed: Executed, left: Aftermath) -> str | None:
+def _unshareable(executed: Executed, left: Aftermath, *, timeouts: bool) -> str | None:
     """Returns why a call's result is not to be shared; None if it is."""
     tool, result = executed.tool, executed.result
     if not tool.cacheable:
@@ -268,7 +270,7 @@ def _unshareable(executed: Executed, left: Aftermath) -> str | None:
         return f"may have failed by no fault of its own: {executed.trouble}"
     if executed.cancelled and result.timed_out:
         return f"was cancelled after {result.duration:.3g} s"
-    if result.timed_out and not result.blocked:
+    if result.timed_out and not (result.blocked or timeouts):
         return f"timed out after {executed.timeout:g} s while it was working"
     return None
 
