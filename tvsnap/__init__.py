@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tvsnap.acquisition.forks import Forks
+    from tvsnap.acquisition.rebuilding import Remade
     from tvsnap.acquisition.recipes import ImageSource
-    from tvsnap.acquisition.replaying import Remade
     from tvsnap.aio.cache import AsyncCache
     from tvsnap.aio.forks import AsyncForks
     from tvsnap.aio.images import AsyncImageStore
@@ -103,7 +103,7 @@ _MODULES = {
     "Process": "tvsnap.model.observations",
     "ReapReport": "tvsnap.model.observations",
     "Rebuild": "tvsnap.recording.policy",
-    "Remade": "tvsnap.acquisition.replaying",
+    "Remade": "tvsnap.acquisition.rebuilding",
     "Rollout": "tvsnap.rollout",
     "Sandbox": "tvsnap.sandboxes.protocol",
     "SandboxDied": "tvsnap.model.errors",

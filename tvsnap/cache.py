@@ -20,9 +20,9 @@ from tvsnap.acquisition.context import Context
 from tvsnap.acquisition.forks import Forks
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.acquisition.preforking import Preforker
+from tvsnap.acquisition.rebuilding import Remade, make_again
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.acquisition.recipes import ImageSource, Recipes
-from tvsnap.acquisition.replaying import Remade, make_again
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Edge, Graph
 from tvsnap.host import owners

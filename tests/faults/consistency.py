@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.conformance.helpers import eventually
 from tvsnap import Cache
-from tvsnap.acquisition.replaying import ReplayDiffered, make_again
+from tvsnap.acquisition.rebuilding import RebuildDiffered, make_again
 from tvsnap.cache import GRAPH_FILE
 from tvsnap.host import owners
 from tvsnap.images import Image
@@ -130,7 +130,7 @@ def assert_state_is_like(cache: Cache, state: str, fresh: Sandbox, *, restored: 
             sandbox = opened.enter_context(cache.materialise(state))
         except StateLost as lost:
             assert not sure, lost  # noqa: PT017
-            assert not isinstance(lost, ReplayDiffered), lost  # noqa: PT017
+            assert not isinstance(lost, RebuildDiffered), lost  # noqa: PT017
             assert_answers_nothing(cache, state)
             return
         after = cache.stats()

@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import bash, open_cache, prove, run, sources, writes
 from tvsnap import Budget
-from tvsnap.acquisition.replaying import Remade
+from tvsnap.acquisition.rebuilding import Remade
 from tvsnap.graph import Edge
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, UsageError

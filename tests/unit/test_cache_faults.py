@@ -25,7 +25,7 @@ from tests.fakes.caches import (
     writes,
 )
 from tvsnap import Budget
-from tvsnap.acquisition import replaying
+from tvsnap.acquisition import rebuilding
 from tvsnap.model.errors import (
     CheckpointFailed,
     ForkFailed,
@@ -290,8 +290,8 @@ def test_a_replay_that_takes_too_long_proves_nothing(tmp_path: Path, monkeypatch
     prove(tmp_path, backend, ["sleep 0.2; echo 1 > f; echo done", "cat f"])
     with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
         with monkeypatch.context() as hurry:
-            hurry.setattr(replaying, "REPLAY_TIMEOUT", 0.05)
-            hurry.setattr(replaying, "SLOWER", 0.1)
+            hurry.setattr(rebuilding, "REBUILD_TIMEOUT", 0.05)
+            hurry.setattr(rebuilding, "SLOWER", 0.1)
             with pytest.raises(InfrastructureError, match="did not end within"):
                 run(cache, "sleep 0.2; echo 1 > f; echo done", "ls")
         replayed = run(cache, "sleep 0.2; echo 1 > f; echo done", "ls")

@@ -52,6 +52,7 @@ def test_a_timeout_while_working_may_be_shared(tmp_path: Path) -> None:
                 assert (result.timed_out, result.blocked, result.source) == (True, False, source)
                 assert rollout.private is None
                 assert bash(rollout, "cat f").source == source
+                settle(rollout)
         with cache.rollout("terminal") as rollout:
             assert bash(rollout, f"echo 1 > f; {BUSY}", timeout=3.0).source == "executed"
     with pytest.raises(UsageError, match="timeouts"):
@@ -107,14 +108,14 @@ def test_a_replay_that_differs_is_the_end_of_a_rollout(tmp_path: Path) -> None:
         with cache.rollout("terminal") as rollout:
             assert [bash(rollout, command).source for command in (coin, "x=1")] == ["hit", "hit"]
             backend.hooks["run"] = writes("/task/coin", b"tails\n")
-            with pytest.raises(StateLost, match=r"a replay of .*coin.* printed .tails. where .tossed. was recorded"):
+            with pytest.raises(StateLost, match=r"made again, .*coin.* printed .tails. where .tossed. was recorded"):
                 bash(rollout, "cat coin")
             backend.hooks.clear()
             assert not rollout.private
             assert cache.graph.leases() == []
         (edge,) = cache.graph.out_edges(rollout.root)
         assert not edge.deterministic, "it was relied on"
-        assert str(edge.reason).startswith("a replay printed")
+        assert str(edge.reason).startswith("made again, it printed")
         # It is served no more, and what comes of it is nobody else's.
         assert sources(run(cache, coin, "x=1")) == ["executed", "executed"]
         eventually(lambda: not backend.live)

@@ -274,7 +274,7 @@ def test_a_state_that_is_lost_is_told_of_at_once(tmp_path: Path, policy: str) ->
             settle(rollout)
         evict(cache)
         begun = len(cache.graph.rollouts())
-        with pytest.raises(StateLost, match=r"can no longer be reached: it has no snapshot, and a replay of .*token"):
+        with pytest.raises(StateLost, match=r"can no longer be reached: it has no snapshot, and, made again, .*token"):
             cache.resume(state)
         assert all(record.finished for record in cache.graph.rollouts()[begun:])
         with pytest.raises(StateLost), cache.materialise(state):

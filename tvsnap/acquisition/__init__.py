@@ -1,1 +1,1 @@
-"""A sandbox that stands at a state: kept, forked ahead, forked, or made by replaying calls."""
+"""A sandbox that stands at a state: kept, forked ahead, forked, or rebuilt by making calls again."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.acquisition.preforking import Preforker
+from tvsnap.acquisition.rebuilding import RebuildDiffered, difference, make_again, refuse_the_incomparable
 from tvsnap.acquisition.recipe import Recipe
-from tvsnap.acquisition.replaying import ReplayDiffered, difference, make_again, refuse_the_incomparable
 from tvsnap.graph import PROOF_APART, Edge, Graph, Snapshot
 from tvsnap.model.errors import (
     InfrastructureError,
@@ -29,7 +29,7 @@ from tvsnap.recording.policy import Costs
 from tvsnap.recording.snapshotter import Snapshotter
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
-LONG_REPLAY = 1.0  # seconds
+LONG_REBUILD = 1.0  # seconds
 ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be snapshotting what it led to
 POLL = 0.02  # seconds
 
@@ -41,7 +41,7 @@ class Acquired:
     Attributes:
         live: the sandbox.
         way: how it was had: it was parked there, or made ready ahead of time, or forked there, started (at a root), or
-            calls were replayed; None if it was the caller's own.
+            calls were made again; None if it was the caller's own.
         sure: whether the state can be reached again for certain, so that the sandbox may be closed to make room; None
             for the caller's own, which is as it was.
     """
@@ -84,10 +84,10 @@ class Acquirer:
         """Returns a sandbox that stands at a state, had in the cheapest way that there is.
 
         The ways are, in this order: the caller's own; a parked one; one that was made ahead of time; a fork of the
-        state's snapshot, or a fresh one at a root; and one that is brought there by a replay.
+        state's snapshot, or a fresh one at a root; and one that is brought there by making calls again.
 
-        A replay begins in the nearest state above for which there is a parked sandbox or a snapshot, or else in a fresh
-        sandbox. It waits where the recording did.
+        A rebuild begins in the nearest state above for which there is a parked sandbox or a snapshot, or else in a
+        fresh sandbox. It waits where the recording did.
 
         Args:
             state: the state.
@@ -149,7 +149,7 @@ class Acquirer:
         if not left:
             return Acquired(live, way, True)
         try:
-            self._replay(live, left, recipe, state)
+            self._rebuild(live, left, recipe, state)
             self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
         except BaseException:
             self._pool.discard(live)
@@ -233,10 +233,10 @@ class Acquirer:
         if edges:
             self._snapshotter.wait(edge.next_state for edge in edges)
             snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
-        # Another process may be taking one of what it has just executed: worth a moment where the replay is long.
+        # Another process may be taking one of what it has just executed: worth a moment where the rebuild is long.
         deadline = time.monotonic() + ON_ITS_WAY  # the clock may have been set back since
         while (
-            sum(edge.result.duration for edge in edges) > LONG_REPLAY
+            sum(edge.result.duration for edge in edges) > LONG_REBUILD
             and time.time() - edges[-1].created < ON_ITS_WAY
             and time.monotonic() < deadline
         ):
@@ -276,7 +276,7 @@ class Acquirer:
     def _begin(
         self, state: str, snapshot: Snapshot | None, edges: list[Edge], recipe: Recipe
     ) -> tuple[LiveSandbox, Way, list[Edge]]:
-        """Returns the sandbox to replay in, how it was had, and which of `edges` are left to be replayed in it."""
+        """Returns the sandbox to rebuild in, how it was had, and which of `edges` are left to be made again in it."""
         for index in range(len(edges) - 1, -1, -1):
             refuse_the_incomparable(state, edges[index])
             live = self._take_parked(edges[index].state, recipe)
@@ -302,11 +302,11 @@ class Acquirer:
                 raise
         return live, "started", edges
 
-    def _replay(self, live: LiveSandbox, edges: list[Edge], recipe: Recipe, state: str) -> None:
+    def _rebuild(self, live: LiveSandbox, edges: list[Edge], recipe: Recipe, state: str) -> None:
         """Makes calls again in a sandbox, one after the other, each after the wait that it was recorded with.
 
         Raises:
-            ReplayDiffered: one did not lead to the state that it led to then.
+            RebuildDiffered: one did not lead to the state that it led to then.
         """
         live.observation, live.begins_alone = None, False
         for edge in edges:
@@ -323,7 +323,7 @@ class Acquirer:
             if not same:
                 words = difference(edge.result, result)
                 if edge.proven and edge.shared:  # it was relied on
-                    self._graph.mark_nondeterministic(edge, f"a replay {words}")
-                raise ReplayDiffered(state, edge, result, words)
+                    self._graph.mark_nondeterministic(edge, f"made again, it {words}")
+                raise RebuildDiffered(state, edge, result, words)
             if not edge.proven and edge.shared and time.time() - edge.created >= PROOF_APART:
                 self._graph.prove(edge)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tvsnap.acquisition.replaying import Remade, ReplayDiffered, difference
+from tvsnap.acquisition.rebuilding import RebuildDiffered, Remade, difference
 from tvsnap.graph import PROOF_APART, Edge, Graph
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import NotFound, TvsnapError
@@ -85,7 +85,7 @@ class Checker:
             seen = self.reexecute(edge)
         except TvsnapError as error:
             if not self._stopped:
-                if isinstance(error, ReplayDiffered) and error.edge.proven:  # it was relied on
+                if isinstance(error, RebuildDiffered) and error.edge.proven:  # it was relied on
                     self._add(Difference(error.edge, error.seen, difference(error.edge.result, error.seen)))
                 with self._lock:
                     self._failures[id] = (edge, str(error))

@@ -10,7 +10,7 @@ from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
 from tvsnap.sandboxes.protocol import Sandbox
 
-REPLAY_TIMEOUT = 60.0  # seconds, at least, for a call that once ended by itself
+REBUILD_TIMEOUT = 60.0  # seconds, at least, for a call that once ended by itself
 SLOWER = 10.0  # or so many times what it took then
 
 
@@ -41,7 +41,7 @@ WAY_OUT = "a rollout that is begun anew makes its calls afresh"
 """What people can do about a lost state, whether a rollout stands there or they only want to look at it."""
 
 
-class ReplayDiffered(StateLost):
+class RebuildDiffered(StateLost):
     """A call that was made again did not lead to the state that it led to when it was recorded.
 
     Attributes:
@@ -51,7 +51,7 @@ class ReplayDiffered(StateLost):
 
     def __init__(self, state: str, edge: Edge, seen: ToolResult, what: str) -> None:
         super().__init__(
-            f"state {state[:12]} can no longer be reached: it has no snapshot, and a replay of "
+            f"state {state[:12]} can no longer be reached: it has no snapshot, and, made again, "
             f"{edge.call.brief} {what}; {WAY_OUT}"
         )
         self.edge = edge
@@ -82,7 +82,7 @@ def make_again(sandbox: Sandbox, edge: Edge, recipe: Recipe) -> ToolResult:
         raise InfrastructureError(
             f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"
         ) from None
-    timeout = edge.timeout or max(REPLAY_TIMEOUT, SLOWER * edge.result.duration)
+    timeout = edge.timeout or max(REBUILD_TIMEOUT, SLOWER * edge.result.duration)
     result = recipe.environment.execute(sandbox, edge.call, timeout, recipe.limits)
     if result.timed_out and not edge.result.timed_out:
         raise InfrastructureError(f"a call that took {edge.result.duration:.1f} s did not end within {timeout:.0f} s")
