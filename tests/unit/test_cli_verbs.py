@@ -393,7 +393,9 @@ class TestExecAndShell:
         state = run["state"]
         for verb in (["exec", state, "ls"], ["shell", state], ["diff", state, f"{state}~"]):
             message = tvsnap.error(*verb, status=1)
-            assert message.startswith(f"state {state[:12]} can no longer be reached: it has no snapshot, and, made again")
+            assert message.startswith(
+                f"state {state[:12]} can no longer be reached: it has no snapshot, and, made again"
+            )
             assert "left something else behind" in message
         assert tvsnap("exec", f"{state}~2", "ls").stdout == ""
 
