@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.helpers import eventually
 from tests.conformance.hostile_cases import HOSTILE, ON_DOCKER, Step
 from tvsnap import Budget, Cache
 from tvsnap.images import Image
@@ -141,3 +142,28 @@ def check(step: Step, result: ToolResult) -> None:
     assert step.truncated in (None, result.truncated), (step, result.output[:200])
     assert re.fullmatch(step.output, result.output, re.DOTALL), (step, result.output[-2000:])
     assert len(result.output) <= LIMITS.output + 1024
+
+
+NAMED = """
+import os, time
+os.memfd_create({name!r}, 4)
+open("/tmp/ready", "w").close()
+time.sleep(1000)
+"""
+"""A program with a file that CRIU cannot save, and whose name CRIU tells."""
+
+
+@pytest.mark.parametrize("name", ["No space left", "/tvsnap/criu_plugin/interrupted.so", "x: No space left on device"])
+def test_a_name_in_criu_s_log_stops_no_snapshots_of_others(tvsnap_home: Path, terminal_image: Image, name: str) -> None:
+    salt = f"{name} {time.time_ns()}"
+    with Cache(tvsnap_home, policy="eager", budget=Budget(parked=0), prefork=0) as cache:
+        with cache.rollout(terminal_image, salt=salt) as hostile:
+            hostile.call("bash", {"command": f"cat >/tmp/p <<'END'{NAMED.format(name=name)}END"})
+            started = "python3 /tmp/p & until [ -e /tmp/ready ]; do sleep 0.01; done"
+            hostile.call("bash", {"command": started})
+            state = hostile.state
+            eventually(lambda: "no file of the sandbox" in str(cache.refusal(state)))
+        with cache.rollout(terminal_image, salt=f"{salt} other") as other:
+            other.call("bash", {"command": "x=1"})
+            state = other.state
+            eventually(lambda: cache.graph.snapshot(state, "local") is not None)

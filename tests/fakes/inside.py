@@ -42,7 +42,7 @@ def calls_under_way(cache: Cache) -> Collection[Any]:
 
 def snapshot_again(cache: Cache) -> None:
     """Lets snapshots be taken at once after trouble, of which some time is waited otherwise."""
-    cache._snapshotter._paused_until = 0.0
+    cache._snapshotter._pauses.end()
 
 
 def threads(cache: AsyncCache) -> ThreadPoolExecutor:

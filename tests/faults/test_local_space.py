@@ -33,7 +33,7 @@ from tvsnap.model.errors import TvsnapError
 from tvsnap import Budget
 
 home, image = Path(sys.argv[1]), sys.argv[2]
-tvsnap.recording.snapshotter.RETRY_AFTER = 0.0
+tvsnap.recording.pauses.RETRY_AFTER = 0.0
 seen = {}
 
 def bash(rollout, command):

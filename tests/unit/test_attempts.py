@@ -54,6 +54,12 @@ def test_whose_fault_it_is(failures: list[AttemptFailed], raised: type[Exception
     assert str(error.value) == str(failures[-1])
 
 
+def test_what_a_process_says_of_itself_makes_no_other_reason() -> None:
+    failures = [AttemptFailed(f"strange ({name})", kind="criu/files.c:7") for name in ("a", "b", "c")]
+    with pytest.raises(NotCheckpointable, match=r"strange \(c\)"):
+        repeat(failing(failures), PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)
+
+
 def test_errors_of_this_process_itself_are_the_machines() -> None:
     failures = [OSError(errno.EMFILE, "Too many open files")] * 4
     with pytest.raises(CheckpointFailed, match="Too many open files"):

@@ -30,6 +30,7 @@ from tvsnap.model.errors import (
     CheckpointFailed,
     ForkFailed,
     InfrastructureError,
+    NoRoom,
     NotCheckpointable,
     NotRestorable,
     SandboxDied,
@@ -37,7 +38,7 @@ from tvsnap.model.errors import (
     StateLost,
 )
 from tvsnap.model.observations import Captures
-from tvsnap.recording import snapshotter as snapshots
+from tvsnap.recording import pauses, snapshotter
 from tvsnap.rollout import Rollout
 
 NOT_PARKED = Budget(parked=0)
@@ -94,10 +95,8 @@ def test_a_sandbox_that_dies_after_a_call_is_the_end_of_its_state(tmp_path: Path
         assert sources(run(cache, "echo 1 > f", "cat f", "echo 2 > f")) == ["hit", "hit", "hit"]
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "No space left on device"), InfrastructureError("the disk is full")]
-)
-def test_a_full_disk_stops_snapshots_and_nothing_else(tmp_path: Path, error: Exception) -> None:
+def test_a_full_disk_stops_snapshots_and_nothing_else(tmp_path: Path) -> None:
+    error = NoRoom("the disk is full")
     backend = FakeBackend(faults=Faults().fail("checkpoint", error))
     with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         assert [result.output for result in run(cache, "echo 1 > f", "cat f", "echo 2 >> f", "cat f")][1::2] == [
@@ -254,8 +253,41 @@ def test_what_was_kept_by_hand_is_not_dropped_because_it_cannot_be_brought_back(
             assert sandbox.read_file("/task/f") == b"1\n"
 
 
+@pytest.mark.parametrize(
+    "error", [CheckpointFailed("No space left"), InfrastructureError("strange"), OSError(errno.ENOSPC, "no room")]
+)
+def test_trouble_in_one_sandbox_stops_its_own_snapshots_only(tmp_path: Path, error: Exception) -> None:
+    """What CRIU says may be what the sandbox made it say."""
+    backend = FakeBackend(faults=Faults().fail("checkpoint", error, times=1))
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
+        run(cache, "echo 1 > f", "echo 2 > f")
+        assert (backend.counts["checkpoint"], cache.stats().checkpoints) == (1, 0)
+        assert cache.trouble == str(error)
+        run(cache, "echo 3 > f")
+        eventually(lambda: cache.stats().checkpoints == 1)
+        assert cache.trouble is None
+
+
+def test_trouble_of_several_sandboxes_in_a_row_stops_all_snapshots(tmp_path: Path) -> None:
+    backend = FakeBackend(faults=Faults().fail("checkpoint", CheckpointFailed("few descriptors"), times=9))
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
+        for number in range(pauses.INDEPENDENT + 2):
+            run(cache, f"echo {number} > f", f"echo {number} >> f")
+        assert backend.counts["checkpoint"] == pauses.INDEPENDENT
+
+
+def test_a_snapshot_that_succeeds_between_them_shows_that_it_is_not_the_machine(tmp_path: Path) -> None:
+    several = pauses.Pauses()
+    for number in range(2 * pauses.INDEPENDENT):
+        several.failed(f"hostile {number}")
+        several.succeeded("honest")
+        several.failed("hostile")
+    assert "honest" not in several
+    assert "hostile" in several
+
+
 def test_trouble_of_the_machine_is_not_held_against_a_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "SHORTEST_PAUSE", 0.05)
+    monkeypatch.setattr(pauses, "SHORTEST_PAUSE", 0.05)
     backend = FakeBackend(faults=Faults().fail("checkpoint", CheckpointFailed("too many descriptors"), times=2))
     with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
@@ -278,7 +310,7 @@ def test_a_refusal_is_forgotten_after_a_while(tmp_path: Path, monkeypatch: pytes
             state = rollout.state
         run(cache, "echo 1 > f", "ls; :")
         assert (cache.refusal(state), backend.counts["checkpoint"]) == ("never seen before", 1)
-        monkeypatch.setattr(snapshots, "FORGOTTEN_AFTER", 0.0)
+        monkeypatch.setattr(snapshotter, "FORGOTTEN_AFTER", 0.0)
         assert cache.refusal(state) is None
         run(cache, "echo 1 > f", "ls; : again")
         eventually(lambda: cache.graph.snapshot(state, "fake") is not None)

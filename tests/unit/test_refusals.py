@@ -259,6 +259,28 @@ def test_a_file_s_name_says_nothing_of_other_processes(init: int, name: str) -> 
         assert not left_its_code(log, init)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "No space left on device", "x: No space left on device", "x failed with -12", "Too many open files",
+        "killed by signal 9", "/tvsnap/criu_plugin/interrupted.so", "Unable to load /tvsnap/criu_plugin/interrupted.so",
+        "x\nError (criu/plugin.c:1): Unable to load /tvsnap/criu_plugin/interrupted.so: x",
+    ],
+)  # fmt: skip
+def test_a_file_s_name_is_no_trouble_of_the_machine_nor_of_the_plugin(name: str) -> None:
+    log = f"Error (criu/files-reg.c:1790): Can't lookup mount=18 for fd=3 path=/memfd:{name} (deleted)\n" + FILES
+    assert cause(LIMITS + log + END) == "state"
+    assert not refusals.refused_plugin(LIMITS + log + END, "/tvsnap/criu_plugin/interrupted.so")
+    assert refusals.kind(LIMITS + log + END) == "criu/files-reg.c:1790"
+
+
+@pytest.mark.parametrize("words", ["Unable to load {}: cannot open", "Can't load plugin {}", "Corrupted plugin {}"])
+def test_a_plugin_that_criu_refuses(words: str) -> None:
+    log = f"{LIMITS}Error (criu/plugin.c:190): {words.format('/a/b.so')}\n{END}"
+    assert refusals.refused_plugin(log, "/a/b.so")
+    assert not refusals.refused_plugin(FILES + log, "/a/b.so"), "it is said before anything else"
+
+
 def test_a_process_that_could_not_be_cured(init: int) -> None:
     assert left_its_code(f"Error (criu/parasite-syscall.c:1): Can't cure (pid: {init}) from parasite\n", init)
 

@@ -30,11 +30,14 @@ class AttemptFailed(InfrastructureError):
 
     Attributes:
         machine: the reason is known to be trouble of the machine.
+        kind: what kind of reason it is, by which it is told from others. It must hold nothing that a process says of
+            itself, such as its command line, which may be another each time.
     """
 
-    def __init__(self, reason: str, *, machine: bool = False) -> None:
+    def __init__(self, reason: str, *, machine: bool = False, kind: str = "") -> None:
         super().__init__(reason)
         self.machine = machine
+        self.kind = kind or re.sub(r"\d+|\.criu\.\S+", "", reason)
 
 
 def repeat(
@@ -61,7 +64,7 @@ def repeat(
             last = failure
         except OSError as error:  # of this process itself, which has too few descriptors, for example
             last = AttemptFailed(str(error), machine=True)
-        said = [] if last.machine else [*said, re.sub(r"\d+|\.criu\.\S+", "", str(last))]
+        said = [] if last.machine else [*said, last.kind]
         if len(said) >= ENOUGH and len(set(said[-ENOUGH:])) == 1:
             raise lasting(str(last)) from last
         if pause is None or time.monotonic() - began > LONGEST:

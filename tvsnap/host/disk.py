@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.errors import NoRoom
 
 _MOST_RESERVED = 1 << 30
 _SHARE_RESERVED = 20
@@ -47,11 +47,11 @@ class DiskSpace:
         """Makes sure that `least` bytes are free.
 
         Raises:
-            InfrastructureError: they are not, so there is no room for `what`.
+            NoRoom: they are not, so there is no room for `what`.
         """
         if self.free < least:
             left = max(self.free, 0) >> 20
-            raise InfrastructureError(
+            raise NoRoom(
                 f"no room for {what}: sandboxes and snapshots have {left} MiB left in {self.where}, where "
                 f"{least >> 20} MiB are needed; free some (tvsnap gc), or use a bigger disk (TVSNAP_HOME)"
             )

@@ -40,6 +40,10 @@ class InfrastructureError(TvsnapError):
     """
 
 
+class NoRoom(InfrastructureError):
+    """The host has too little room on a disk, as it saw itself: nothing that a sandbox says is a reason for this."""
+
+
 class SandboxDied(InfrastructureError):
     """The sandbox ended or stopped answering while it was in use."""
 

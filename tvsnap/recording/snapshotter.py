@@ -13,6 +13,7 @@ from tvsnap.graph import Edge, Graph, Snapshot
 from tvsnap.model.errors import (
     CheckpointFailed,
     InfrastructureError,
+    NoRoom,
     NotCheckpointable,
     NotFound,
     SandboxDied,
@@ -22,6 +23,7 @@ from tvsnap.model.limits import MIB
 from tvsnap.model.stats import Meter
 from tvsnap.recording.budgets import SERVICE_START, SnapshotBudget
 from tvsnap.recording.live import LiveSandbox
+from tvsnap.recording.pauses import Pauses
 from tvsnap.recording.policy import Costs, Policy, Rebuild
 from tvsnap.recording.policy.eviction import Kept
 from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD
@@ -30,8 +32,6 @@ from tvsnap.sandboxes.protocol import Backend
 LONGEST_CHECKPOINT = 60.0  # seconds to wait for one that someone else takes
 PATIENCE = 15.0  # seconds for which a snapshot that someone waits for is tried, where the machine has trouble
 PAUSE = 0.5  # seconds between two tries
-RETRY_AFTER = 60.0  # seconds without snapshots after one could not be taken (a full disk)
-SHORTEST_PAUSE = 1.0  # the same after the machine kept one from being taken; twice as long each time that it does again
 FORGOTTEN_AFTER = 600.0  # seconds after which a state that could not be checkpointed is tried again
 REMEMBERED = 10_000  # states
 USUAL_SIZE = 1 * MIB  # bytes of a snapshot, until one was taken
@@ -43,7 +43,8 @@ class Snapshotter:
     """Snapshots states where the policy says so. Thread-safe.
 
     Attributes:
-        trouble: why no snapshots are being taken at present; None if they are.
+        trouble: why the last snapshot that was tried could not be taken, where that is not known to lie in the state;
+            None if it could.
     """
 
     def __init__(
@@ -57,8 +58,7 @@ class Snapshotter:
         self._usual_size = USUAL_SIZE
         self._costs = costs
         self._meter = meter
-        self._pause = 0.0  # seconds, the latest
-        self._paused_until = 0.0
+        self._pauses = Pauses()
         self._lock = threading.Lock()
         self._spent: OrderedDict[str, float] = OrderedDict()
         self._rebuilds: OrderedDict[str, int] = OrderedDict()
@@ -193,7 +193,7 @@ class Snapshotter:
         if reason := self.refusal(live.state):
             self._tell(live.state, reason)
             return rebuild.proven
-        if time.monotonic() < self._paused_until:
+        if live.sandbox.id in self._pauses:
             return rebuild.proven
         if not self._policy.should_checkpoint(rebuild, self._costs):
             return rebuild.proven
@@ -204,16 +204,15 @@ class Snapshotter:
                 return self._checkpoint(live, new) or rebuild.proven
         except NotCheckpointable as refusal:
             self.refuse(live.state, str(refusal))
-        except CheckpointFailed as failure:
-            self.trouble = str(failure)
-            self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), RETRY_AFTER)
-            self._paused_until = time.monotonic() + self._pause
         except SandboxDied as death:
             self._remember(live.state, str(death))  # it might do so again and again
             raise
+        except NoRoom as lack:
+            self.trouble = str(lack)
+            self._pauses.no_room()
         except (InfrastructureError, OSError) as error:
             self.trouble = str(error)
-            self._paused_until = time.monotonic() + RETRY_AFTER
+            self._pauses.failed(live.sandbox.id)
         return rebuild.proven
 
     def _rebuild(self, state: str, snapshot: Snapshot | None, edges: list[Edge]) -> Rebuild:
@@ -245,7 +244,7 @@ class Snapshotter:
         began = time.perf_counter()
         age_s = live.age()
         info = live.checkpoint()
-        self._pause = 0.0
+        self._pauses.succeeded(live.sandbox.id)
         seconds = time.perf_counter() - began
         self._costs.add("checkpoint", seconds)
         self._meter.checkpoint(seconds)

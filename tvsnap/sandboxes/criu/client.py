@@ -32,6 +32,7 @@ _TIMEOUT = 120.0
 _STUCK = 15.0  # seconds in which a dump has hardly run nor waited for a disk: it waits for a process of the sandbox
 _HARDLY = 0.01  # of the time, in which it looks whether the wait is over
 _LOOK = 2.0  # seconds between looks at that
+_HALF_OF_LOG = 1 << 19  # bytes
 _LAST_WORDS = 5.0  # seconds to end in, after its answer or in place of one
 _CGROUPS_IGNORE = 0
 _NETWORK_LOCK_SKIP = 3
@@ -220,7 +221,7 @@ class Criu:
         if failures and not stopped:
             raise failures[0]
         if not end.success:
-            if str(native.CRIU_PLUGIN) in end.log:  # nothing was touched yet
+            if refusals.refused_plugin(end.log, str(native.CRIU_PLUGIN)):  # nothing was touched yet
                 raise InfrastructureError(f"{end.reason}: this CRIU ({self.binary}) takes no plugins (tvsnap doctor)")
             reason = end.reason  # processes that it names may end
             if end.killed or left_its_code(end.log, pid):
@@ -229,7 +230,7 @@ class Criu:
                 raise failures[0]
             if end.cause == "state":
                 raise NotCheckpointable(reason)
-            raise AttemptFailed(reason, machine=end.cause == "machine")
+            raise AttemptFailed(reason, machine=end.cause == "machine", kind=refusals.kind(end.log))
 
     def restore(
         self,
@@ -276,7 +277,7 @@ class Criu:
         if failures:
             raise failures[0]
         if not end.success:
-            raise AttemptFailed(end.reason, machine=end.cause == "machine")
+            raise AttemptFailed(end.reason, machine=end.cause == "machine", kind=refusals.kind(end.log))
         return int(end.response.restore.pid)
 
     def _options(self, images: int, external: Sequence[str]) -> Any:
@@ -416,9 +417,19 @@ def _activity(pid: int) -> tuple[str, float]:
 
 
 def read_log(file: IO[bytes]) -> str:
-    """Returns the last megabyte of what CRIU has written to a file: it names as many things as a sandbox makes."""
-    file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 20)))
-    return file.read(1 << 20).decode(errors="replace")
+    """Returns what CRIU has written to a file; of more than a megabyte the first half and the last half of one.
+
+    It names as many things as a sandbox makes. Its first complaint is its own, and the last tell what became of it.
+    """
+    size = os.fstat(file.fileno()).st_size
+    file.seek(0)
+    if size <= 2 * _HALF_OF_LOG:
+        return file.read(2 * _HALF_OF_LOG).decode(errors="replace")
+    first = file.read(_HALF_OF_LOG)
+    file.seek(size - _HALF_OF_LOG)
+    # The lines that the cuts go through would begin, or end, with a part of a name.
+    first, last = first[: first.rfind(b"\n") + 1], file.read(_HALF_OF_LOG).partition(b"\n")[2]
+    return (first + last).decode(errors="replace")
 
 
 def _lives(pid: int) -> bool:

@@ -4,8 +4,9 @@ What no rule knows comes through in CRIU's own words. Each reason has a cause: w
 rules know it; the machine, as words of the system's and of CRIU's tell; or it is not known.
 
 The log names files, and who made them may have put anything into their names, ends of lines too. So what a line says is
-taken from its beginning, and a process is looked at only if it is one of the sandbox. What a name can still do is to
-have its own sandbox's state refused, or tried again, for a wrong reason.
+taken from its beginning, or from its end where CRIU ends it with the text of an error and not with a name; and a
+process is looked at only if it is one of the sandbox. What a name can still do, by a line end in it, is to have its own
+sandbox's state refused, or tried again, for a wrong reason: nothing else may rest on what is told here.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def cause(log: str) -> Cause:
     The machine comes first: where processes are killed while they are looked at, CRIU says what is not so of others.
     """
     lines = _complaints(log)
-    if is_trouble("\n".join(lines)):
+    if any(map(_is_trouble_of_criu, lines)):
         return "machine"
     stuck = any("Timeout reached" in line for line in lines)
     for line in lines:
@@ -65,21 +66,54 @@ def cause(log: str) -> Cause:
     return "unknown" if lines else "machine"
 
 
+def kind(log: str) -> str:
+    """Returns where in CRIU's source what made it give up was said first; empty if it says nothing.
+
+    That is the same for the same reason, whatever the processes and files are called.
+    """
+    return next((place for place, said in _errors(log) if not _is_usual(said)), "")
+
+
+def refused_plugin(log: str, plugin: str) -> bool:
+    """Whether CRIU could not load a plugin, which comes before any process is looked at, and any other error.
+
+    Args:
+        log: what it logged.
+        plugin: the plugin's path.
+    """
+    first = next(iter(_complaints(log)), "")
+    return bool(_begins(rf"(?:Unable to load|Can't load plugin|Corrupted plugin) {re.escape(plugin)}(?::|$)", first))
+
+
 def is_trouble(said: str) -> bool:
-    """Whether what CRIU, the kernel or an engine said tells of trouble of the machine."""
-    return bool(_TROUBLE.search(said))
+    """Whether what the kernel or an engine said tells of trouble of the machine."""
+    return bool(re.search(_SYSTEM_ERRORS, said))
 
 
-_TROUBLE = re.compile(
-    r"Too many references|Too many open files|Cannot allocate memory|Resource temporarily unavailable"
-    r"|service_fd_base|No space left|Disk quota exceeded|Read-only file system|Interrupted system call"
+def _is_trouble_of_criu(line: str) -> bool:
+    """Whether a line of CRIU's tells of trouble of the machine, in words that are its own or the system's."""
+    if _begins(_NAMES_LAST, line):
+        return False
+    return bool(_begins(_TROUBLE, line) or re.search(rf": (?:{_SYSTEM_ERRORS})$", line))
+
+
+_SYSTEM_ERRORS = (
+    r"Too many references: cannot splice|Too many open files(?: in system)?|Cannot allocate memory"
+    r"|Resource temporarily unavailable|No space left on device|Disk quota exceeded|Read-only file system"
+    r"|Interrupted system call|No such process"
+)
+_NAMES_LAST = r"Can't lookup mount=|Can't dump file |Can't create link remap for |Unknown shit |Unable to load "
+"""Lines that end in a name and not in the text of an error."""
+_TROUBLE = (
+    r"Can't chose service_fd_base"
     # A process was killed while CRIU had it in its hands, be it by others or for want of memory.
-    r"|No such process|on procfs: No such file|[Kk]illed by (signal )?\d|Task signaled with"
-    r"|task not stopped after seize|Task pid reused"
+    r"|Can't \w+ [\d (]+/[\w/]+ on procfs\)?: No such file|(?:\d+|Child) (?:was )?killed by (?:signal )?\d"
+    r"|Task signaled with"
+    r"|(?:SEIZE \d+: )?task not stopped after seize|Task pid reused"
     # What CRIU's code in a process says of such errors, by their numbers: EAGAIN, ENOMEM, ENFILE, EMFILE, ENOSPC, ...
-    r"|(?:fail\w* |with |for daemon )\(?-(?:11|12|23|24|28|109)\b|with 0xfffffffffffffff[45]"
+    r"|[\w' ,():-]*(?:fail\w* |with |for daemon )\(?-(?:11|12|23|24|28|109)\b|[\w' ]* with 0xfffffffffffffff[45]"
     # ... or does not come to say.
-    r"|from daemon is trimmed|Can't retrieve FDs? from socket|Failed to (read ack|send command)"
+    r"|Message reply from daemon is trimmed|Can't retrieve FDs? from socket|Failed to (?:read ack|send command)"
 )
 _MOMENTARY = r"Unseizable non-zombie \d+ found, state [^tT]"
 """What processes are for a moment now and then, such as waiting for a disk."""
@@ -112,11 +146,19 @@ def held(log: str, init: int) -> list[int]:
 
 def _complaints(log: str) -> list[str]:
     """Returns what a log complains of, each once, without what CRIU always says where it may not raise its limits."""
-    told = [match[1].strip() for match in map(_ERROR.match, log.splitlines()) if match]
-    return [line for line in dict.fromkeys(told) if "RLIMIT_NOFILE" not in line]
+    return [said for said in dict.fromkeys(said for _, said in _errors(log)) if not _is_usual(said)]
 
 
-_ERROR = re.compile(r"(?:\([\d.]+\))?\s*(?:pie:\s*)?(?:\d+:\s*)?Error \([\w./-]+:\d+\): (.*)")
+def _errors(log: str) -> list[tuple[str, str]]:
+    """Returns the errors in a log: where in CRIU's source they are said, and what is said."""
+    return [(match[1], match[2].strip()) for match in map(_ERROR.match, log.splitlines()) if match]
+
+
+def _is_usual(said: str) -> bool:
+    return bool(_begins(r"rlimit: Can't setup RLIMIT_NOFILE|Can't setup RLIMIT_NOFILE", said))
+
+
+_ERROR = re.compile(r"(?:\([\d.]+\))?\s*(?:pie:\s*)?(?:\d+:\s*)?Error \(([\w./-]+:\d+)\): (.*)")
 _FOLLOWS = re.compile(r"\(pid: \d+\) failed with|^(Dumping|Restoring) FAILED|cgroupd: recv|Rollback|Can't freeze")
 """Lines that only say what another led to."""
 _CULPRIT = (

@@ -281,7 +281,7 @@ class Containers:
                     cause = refusals.cause(log)
                     if cause == "state":
                         return NotCheckpointable(told)
-                    return AttemptFailed(told, machine=cause == "machine")
+                    return AttemptFailed(told, machine=cause == "machine", kind=refusals.kind(log))
         return AttemptFailed(complaint, machine=refusals.is_trouble(complaint))
 
     def _end_stuck_criu(self, container: str) -> None:
