@@ -50,6 +50,9 @@ static const struct rule {
     {SYS_personality, 0, {{0, ALL, 0x20000}}},
     {SYS_personality, 0, {{0, ALL, 0x20008}}},
     {SYS_personality, 0, {{0, ALL, 0xffffffff}}},
+    /* No IPv6 flow labels (IPV6_FLOWLABEL_MGR): they belong to the network and outlive the process that took them. */
+    {SYS_setsockopt, ENOPROTOOPT, {{1, ALL, 41}, {2, ALL, 32}}},
+    {SYS_setsockopt, 0, {{0}}},
     {SYS_clone3, ENOSYS, {{0}}},
     {SYS_copy_file_range, ENOSYS, {{0}}},
     {SYS_mq_open, ENOSYS, {{0}}},
@@ -260,7 +263,6 @@ static const int allowed_calls[] = {
     SYS_setreuid,
     SYS_setrlimit,
     SYS_setsid,
-    SYS_setsockopt,
     SYS_setuid,
     SYS_setxattr,
     SYS_shmat,

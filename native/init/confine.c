@@ -162,6 +162,7 @@ static void allow_listed(void) {
  *   - No POSIX message queues: they belong to no process and no file, no checkpoint holds one, and none would tell.
  *   - No Landlock: CRIU would bring back a process without the bounds that it set itself, and none would tell.
  *   - Sockets of the families unix, inet, inet6 and netlink only (route, sock_diag): not packet, vsock, alg and others.
+ *   - No flow labels of IPv6, which outlive the process that took them.
  *   - No TIOCSTI and TIOCLINUX, which type for whoever else sits at a terminal.
  *   - No FICLONE, FICLONERANGE, FIDEDUPERANGE and copy_file_range, by which files share blocks of the disk.
  * clone3 hides its flags behind a pointer: programs fall back to clone. */

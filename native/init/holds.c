@@ -83,24 +83,18 @@ static void take_info(pid_t pid, const char *number) {
     }
 }
 
-static void take_file(pid_t pid, int process, const char *number, bool shell) {
+/* Who is signalled when a file is ready, and by what. */
+static void take_signalled(int fd) {
+    struct f_owner_ex owner = {0};
+    fcntl(fd, F_GETOWN_EX, &owner);
+    take(&owner, sizeof owner);
+    take_number((uint64_t)fcntl(fd, F_GETSIG));
+}
+
+/* `fd`: the file itself, -1 if it may not be had; `name`: in /proc; `target`: what that leads to, of `n` bytes. */
+static void take_kind(int fd, const char *name, const char *target, size_t n, bool shell) {
     static const char gone[] = " (deleted)";
-    char name[64], target[PATH_MAX];
     struct stat st;
-    snprintf(name, sizeof name, "/proc/%d/fd/%.20s", pid, number);
-    ssize_t n = readlink(name, target, sizeof target - 1);
-    if (n < 0) {
-        doubt = doubt || errno != ENOENT;
-        return;
-    }
-    target[n] = 0;
-    if (starts(target, OUTPUT_PATH)) n = sizeof OUTPUT_PATH - 1; /* ours, and gone as soon as a later call needs another */
-    target[n] = 0;
-    /* A job that is a copy of the shell has what its commands come from. */
-    if (atoi(number) >= 10 && strcmp(target, "/memfd:command (deleted)") == 0) return;
-    take(number, strlen(number) + 1);
-    take(target, (size_t)n + 1);
-    take_info(pid, number);
     if (starts(target, "socket:") || starts(target, "anon_inode:")) {
         doubt = doubt || shell; /* calls inherit it, and may set its options */
         return;
@@ -110,7 +104,7 @@ static void take_file(pid_t pid, int process, const char *number, bool shell) {
         return;
     }
     size_t mark = sizeof gone - 1;
-    if (S_ISREG(st.st_mode) && (size_t)n >= mark && strcmp(target + n - mark, gone) == 0) {
+    if (S_ISREG(st.st_mode) && n >= mark && strcmp(target + n - mark, gone) == 0) {
         take(&st.st_ino, sizeof st.st_ino);
         take_number((uint64_t)st.st_size);
         take(&st.st_mtim, sizeof st.st_mtim);
@@ -119,7 +113,6 @@ static void take_file(pid_t pid, int process, const char *number, bool shell) {
     }
     bool terminal = is_terminal(&st), in_memory = S_ISREG(st.st_mode) && starts(target, "/memfd:");
     if (!terminal && !in_memory && !S_ISFIFO(st.st_mode)) return;
-    int fd = (int)syscall(SYS_pidfd_getfd, process, atoi(number), 0);
     if (fd < 0) {
         doubt = true;
         return;
@@ -137,10 +130,32 @@ static void take_file(pid_t pid, int process, const char *number, bool shell) {
         take_number(major(st.st_rdev) != 5 && is_stopped(fd)); /* 5: its other end */
         take_number((uint64_t)group);
         take_number((uint64_t)unread);
+        take_number(times_set(&st));
     } else {
         take_number((uint64_t)fcntl(fd, F_GETPIPE_SZ));
     }
-    close(fd);
+}
+
+static void take_file(pid_t pid, int process, const char *number, bool shell) {
+    char name[64], target[PATH_MAX];
+    snprintf(name, sizeof name, "/proc/%d/fd/%.20s", pid, number);
+    ssize_t n = readlink(name, target, sizeof target - 1);
+    if (n < 0) {
+        doubt = doubt || errno != ENOENT;
+        return;
+    }
+    target[n] = 0;
+    if (starts(target, OUTPUT_PATH)) n = sizeof OUTPUT_PATH - 1; /* ours, and gone as soon as a later call needs another */
+    target[n] = 0;
+    /* A job that is a copy of the shell has what its commands come from. */
+    if (atoi(number) >= 10 && strcmp(target, "/memfd:command (deleted)") == 0) return;
+    take(number, strlen(number) + 1);
+    take(target, (size_t)n + 1);
+    take_info(pid, number);
+    int fd = (int)syscall(SYS_pidfd_getfd, process, atoi(number), 0);
+    if (fd >= 0) take_signalled(fd);
+    take_kind(fd, name, target, (size_t)n, shell);
+    if (fd >= 0) close(fd);
 }
 
 /* Descriptors of the shell that are its terminal, PID 1's pipes, and bash's own, some for a moment only: see rc. */
@@ -289,6 +304,17 @@ void look_as_root(void) {
     if (!look_as(geteuid(), getegid())) die("setresuid");
 }
 
+/* Whether a process has threads beside its first, which may end before them. */
+static bool has_other_threads(pid_t pid) {
+    char name[64];
+    int count = 0;
+    snprintf(name, sizeof name, "/proc/%d/task", pid);
+    DIR *d = opendir(name);
+    for (struct dirent *e; d && (e = readdir(d));) count += e->d_name[0] != '.';
+    if (d) closedir(d);
+    return count > 1;
+}
+
 /* Prints what one process holds, as above, without a line's end. */
 void print_holds(pid_t pid, enum holder kind) {
     struct life l;
@@ -296,6 +322,7 @@ void print_holds(pid_t pid, enum holder kind) {
     sum = locks = HASH_START;
     doubt = false;
     bool ended = !read_life(pid, &l) || l.state == 'Z';
+    if (ended && has_other_threads(pid)) doubt = true; /* they have its memory and files, which cannot be had by its number */
     if (!ended) take_files(pid, kind == SHELL);
     if (!ended && !doubt && kind == OTHER) take_memory(pid);
     if (kind == OTHER) {

@@ -81,8 +81,9 @@ static uint64_t mix_devpts(uint64_t hash) {
     static const char *const paths[] = {"/dev/pts", "/dev/pts/ptmx"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct stat st;
-        uint32_t about[3] = {0};
-        if (stat(paths[i], &st) == 0) about[0] = st.st_mode, about[1] = st.st_uid, about[2] = st.st_gid;
+        uint64_t about[4] = {0};
+        if (stat(paths[i], &st) == 0)
+            about[0] = st.st_mode, about[1] = st.st_uid, about[2] = st.st_gid, about[3] = times_set(&st);
         hash = mix(hash, about, sizeof about);
     }
     return hash;
@@ -109,6 +110,8 @@ uint64_t inner_state(void) {
             hash = mix(hash, &st.st_mode, sizeof st.st_mode);
             hash = mix(hash, &st.st_uid, sizeof st.st_uid);
             hash = mix(hash, &st.st_gid, sizeof st.st_gid);
+            uint64_t times = times_set(&st);
+            hash = mix(hash, &times, sizeof times);
         }
     }
     for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) hash = mix_objects(hash, objects[i]);

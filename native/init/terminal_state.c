@@ -5,10 +5,11 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <termios.h>
+#include <time.h>
 
 #include "hash.h"
 
-enum { TERMIOS2 = 44 };
+enum { TERMIOS2 = 44, TIME_STEP = 8 };
 
 /* A terminal's modes and speeds, its size, its line discipline, and whether others may open it; from either end. */
 uint64_t terminal_state(uint64_t hash, int fd) {
@@ -35,4 +36,15 @@ bool is_stopped(int slave) {
 bool is_terminal(const struct stat *st) {
     unsigned kind = major(st->st_rdev);
     return S_ISCHR(st->st_mode) && ((kind >= 136 && kind <= 143) || (kind == 5 && minor(st->st_rdev) == 2));
+}
+
+/* The times of a terminal's file, or of the directory of terminals, if somebody set them; else 0. Reading and writing move
+ * them to the present, in steps of 8 s, and never to before the time of change, which only setting them moves, too. */
+uint64_t times_set(const struct stat *st) {
+    const struct timespec both[] = {st->st_atim, st->st_mtim};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
+        if (both[i].tv_sec + TIME_STEP < st->st_ctim.tv_sec || both[i].tv_sec > time(NULL) + TIME_STEP)
+            hash = mix(hash + i + 1, &both[i], sizeof both[i]);
+    return hash;
 }

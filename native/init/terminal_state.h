@@ -9,5 +9,6 @@ struct stat;
 uint64_t terminal_state(uint64_t hash, int fd);
 bool is_stopped(int slave);
 bool is_terminal(const struct stat *st);
+uint64_t times_set(const struct stat *st);
 
 #endif

@@ -139,6 +139,9 @@ def terminal(request: int) -> object:
     return call({"x86_64": 16, "aarch64": 29}[MACHINE], slave, ctypes.c_ulong(request | 1 << 32), b"x")
 
 
+PROBES["flow label"] = lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).setsockopt(
+    41, 32, struct.pack("16sIBBHHHI", bytes(15) + b"\1", 0x01000000 | 77, 0, 255, 1, 6, 6, 0)
+)
 PROBES["type into a terminal"] = lambda: terminal(TIOCSTI)
 PROBES["paste into a console"] = lambda: terminal(TIOCLINUX)
 

@@ -33,6 +33,7 @@ CONTAINED: list[tuple[str, set[str]]] = [
     (r"call (clone3|none_such|landlock_create_ruleset|of 32 bits|of x32)|message queue|copy a range", {"ENOSYS"}),
     (r"share blocks .+", {"EOPNOTSUPP", "ENOTSUP"}),
     (r"socket ping", {"EACCES"}),
+    (r"flow label", {"ENOPROTOOPT"}),
     (r"call pidfd_getfd", {"EBADF"}),
     (
         r"(call|unshare|clone) .+|personality|socket raw|type into a terminal|paste into a console",

@@ -33,6 +33,25 @@ clock = libc.syscall(438, os.pidfd_open(process), clock, 0)
 assert libc.timerfd_settime(clock, 0, struct.pack("4q", 500, 0, left, 0), None) == 0
 """
 SIGNAL = "import ctypes, sys; assert ctypes.CDLL(None).syscall(234, int(sys.argv[1]), int(sys.argv[2]), 10) == 0"
+OWNER = """
+import ctypes, fcntl, os, sys
+process, number, command, value = map(int, sys.argv[1:])
+pipe = ctypes.CDLL(None).syscall(438, os.pidfd_open(process), number, 0)
+fcntl.fcntl(pipe, command, value)
+"""
+ENDED = """
+import ctypes, mmap, os, threading, time
+memory = mmap.mmap(-1, 4096)
+memory[0] = 1
+at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+def work():
+    open("/tmp/ended", "w").write(f"S={os.getpid()} AT={at}")
+    time.sleep(100000)
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"""
+"""A program whose first thread ends while another goes on."""
 CHANGES = {
     "priority of a thread": "renice -n 10 -p $T > /dev/null",
     "processors of a thread": "taskset -p 1 $T > /dev/null",
@@ -46,13 +65,15 @@ CHANGES = {
     "timer that counts sleep": "python3 /tmp/set.py $S ${C[2]} 2900",
     "timer that is stopped": "python3 /tmp/set.py $S ${C[1]} 0",
     "mode of a pipe": "chmod 0 /proc/$S/fd/$P",
+    "who is signalled of a pipe": "python3 /tmp/owner.py $S $P 8 $S",
+    "signal of a pipe": "python3 /tmp/owner.py $S $P 10 12",
     "owner of a pipe": "chown 5 /proc/$S/fd/$P",
 }
 
 
 @pytest.fixture
 def sleeper(sandbox: Sandbox) -> Sandbox:
-    for name, text in {"program": SLEEPER, "seal": SEAL, "set": SET, "tell": SIGNAL}.items():
+    for name, text in {"program": SLEEPER, "seal": SEAL, "set": SET, "tell": SIGNAL, "owner": OWNER}.items():
         sandbox.write_file(f"/tmp/{name}.py", text.encode())
     sh(
         sandbox,
@@ -72,3 +93,15 @@ def test_what_others_set_of_it_is_seen(sleeper: Sandbox, change: str) -> None:
 def test_what_merely_sleeps_is_the_same(sleeper: Sandbox) -> None:
     for _ in range(20):
         assert changed(sleeper, "sleep 0.03; true") == set()
+
+
+def test_a_process_whose_first_thread_has_ended_counts_as_changed(sandbox: Sandbox) -> None:
+    """Its memory and files are those of its other threads, which may be changed by whoever finds them."""
+    sandbox.write_file("/tmp/program.py", ENDED.encode())
+    sh(
+        sandbox,
+        "setsid python3 /tmp/program.py </dev/null >/dev/null 2>&1 & until [ -s /tmp/ended ]; do sleep 0.05; done",
+    )
+    eventually(lambda: sh(sandbox, ". /tmp/ended; cut -d' ' -f3 /proc/$S/stat") == "Z\n")
+    for _ in range(2):
+        assert changed(sandbox, "sleep 0.2; true") == {"processes"}

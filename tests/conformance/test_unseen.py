@@ -51,6 +51,10 @@ OF_THE_KERNEL = {
     'termios.tcflow(os.open("/dev/tty", os.O_RDWR), termios.TCOOFF)\'',
     "directory of terminals": "chmod 700 /dev/pts",
     "who makes terminals": "chmod 600 /dev/pts/ptmx",
+    "times of the directory of terminals": "touch -d 2001-01-01 /dev/pts",
+    "times of who makes terminals": "touch -d 2001-01-01 /dev/pts/ptmx",
+    "times of the terminal": "touch -d 2001-01-01 /dev/pts/0",
+    "times to come of the terminal": "touch -m -d 2101-01-01 /dev/pts/0",
     "who is signalled of a file": "python3 -c 'import fcntl; fcntl.fcntl(0, fcntl.F_SETSIG, 12)'",
 }
 
