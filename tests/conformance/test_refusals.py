@@ -226,6 +226,15 @@ REFUSED = {
         "try:\n    while True: k.append(os.open('/dev/null', 0))\nexcept OSError: os.close(k.pop())",
         "has all descriptors open that it may have, and CRIU needs a few",
     ),
+    "no address space left": (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (0, 0))",
+        "has mapped all memory that it may, and CRIU needs a little",
+    ),
+    "all mappings made": (
+        "k = []\ntry:\n    while True: k.append(mmap.mmap(-1, 4096, flags=0x22, prot=1 + 2 * (len(k) % 2)))\n"
+        "except OSError: del k[-9:]",
+        "has mapped all memory that it may, and CRIU needs a little",
+    ),
     "large files in memory": (
         "k = [os.memfd_create('x') for _ in range(5)]; [os.ftruncate(m, 1 << 40) for m in k]",
         "holds, with others, 5 TiB of deleted files, holes included, more than the 4 TiB",

@@ -51,6 +51,10 @@ _UNSTOPPABLE: dict[str, Callable[[_Arguments], bool]] = {
 """In these a thread waits for a child, and no signal reaches it: CRIU would wait for it, too, for 10 s."""
 
 
+_BECOMING = ("execve", "execveat")
+"""In these a thread waits for others of its process to end, and has soon another memory than CRIU was told."""
+
+
 def find(pids: Iterable[int]) -> str:
     """Returns which thread waits in a call that a stop would cut short, or must wait for; in words, empty if none does.
 
@@ -66,4 +70,6 @@ def find(pids: Iterable[int]) -> str:
                     return f"{describe(pid)} {does} ({name}), which a snapshot would cut short"
                 if name in _UNSTOPPABLE and _UNSTOPPABLE[name](arguments):
                     return f"{describe(pid)} waits for a child that uses its memory ({name}), and cannot be stopped"
+                if name in _BECOMING:
+                    return f"{describe(pid)} is becoming another program ({name}), and cannot be stopped"
     return ""

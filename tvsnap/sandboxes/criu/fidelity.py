@@ -21,6 +21,7 @@ import select
 import socket
 import stat
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,8 @@ _MOST_DELETED = 1 << 30
 """Bytes of deleted files that processes hold: CRIU copies each, also those that share their place on the disk."""
 _MOST_EXTENT = 4 << 40
 """The same with holes, and shared memory of System V: CRIU takes 0.3 s to look through each TiB of a file in memory."""
+_TIME_STEP = 9.0
+"""Seconds by which times of terminals may be behind, as the kernel moves them, and one more."""
 _SHARED = 2.0
 """Times the sandbox's limit of memory: CRIU saves what forked processes share once for each of them."""
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
@@ -135,6 +138,8 @@ def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
         raise NotCheckpointable(
             f"a process has, with others, more than {most:,} descriptors open, the most for a snapshot"
         )
+    if full := procfs.without_room_for_mappings(pids):
+        raise NotCheckpointable(f"{describe(full)} has mapped all memory that it may, and CRIU needs a little")
     if many := procfs.too_many_mappings(pids):
         raise NotCheckpointable(f"a process has, with others, more than {many}, the most for a snapshot")
     memory = procfs.private_memory(pids)
@@ -199,7 +204,7 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, term
         # What SEM_UNDO would undo is nowhere to be seen.
         return "a process has used semaphores of System V, maybe with SEM_UNDO"
     if changed := _changed_in_devpts(init):
-        return f"a process has changed the mode of {changed}"
+        return f"a process has changed the mode or the times of {changed}"
     seen: set[str] = set()
     usual = _Usual.of(init)
     with contextlib.ExitStack() as stack:
@@ -218,12 +223,19 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, term
 
 
 def _changed_in_devpts(init: int) -> str:
-    """Returns which file of ours below /dev/pts has another mode than at first; empty if none has."""
+    """Returns which file of ours below /dev/pts has not its first mode, or times that were set; empty if none."""
     for path, mode in (("/dev/pts", 0o755), ("/dev/pts/ptmx", 0o666)):
         with contextlib.suppress(FileNotFoundError):  # something lies over it
-            if stat.S_IMODE(os.stat(f"/proc/{init}/root{path}").st_mode) != mode:
+            about = os.stat(f"/proc/{init}/root{path}")
+            if stat.S_IMODE(about.st_mode) != mode or _were_set(about):
                 return path
     return ""
+
+
+def _were_set(about: os.stat_result) -> bool:
+    """Whether somebody set the times of a terminal's file; see `times_set` in native/init/terminal_state.c."""
+    latest = time.time() + _TIME_STEP
+    return any(at + _TIME_STEP < about.st_ctime or at > latest for at in (about.st_atime, about.st_mtime))
 
 
 def _semaphores_were_used(init: int) -> bool:

@@ -25,8 +25,13 @@ _LONGEST_STATUS = 1 << 20
 """A process may belong to 65,536 groups, with ten digits each."""
 _PART = 1 << 16
 _OPEN_FILES = re.compile(r"^Max open files +(\d+)", re.MULTILINE)
+_ADDRESS_SPACE = re.compile(r"^Max address space +(\d+)", re.MULTILINE)
 _FOR_CRIU = 4
 """Descriptors that CRIU opens in a process while it is at work there."""
+_MAPPINGS_FOR_CRIU = 16
+_BYTES_FOR_CRIU = 1 << 20
+_BYTES_FOR_EACH_MAPPING = 64
+"""What it may map there: its code, a stack, and room for what it asks of descriptors and mappings; with a margin."""
 
 
 def head(path: str, most: int = HEAD) -> str:
@@ -117,6 +122,37 @@ def without_room_for_descriptors(pids: Iterable[int]) -> int:
             if limit and len(os.listdir(f"/proc/{pid}/fd")) + _FOR_CRIU > int(limit[1]):
                 return pid
     return 0
+
+
+def without_room_for_mappings(pids: Iterable[int]) -> int:
+    """Returns a process that may map next to nothing more, or 0 if each may.
+
+    Its address space is limited (`ulimit -v`), or it has as many mappings as the kernel allows.
+    """
+    most = int(head("/proc/sys/vm/max_map_count"))
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            count = _mappings(pid, most)
+            if count + _MAPPINGS_FOR_CRIU > most:
+                return pid
+            limit = _ADDRESS_SPACE.search(head(f"/proc/{pid}/limits"))
+            needed = _BYTES_FOR_CRIU + count * _BYTES_FOR_EACH_MAPPING
+            if limit and _mapped_bytes(pid) + needed > int(limit[1]):
+                return pid
+    return 0
+
+
+def _mappings(pid: int, most: int) -> int:
+    """Returns how many mappings a process has; of more than `most` it does not count all."""
+    count = 0
+    with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
+        while count <= most and (part := file.read(_PART)):
+            count += part.count(b"\n")
+    return count
+
+
+def _mapped_bytes(pid: int) -> int:
+    return int(head(f"/proc/{pid}/statm").split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def private_memory(pids: Iterable[int]) -> int:

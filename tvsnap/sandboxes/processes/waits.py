@@ -29,7 +29,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "accept": (43, 202), "accept4": (288, 242), "connect": (42, 203), "recvfrom": (45, 207), "recvmsg": (47, 212),
     "recvmmsg": (299, 243), "sendto": (44, 206), "sendmsg": (46, 211), "sendmmsg": (307, 269),
     "sendfile": (40, 71), "splice": (275, 76), "tee": (276, 77), "vmsplice": (278, 75),
-    "vfork": (58, None), "clone": (56, 220),
+    "vfork": (58, None), "clone": (56, 220), "execve": (59, 221), "execveat": (322, 281),
     "pwrite64": (18, 68), "pwritev": (296, 70), "pwritev2": (328, 287), "preadv2": (327, 286),
     "io_getevents": (208, 4), "io_pgetevents": (333, 292),
     "wait4": (61, 260), "waitid": (247, 95), "pause": (34, None), "rt_sigsuspend": (130, 133),
