@@ -301,6 +301,17 @@ def test_trouble_of_the_machine_is_not_held_against_a_state(tmp_path: Path, monk
         assert cache.trouble is None
 
 
+def test_a_reason_with_a_name_that_is_no_text_fails_no_call(tmp_path: Path) -> None:
+    backend = FakeBackend(faults=Faults().fail("checkpoint", NotCheckpointable("is in /root/na\udcffme"), times=1))
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        settle(rollout)
+        edge = cache.graph.edge_to(rollout.state)
+        assert edge is not None
+        assert list(edge.refusals.values()) == ["is in /root/na\\udcffme"]
+        assert bash(rollout, "cat f").output == "1\n"
+
+
 def test_a_refusal_is_forgotten_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = FakeBackend(faults=Faults().fail("checkpoint", NotCheckpointable("never seen before"), times=1))
     with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:

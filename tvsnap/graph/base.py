@@ -7,6 +7,7 @@ from typing import Any
 
 from tvsnap.graph.database import Database
 from tvsnap.graph.pending import Pending
+from tvsnap.graph.rows import encodable
 from tvsnap.model.errors import NotFound
 
 
@@ -29,7 +30,7 @@ class GraphPart:
     def _change(self, statement: str, parameters: Sequence[Any]) -> int:
         """Executes a statement, as a transaction; returns how many rows it changed."""
         with self._database.write() as cursor:
-            return cursor.execute(statement, parameters).rowcount
+            return cursor.execute(statement, [encodable(value) for value in parameters]).rowcount
 
     def flush(self) -> None:
         """Writes hits, visits, forks and counters that were counted in memory.

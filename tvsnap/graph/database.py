@@ -31,7 +31,7 @@ SCHEMA = Path(__file__).with_name("schema.sql")
 _BESIDE = ("-wal", "-shm", "-journal")
 """What the names of the files that SQLite keeps beside a database end with."""
 
-FAILURES = (sqlite3.Error, UnicodeDecodeError)
+FAILURES = (sqlite3.Error, UnicodeError)
 _LEAST = 1 << 20
 """Bytes free on a disk, below which what SQLite calls an I/O error is taken for want of room."""
 """What Python's SQLite raises; the latter where text was damaged, be it in the file's own schema."""

@@ -22,6 +22,7 @@ from tvsnap.graph.rows import (
     Row,
     as_edge,
     checksum,
+    encodable,
     from_mapping,
     pack,
     pack_parts,
@@ -227,6 +228,7 @@ class Edges(Lineage):
             backend: the backend that refused.
             reason: its reason, in words.
         """
+        reason = encodable(reason)
         edge = self.edge_to(state)
         if edge is None or edge.refusals.get(backend) == reason:
             return

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from tvsnap.graph.model import Edge, Snapshot, State
 from tvsnap.model.calls import TEXT, Part, ToolCall, ToolResult, canonical_json
@@ -202,6 +202,11 @@ def to_mapping(text: str | None) -> dict[str, Any]:
 def from_mapping(values: Mapping[str, Any]) -> str | None:
     """Returns what `to_mapping` reads; None for nothing."""
     return canonical_json(values) if values else None
+
+
+def encodable(value: V) -> V:
+    """Returns a value as SQLite can keep it: what is no character in a text, such as bytes of names, is shown."""
+    return cast("V", value.encode(errors="backslashreplace").decode()) if isinstance(value, str) else value
 
 
 def _readable(convert: Callable[[Row], V]) -> Callable[[Row], V]:
