@@ -124,6 +124,16 @@ def test_an_archive_that_is_too_much(
         extract_tar(archive_of(tmp_path, *members), root, lambda _: None)
 
 
+def test_paths_that_are_too_long_in_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are kept until the end; a small archive may hold hundreds of megabytes of them."""
+    monkeypatch.setattr(extract, "MOST_NAMES", 20 * len(str(tmp_path)))
+    archive = tmp_path / "a.tar"
+    archive.write_bytes(b"".join(header(tarfile.DIRTYPE, 0, f"d{number}") for number in range(30)) + bytes(1024))
+    (tmp_path / "tree").mkdir()
+    with pytest.raises(BuildStepFailed, match="paths of more than 0 MiB in all"):
+        extract_tar(archive, tmp_path / "tree", lambda _: None)
+
+
 def header(kind: bytes, size: int, name: str = "x") -> bytes:
     member = tarfile.TarInfo(name)
     member.type, member.size = kind, size

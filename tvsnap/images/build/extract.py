@@ -45,6 +45,8 @@ _EMPTY = bytes(_BLOCK)
 MOST_ENTRIES = 10_000_000
 MOST_BYTES = 1 << 39
 """What files may hold in all, holes included."""
+MOST_NAMES = 1 << 28
+"""Bytes of the paths that are kept in memory: of directories, and of all that a layer adds."""
 MOST_DEPTH = 200
 """Names in one path: what looks at a tree goes down into it."""
 
@@ -122,11 +124,12 @@ class _Extraction:
     root: Path
     layer: bool
     # What this archive put there: whiteouts are for the layers below only.
-    added: set[Path] = field(default_factory=set)
+    added: set[str] = field(default_factory=set)
     # Writing into a directory changes its times, so these come last.
-    directory_times: dict[Path, int] = field(default_factory=dict)
+    directory_times: dict[str, int] = field(default_factory=dict)
     entries: int = 0
     size: int = 0
+    names: int = 0
 
     def add(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         self._count(member)
@@ -166,7 +169,9 @@ class _Extraction:
             if target.is_symlink() or not target.is_dir():
                 remove_entry(target)
                 target.mkdir()
-            self.directory_times[target] = _modified_ns(member)
+            if (name := str(target)) not in self.directory_times:
+                self._keep(name)
+            self.directory_times[name] = _modified_ns(member)
         elif member.islnk():
             source = resolve_inside(self.root, member.linkname)
             if not os.path.lexists(source):
@@ -221,11 +226,18 @@ class _Extraction:
             os.utime(target, ns=(modified, modified), follow_symlinks=False)
 
     def _remember(self, target: Path) -> None:
-        self.added.add(target)
-        for parent in target.parents:
-            if parent == self.root or parent in self.added:
+        for path in (target, *target.parents):
+            name = str(path)
+            if path == self.root or name in self.added:
                 break
-            self.added.add(parent)
+            self._keep(name)
+            self.added.add(name)
+
+    def _keep(self, name: str) -> None:
+        """Counts a path that is kept until the end."""
+        self.names += len(name)
+        if self.names > MOST_NAMES:
+            raise BuildStepFailed(f"failed: the archive has paths of more than {MOST_NAMES >> 20} MiB in all")
 
     def _white_out(self, target: Path) -> None:
         if target.name == _OPAQUE:
@@ -236,7 +248,7 @@ class _Extraction:
             if name in ("", ".", ".."):
                 raise UnsafePath(f'failed: "{target.name}" deletes nothing that has a name')
             hidden = target.parent / name
-            if hidden not in self.added:
+            if str(hidden) not in self.added:
                 remove_entry(hidden)
             elif hidden.is_dir() and not hidden.is_symlink():
                 self._remove_below(hidden)
@@ -244,7 +256,7 @@ class _Extraction:
     def _remove_below(self, directory: Path) -> None:
         for entry in list(os.scandir(directory)):
             path = Path(entry.path)
-            if path not in self.added:
+            if entry.path not in self.added:
                 remove_tree(path) if entry.is_dir(follow_symlinks=False) else path.unlink()
             elif entry.is_dir(follow_symlinks=False):
                 self._remove_below(path)
