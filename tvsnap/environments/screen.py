@@ -121,6 +121,9 @@ class _Screen(pyte.Screen):
     delete_lines = _moving("lines", "delete_lines")
     insert_characters = _moving("columns", "insert_characters")
     delete_characters = _moving("columns", "delete_characters")
+    erase_characters = _moving("columns", "erase_characters")
+    erase_in_line = _moving("columns", "erase_in_line")
+    reset = _moving("lines", "reset")
 
     def set_mode(self, *modes: int, **kwargs: Any) -> None:
         self._move(self.lines)
