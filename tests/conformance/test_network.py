@@ -251,3 +251,27 @@ def test_the_relay_is_begun_anew_if_it_dies(
             assert fetch(rollout).output == "2\n"
         relay = gateway.relay
     assert relay.poll() is not None
+
+
+def test_many_questions_harm_nobody(cache: Cache, terminal_image: Image, salt: str) -> None:
+    ask = (
+        'python3 -c "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n'
+        "for n in range(3000):\n"
+        "    name = ('a' * 60 + '.') * 3 + f'{n:050}.test'\n"
+        "    labels = b''.join(bytes([len(one)]) + one.encode() for one in name.split('.'))\n"
+        "    head = bytes([n >> 8, n & 255, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0])\n"
+        "    s.sendto(head + labels + bytes([0, 0, 1, 0, 1]), ('8.8.8.8', 53))\n"
+        "s.sendto(bytes(100), ('8.8.8.8', 53)); s.sendto(b'x', ('8.8.8.8', 53))\""
+    )
+    with (
+        cache.rollout(terminal_image, salt=salt, network=[SERVER]) as hostile,
+        cache.rollout(terminal_image, salt=f"{salt} other", network=[SERVER]) as other,
+    ):
+        assert fetch(other).output == "1\n"
+        relay = cache.backend.gateway.relay  # type: ignore[attr-defined]
+        assert bash(hostile, ask).exit_code == 0
+        assert len(asked(cache, hostile.root)) <= 50
+        bash(other, "x=1")
+        assert fetch(other).output == "2\n"
+        assert cache.backend.gateway.relay is relay  # type: ignore[attr-defined]
+        assert relay.poll() is None

@@ -14,7 +14,7 @@ OWN_ADDRESS = "198.18.0.2"
 RELAY_ADDRESS = "198.18.0.1"
 """Where names are looked up inside, and the only address at which the relay's sockets show."""
 _HOST = re.compile(r"\.?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-_MOST_HOSTS = 1000
+_MOST_HOSTS, _LONGEST = 1000, 32768  # all of them together, characters
 _WAYS_OUT = 'give "none", "public", or a list of hosts ("example.org") and suffixes (".example.org")'
 
 
@@ -68,6 +68,8 @@ class Network:
         for host in said:
             if not isinstance(host, str) or not _HOST.fullmatch(host.lower()) or len(host) > 253:
                 raise UsageError(f"network cannot allow {host!r}: {_WAYS_OUT}")
+        if sum(map(len, said)) > _LONGEST:
+            raise UsageError(f"network names hosts of more than {_LONGEST} characters in all; name suffixes")
         return cls(allow=tuple(sorted({host.lower() for host in said})))
 
     @property

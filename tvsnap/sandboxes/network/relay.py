@@ -13,11 +13,13 @@ import ipaddress
 import itertools
 import json
 import os
+import resource
 import socket
 import struct
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,9 +38,10 @@ from tvsnap.sandboxes.network.settings import NetworkSettings
 
 LONGEST_MESSAGE = 1 << 18
 _IP_PKTINFO = 8
-_MOST_CONNECTIONS = 256  # of one sandbox at a time
-_MOST_LOOKUPS = 64  # likewise
-_MOST_NAMES = 1000  # that are told of a call
+_MOST_CONNECTIONS = 128  # of one sandbox at a time
+_MOST_QUESTIONS, _MOST_LOOKUPS = 64, 16  # likewise; those beyond the latter wait for their turn
+_LOOKUP_THREADS = 256
+_MOST_NAMES = 200  # that are told of a call: they fit into one message
 _PART = 1 << 16
 _CONNECT_TIMEOUT, _LOOKUP_TIMEOUT = 20.0, 10.0  # seconds
 _REMEMBERED = 60.0  # seconds for which an answer of the host's name servers is
@@ -70,7 +73,8 @@ class Way:
     open: dict[asyncio.Task[None], socket.socket] = field(default_factory=dict)
     asked: dict[str, None] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
-    lookups: int = 0
+    questions: int = 0
+    looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_LOOKUPS))
     listening: list[asyncio.Task[None]] = field(default_factory=list)
 
     def note(self, what: str, *, refused: bool = False) -> None:
@@ -94,7 +98,9 @@ class Relay:
 
     async def run(self) -> None:
         """Works until the other end of the control socket is closed."""
-        asyncio.get_running_loop().add_reader(self._control, self._obey)
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(_LOOKUP_THREADS))
+        loop.add_reader(self._control, self._obey)
         await self._ended.wait()
 
     # What the other end asks.
@@ -217,21 +223,22 @@ class Relay:
             return await _connect(*server)
         if self._settings.proxy is not None:
             return await _connect_through(self._settings.proxy, target, port)
-        for found in [target] if name is None else await self._look_up(target):
+        for found in [target] if name is None else await self._look_up(way, target):
             if is_within_reach(found, self._own_networks()):
                 with contextlib.suppress(OSError, asyncio.TimeoutError):
                     return await _connect(found, port)
         raise Refused(f"{target} cannot be reached")
 
-    async def _look_up(self, name: str) -> list[str]:
+    async def _look_up(self, way: Way, name: str) -> list[str]:
         """Returns a name's addresses within reach, IPv4 first, as the host's name servers say."""
         until, found = self._found.get(name, (0.0, []))
         if time.monotonic() < until:
             return found
         loop = asyncio.get_running_loop()
         try:
-            looked_up = loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-            told = await asyncio.wait_for(looked_up, _LOOKUP_TIMEOUT)
+            async with way.looking:
+                looked_up = loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+                told = await asyncio.wait_for(looked_up, _LOOKUP_TIMEOUT)
         except (OSError, UnicodeError, asyncio.TimeoutError):
             return []
         own = self._own_networks()
@@ -253,8 +260,8 @@ class Relay:
     def _receive_question(self, way: Way) -> None:
         with contextlib.suppress(OSError):
             question, about, _, asker = way.dns.recvmsg(_PART, socket.CMSG_SPACE(12))
-            if way.lookups < _MOST_LOOKUPS:
-                way.lookups += 1
+            if way.questions < _MOST_QUESTIONS:
+                way.questions += 1
                 task = asyncio.ensure_future(self._answer(way, question, about, asker))
                 way.listening.append(task)
                 task.add_done_callback(way.listening.remove)
@@ -270,7 +277,7 @@ class Relay:
         except (dns.exception.DNSException, OSError, UnicodeError):
             pass  # what is no question has no answer
         finally:
-            way.lookups -= 1
+            way.questions -= 1
 
     async def _reply(self, way: Way, question: bytes) -> bytes:
         asked = dns.message.from_wire(question, ignore_trailing=True)
@@ -304,7 +311,7 @@ class Relay:
         way.note(name, refused=not allowed)
         if not allowed:
             return False
-        return name in self._settings.hosts or self._settings.proxy is not None or bool(await self._look_up(name))
+        return name in self._settings.hosts or self._settings.proxy is not None or bool(await self._look_up(way, name))
 
 
 def own_networks() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
@@ -381,6 +388,8 @@ def main() -> None:
     """Runs the relay of the data directory in `argv`, with the settings in `argv`."""
     home, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
     certificates = settings.pop("certificates")
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two descriptors for each connection
     control = socket.socket(fileno=0)
     control.setblocking(False)
     addresses = Addresses(home)
