@@ -275,3 +275,64 @@ def test_many_questions_harm_nobody(cache: Cache, terminal_image: Image, salt: s
         assert fetch(other).output == "2\n"
         assert cache.backend.gateway.relay is relay  # type: ignore[attr-defined]
         assert relay.poll() is None
+
+
+class Proxy(threading.Thread):
+    """An HTTP proxy that knows CONNECT: what it was asked for is in `asked`, and leads to one server."""
+
+    def __init__(self, server: tuple[str, int]) -> None:
+        super().__init__(daemon=True)
+        self.asked: list[str] = []
+        self._server = server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://user:secret@127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def run(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                head += client.recv(1)
+            self.asked.append(head.decode())
+            server = socket.create_connection(self._server)
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=_pass_on, args=(one, other), daemon=True).start()
+
+
+def _pass_on(one: socket.socket, other: socket.socket) -> None:
+    while part := one.recv(65536):
+        other.sendall(part)
+    other.shutdown(socket.SHUT_WR)
+
+
+def test_through_a_proxy(backend: str, terminal_image: Image, tvsnap_home: Path, site: Site, salt: str) -> None:
+    proxy = Proxy(("127.0.0.1", site.server_address[1]))
+    proxy.start()
+    try:
+        cache = Cache(tvsnap_home, backend=backend, network_settings=NetworkSettings(proxy=proxy.address))
+    except MachineLacks as lack:
+        pytest.skip(str(lack))
+    with cache, cache.rollout(terminal_image, salt=salt, network=["far.test"]) as rollout:
+        assert fetch(rollout, host="far.test").output == "1\n"
+        assert "rror" in fetch(rollout, host="near.test").output
+    (head,) = proxy.asked
+    assert head.startswith("CONNECT far.test:80 HTTP/1.1\r\n")
+    assert "Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=\r\n" in head
+
+
+def test_certificates_are_handed_in(
+    backend: str, terminal_image: Image, tvsnap_home: Path, tmp_path: Path, salt: str
+) -> None:
+    roots = set()
+    for text in ("one", "two"):
+        (tmp_path / "ours.pem").write_text(text)
+        settings = NetworkSettings(certificates=tmp_path / "ours.pem")
+        try:
+            cache = Cache(tvsnap_home, backend=backend, network_settings=settings)
+        except MachineLacks as lack:
+            pytest.skip(str(lack))
+        with cache, cache.rollout(terminal_image, salt=salt, network="public") as rollout:
+            assert bash(rollout, "cat $SSL_CERT_FILE").output == text
+            roots.add(rollout.root)
+    assert len(roots) == 2
