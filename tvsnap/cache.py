@@ -362,11 +362,11 @@ class Cache:
         """
         self._check_open()
         after = check_seconds(after, "after", least=0.0)
-        recipe = self._recipes.of_state(state, network)
+        recipe, wanted = self._recipes.of_state(state), self._recipes.of_state(state, network)
         live = self._standing_at(state, recipe)
+        if wanted.image.network != recipe.image.network:
+            live = self._with_other_network(live, wanted)
         try:
-            if network is not None and recipe.image.network.attached:
-                network_files.prepare(live.sandbox, self._lent)
             if after > 0 and recipe.environment.observe(live.sandbox).active:
                 live.let_run(after)
             yield live.sandbox
@@ -535,6 +535,20 @@ class Cache:
             return (standing and standing.fork_if_idle(state)) or self._acquirer.acquire(state, recipe).live
         finally:
             self._holds.remove(hold)
+
+    def _with_other_network(self, live: LiveSandbox, recipe: Recipe) -> LiveSandbox:
+        """Returns a fork of a sandbox that may reach something else; nothing in that belongs to the state."""
+        try:
+            fork = self._acquirer.fork_beside(live, recipe)
+        finally:
+            self.pool.discard(live)
+        try:
+            if recipe.image.network.attached:
+                network_files.prepare(fork.sandbox, self._lent)
+        except BaseException:
+            self.pool.discard(fork)
+            raise
+        return fork
 
     def _keep_live(self, state: str) -> Rollout | None:
         """Snapshots a state that nothing but the live sandbox of a rollout of this cache keeps, if there is one.

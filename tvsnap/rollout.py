@@ -532,7 +532,7 @@ class Rollout:
         if at.private:
             return None
         evictions = holds.evictions
-        edge = self._look_up(call, timeout)
+        edge = self._look_up(call, timeout, retire=patient)
         if edge is None or not edge.changed or self._hold is None:
             return edge
         self._hold.approach(edge.next_state)
@@ -546,7 +546,7 @@ class Rollout:
         self._hold.stand(at.state)
         return None
 
-    def _look_up(self, call: ToolCall, timeout: float) -> Edge | None:
+    def _look_up(self, call: ToolCall, timeout: float, *, retire: bool = True) -> Edge | None:
         at, graph = self._at, self._context.graph
         backend = self._context.backend.name
         edge = graph.lookup(at.state, call, timeout, backend, waited=at.waited, quiet_s=at.quiet_s)
@@ -555,7 +555,8 @@ class Rollout:
         lasts, age = self._lasts(self.tools[call.name]), time.time() - edge.created
         if lasts is None or age <= lasts:
             return edge
-        graph.retire(edge, f"what it asked of the network was {age:.0f} s old")
+        if retire:  # an event loop that looks must not wait for a writer
+            graph.retire(edge, f"what it asked of the network was {age:.0f} s old")
         return None
 
     def _lasts(self, tool: Tool) -> float | None:

@@ -199,6 +199,12 @@ def test_a_grader_may_have_a_network(cache: Cache, terminal_image: Image, salt: 
             output = grader.run(f"cat /tmp/f; {FETCH.format(host=SERVER, path='')}", timeout=60).output
             assert output == b"made\n1\n"
         assert "rror" in fetch(rollout).output
+        root = rollout.root
+    with cache.materialise(root, network=[SERVER]) as grader:  # nothing but a fresh sandbox leads there
+        assert grader.run(FETCH.format(host=SERVER, path=""), timeout=60).output == b"2\n"
+    with cache.rollout(terminal_image, salt=salt) as later:
+        assert "198.18" not in bash(later, "cat /etc/resolv.conf").output
+        assert later.root == root
 
 
 def test_what_comes_over_a_connection_counts(

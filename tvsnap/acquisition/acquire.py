@@ -325,5 +325,6 @@ class Acquirer:
                 if edge.proven and edge.shared:  # it was relied on
                     self._graph.mark_nondeterministic(edge, f"made again, it {words}")
                 raise RebuildDiffered(state, edge, result, words)
-            if not edge.proven and edge.shared and time.time() - edge.created >= PROOF_APART:
+            # What the network says once proves nothing of another time.
+            if not (edge.proven or edge.asked) and edge.shared and time.time() - edge.created >= PROOF_APART:
                 self._graph.prove(edge)

@@ -103,7 +103,12 @@ class Checker:
             if self.mark:
                 self.graph.mark_nondeterministic(edge, f"{self.by} {words}")
             self._add(Difference(edge, seen.result, words))
-        elif edge.changed and edge.digest and not edge.proven and time.time() - edge.created >= PROOF_APART:
+        elif (
+            edge.changed
+            and edge.digest
+            and not (edge.proven or edge.asked)
+            and time.time() - edge.created >= PROOF_APART
+        ):
             self.graph.prove(edge)
 
     def report(self, *, interrupted: bool = False) -> CheckReport:
