@@ -224,7 +224,8 @@ def test_what_comes_over_a_connection_counts(
             assert site.gone.wait(30)
             eventually(lambda: bash(rollout, "cat /tmp/status").output == "1\n")
             assert "rror" in bash(rollout, "tail -1 /tmp/said").output
-        assert "connection" in (edge.active or "connection")
+        else:  # nothing ended the connection: what comes over it may change the state at any time
+            assert edge.active is not None
 
 
 def test_answers_grow_old(backend: str, terminal_image: Image, tvsnap_home: Path, site: Site, salt: str) -> None:
