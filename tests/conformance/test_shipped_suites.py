@@ -18,11 +18,13 @@ class OnOurImage:
     """What takes the place of building an image for each class."""
 
     @pytest.fixture(scope="class")
-    def home(self, tvsnap_home: Path) -> Path:
+    @classmethod
+    def home(cls, tvsnap_home: Path) -> Path:
         return tvsnap_home
 
     @pytest.fixture(scope="class")
-    def image(self, terminal_image: Image) -> Image:
+    @classmethod
+    def image(cls, terminal_image: Image) -> Image:
         return terminal_image
 
 
@@ -34,7 +36,8 @@ class TestDocker(OnOurImage, BackendConformance):
     backend_name = "docker"
 
     @pytest.fixture(scope="class")
-    def home(self, docker_engine: object, tvsnap_home: Path) -> Path:
+    @classmethod
+    def home(cls, docker_engine: object, tvsnap_home: Path) -> Path:
         return tvsnap_home
 
 
@@ -75,5 +78,6 @@ class TestPython(OnOurImage, EnvironmentConformance):
     )
 
     @pytest.fixture(scope="class")
-    def image(self, terminal_image: Image) -> Image:
+    @classmethod
+    def image(cls, terminal_image: Image) -> Image:
         return replace(terminal_image, environment="python")

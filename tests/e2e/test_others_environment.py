@@ -42,12 +42,14 @@ class TestWordcount(EnvironmentConformance):
     ]
 
     @pytest.fixture(scope="class")
-    def home(self):
+    @classmethod
+    def home(cls):
         from pathlib import Path
         return Path(HOME)
 
     @pytest.fixture(scope="class")
-    def image(self, home):
+    @classmethod
+    def image(cls, home):
         return replace(ImageStore(home).get("terminal"), environment="wordcount")
 """
 

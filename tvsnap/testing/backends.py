@@ -84,25 +84,29 @@ class BackendConformance:
     source: ClassVar[str | Path] = "terminal"
 
     @pytest.fixture(scope="class")
-    def home(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    @classmethod
+    def home(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
         """The data directory; override it for one that is there already."""
         return tmp_path_factory.mktemp("tvsnap-testing")
 
     @pytest.fixture(scope="class")
-    def image(self, home: Path) -> Image:
+    @classmethod
+    def image(cls, home: Path) -> Image:
         """The image; override it for one that is there already."""
-        return ImageStore(home).build(self.source)
+        return ImageStore(home).build(cls.source)
 
     @pytest.fixture(scope="class")
-    def owner(self, home: Path) -> Iterator[str]:
+    @classmethod
+    def owner(cls, home: Path) -> Iterator[str]:
         """The id of this process on the data directory."""
         with closing(Owner(home)) as owner:
             yield owner.id
 
     @pytest.fixture(scope="class")
-    def backend(self, home: Path, owner: str) -> Iterator[Backend]:
+    @classmethod
+    def backend(cls, home: Path, owner: str) -> Iterator[Backend]:
         """The backend, opened once for all tests."""
-        with closing(open_backend(self.backend_name, home, owner)) as backend:
+        with closing(open_backend(cls.backend_name, home, owner)) as backend:
             yield backend
 
     @pytest.fixture

@@ -43,14 +43,16 @@ class EnvironmentConformance:
     timeout: ClassVar[float] = 60.0
 
     @pytest.fixture(scope="class")
-    def home(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    @classmethod
+    def home(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
         """The data directory, with the image in it; override it for one that is there already."""
         return tmp_path_factory.mktemp("tvsnap-testing")
 
     @pytest.fixture(scope="class")
-    def image(self, home: Path) -> Image:
+    @classmethod
+    def image(cls, home: Path) -> Image:
         """The image that rollouts begin in; override it for one that is there already."""
-        return replace(ImageStore(home).build(self.source), environment=self.environment.name)
+        return replace(ImageStore(home).build(cls.source), environment=cls.environment.name)
 
     @pytest.fixture
     def cache(self, home: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
