@@ -84,6 +84,14 @@ DEVELOPING = {
         90,
     ),
     "stopped before its end": ("sleep 500 & sleep 0.3; kill -STOP $!", "(sleep 500)", 500),
+    "timer of a process whose first thread has ended": (
+        "python3 -c 'import ctypes, os, signal, struct, threading; c = ctypes.CDLL(None); f = c.timerfd_create(1, 0); "
+        'c.timerfd_settime(f, 0, struct.pack("4q", 0, 0, 40, 0), None); '
+        "threading.Thread(target=os.read, args=(f, 8), daemon=True).start(); "
+        'c.syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)\' &',
+        "goes on after its first thread has ended",
+        0,
+    ),
     "closed connection": (
         "python3 -c \"import socket; s = socket.create_server(('127.0.0.1', 9102)); "
         "c = socket.create_connection(('127.0.0.1', 9102)); s.accept()[0].close()\"",

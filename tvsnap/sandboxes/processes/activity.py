@@ -138,7 +138,7 @@ class Watch:
                 found += [Unrest(pid, what, at - now) for what, at in told_before]
             new = [pid for pid in pids if pid not in known]
             for pid in new:
-                for one in _of_threads(pid, ran[pid], self._init):
+                for one in _of_threads(pid, ran[pid].keys(), self._init):
                     found.append(one)
                     if not one.left:
                         return found
@@ -171,7 +171,7 @@ def _ran(pid: int) -> _Ran:
     return {thread: read(f"/proc/{pid}/task/{thread}/schedstat") for thread in os.listdir(f"/proc/{pid}/task")}
 
 
-def _of_threads(pid: int, threads: Iterable[str], init: int) -> Iterator[Unrest]:
+def _of_threads(pid: int, threads: Collection[str], init: int) -> Iterator[Unrest]:
     for thread in threads:
         stat = read(f"/proc/{pid}/task/{thread}/stat")
         fields = stat[stat.rindex(b")") + 2 :].split()
@@ -179,6 +179,8 @@ def _of_threads(pid: int, threads: Iterable[str], init: int) -> Iterator[Unrest]
         if state in "ZX":
             if int(fields[1]) == init:
                 yield Unrest(pid, "has ended and is about to go", 0.0)
+            elif thread == str(pid) and len(threads) > 1:  # what /proc says of its files and waits is nothing any more
+                yield Unrest(pid, "goes on after its first thread has ended", 0.0)
             continue
         if state == "D":
             yield Unrest(pid, "waits for the disk, or a process that it starts", 0.0)
