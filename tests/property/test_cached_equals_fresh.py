@@ -29,7 +29,7 @@ SALTS = itertools.count()
 SCALE = int(os.environ.get("TVSNAP_TEST_EXAMPLES", "0"))
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=SCALE == 0)
 SCRIPTED = settings(COMMON, max_examples=100 * max(SCALE, 1))
-IN_DIRECTORIES = settings(COMMON, max_examples=30 * max(SCALE, 1))
+IN_DIRECTORIES = settings(COMMON, max_examples=20 * max(SCALE, 1))
 REAL = settings(
     COMMON,
     max_examples=4 * max(SCALE, 1),
