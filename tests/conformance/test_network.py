@@ -19,6 +19,7 @@ from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import MachineLacks
 from tvsnap.model.network import NetworkLike
+from tvsnap.upkeep import verify
 
 SERVER = "files.test"
 FETCH = """python3 -c "
@@ -126,6 +127,9 @@ def test_what_is_fetched_is_answered_later(cache: Cache, terminal_image: Image, 
             assert asked(cache, rollout.root) == [SERVER]
             assert asked(cache, before) == [SERVER, f"{SERVER}:80"]
             assert bash(rollout, "echo on").output == "on\n"
+    edges = [*cache.graph.out_edges(rollout.root), *cache.graph.out_edges(before)]
+    checked = set(verify.candidates(cache))
+    assert {edge.id in checked for edge in edges if edge.asked} == {False}
     assert site.asked == 1
 
 

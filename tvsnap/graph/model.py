@@ -113,6 +113,11 @@ class Edge:
         """Whether the call changed the state."""
         return self.next_state != self.state
 
+    @property
+    def comparable(self) -> bool:
+        """Whether the call, made again, is to do the same: none does so that asks the network, or runs on the host."""
+        return not (self.on_host or self.asked)
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

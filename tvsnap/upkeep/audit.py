@@ -49,7 +49,8 @@ class Auditor:
 
     def answered(self, edge: Edge) -> None:
         """Takes note that an edge answered a call; its audit, if there is to be one, waits its turn."""
-        if not self._share or random.random() >= self._share or edge.id in self._known:
+        chosen = edge.comparable and self._share and random.random() < self._share
+        if not chosen or edge.id in self._known:
             return
         with self._lock:
             if self._closed or edge.id in self._known or len(self._waiting) >= BACKLOG:

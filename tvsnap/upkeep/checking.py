@@ -106,7 +106,8 @@ class Checker:
         elif (
             edge.changed
             and edge.digest
-            and not (edge.proven or edge.asked)
+            and edge.comparable
+            and not edge.proven
             and time.time() - edge.created >= PROOF_APART
         ):
             self.graph.prove(edge)

@@ -23,7 +23,7 @@ def candidates(cache: Cache, task: str | None = None) -> list[int]:
         for node in cache.graph.tree(task=task)
         for call in ((node.made_by,) if node.made_by else ()) + node.unchanging
     ]
-    return sorted(call.id for call in calls if call.shared and call.deterministic and not call.on_host)
+    return sorted(call.id for call in calls if call.shared and call.deterministic and call.comparable)
 
 
 def choose(ids: Sequence[int], sample: int | None, seed: int = 0) -> list[int]:
