@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -77,9 +78,11 @@ def told(found: Iterable[Unrest], since: float) -> tuple[str | None, float]:
     urgent = sorted(found, key=lambda one: one.left)
     if not urgent:
         return None, math.inf
-    words = [str(one) for one in urgent[:_TOLD]]
-    if len(urgent) > _TOLD:
-        words.append(f"{len(urgent) - _TOLD} more")
+    count = Counter(map(str, urgent))
+    said = list(count.items())
+    words = [what if times == 1 else f"{what} ({times} times)" for what, times in said[:_TOLD]]
+    if left := sum(times for _, times in said[_TOLD:]):
+        words.append(f"{left} more")
     return _printable("; ".join(words)), max(0.0, urgent[0].left - (time.monotonic() - since))
 
 
