@@ -160,7 +160,7 @@ class Cache:
             self._owner = Owner(self.home)
             undo.callback(self._owner.close)
             self.owner = self._owner.id
-            self.graph = Graph(self.home / GRAPH_FILE, self.owner)
+            self.graph = Graph(self.home / GRAPH_FILE, self.owner, gives_timeouts=timeouts == "shared")
             undo.callback(self.graph.close)
             self.backend = (
                 open_backend(backend, self.home, self.owner, self._lent) if isinstance(backend, str) else backend
@@ -206,7 +206,7 @@ class Cache:
             workers=self._workers,
             dropped=self._dropped,
             ended=self._ended,
-            resume=self.resume,
+            resume=lambda state, task, after: self.resume(state, task, after=after),
             network_answers=network_answers,
             shares_timeouts=timeouts == "shared",
         )
@@ -262,7 +262,7 @@ class Cache:
         label = "" if label is None else check_text(label, "label")
         if limits is not None:
             check_type(limits, Limits, "limits")
-        recipe = self._recipes.of_image(image, limits, network)
+        recipe = self._recipes.of_image(image, limits, network, salt)
         root = self._recipes.root(recipe, salt)
         at, id = Position(root.hash), None
         if self.use_cache:
@@ -302,13 +302,14 @@ class Cache:
                 self.pool.discard(live)
         return root.hash
 
-    def resume(self, state: str, task: str = "", label: str | None = None) -> Rollout:
+    def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> Rollout:
         """Begins a rollout at any state of the graph.
 
         Args:
             state: the state's full hash, as `Rollout.state` returns it.
             task: groups rollouts for people, as in `rollout`.
             label: what people call this rollout.
+            after: seconds that are to have passed there since the state was reached, where something runs by itself.
 
         Returns:
             The rollout, which stands at `state`.
@@ -321,11 +322,12 @@ class Cache:
         self._check_open()
         check_text(task, "task")
         label = "" if label is None else check_text(label, "label")
+        after = check_seconds(after, "after", least=0.0)
         recipe = self._recipes.of_state(state)
         start, made_by = self.graph.state(state), self.graph.edge_to(state)
         record = self.graph.begin_rollout(task=task, image=recipe.image.name, root=start.root, label=label)
         quiet_s = math.inf if made_by is None else made_by.quiet_s
-        at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic())
+        at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic() - after)
         rollout = self._begun(Rollout(self._context, recipe, self._recipes.root_of(state), record.id, task, at))
         try:
             self._holds.wait_for_evictions()  # one that began before may not have seen where the rollout stands

@@ -23,7 +23,7 @@ from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge, RootInfo
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
-from tvsnap.model.errors import InfrastructureError, SandboxDied, UsageError
+from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, UsageError
 from tvsnap.model.stats import Way
 from tvsnap.recording.cancellation import Cancellation
 from tvsnap.recording.claims import Claim, Wanted
@@ -202,8 +202,8 @@ class Rollout:
             concluding = self._conclusions.begin(live, executed, exposed=self._own.exposed)
             self._outcome = concluding.outcome
             self._own.free_later(concluding.freed)
-        except BaseException:
-            self._abandon(claim)
+        except BaseException as error:
+            self._abandon(claim, untouched=isinstance(error, CallCancelled))
             raise
         self._calls += 1
         seconds = time.perf_counter() - began
@@ -269,8 +269,8 @@ class Rollout:
         with self._turn:
             self._catch_up()
             with contextlib.ExitStack() as undo:
-                state, task = self._at.state, self._task
-                forks = [undo.enter_context(self._context.resume(state, task)) for _ in range(n)]
+                state, task, waited = self._at.state, self._task, self._at.waited
+                forks = [undo.enter_context(self._context.resume(state, task, waited)) for _ in range(n)]
                 undo.pop_all()
                 return forks
 
@@ -488,6 +488,7 @@ class Rollout:
                 self._recorder.branch_off(self._at, call, ToolResult.of_text(output, None, 0.0), reason, left)
             )
             live.state, live.observation, live.since = self._at.state, observation, self._at.since
+        live.sandbox.note()  # what is done in it from here on is noticed by itself
 
     @contextlib.contextmanager
     def _looking_again(self, live: LiveSandbox) -> Iterator[None]:
@@ -513,10 +514,10 @@ class Rollout:
             self._ended -= missing
             self._not_before = max(self._not_before, now) + missing
 
-    def _make_up_time(self, live: LiveSandbox) -> None:
+    def _make_up_time(self, live: LiveSandbox, cancellation: Cancellation) -> None:
         """Waits until the sandbox, and the clock that programs read, are where the rollout is."""
         missing = max(0.0, self._not_before - time.monotonic())
-        live.let_run(max(self._at.waited, live.age() + missing))
+        live.let_run(max(self._at.waited, live.age() + missing), cancellation.pause)
         self._not_before = 0.0
 
     # Answering from the graph.
@@ -602,11 +603,16 @@ class Rollout:
         wanted = Wanted(at.state, call, timeout, self._context.backend.name, at.waited, at.quiet_s)
         return self._context.claims.claim(wanted, lambda: self._lookup(call, timeout), cancellation)
 
-    def _abandon(self, claim: Claim | None) -> None:
-        """Gives up a call that was not executed to its end: the next who wants it executes it."""
+    def _abandon(self, claim: Claim | None, *, untouched: bool) -> None:
+        """Gives up a call that was not executed to its end: the next who wants it executes it.
+
+        Args:
+            claim: the right to execute it, if there was one.
+            untouched: it was not even begun, so that the sandbox is what it was.
+        """
         if claim is not None:
             self._context.claims.release(claim)
-        if not self._own.busy:
+        if not (self._own.busy or untouched):
             self._own.drop()
 
     # Tools that run on the host.
@@ -630,7 +636,7 @@ class Rollout:
             if answered is not None:
                 return answered
         else:
-            time.sleep(max(0.0, after - (time.monotonic() - self._ended)))
+            cancellation.pause(max(0.0, after - (time.monotonic() - self._ended)))
         made = self._host_calls.make(self._tool(call), call, timeout, self._at, cancellation)
         return self._answered_on_host(made, began)
 
@@ -677,7 +683,7 @@ class Rollout:
         # Where something runs by itself or may wake, how it looked at first is what the outcome is compared with.
         if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = self._recipe.environment.observe(live.sandbox)
-        self._make_up_time(live)
+        self._make_up_time(live, cancellation)
         if not tool.read_only:
             live.sandbox.note()
         if claim is not None:
@@ -710,7 +716,7 @@ class Rollout:
         began = time.perf_counter()
         tool = self._tool(call)
         live = self._uncached.live()
-        time.sleep(max(0.0, after - (time.monotonic() - self._ended)))
+        cancellation.pause(max(0.0, after - (time.monotonic() - self._ended)))
         try:
             with cancellation.executing(live.sandbox):
                 result = self._uncached.execute(live, tool, call, timeout)

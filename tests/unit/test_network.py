@@ -6,11 +6,16 @@ import ipaddress
 from pathlib import Path
 from typing import Any
 
+import dns.message
+import dns.rcode
 import pytest
 
-from tvsnap import Network, NetworkSettings, UsageError
-from tvsnap.model.network import NO_NETWORK, is_within_reach
+from tvsnap import InfrastructureError, Network, NetworkSettings, UsageError
+from tvsnap.model.network import NO_NETWORK, is_host_name, is_private_name, is_within_reach
+from tvsnap.sandboxes.network import addresses
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
+from tvsnap.sandboxes.network.pace import Pace
+from tvsnap.sandboxes.network.questions import NoQuestion, Question
 
 
 @pytest.mark.parametrize(
@@ -67,18 +72,90 @@ def test_which_addresses_are_within_reach(address: str, reached: bool) -> None:
 def test_a_name_has_one_address_for_ever(tmp_path: Path) -> None:
     first, second = Addresses(tmp_path), Addresses(tmp_path)
     names = [f"{number}.test" for number in range(500)]
-    found = {name: first.address_of(name) for name in names}
+    found = {name: first.address_of("", name) for name in names}
     assert len(set(found.values())) == len(names)
     assert all(stands_for_a_name(address) for address in found.values())
-    assert {name: second.address_of(name) for name in reversed(names)} == found
+    assert {name: second.address_of("", name) for name in reversed(names)} == found
     first.close()
     second.close()
     later = Addresses(tmp_path)
-    assert {later.name_of(address): address for address in found.values()} == found
-    assert later.name_of("198.19.255.255") is None
-    assert later.name_of("8.8.8.8") is None
+    assert {later.name_of("", address): address for address in found.values()} == found
+    assert {later.name_of("another", address) for address in found.values()} == {None}
+    assert later.name_of("", "198.19.255.255") is None
+    assert later.name_of("", "8.8.8.8") is None
     assert not stands_for_a_name("198.18.0.1")
     later.close()
+
+
+def test_more_names_than_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many names are known, one more has an address of the last resort, or fails at once, in one space only."""
+    monkeypatch.setattr(addresses, "_RANGES", (("198.18.1.0", "198.18.1.16"), ("240.0.0.0", "240.0.0.16")))
+    known = Addresses(tmp_path)
+    found = [known.address_of("", f"{number}.test") for number in range(32)]
+    assert len(set(found)) == 32
+    assert all(map(stands_for_a_name, found))
+    with pytest.raises(InfrastructureError, match=r"no address is free for one-more\.test"):
+        known.address_of("", "one-more.test")
+    assert known.name_of("another", known.address_of("another", "one-more.test")) == "one-more.test"
+    known.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one", "private"),
+    [
+        ("example.org", True, False), ("a_b.example.org", True, False), ("xn--bcher-kva.example", True, False),
+        ("localhost", True, True), ("db", True, True), ("metadata.google.internal", True, True),
+        ("a.localhost", True, True), ("127.0.0.1", False, False), ("127.1", False, False), ("2130706433", False, True),
+        ("0x7f.1", False, False), ("0x7f000001", False, True), ("a.0x7f", False, False), (".example.org", False, False),
+        ("", False, True), ("a..b", False, False), (r"\200.test", False, False), ("x" * 64 + ".test", False, False),
+        (".".join(["a"] * 127), True, False), (".".join(["a"] * 128), False, True),
+    ],
+)  # fmt: skip
+def test_names_of_hosts(name: str, is_one: bool, private: bool) -> None:
+    assert is_host_name(name) is is_one
+    if is_one:
+        assert is_private_name(name) is private
+
+
+def asks(name: str, kind: str = "A") -> bytes:
+    return bytes(dns.message.make_query(name, kind).to_wire())
+
+
+def test_a_question() -> None:
+    question = Question(asks("Example.ORG"))
+    assert (question.name, question.wants_address, question.wants_name) == ("example.org", True, False)
+    answered = dns.message.from_wire(question.answer("A", "198.18.1.2"))
+    assert "198.18.1.2" in answered.to_text()
+    assert dns.message.from_wire(Question(asks("a.test")).answer_unknown()).rcode() == dns.rcode.NXDOMAIN
+    assert dns.message.from_wire(Question(asks("a.test")).answer_failure()).rcode() == dns.rcode.SERVFAIL
+    assert not dns.message.from_wire(Question(asks("a.test", "AAAA")).answer_nothing()).answer
+    assert Question(asks("4.3.2.1.in-addr.arpa", "PTR")).address == "1.2.3.4"
+    for other in ("3.2.1.in-addr.arpa", "4.3.2.1.in-addr.arpa.test", "300.3.2.1.in-addr.arpa", "a.test"):
+        assert Question(asks(other, "PTR")).address is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"", bytes(11), bytes(12), b"\xff" * 100, asks("a.test") + bytes(500), asks("a.test")[:20],
+        asks("a.test")[:4] + b"\0\2" + asks("a.test")[6:], asks("a.test")[:6] + b"\0\1" + asks("a.test")[8:],
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_what_is_no_question(message: bytes) -> None:
+    with pytest.raises(NoQuestion):
+        Question(message)
+
+
+def test_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("tvsnap.sandboxes.network.pace.time.monotonic", lambda: now)
+    pace = Pace(10, 3)
+    assert [round(pace.take(), 3) for _ in range(4)] == [0, 0, 0.1, 0.2]
+    now += 0.2
+    assert round(pace.take(), 3) == 0.1
+    now += 1000
+    assert [round(pace.take(), 3) for _ in range(3)] == [0, 0, 0.1]
 
 
 def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def virtual_time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Waiting for a sandbox puts its clock forward instead; returns the seconds, as they come."""
     waits: list[float] = []
 
-    def let_run(live: LiveSandbox, seconds: float) -> None:
+    def let_run(live: LiveSandbox, seconds: float, pause: object = None) -> None:
         missing = seconds - live.age()
         if missing > 0:
             assert isinstance(live.sandbox, FakeSandbox)

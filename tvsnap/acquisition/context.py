@@ -54,7 +54,7 @@ class Context:
         ended: is told which rollout has ended, and where it stood.
         network_answers: seconds for which what was asked of the network answers others; None for ever.
         shares_timeouts: whether what timed out while it was working answers others.
-        resume: begins a rollout at a state, of a task; see `Cache.resume`.
+        resume: begins a rollout at a state, of a task, so many seconds after it was reached; see `Cache.resume`.
     """
 
     home: HomeInUse
@@ -74,4 +74,4 @@ class Context:
     ended: Callable[[Rollout, Position], None]
     network_answers: float | None
     shares_timeouts: bool
-    resume: Callable[[str, str], Rollout]
+    resume: Callable[[str, str, float], Rollout]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterable, Mapping
@@ -69,13 +70,16 @@ class Recipes:
         self._lent = lent
         self._by_digest: dict[str, Image] = {}  # those that rollouts use: removing one takes nothing from them
 
-    def of_image(self, image: str | Image, limits: Limits | None = None, network: NetworkLike = None) -> Recipe:
+    def of_image(
+        self, image: str | Image, limits: Limits | None = None, network: NetworkLike = None, salt: str = ""
+    ) -> Recipe:
         """Returns of what fresh sandboxes of an image are made.
 
         Args:
             image: the image, or its name or digest.
             limits: what they may use; None for what all sandboxes of the image may.
             network: what they may reach; None for what the image says.
+            salt: of the rollouts that they are for.
 
         Raises:
             NotFound: there is no such image.
@@ -83,7 +87,7 @@ class Recipes:
         """
         found = image if isinstance(image, Image) else self._images.get(check_text(image, "image"))
         its = found.network if network is None else Network.of(network)
-        return self._recipe(found, found.environment, limits or self.limits_for(found), its)
+        return self._recipe(found, found.environment, limits or self.limits_for(found), its, salt)
 
     def of_state(self, state: str, network: NetworkLike = None) -> Recipe:
         """Returns of what the sandboxes at the root of a state are made.
@@ -103,7 +107,8 @@ class Recipes:
             )
         image = self._by_digest.get(root.image_digest) or self._images.get(root.image_digest)
         its = Network.parse(root.network) if network is None else Network.of(network)
-        return self._recipe(image, root.environment, _recorded_limits(root, self.limits_for(image)), its)
+        limits = _recorded_limits(root, self.limits_for(image))
+        return self._recipe(image, root.environment, limits, its, root.salt)
 
     def root(self, recipe: Recipe, salt: str) -> RootInfo:
         """Returns the root that a fresh sandbox made by a recipe stands at, for rollouts of one salt."""
@@ -149,7 +154,9 @@ class Recipes:
         """Keeps an image for as long as the cache is open."""
         self._by_digest[image.digest] = image
 
-    def _recipe(self, image: Image, environment: str, limits: Limits, network: Network) -> Recipe:
+    def _recipe(self, image: Image, environment: str, limits: Limits, network: Network, salt: str) -> Recipe:
+        if network.attached and salt:
+            network = replace(network, space=hashlib.sha256(salt.encode()).hexdigest()[:32])
         env = {**image.env, **variables(self._lent)} if network.attached else image.env
         return Recipe(replace(image, network=network, env=env), self._environment(environment), limits, self._lent)
 
@@ -158,7 +165,10 @@ class Recipes:
 
 
 def _recorded_limits(root: RootInfo, limits: Limits) -> Limits:
-    """Returns `limits` with those that a root was recorded with; one that there is no more had its day."""
+    """Returns `limits` with those that a root was recorded with; one that there is no more had its day.
+
+    Processor time without a limit is not recorded.
+    """
     known = {field.name for field in fields(Limits)}
     recorded = {name: value for name, value in json.loads(root.limits).items() if name in known}
-    return replace(limits, **recorded)
+    return replace(limits, **{"cpus": 0.0, **recorded})

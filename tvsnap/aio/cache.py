@@ -122,15 +122,16 @@ class AsyncCache(Twin[Cache]):
             lambda: self.cache.rollout(image, task, salt, label, limits=limits, network=network), self._threads
         )
 
-    def resume(self, state: str, task: str = "", label: str | None = None) -> AsyncRollout:
+    def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> AsyncRollout:
         """Returns a rollout at any state of the graph. It begins with its first use; errors are raised then.
 
         Args:
             state: the state's full hash.
             task: the task that the rollout is of; it groups rollouts for people.
             label: what people call this rollout.
+            after: seconds that are to have passed there since the state was reached, where something runs by itself.
         """
-        return AsyncRollout(lambda: self.cache.resume(state, task, label), self._threads)
+        return AsyncRollout(lambda: self.cache.resume(state, task, label, after=after), self._threads)
 
     @property
     def _original(self) -> Cache:

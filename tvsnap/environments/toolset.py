@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -14,9 +15,6 @@ from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Observation
 from tvsnap.sandboxes.protocol import Sandbox
-
-# What can change an output. Processor time is not among them: it changes how long a call takes.
-_BEHAVIOUR = ("memory", "processes", "output", "disk")
 
 
 class ToolEnvironment:
@@ -73,7 +71,8 @@ class ToolEnvironment:
         return before == after
 
     def behaviour(self, limits: Limits) -> str:
-        return canonical_json({name: value for name, value in asdict(limits).items() if name in _BEHAVIOUR})
+        # All can change an output: with less processor time, more times out. What has no limit is not said.
+        return canonical_json({name: value for name, value in asdict(limits).items() if name != "cpus" or value})
 
 
 def run_tool(tool: Tool, context: CallContext) -> ToolResult:
@@ -92,4 +91,5 @@ def run_tool(tool: Tool, context: CallContext) -> ToolResult:
         path = context.call.arguments.get("path")
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         words = f"{tool.name}: {path}: {reason}\n" if isinstance(path, str) else f"{tool.name}: {reason}\n"
-        return ToolResult.of_text(words, 1, time.monotonic() - began)
+        cut = error.errno == errno.ETIMEDOUT  # by a cancellation, too
+        return ToolResult.of_text(words, None if cut else 1, time.monotonic() - began, timed_out=cut)

@@ -23,7 +23,7 @@ KEPT = """
 _CANDIDATES = f"""
 SELECT {EDGE_COLUMNS.format("e")} FROM edges e
 WHERE e.state = ? AND e.call_key = ? AND e.slot >= 0 AND e.deterministic
-AND (e.slot = ? OR e.slot = 0 AND e.duration <= ?) AND {KEPT}
+AND (e.slot = ? OR e.slot = 0 AND e.duration <= ?) AND (? OR e.blocked OR NOT e.timed_out) AND {KEPT}
 """
 _LOOKUP = f"{_CANDIDATES} AND e.waited = 0 LIMIT 1"
 _LOOKUP_WAITED = f"""{_CANDIDATES}
@@ -43,6 +43,8 @@ ON CONFLICT DO UPDATE SET owner = excluded.owner, taken = excluded.taken
 class Answers(GraphPart):
     """The part of `Graph` that calls go through: an answer, or the right to execute the call."""
 
+    gives_timeouts: bool
+
     def lookup(
         self,
         state: str,
@@ -58,7 +60,8 @@ class Answers(GraphPart):
         It may be given if all of this holds:
 
         - it is shared, and was never seen to differ;
-        - it ended by itself within `timeout`, or was blocked until just this timeout;
+        - it ended by itself within `timeout`, or was blocked until just this timeout, or, where timeouts are shared
+          (`gives_timeouts`), was working until just then;
         - whoever is given it can go on from the very state that it led to: nothing was changed, that state has a
           snapshot, or making the call again was proven to lead there;
         - time makes no difference: nothing changes by itself until the call would have ended, then as now; or the state
@@ -81,7 +84,7 @@ class Answers(GraphPart):
         database = self._database
         reader = database.reader()
         try:
-            return _answer(reader, state, call, timeout, backend, waited, quiet_s)
+            return self._answer(reader, state, call, timeout, backend, waited, quiet_s)
         except FAILURES as error:
             raise explain(database.path, error) from error
         finally:
@@ -115,7 +118,7 @@ class Answers(GraphPart):
         """
         key = (bytes.fromhex(state), bytes.fromhex(call.key))
         with self._database.write() as cursor:
-            answer = _answer(cursor, state, call, timeout, backend, waited, quiet_s)
+            answer = self._answer(cursor, state, call, timeout, backend, waited, quiet_s)
             if answer is not None:
                 return answer
             recorded = cursor.execute(_IS_DETERMINISTIC, key).fetchone()
@@ -159,26 +162,26 @@ class Answers(GraphPart):
             cursor.executemany("DELETE FROM leases WHERE owner = ?", [(owner,) for owner in dead])
             return max(cursor.rowcount, 0)
 
-
-def _answer(
-    reader: sqlite3.Connection | sqlite3.Cursor,
-    state: str,
-    call: ToolCall,
-    timeout: float,
-    backend: str,
-    waited: float,
-    quiet_s: float,
-) -> Edge | None:
-    """See `Answers.lookup`; raises what SQLite raises, but for text that is damaged, which is no answer."""
-    key = (bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout, backend)
-    try:
-        if quiet_s == math.inf:
-            row = reader.execute(_LOOKUP, key).fetchone()
-        else:
-            least, most = alike(waited)
-            row = reader.execute(_LOOKUP_WAITED, (*key, waited, quiet_s, least, most, waited)).fetchone()
-    except FAILURES as error:
-        if is_undecodable(error):
-            return None
-        raise
-    return None if row is None else to_answer(row, call)
+    def _answer(
+        self,
+        reader: sqlite3.Connection | sqlite3.Cursor,
+        state: str,
+        call: ToolCall,
+        timeout: float,
+        backend: str,
+        waited: float,
+        quiet_s: float,
+    ) -> Edge | None:
+        """See `Answers.lookup`; raises what SQLite raises, but for text that is damaged, which is no answer."""
+        key = (bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout, self.gives_timeouts, backend)
+        try:
+            if quiet_s == math.inf:
+                row = reader.execute(_LOOKUP, key).fetchone()
+            else:
+                least, most = alike(waited)
+                row = reader.execute(_LOOKUP_WAITED, (*key, waited, quiet_s, least, most, waited)).fetchone()
+        except FAILURES as error:
+            if is_undecodable(error):
+                return None
+            raise
+        return None if row is None else to_answer(row, call)

@@ -23,20 +23,23 @@ class Graph(Answers, Edges, Snapshots, Rollouts, Tree, Forgetting):
     Attributes:
         path: the file.
         owner: who uses it; written into rollouts.
+        gives_timeouts: what timed out while it was working, and is shared, is an answer.
     """
 
-    def __init__(self, path: Path, owner: str = "") -> None:
+    def __init__(self, path: Path, owner: str = "", *, gives_timeouts: bool = False) -> None:
         """Opens a graph, and makes it if it is missing.
 
         Args:
             path: the file; its directory is made if missing. It must be on a local file system.
             owner: the id of the process's `Owner`.
+            gives_timeouts: see the attribute.
 
         Raises:
             TvsnapError: in one line, if it cannot be written, is damaged, locked, or of a newer version.
         """
         self.path = path
         self.owner = owner
+        self.gives_timeouts = gives_timeouts
         self._database = Database(path)
         self._pending = Pending()
 

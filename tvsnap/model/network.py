@@ -14,6 +14,8 @@ OWN_ADDRESS = "198.18.0.2"
 RELAY_ADDRESS = "198.18.0.1"
 """Where names are looked up inside, and the only address at which the relay's sockets show."""
 _HOST = re.compile(r"\.?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PRIVATE_ENDS = ("localhost", "local", "internal", "intranet", "private", "corp", "home", "lan", "arpa")
 _MOST_HOSTS, _LONGEST = 1000, 32768  # all of them together, characters
 _WAYS_OUT = 'give "none", "public", or a list of hosts ("example.org") and suffixes (".example.org")'
 
@@ -40,10 +42,13 @@ class Network:
     Attributes:
         public: all other addresses may be reached.
         allow: otherwise these hosts: "example.org" is that host, ".example.org" all below it.
+        space: sandboxes of one space share the addresses that stand for names, and learn of no others. No part of the
+            policy's text.
     """
 
     public: bool = False
     allow: tuple[str, ...] = ()
+    space: str = ""
 
     @classmethod
     def of(cls, said: NetworkLike) -> Network:
@@ -104,6 +109,26 @@ class Network:
 NO_NETWORK = Network()
 NetworkLike = Network | str | Sequence[str] | None
 """What stands for a network policy: a `Network`, "none", "public", or the hosts that may be reached."""
+
+
+def is_host_name(name: str) -> bool:
+    """Whether a name is one of a host, as opposed to other names in DNS, and to addresses, however they are written.
+
+    Args:
+        name: the name in lower case.
+    """
+    fits = len(name) <= 253 and not name.startswith(".") and _HOST.fullmatch(name) is not None
+    return fits and not _NUMBER.fullmatch(name.rpartition(".")[2])
+
+
+def is_private_name(name: str) -> bool:
+    """Whether a name is known to stand for nothing that is public: one of no domain, or of a domain set aside.
+
+    Args:
+        name: the name in lower case.
+    """
+    _, dot, end = name.rpartition(".")
+    return not dot or end in _PRIVATE_ENDS
 
 
 def is_within_reach(address: str, own: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:

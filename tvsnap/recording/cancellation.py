@@ -35,6 +35,11 @@ class Cancellation:
                     self._sandbox.interrupt()
             self._over.wait(_AGAIN)
 
+    def pause(self, seconds: float) -> None:
+        """Waits for so many seconds; raises CallCancelled as soon as the call is to end."""
+        self._wanted.wait(seconds)
+        self.check()
+
     def check(self) -> None:
         """Raises CallCancelled if the call is to end; for before it is executed."""
         if self.wanted:

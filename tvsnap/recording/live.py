@@ -89,7 +89,12 @@ class LiveSandbox:
         """Returns for how many seconds it has been left to itself in its state."""
         return time.monotonic() - self.since
 
-    def let_run(self, seconds: float) -> None:
-        """Waits until it has been left to itself for so long."""
+    def let_run(self, seconds: float, pause: Callable[[float], None] = time.sleep) -> None:
+        """Waits until it has been left to itself for so long.
+
+        Args:
+            seconds: how long.
+            pause: waits for so many seconds, and may raise.
+        """
         while (left := seconds - self.age()) > 0:
-            time.sleep(left)
+            pause(left)

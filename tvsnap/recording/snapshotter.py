@@ -32,6 +32,7 @@ from tvsnap.sandboxes.protocol import Backend
 LONGEST_CHECKPOINT = 60.0  # seconds to wait for one that someone else takes
 PATIENCE = 15.0  # seconds for which a snapshot that someone waits for is tried, where the machine has trouble
 PAUSE = 0.5  # seconds between two tries
+LATE = 1.0  # seconds after which a state in which something runs is no longer what it was
 FORGOTTEN_AFTER = 600.0  # seconds after which a state that could not be checkpointed is tried again
 REMEMBERED = 10_000  # states
 USUAL_SIZE = 1 * MIB  # bytes of a snapshot, until one was taken
@@ -131,13 +132,16 @@ class Snapshotter:
             pinned: keep it until the state is forgotten, whatever room there is.
 
         Raises:
-            NotCheckpointable: with the reason in words; also if there is no room for it.
+            NotCheckpointable: with the reason in words; also if there is no room for it, or if it would come too late:
+                a snapshot serves those, too, who have not waited as long as the sandbox has.
             InfrastructureError: if it failed.
         """
         snapshot, edges = self._graph.nearest_snapshot(live.state, self._backend.name)
         has_one = snapshot is not None and not edges
         if has_one and (not pinned or self._graph.pin_snapshot(live.state, self._backend.name)):
             return
+        if live.observation is not None and live.age() > max(live.observation.quiet_s, LATE):
+            raise NotCheckpointable(f"the state has changed by itself ({live.observation.active})")
         rebuild = self._rebuild(live.state, snapshot, edges)
         new = self._candidate(live.state, snapshot, rebuild)._replace(pinned=True)
         reason = self._budget.find_room(new)

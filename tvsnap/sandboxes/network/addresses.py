@@ -10,18 +10,26 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 from tvsnap.model.errors import InfrastructureError
 
 FILE = "network.db"
-_FIRST = int(ipaddress.IPv4Address("198.18.1.0"))  # 198.18.0.* is the relay's, and the sandbox's own
-_COUNT = int(ipaddress.IPv4Address("198.20.0.0")) - _FIRST
+_RANGES = (("198.18.1.0", "198.20.0.0"), ("240.0.0.0", "248.0.0.0"))
+"""The first address of each, and the one after its last. 198.18.0.* is the relay's, and the sandbox's own. Addresses
+from 240.0.0.0 on are set aside (RFC 1112); not every program takes them for those of hosts: they are a last resort.
+"""
+_TRIES = (16, 1024)  # of each range
+_REMEMBERED = 100_000
 _BUSY = 10.0  # seconds
 
 
 class Addresses:
-    """The addresses of one data directory, which all its processes share. Used by one thread."""
+    """The addresses of one data directory, which all its processes share. Used by one thread.
+
+    Each space has addresses of its own: who has learnt an address of one space finds nothing behind it in another.
+    """
 
     def __init__(self, home: Path) -> None:
         """
@@ -35,61 +43,87 @@ class Addresses:
             self._database = sqlite3.connect(home / FILE, timeout=_BUSY, isolation_level=None)
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute(
-                "CREATE TABLE IF NOT EXISTS host (address INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)"
+                "CREATE TABLE IF NOT EXISTS names (space TEXT NOT NULL, address INTEGER NOT NULL, name TEXT NOT NULL, "
+                "PRIMARY KEY (space, address), UNIQUE (space, name)) WITHOUT ROWID"
             )
         except sqlite3.Error as error:
             raise InfrastructureError(f"{home / FILE} cannot be used: {error}") from None
-        self._names: dict[str, str] = {}
-        self._addresses: dict[str, str] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        self._addresses: dict[tuple[str, str], str] = {}
 
-    def address_of(self, name: str) -> str:
+    def address_of(self, space: str, name: str) -> str:
         """Returns the address that stands for a name.
 
+        Args:
+            space: whose addresses.
+            name: the name.
+
         Raises:
-            InfrastructureError: the file cannot be written, or all addresses are taken.
+            InfrastructureError: the file cannot be written, or no address is free.
         """
-        known = self._addresses.get(name)
+        known = self._addresses.get((space, name))
         if known is not None:
             return known
-        wish = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % _COUNT
         try:
-            for step in range(_COUNT):  # few steps, as names are few
-                number = (wish + step) % _COUNT
-                self._database.execute("INSERT OR IGNORE INTO host VALUES (?, ?)", (number, name))
-                row = self._database.execute("SELECT address FROM host WHERE name = ?", (name,)).fetchone()
+            for number in _wishes(f"{space} {name}"):
+                self._database.execute("INSERT OR IGNORE INTO names VALUES (?, ?, ?)", (space, number, name))
+                row = self._database.execute(
+                    "SELECT address FROM names WHERE space = ? AND name = ?", (space, name)
+                ).fetchone()
                 if row is not None:
-                    return self._remember(int(row[0]), name)
+                    return self._remember(space, int(row[0]), name)
         except sqlite3.Error as error:
             raise InfrastructureError(f"no address for {name} can be kept: {error}") from None
-        raise InfrastructureError(f"no address is left for {name}; delete {FILE} once no tvsnap uses it")
+        raise InfrastructureError(f"no address is free for {name}; delete {FILE} once no tvsnap uses it")
 
-    def name_of(self, address: str) -> str | None:
-        """Returns the name that an address stands for; None if it stands for none."""
-        known = self._names.get(address)
-        if known is not None:
+    def name_of(self, space: str, address: str) -> str | None:
+        """Returns the name that an address stands for; None if it stands for none.
+
+        Args:
+            space: whose addresses.
+            address: the address.
+        """
+        known = self._names.get((space, address))
+        if known is not None or not stands_for_a_name(address):
             return known
-        number = int(ipaddress.IPv4Address(address)) - _FIRST
-        if not 0 <= number < _COUNT:
-            return None
+        number = int(ipaddress.IPv4Address(address))
         try:
-            row = self._database.execute("SELECT name FROM host WHERE address = ?", (number,)).fetchone()
+            row = self._database.execute(
+                "SELECT name FROM names WHERE space = ? AND address = ?", (space, number)
+            ).fetchone()
         except sqlite3.Error:
             return None
         if row is not None:
-            self._remember(number, row[0])
+            self._remember(space, number, row[0])
         return None if row is None else str(row[0])
 
     def close(self) -> None:
         """Closes the file."""
         self._database.close()
 
-    def _remember(self, number: int, name: str) -> str:
-        address = str(ipaddress.IPv4Address(_FIRST + number))
-        self._names[address] = name
-        self._addresses[name] = address
+    def _remember(self, space: str, number: int, name: str) -> str:
+        if len(self._names) >= _REMEMBERED:
+            self._names.clear()
+            self._addresses.clear()
+        address = str(ipaddress.IPv4Address(number))
+        self._names[space, address] = name
+        self._addresses[space, name] = address
         return address
 
 
 def stands_for_a_name(address: str) -> bool:
     """Whether an address is one of those that stand for names."""
-    return 0 <= int(ipaddress.IPv4Address(address)) - _FIRST < _COUNT
+    number = int(ipaddress.IPv4Address(address))
+    return any(first <= number < end for first, end in _numbers())
+
+
+def _numbers() -> list[tuple[int, int]]:
+    return [(int(ipaddress.IPv4Address(first)), int(ipaddress.IPv4Address(end))) for first, end in _RANGES]
+
+
+def _wishes(name: str) -> Iterator[int]:
+    """Returns the addresses that a name may have, the likeliest first."""
+    wish = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+    for (first, end), tries in zip(_numbers(), _TRIES, strict=True):
+        for step in range(tries):
+            yield first + (wish + step) % (end - first)

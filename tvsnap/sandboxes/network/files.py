@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from tvsnap.model.calls import canonical_json
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.network import RELAY_ADDRESS
 from tvsnap.sandboxes.network.settings import NetworkSettings
@@ -15,7 +16,7 @@ _VARIABLES = (
     "SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
     "CARGO_HTTP_CAINFO", "UV_NATIVE_TLS",
 )  # fmt: skip
-_NAMES = f"rm -f /etc/resolv.conf && printf 'nameserver {RELAY_ADDRESS}\\n' > /etc/resolv.conf"
+_NAMES = f"rm -rf /etc/resolv.conf && printf 'nameserver {RELAY_ADDRESS}\\n' > /etc/resolv.conf"
 _TIMEOUT = 60.0
 
 
@@ -27,14 +28,22 @@ def variables(settings: NetworkSettings) -> Mapping[str, str]:
 
 
 def identity(settings: NetworkSettings) -> str:
-    """Returns what of the settings shows in a sandbox, as a text that is part of a root's name; empty for nothing.
+    """Returns what of the settings decides what a sandbox finds, as a text that is part of a root's name.
+
+    Where a server of the host's own runs, and through which proxy the others are reached, is not: the same names are to
+    lead to the same servers.
+
+    Args:
+        settings: what the host lends; where that is nothing, the text is empty.
 
     Raises:
         InfrastructureError: the certificates cannot be read.
     """
-    if settings.certificates is None:
+    certificates = None if settings.certificates is None else hashlib.sha256(_read(settings)).hexdigest()
+    lent = {"certificates": certificates, "hosts": sorted(settings.hosts)}
+    if not any(lent.values()):
         return ""
-    return f"; certificates {hashlib.sha256(_read(settings)).hexdigest()}"
+    return f"; lent {hashlib.sha256(canonical_json(lent).encode()).hexdigest()}"
 
 
 def prepare(sandbox: Sandbox, settings: NetworkSettings) -> None:

@@ -136,7 +136,7 @@ class Gateway:
     def _say_open(self, id: str) -> None:
         network, way = self._ways[id]
         descriptors = (way.tcp.fileno(), way.dns.fileno(), way.link)
-        self._send({"id": id, "do": "open", "network": str(network)}, descriptors)
+        self._send({"id": id, "do": "open", "network": str(network), "space": network.space}, descriptors)
 
     def _send(self, message: Mapping[str, Any], descriptors: Sequence[int]) -> Mapping[str, Any]:
         assert self._control is not None

@@ -9,31 +9,25 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import ipaddress
-import itertools
 import json
 import os
 import resource
 import socket
 import struct
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import dns.exception
-import dns.flags
-import dns.message
-import dns.rcode
-import dns.rdatatype
-import dns.rrset
-
-from tvsnap.model.network import Network, is_within_reach
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.network import Network, is_host_name
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
+from tvsnap.sandboxes.network.pace import Pace
+from tvsnap.sandboxes.network.questions import NoQuestion, Question
+from tvsnap.sandboxes.network.resolver import Resolver
 from tvsnap.sandboxes.network.settings import NetworkSettings
 
 LONGEST_MESSAGE = 1 << 18
@@ -41,12 +35,11 @@ _IP_PKTINFO = 8
 _MOST_CONNECTIONS = 128  # of one sandbox at a time
 _MOST_QUESTIONS, _MOST_LOOKUPS = 64, 16  # likewise; those beyond the latter wait for their turn
 _LOOKUP_THREADS = 256
+_QUESTIONS_PER_SECOND, _CONNECTIONS_PER_SECOND, _AT_ONCE = 100, 100, 300
 _MOST_NAMES = 200  # that are told of a call: they fit into one message
+_MOST_ADDRESSES = 4096  # of names, that one sandbox can come to know
 _PART = 1 << 16
-_CONNECT_TIMEOUT, _LOOKUP_TIMEOUT = 20.0, 10.0  # seconds
-_REMEMBERED = 60.0  # seconds for which an answer of the host's name servers is
-_OWN_AGAIN = 10.0  # seconds after which the host's own addresses are read again
-_TIME_TO_LIVE = 60  # seconds, of the answers inside
+_CONNECT_TIMEOUT = 20.0  # seconds
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -64,6 +57,11 @@ class Way:
         open: the connections that are being relayed, by their task.
         asked: what was asked of the network since that was last told, each once.
         refused: likewise, what was not allowed.
+        known: the names whose addresses were asked for.
+        questions: how many are being answered.
+        looking: is held while names are looked up outside.
+        questioning, connecting: how often it may ask, and connect.
+        listening: the tasks that answer it; `pause` begins again what its pace has stopped.
     """
 
     network: Network
@@ -73,9 +71,13 @@ class Way:
     open: dict[asyncio.Task[None], socket.socket] = field(default_factory=dict)
     asked: dict[str, None] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
     questions: int = 0
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_LOOKUPS))
+    questioning: Pace = field(default_factory=lambda: Pace(_QUESTIONS_PER_SECOND, _AT_ONCE))
+    connecting: Pace = field(default_factory=lambda: Pace(_CONNECTIONS_PER_SECOND, _AT_ONCE))
     listening: list[asyncio.Task[None]] = field(default_factory=list)
+    pause: asyncio.TimerHandle | None = None
 
     def note(self, what: str, *, refused: bool = False) -> None:
         """Notes something that was asked of the network."""
@@ -92,8 +94,7 @@ class Relay:
         self._addresses = addresses
         self._settings = settings
         self._ways: dict[str, Way] = {}
-        self._own: tuple[float, list[ipaddress.IPv4Network | ipaddress.IPv6Network]] = (0.0, [])
-        self._found: dict[str, tuple[float, list[str]]] = {}
+        self._resolver = Resolver(settings)
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
@@ -126,7 +127,8 @@ class Relay:
     def _do(self, asked: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
         id = str(asked["id"])
         if asked["do"] == "open":
-            self._open(id, Network.parse(asked["network"]), descriptors)
+            network = replace(Network.parse(asked["network"]), space=str(asked["space"]))
+            self._open(id, network, descriptors)
             return {}
         way = self._ways[id]
         if asked["do"] == "close":
@@ -148,11 +150,13 @@ class Relay:
         for one in (way.tcp, way.dns):
             one.setblocking(False)
         self._ways[id] = way
-        asyncio.get_running_loop().add_reader(way.dns, self._receive_question, way)
+        self._listen_for_questions(way)
         way.listening.append(asyncio.ensure_future(self._accept(way)))
 
     def _close(self, way: Way) -> None:
         asyncio.get_running_loop().remove_reader(way.dns)
+        if way.pause is not None:
+            way.pause.cancel()
         for task in way.listening:
             task.cancel()
         self._reset(way)
@@ -179,6 +183,7 @@ class Relay:
             except OSError:  # out of descriptors, say
                 await asyncio.sleep(0.1)
                 continue
+            pause = way.connecting.take()
             if len(way.open) >= _MOST_CONNECTIONS:
                 _reset_at_close(inside)
                 inside.close()
@@ -186,6 +191,7 @@ class Relay:
             task = asyncio.ensure_future(self._relay(way, inside))
             way.open[task] = inside
             task.add_done_callback(lambda done: way.open.pop(done, None))
+            await asyncio.sleep(pause)
 
     async def _relay(self, way: Way, inside: socket.socket) -> None:
         """Relays one connection to its end."""
@@ -210,7 +216,7 @@ class Relay:
         Raises:
             Refused, OSError: that is not allowed, or did not work.
         """
-        name = self._addresses.name_of(address)
+        name = self._addresses.name_of(way.network.space, address)
         if name is None and stands_for_a_name(address):
             raise Refused(f"{address} stands for no name")
         target = name or address
@@ -221,118 +227,75 @@ class Relay:
         server = self._settings.server(target)
         if server is not None:
             return await _connect(*server)
-        if self._settings.proxy is not None:
-            return await _connect_through(self._settings.proxy, target, port)
-        for found in [target] if name is None else await self._look_up(way, target):
-            if is_within_reach(found, self._own_networks()):
-                with contextlib.suppress(OSError, asyncio.TimeoutError):
-                    return await _connect(found, port)
+        if name is None:
+            found = [address] if self._resolver.reaches(address) else []
+        elif self._settings.proxy is not None:
+            found = [name] if await self._resolver.is_there(name, way.looking) else []
+        else:
+            found = await self._resolver.addresses(name, way.looking)
+        for one in found:
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                if self._settings.proxy is None:
+                    return await _connect(one, port)
+                return await _connect_through(self._settings.proxy, one, port)
         raise Refused(f"{target} cannot be reached")
-
-    async def _look_up(self, way: Way, name: str) -> list[str]:
-        """Returns a name's addresses within reach, IPv4 first, as the host's name servers say."""
-        until, found = self._found.get(name, (0.0, []))
-        if time.monotonic() < until:
-            return found
-        loop = asyncio.get_running_loop()
-        try:
-            async with way.looking:
-                looked_up = loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-                told = await asyncio.wait_for(looked_up, _LOOKUP_TIMEOUT)
-        except (OSError, UnicodeError, asyncio.TimeoutError):
-            return []
-        own = self._own_networks()
-        found = [str(one[4][0]) for one in sorted(told) if is_within_reach(str(one[4][0]).partition("%")[0], own)]
-        if len(self._found) > 10 * _MOST_NAMES:
-            self._found.clear()
-        self._found[name] = (time.monotonic() + _REMEMBERED, found)
-        return found
-
-    def _own_networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-        read, networks = self._own
-        if time.monotonic() > read + _OWN_AGAIN or not read:
-            networks = own_networks()
-            self._own = (time.monotonic(), networks)
-        return networks
 
     # Names.
 
+    def _listen_for_questions(self, way: Way) -> None:
+        way.pause = None
+        asyncio.get_running_loop().add_reader(way.dns, self._receive_question, way)
+
     def _receive_question(self, way: Way) -> None:
         with contextlib.suppress(OSError):
-            question, about, _, asker = way.dns.recvmsg(_PART, socket.CMSG_SPACE(12))
+            message, about, _, asker = way.dns.recvmsg(_PART, socket.CMSG_SPACE(12))
             if way.questions < _MOST_QUESTIONS:
                 way.questions += 1
-                task = asyncio.ensure_future(self._answer(way, question, about, asker))
+                task = asyncio.ensure_future(self._answer(way, message, about, asker))
                 way.listening.append(task)
                 task.add_done_callback(way.listening.remove)
+        pause = way.questioning.take()
+        if pause:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(way.dns)
+            way.pause = loop.call_later(pause, self._listen_for_questions, way)
 
-    async def _answer(self, way: Way, question: bytes, about: list[Any], asker: Any) -> None:
+    async def _answer(self, way: Way, message: bytes, about: list[Any], asker: Any) -> None:
         try:
-            answer = await self._reply(way, question)
+            answer = await self._reply(way, Question(message))
             asked_of = [data[8:12] for level, kind, data in about if (level, kind) == (socket.IPPROTO_IP, _IP_PKTINFO)]
             control = [
                 (socket.IPPROTO_IP, _IP_PKTINFO, struct.pack("=i4s4s", 0, one, one)) for one in asked_of
             ]  # from whom it was asked
             way.dns.sendmsg([answer], control, 0, asker)
-        except (dns.exception.DNSException, OSError, UnicodeError):
+        except (NoQuestion, OSError):
             pass  # what is no question has no answer
         finally:
             way.questions -= 1
 
-    async def _reply(self, way: Way, question: bytes) -> bytes:
-        asked = dns.message.from_wire(question, ignore_trailing=True)
-        reply = dns.message.make_response(asked, recursion_available=True)
-        if len(asked.question) != 1:
-            reply.set_rcode(dns.rcode.FORMERR)
-            return reply.to_wire()
-        about = asked.question[0]
-        name = about.name.to_text(omit_final_dot=True).lower()
-        if about.rdtype == dns.rdatatype.PTR:
-            self._name(reply, about)
-        elif not await self._is_there(way, name):
-            reply.set_rcode(dns.rcode.NXDOMAIN)
-        elif about.rdtype == dns.rdatatype.A:
-            address = self._addresses.address_of(name)
-            reply.answer.append(dns.rrset.from_text(about.name, _TIME_TO_LIVE, "IN", "A", address))
-        return reply.to_wire(max_size=1200)
-
-    def _name(self, reply: dns.message.Message, about: dns.rrset.RRset) -> None:
-        parts = about.name.to_text().split(".")
-        with contextlib.suppress(ValueError):
-            name = self._addresses.name_of(".".join(reversed(parts[:4])))
-            if name is not None and parts[4:6] == ["in-addr", "arpa"]:
-                reply.answer.append(dns.rrset.from_text(about.name, _TIME_TO_LIVE, "IN", "PTR", f"{name}."))
-                return
-        reply.set_rcode(dns.rcode.NXDOMAIN)
+    async def _reply(self, way: Way, question: Question) -> bytes:
+        if question.wants_name:
+            name = self._addresses.name_of(way.network.space, question.address) if question.address else None
+            return question.answer_unknown() if name is None else question.answer("PTR", f"{name}.")
+        name = question.name
+        if not is_host_name(name) or not await self._is_there(way, name):
+            return question.answer_unknown()
+        if not question.wants_address:
+            return question.answer_nothing()
+        if name not in way.known and len(way.known) >= _MOST_ADDRESSES:
+            return question.answer_failure()
+        try:
+            address = self._addresses.address_of(way.network.space, name)
+        except InfrastructureError:
+            return question.answer_failure()
+        way.known.add(name)
+        return question.answer("A", address)
 
     async def _is_there(self, way: Way, name: str) -> bool:
-        """Whether a policy allows a name, and the host finds anything for it."""
+        """Whether a policy allows a name, and the host finds anything for it that may be reached."""
         allowed = way.network.allows(name)
         way.note(name, refused=not allowed)
-        if not allowed:
-            return False
-        return name in self._settings.hosts or self._settings.proxy is not None or bool(await self._look_up(way, name))
-
-
-def own_networks() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """Returns the addresses of this machine, and the networks that it is in, of both families."""
-    found: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/net/route").read_text().splitlines()[1:]:
-            _, target, gateway, _, _, _, _, mask, *_ = line.split()
-            if int(gateway, 16) == 0 and int(mask, 16):
-                numbers = [socket.inet_ntoa(struct.pack("=I", int(one, 16))) for one in (target, mask)]
-                found.append(ipaddress.IPv4Network("/".join(numbers), strict=False))
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/net/fib_trie").read_text().splitlines()
-        for above, line in itertools.pairwise(lines):
-            if "/32 host LOCAL" in line:
-                found.append(ipaddress.IPv4Network(above.split()[-1]))
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/net/if_inet6").read_text().splitlines():
-            digits, _, prefix, *_ = line.split()
-            found.append(ipaddress.IPv6Network((bytes.fromhex(digits), int(prefix, 16)), strict=False))
-    return found
+        return allowed and await self._resolver.is_there(name, way.looking)
 
 
 async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -1,0 +1,93 @@
+"""What sandboxes ask about names, and what they are answered."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+
+import dns.exception
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+
+_LONGEST = 512  # bytes; a name has 255 at most
+_TIME_TO_LIVE = 60  # seconds
+_LONGEST_REPLY = 1200
+
+
+class NoQuestion(Exception):
+    """A message asks for nothing that could be answered."""
+
+
+class Question:
+    """One question about one name.
+
+    Attributes:
+        name: the name, in lower case, without the dot at its end.
+    """
+
+    def __init__(self, message: bytes) -> None:
+        """
+        Args:
+            message: as it came; it may be anything.
+
+        Raises:
+            NoQuestion: it is not one question, with no more about it than what resolvers say of themselves.
+        """
+        if len(message) > _LONGEST or len(message) < 12:
+            raise NoQuestion("of an unlikely length")
+        questions, answers, authorities, more = struct.unpack_from(">4H", message, 4)
+        if questions != 1 or answers or authorities or more > 1:
+            raise NoQuestion("not one question alone")
+        try:
+            asked = dns.message.from_wire(message, ignore_trailing=True)
+            self._reply = dns.message.make_response(asked, recursion_available=True)
+        except (dns.exception.DNSException, ValueError) as error:
+            raise NoQuestion(str(error)) from None
+        self._about = asked.question[0]
+        self.name = self._about.name.to_text(omit_final_dot=True).lower()
+
+    @property
+    def wants_address(self) -> bool:
+        """Whether it asks for a name's IPv4 address: sandboxes know of no others."""
+        return bool(self._about.rdtype == dns.rdatatype.A)
+
+    @property
+    def address(self) -> str | None:
+        """The IPv4 address that the name of a question for names stands for; None if it is none."""
+        digits, end, more = self.name.partition(".in-addr.arpa")
+        if not end or more:
+            return None
+        try:
+            return str(ipaddress.IPv4Address(".".join(reversed(digits.split(".")))))
+        except ValueError:
+            return None
+
+    @property
+    def wants_name(self) -> bool:
+        """Whether it asks what an address is called."""
+        return bool(self._about.rdtype == dns.rdatatype.PTR)
+
+    def answer(self, kind: str, value: str) -> bytes:
+        """Returns the answer: a value of a kind ("A", "PTR")."""
+        self._reply.answer.append(dns.rrset.from_text(self._about.name, _TIME_TO_LIVE, "IN", kind, value))
+        return self._wire()
+
+    def answer_nothing(self) -> bytes:
+        """Returns the answer that there is such a name, and nothing of what is asked for."""
+        return self._wire()
+
+    def answer_unknown(self) -> bytes:
+        """Returns the answer that there is no such name."""
+        self._reply.set_rcode(dns.rcode.NXDOMAIN)
+        return self._wire()
+
+    def answer_failure(self) -> bytes:
+        """Returns the answer that nothing can be said now."""
+        self._reply.set_rcode(dns.rcode.SERVFAIL)
+        return self._wire()
+
+    def _wire(self) -> bytes:
+        wire: bytes = self._reply.to_wire(max_size=_LONGEST_REPLY)
+        return wire

@@ -1,0 +1,101 @@
+"""What names stand for outside, and which addresses are within reach."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import itertools
+import re
+import socket
+import struct
+import time
+from pathlib import Path
+
+from tvsnap.model.network import is_private_name, is_within_reach
+from tvsnap.sandboxes.network.settings import NetworkSettings
+
+_TIMEOUT = 10.0  # seconds
+_TIMEOUT_BESIDE_A_PROXY = 2.0  # which looks names up itself: where there is one, the host may know of none
+_REMEMBERED = 60.0  # seconds for which an answer of the host's name servers is
+_MOST_REMEMBERED = 2000
+_LOCAL = re.compile(r"/(\d+) host LOCAL")
+_OWN_AGAIN = 10.0  # seconds after which the host's own addresses are read again
+
+
+class Resolver:
+    """Looks names up, as the host does, on behalf of sandboxes that may reach nothing private."""
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        self._settings = settings
+        self._timeout = _TIMEOUT if settings.proxy is None else _TIMEOUT_BESIDE_A_PROXY
+        self._found: dict[str, tuple[float, list[str]]] = {}
+        self._own: tuple[float, list[ipaddress.IPv4Network | ipaddress.IPv6Network]] = (0.0, [])
+
+    async def is_there(self, name: str, turn: asyncio.Semaphore) -> bool:
+        """Whether there is anything behind a name that may be reached.
+
+        Args:
+            name: the name of a host, in lower case.
+            turn: is held while the host's name servers are asked.
+        """
+        if self._settings.server(name) is not None:
+            return True
+        found = await self._look_up(name, turn)
+        if self._settings.proxy is not None and not found:
+            return not is_private_name(name)  # what it stands for is the proxy's to say
+        return any(map(self.reaches, found))
+
+    async def addresses(self, name: str, turn: asyncio.Semaphore) -> list[str]:
+        """Returns a name's addresses within reach, IPv4 first; arguments as for `is_there`."""
+        return [address for address in await self._look_up(name, turn) if self.reaches(address)]
+
+    def reaches(self, address: str) -> bool:
+        """Whether an address is neither the host's nor one of a private network."""
+        return is_within_reach(address, self._own_networks())
+
+    async def _look_up(self, name: str, turn: asyncio.Semaphore) -> list[str]:
+        until, found = self._found.get(name, (0.0, []))
+        if time.monotonic() < until:
+            return found
+        try:
+            async with turn:
+                looked_up = asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+                told = await asyncio.wait_for(looked_up, self._timeout)
+        except (OSError, UnicodeError, asyncio.TimeoutError):
+            told = []
+            if self._settings.proxy is None:
+                return []
+        found = [str(one[4][0]).partition("%")[0] for one in sorted(told)]
+        if len(self._found) >= _MOST_REMEMBERED:
+            self._found.clear()
+        self._found[name] = (time.monotonic() + _REMEMBERED, found)
+        return found
+
+    def _own_networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+        read, networks = self._own
+        if time.monotonic() > read + _OWN_AGAIN or not read:
+            networks = own_networks()
+            self._own = (time.monotonic(), networks)
+        return networks
+
+
+def own_networks() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Returns the addresses of this machine, and the networks that it is in, of both families."""
+    found: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/net/route").read_text().splitlines()[1:]:
+            _, target, gateway, _, _, _, _, mask, *_ = line.split()
+            if int(gateway, 16) == 0 and int(mask, 16):
+                numbers = [socket.inet_ntoa(struct.pack("=I", int(one, 16))) for one in (target, mask)]
+                found.append(ipaddress.IPv4Network("/".join(numbers), strict=False))
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/net/fib_trie").read_text().splitlines()
+        for above, line in itertools.pairwise(lines):
+            if is_local := _LOCAL.search(line):
+                found.append(ipaddress.IPv4Network(f"{above.split()[-1]}/{is_local[1]}", strict=False))
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            digits, _, prefix, *_ = line.split()
+            found.append(ipaddress.IPv6Network((bytes.fromhex(digits), int(prefix, 16)), strict=False))
+    return found
