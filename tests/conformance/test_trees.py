@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import sh, usable
-from tvsnap.host.trees import Item, store
+from tvsnap.host.trees import TreeItem, store
 from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import MIB
 from tvsnap.sandboxes.protocol import Sandbox
@@ -99,8 +99,12 @@ def test_times_tell_one_content_from_another(sandbox: Sandbox) -> None:
 
 
 def test_owners_are_kept_where_that_is_asked_for(sandbox: Sandbox, tmp_path: Path) -> None:
-    items = [Item("", "directory", 0o755, 12, 34), Item("f", "file", 0o640, 56, 78), Item("l", "symlink", 0o777, 9, 9)]
-    items[2] = Item("l", "symlink", 0o777, 9, 9, target="f")
+    items = [
+        TreeItem("", "directory", 0o755, 12, 34),
+        TreeItem("f", "file", 0o640, 56, 78),
+        TreeItem("l", "symlink", 0o777, 9, 9),
+    ]
+    items[2] = TreeItem("l", "symlink", 0o777, 9, 9, target="f")
     sandbox.put(items, "/tmp/d", owners=True)
     assert sh(sandbox, "stat -c '%u:%g' /tmp/d /tmp/d/f /tmp/d/l") == "12:34\n56:78\n9:9\n"
     assert [(item.uid, item.gid) for item in sandbox.read_tree("/tmp/d")] == [(12, 34), (56, 78), (9, 9)]
@@ -226,8 +230,8 @@ def test_what_changes_meanwhile(sandbox: Sandbox, tmp_path: Path) -> None:
 
 
 def test_a_source_that_fails_leaves_the_sandbox_usable(sandbox: Sandbox) -> None:
-    def items() -> Iterator[Item]:
-        yield Item("", "directory", 0o755)
+    def items() -> Iterator[TreeItem]:
+        yield TreeItem("", "directory", 0o755)
         raise UsageError("on purpose")
 
     with pytest.raises(UsageError, match="on purpose"):

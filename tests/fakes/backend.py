@@ -27,8 +27,7 @@ from typing import IO
 
 from tests.fakes.machine import Machine, Run, Shell, ShellEnded, TimedOut, image_files
 from tests.fakes.script import NotScripted
-from tvsnap.host.trees import MOST_FETCHED, Upload, extract, items_of
-from tvsnap.host.trees import Item as TreeItem
+from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.images import Image
 from tvsnap.model.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits

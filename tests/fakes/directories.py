@@ -28,7 +28,7 @@ from tests.fakes.backend import EVERYTHING, cut, fingerprint
 from tests.fakes.script import NotScripted
 from tests.fakes.shell_state import DUMP, Job, ShellState, read_state
 from tests.fakes.trees import copy_tree, files_of, size_of
-from tvsnap.host.trees import MOST_FETCHED, Item, Upload, extract, items_of
+from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits
@@ -370,7 +370,7 @@ class DirectorySandbox:
     ) -> tuple[str, ...]:
         return extract(self.read_tree(path), destination)
 
-    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[Item]:
+    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[TreeItem]:
         place = self._place(path)
         if not os.path.exists(place):
             raise FileNotFoundError(2, os.strerror(2), path)

@@ -18,7 +18,7 @@ from tvsnap.environments.files import contents_named
 from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.environments.terminal import bash as bash_tool
 from tvsnap.host.contents import Contents
-from tvsnap.host.trees import Item
+from tvsnap.host.trees import TreeItem
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
 from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
@@ -206,8 +206,8 @@ def test_gc_deletes_what_no_call_names(tmp_path: Path, backend: FakeBackend) -> 
         assert contents(tmp_path) == set()
 
 
-def item_of(data: bytes) -> Item:
-    return Item("", "file", 0o644, size=len(data), content=(data,))
+def item_of(data: bytes) -> TreeItem:
+    return TreeItem("", "file", 0o644, size=len(data), content=(data,))
 
 
 def test_a_transfer_that_times_out_is_not_shared(tmp_path: Path) -> None:

@@ -156,7 +156,12 @@ class AsyncRollout(Twin[Rollout]):
         """Copies a file or a folder of this machine into the sandbox, as a call like any other; see `Rollout.put`.
 
         Args:
-            source, path, user, owners, mode, timeout: see `Rollout.put`.
+            source: a path of this machine, or the contents of a file as bytes.
+            path: where to.
+            user: the user that writes it, and owns it; by default the image's.
+            owners: root writes it, and it keeps its numeric owners and groups.
+            mode: the permission bits of a single file; by default its own, and 0644 for bytes.
+            timeout: seconds that it may take where it is executed; None for as long as it takes.
 
         Returns:
             The result of the call.
@@ -183,7 +188,11 @@ class AsyncRollout(Twin[Rollout]):
         """Copies a file or a folder out of the sandbox, as a call like any other; see `Rollout.get`.
 
         Args:
-            path, destination, owners, limit, timeout: see `Rollout.get`.
+            path: the file or folder.
+            destination: what it becomes on this machine; None to be read or written by `Fetched` later.
+            owners: fetch its numeric owners, too, and give them to what is written.
+            limit: the most bytes, holes included.
+            timeout: seconds that it may take where it is executed; None for as long as it takes.
 
         Returns:
             What was fetched. Its methods block for as long as a disk does.

@@ -16,7 +16,7 @@ from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
 from tvsnap.environments.toolset import run_tool
 from tvsnap.graph import Graph
 from tvsnap.host.contents import Contents
-from tvsnap.host.trees import MOST_FETCHED, Item, extract
+from tvsnap.host.trees import MOST_FETCHED, TreeItem, extract
 from tvsnap.model.calls import JSON, Part, ToolCall, ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import Limits
@@ -74,7 +74,7 @@ class Fetched:
         """
         return extract(self._items(), destination, owners=self._owners)
 
-    def _items(self) -> Iterator[Item]:
+    def _items(self) -> Iterator[TreeItem]:
         if self.digest is None:
             raise OSError(self.result.output.strip())
         return self._contents.read(self.digest)
@@ -180,7 +180,7 @@ class FilesEnvironment:
             """Copies a file or a folder out of the sandbox."""
             began, counts, kind = time.monotonic(), {"files": 0, "bytes": 0}, ""
 
-            def counted(items: Iterable[Item]) -> Iterator[Item]:
+            def counted(items: Iterable[TreeItem]) -> Iterator[TreeItem]:
                 nonlocal kind
                 for item in items:
                     kind = kind or item.kind

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvsnap.guest import trees
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
-from tvsnap.host.trees import MOST_FETCHED, Item, Upload, extract, items_of
+from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.model.arguments import check_seconds
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
@@ -145,7 +145,7 @@ class GuestActions(ABC):
     ) -> tuple[str, ...]:
         return extract(self.read_tree(path, limit=limit, timeout=timeout), destination, owners=owners)
 
-    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[Item]:
+    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[TreeItem]:
         return trees.read(self._tree_tool(path, "root"), path, limit=limit, timeout=timeout)
 
     def _tree_tool(self, path: str, user: str) -> trees.RunTool:

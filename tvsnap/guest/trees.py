@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tvsnap.host.trees import Item, check_name
+from tvsnap.host.trees import TreeItem, check_name
 from tvsnap.model.arguments import LONGEST
 from tvsnap.model.errors import SandboxDied
 from tvsnap.model.limits import MIB
@@ -66,7 +66,7 @@ class Deadline:
         return left
 
 
-def put(run: RunTool, items: Iterable[Item], path: str, timeout: float | None) -> None:
+def put(run: RunTool, items: Iterable[TreeItem], path: str, timeout: float | None) -> None:
     """Makes items in a sandbox, the topmost at `path`; with a folder that is there, its folder is merged.
 
     Raises:
@@ -82,7 +82,7 @@ def put(run: RunTool, items: Iterable[Item], path: str, timeout: float | None) -
         ways.append(above)
     for way in reversed(ways):
         if way not in ("", "/"):
-            writer.directory("p", way, Item("", "directory", 0o755))
+            writer.directory("p", way, TreeItem("", "directory", 0o755))
     for item in items:
         writer.add(f"{top}/{item.name}" if item.name else top, item, top)
     writer.finish()
@@ -99,14 +99,14 @@ class _Writer:
         self._told: list[Callable[[bool], None]] = []  # for each record: what is done once it is known if it is new
         self._last: list[bytes] = []  # records that give directories their modes, when nothing is made in them any more
 
-    def directory(self, kind: str, path: str, item: Item) -> None:
+    def directory(self, kind: str, path: str, item: TreeItem) -> None:
         def made(new: bool) -> None:
             if new:
                 self._last.append(_record("m", path, item, FIXED_TIME))
 
         self._add(_record(kind, path, replace(item, mode=-1)), made)
 
-    def add(self, path: str, item: Item, top: str) -> None:
+    def add(self, path: str, item: TreeItem, top: str) -> None:
         if item.kind == "directory":
             self.directory("d", path, item)
         elif item.kind == "symlink":
@@ -122,7 +122,7 @@ class _Writer:
             self._add(record)
         self._send()
 
-    def _file(self, path: str, item: Item) -> None:
+    def _file(self, path: str, item: TreeItem) -> None:
         hasher, offset, is_new = hashlib.sha256(), 0, True
         rest = b""
 
@@ -167,12 +167,12 @@ class _Writer:
             one(flag == ord("1"))
 
 
-def _record(kind: str, path: str, item: Item, seconds: int = -1, offset: int = 0, data: bytes = b"") -> bytes:
+def _record(kind: str, path: str, item: TreeItem, seconds: int = -1, offset: int = 0, data: bytes = b"") -> bytes:
     numbers = (item.mode, item.uid, item.gid, seconds, offset, len(data))
     return b"\0".join([kind.encode(), os.fsencode(path), *(b"%d" % number for number in numbers), data])
 
 
-def read(run: RunTool, path: str, *, limit: int, timeout: float | None) -> Iterator[Item]:
+def read(run: RunTool, path: str, *, limit: int, timeout: float | None) -> Iterator[TreeItem]:
     """Yields what lies at a path in a sandbox, without following links below it.
 
     Raises:
@@ -209,7 +209,7 @@ class _Found:
         file: its path in the sandbox.
     """
 
-    item: Item
+    item: TreeItem
     identity: tuple[bytes, ...] = ()
     file: str = ""
 
@@ -227,7 +227,7 @@ class _Found:
         bits = stat.S_IMODE(mode)
         if size < 0 or uid < 0 or gid < 0:
             raise SandboxDied(f"the sandbox answers nonsense: {facts[:40]!r}")
-        item = Item(name, kind, bits, uid, gid, size if kind == "file" else 0)  # type: ignore[arg-type]
+        item = TreeItem(name, kind, bits, uid, gid, size if kind == "file" else 0)  # type: ignore[arg-type]
         return cls(item, tuple(facts.split()))
 
 
@@ -259,7 +259,7 @@ class _Reader:
         self._top = top
         self._left = limit
 
-    def read(self, found: list[_Found]) -> Iterator[Item]:
+    def read(self, found: list[_Found]) -> Iterator[TreeItem]:
         names: dict[tuple[bytes, ...], str] = {}  # of files, by what tells one from another
         batch: list[_Found] = []
         size = 0
@@ -283,7 +283,7 @@ class _Reader:
                 batch, size = [], 0
         yield from self._read_batch(batch)
 
-    def _read_batch(self, batch: list[_Found]) -> Iterator[Item]:
+    def _read_batch(self, batch: list[_Found]) -> Iterator[TreeItem]:
         asked = [one for one in batch if one.item.kind in ("file", "symlink")]
         wanted = [(one.file, 0, _LONGEST_TARGET if one.item.kind == "symlink" else one.item.size) for one in asked]
         answers = iter(self._ask(wanted))

@@ -22,7 +22,7 @@ from typing import IO
 from tvsnap.host import trees
 from tvsnap.host.home import make_private
 from tvsnap.host.libc import closing
-from tvsnap.host.trees import Damaged, Item
+from tvsnap.host.trees import Damaged, TreeItem
 from tvsnap.model.errors import InfrastructureError
 
 FOLDER = "contents"
@@ -46,7 +46,7 @@ class Contents:
         self._lock = threading.Lock()
         self._held: OrderedDict[str, int] = OrderedDict()  # open descriptors, by digest
 
-    def add(self, items: Callable[[], Iterable[Item]]) -> str:
+    def add(self, items: Callable[[], Iterable[TreeItem]]) -> str:
         """Keeps items; returns the digest by which they are found.
 
         Args:
@@ -59,7 +59,7 @@ class Contents:
         digest = trees.store(items())
         return digest if self.has(digest) else self.write(items())
 
-    def write(self, items: Iterable[Item]) -> str:
+    def write(self, items: Iterable[TreeItem]) -> str:
         """Keeps items that can be read but once; see `add`."""
         new = self._folder / f"{_NEW}{secrets.token_hex(16)}"
         try:
@@ -95,7 +95,7 @@ class Contents:
             os.close(descriptor)  # it was swept away meanwhile
         return False
 
-    def read(self, digest: str) -> Iterator[Item]:
+    def read(self, digest: str) -> Iterator[TreeItem]:
         """Yields the items of a content.
 
         Raises:

@@ -34,14 +34,15 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class TreeItem:
     """One file, directory or link of a stream, in which directories come before what they hold.
 
     Attributes:
         name: its path below the topmost item, whose own name is empty.
         kind: `hardlink` is another name of an earlier file; `other` is a device, a FIFO or a socket.
         mode: its permission bits.
-        uid, gid: its owner and group; -1 where these do not matter.
+        uid: the number of its owner; -1 where that does not matter.
+        gid: likewise of its group.
         size: bytes of a file.
         target: where a symbolic link leads, or the name of the earlier file.
         content: a file's contents, in pieces; to be read before the next item is asked for, or not at all.
@@ -57,11 +58,11 @@ class Item:
     content: Iterable[bytes] = ()
 
 
-Upload = Union[str, Path, bytes, "Iterable[Item]"]
+Upload = Union[str, Path, bytes, "Iterable[TreeItem]"]
 """What can be put somewhere: a path of this machine, the contents of a file, or items."""
 
 
-def items_of(source: Upload, *, owners: bool = False, mode: int | None = None) -> Iterator[Item]:
+def items_of(source: Upload, *, owners: bool = False, mode: int | None = None) -> Iterator[TreeItem]:
     """Yields what is to be put somewhere: always in the same order, and without times.
 
     Args:
@@ -73,7 +74,9 @@ def items_of(source: Upload, *, owners: bool = False, mode: int | None = None) -
         UsageError: it is not there, cannot be read, holds what is neither file, folder nor link, or changes meanwhile.
     """
     if isinstance(source, bytes):
-        yield Item("", "file", 0o644 if mode is None else mode, size=len(source), content=(source,) if source else ())
+        yield TreeItem(
+            "", "file", 0o644 if mode is None else mode, size=len(source), content=(source,) if source else ()
+        )
         return
     if not isinstance(source, (str, Path)):
         yield from source
@@ -94,22 +97,24 @@ def _unreadable(error: OSError, path: str) -> UsageError:
 
 def _walk(
     path: str, name: str, linked: dict[tuple[int, int], str], *, owners: bool, mode: int | None = None
-) -> Iterator[Item]:
+) -> Iterator[TreeItem]:
     about = os.lstat(path)
     bits = stat.S_IMODE(about.st_mode)
     uid, gid = (about.st_uid, about.st_gid) if owners else (-1, -1)
     if stat.S_ISDIR(about.st_mode):
-        yield Item(name, "directory", bits, uid, gid)
+        yield TreeItem(name, "directory", bits, uid, gid)
         for entry in sorted(os.listdir(path), key=os.fsencode):
             yield from _walk(f"{path}/{entry}", f"{name}/{entry}" if name else entry, linked, owners=owners)
     elif stat.S_ISLNK(about.st_mode):
-        yield Item(name, "symlink", 0o777, uid, gid, target=os.readlink(path))
+        yield TreeItem(name, "symlink", 0o777, uid, gid, target=os.readlink(path))
     elif stat.S_ISREG(about.st_mode):
         first = linked.setdefault((about.st_dev, about.st_ino), name) if about.st_nlink > 1 else name
         if first != name:
-            yield Item(name, "hardlink", target=first)
+            yield TreeItem(name, "hardlink", target=first)
         else:
-            yield Item(name, "file", bits if mode is None else mode, uid, gid, about.st_size, "", _read(path, about))
+            yield TreeItem(
+                name, "file", bits if mode is None else mode, uid, gid, about.st_size, "", _read(path, about)
+            )
     else:
         raise UsageError(f"{path} is neither a file, a folder nor a link, and cannot be put anywhere")
 
@@ -136,7 +141,7 @@ class Damaged(InfrastructureError):
     """A stored content is not what was written."""
 
 
-def store(items: Iterable[Item], keep: Callable[[bytes], object] = len) -> str:
+def store(items: Iterable[TreeItem], keep: Callable[[bytes], object] = len) -> str:
     """Writes items as bytes, the same for equal items; returns the digest of these, 64 hexadecimal digits.
 
     Args:
@@ -160,7 +165,7 @@ def store(items: Iterable[Item], keep: Callable[[bytes], object] = len) -> str:
     return hasher.hexdigest()
 
 
-def stored(file: IO[bytes], digest: str) -> Iterator[Item]:
+def stored(file: IO[bytes], digest: str) -> Iterator[TreeItem]:
     """Yields the items that `store` wrote into a file, which is read from where it stands.
 
     Raises:
@@ -191,7 +196,7 @@ def stored(file: IO[bytes], digest: str) -> Iterator[Item]:
             facts = json.loads(line)
             numbers = (facts["mode"], facts.get("uid", -1), facts.get("gid", -1), facts["size"])
             body = content(facts["size"])
-            item = Item(facts["name"], facts["kind"], *numbers, facts.get("target", ""), body)
+            item = TreeItem(facts["name"], facts["kind"], *numbers, facts.get("target", ""), body)
         except (ValueError, TypeError, KeyError):
             raise damaged from None
         left = item.size
@@ -203,7 +208,7 @@ def stored(file: IO[bytes], digest: str) -> Iterator[Item]:
         raise damaged
 
 
-def extract(items: Iterable[Item], destination: str | Path, *, owners: bool = False) -> tuple[str, ...]:
+def extract(items: Iterable[TreeItem], destination: str | Path, *, owners: bool = False) -> tuple[str, ...]:
     """Writes items to this machine: a file at `destination`, or a folder there, with which one that is there is merged.
 
     Files and links that are there are replaced. What items hold comes with permission bits, but without those that give
@@ -255,12 +260,12 @@ class _Extraction:
     def __init__(self, root: int, *, owners: bool) -> None:
         self._root = root
         self._owners = owners
-        self._made: list[Item] = []  # directories, whose modes come last
-        self._links: list[Item] = []  # likewise: nothing is written through one
+        self._made: list[TreeItem] = []  # directories, whose modes come last
+        self._links: list[TreeItem] = []  # likewise: nothing is written through one
         self._files: set[str] = set()  # that may have further names
         self._left_out: list[str] = []
 
-    def run(self, top: Item, items: Iterable[Item], *, merged: bool) -> tuple[str, ...]:
+    def run(self, top: TreeItem, items: Iterable[TreeItem], *, merged: bool) -> tuple[str, ...]:
         """Writes all; returns what was left out."""
         if top.kind != "directory":
             raise InfrastructureError(f"what was fetched begins with a {top.kind}")
@@ -280,7 +285,7 @@ class _Extraction:
                 _give(directory, item, owners=self._owners)
         return tuple(self._left_out)
 
-    def _make(self, item: Item, parent: int, name: str) -> None:
+    def _make(self, item: TreeItem, parent: int, name: str) -> None:
         if item.kind == "directory":
             with contextlib.suppress(FileNotFoundError):
                 if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -336,7 +341,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def _stays_inside(link: Item) -> bool:
+def _stays_inside(link: TreeItem) -> bool:
     """Whether a symbolic link leads to a place below the topmost item, whatever other such links there are."""
     parts = link.target.split("/")
     up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
@@ -349,7 +354,7 @@ def _clear(parent: int, name: str) -> None:
         os.unlink(name, dir_fd=parent)
 
 
-def _write_file(parent: int, name: str, item: Item, *, owners: bool) -> None:
+def _write_file(parent: int, name: str, item: TreeItem, *, owners: bool) -> None:
     with open(os.open(name, _NEW_FILE, 0o600, dir_fd=parent), "wb", buffering=0) as file:
         for piece in item.content:
             view = memoryview(piece)
@@ -358,7 +363,7 @@ def _write_file(parent: int, name: str, item: Item, *, owners: bool) -> None:
         _give(file.fileno(), item, owners=owners)
 
 
-def _give(descriptor: int, item: Item, *, owners: bool) -> None:
+def _give(descriptor: int, item: TreeItem, *, owners: bool) -> None:
     if owners and item.uid >= 0:
         os.fchown(descriptor, item.uid, item.gid)
     os.fchmod(descriptor, item.mode & 0o777)

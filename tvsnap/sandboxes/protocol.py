@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Protocol
 
-from tvsnap.host.trees import MOST_FETCHED, Item, Upload
+from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.network import Traffic
@@ -117,7 +117,7 @@ class Sandbox(Protocol):
         place of something else has the time at which it did, as whatever compares times expects.
 
         Args:
-            source: a path, the contents of a file as bytes, or items (`tvsnap.host.trees.Item`).
+            source: a path, the contents of a file as bytes, or items (`tvsnap.host.trees.TreeItem`).
             path: where to; a relative path starts at the shell's working directory.
             user: the user that writes it, and owns it; by default the image's.
             owners: root writes it, and it keeps its numeric owners and groups; `user` does not count then.
@@ -160,8 +160,8 @@ class Sandbox(Protocol):
         """
         ...
 
-    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[Item]:
-        """Yields a file or a folder of the sandbox as items (`tvsnap.host.trees.Item`); see `get`.
+    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[TreeItem]:
+        """Yields a file or a folder of the sandbox as items (`tvsnap.host.trees.TreeItem`); see `get`.
 
         Args:
             path: the file or folder.
