@@ -9,7 +9,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +21,14 @@ from tvsnap.acquisition.own_sandbox import OwnSandbox
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.acquisition.uncached import UncachedSandbox
 from tvsnap.environments.files import GET, PUT, Fetched
+from tvsnap.environments.terminal import exec_all_arguments, results_of
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge, RootInfo
 from tvsnap.host.trees import MOST_FETCHED, items_of
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import InfrastructureError, SandboxDied, UsageError
+from tvsnap.model.observations import Command
 from tvsnap.model.stats import Way
 from tvsnap.recording.cancellation import Cancellation
 from tvsnap.recording.claims import Claim, Wanted
@@ -246,6 +248,33 @@ class Rollout:
             return None if edge is None else self._follow(edge, "hit", began)
         finally:
             self._turn.release()
+
+    def exec_all(
+        self,
+        commands: Sequence[Command | str],
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        user: str | None = None,
+        after: float = 0.0,
+    ) -> list[ToolResult]:
+        """Runs several commands side by side, each in a fresh shell: one call, of the tool `exec_all`.
+
+        What they return, and the state that they leave together, is recorded as a whole, and answers who makes the same
+        call in the same state.
+
+        Args:
+            commands: the commands, at most 256.
+            timeout: seconds that all of them may take where they are executed; None for as long as they take.
+            user: the user that runs them; by default the image's.
+            after: see `call`.
+
+        Returns:
+            What each command came to, in the order of the commands, as a call of `exec` returns it.
+
+        Raises:
+            UsageError, StateLost, InfrastructureError, CallCancelled: see `call`.
+        """
+        return results_of(self.call("exec_all", exec_all_arguments(commands, user), timeout, after=after))
 
     def put(
         self,

@@ -9,6 +9,7 @@
  *   tvsnap-init get PATH LIMIT      file to stdout; exit status is the errno met, 0 for none
  *   tvsnap-init put PATH            stdin to file, making parent directories; likewise
  *   tvsnap-init look, pack, unpack  files and folders in many small requests (trees.c)
+ *   tvsnap-init together            several commands side by side (together.c)
  *   tvsnap-init walk ...            what files there are (walk.c)
  *   tvsnap-init processes SHELL SERVICE...   what processes there are, and what the shell holds (census.c)
  *   tvsnap-init holds PID...        what processes hold that others can change (holds.c)
@@ -48,6 +49,7 @@
 #include "shell_end.h"
 #include "terminal.h"
 #include "timing.h"
+#include "together.h"
 #include "trees.h"
 #include "walk.h"
 
@@ -200,6 +202,7 @@ int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "look") == 0) return look_at(argv[2]);
     if (argc == 2 && strcmp(argv[1], "pack") == 0) return pack();
     if (argc == 2 && strcmp(argv[1], "unpack") == 0) return unpack();
+    if (argc == 2 && strcmp(argv[1], "together") == 0) return together();
     if (argc == 3 && strcmp(argv[1], "ask") == 0) return ask_service(argv[2]);
     dprintf(2, "tvsnap-init: runs inside a sandbox, or knows no such command\n");
     return 125;

@@ -20,8 +20,8 @@ import tarfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -35,6 +35,7 @@ from tvsnap.model.network import Traffic
 from tvsnap.model.observations import (
     NO_SERVICE,
     Captures,
+    Command,
     FileChange,
     Observation,
     Outcome,
@@ -260,13 +261,21 @@ class FakeSandbox:
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
+        separate: bool = False,
     ) -> Outcome:
         self.enter("exec", command)
         shell = fresh_shell(self._image)
         shell.cwd, shell.user = cwd or shell.cwd, user or shell.user
         shell.variables.update(env)
         with self._lock:
-            return self.interpret(shell, command, timeout)
+            outcome = self.interpret(shell, command, timeout)
+        return replace(outcome, errors=b"") if separate else outcome  # none of what it can run prints any
+
+    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+        return [
+            self.exec(one.command, timeout=timeout, cwd=one.cwd, env=one.env, user=user, separate=one.separate)
+            for one in commands
+        ]
 
     def interpret(self, shell: Shell, command: str, timeout: float) -> Outcome:
         machine = self.machine

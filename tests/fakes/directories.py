@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -36,6 +36,7 @@ from tvsnap.model.network import Traffic
 from tvsnap.model.observations import (
     NO_SERVICE,
     Captures,
+    Command,
     FileChange,
     Observation,
     Outcome,
@@ -291,18 +292,32 @@ class DirectorySandbox:
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
+        separate: bool = False,
     ) -> Outcome:
         began = time.monotonic()
+        errors = subprocess.PIPE if separate else subprocess.STDOUT
         try:
-            ran = self._inside(["bash", "-c", command], b"", timeout, cwd or self._image.workdir, env)
+            ran = self._inside(["bash", "-c", command], b"", timeout, cwd or self._image.workdir, env, errors)
         except subprocess.TimeoutExpired:
             return Outcome(b"", None, time.monotonic() - began, timed_out=True)
         output, truncated = cut(ran.stdout, self.limits.output)
         code = ran.returncode if ran.returncode >= 0 else 128 - ran.returncode
-        return Outcome(output, code, time.monotonic() - began, truncated=truncated)
+        return Outcome(output, code, time.monotonic() - began, truncated=truncated, errors=ran.stderr)
+
+    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+        return [
+            self.exec(one.command, timeout=timeout, cwd=one.cwd, env=one.env, user=user, separate=one.separate)
+            for one in commands
+        ]
 
     def _inside(
-        self, command: list[str], data: bytes, timeout: float, cwd: str = "/", env: Mapping[str, str] = {}
+        self,
+        command: list[str],
+        data: bytes,
+        timeout: float,
+        cwd: str = "/",
+        env: Mapping[str, str] = {},
+        errors: int = subprocess.STDOUT,
     ) -> subprocess.CompletedProcess[bytes]:
         self._check()
         (init,) = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children").read_text().split()[:1]
@@ -322,7 +337,7 @@ class DirectorySandbox:
             [*enter, *there, *move, *command],
             input=data,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=errors,
             timeout=timeout,
             check=False,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from typing import Any
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import Twin, awaited, begin, in_thread
 from tvsnap.environments.files import GET, PUT, Fetched
+from tvsnap.environments.terminal import exec_all_arguments, results_of
 from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.model.observations import Command
 from tvsnap.recording.cancellation import Cancellation
 from tvsnap.rollout import DEFAULT_TIMEOUT, Rollout
 
@@ -142,6 +144,30 @@ class AsyncRollout(Twin[Rollout]):
             if not under_way.cancelled():  # a thread makes it; ours are all for calls
                 threading.Thread(target=cancellation.cancel, name="tvsnap-cancel", daemon=True).start()
             raise
+
+    async def exec_all(
+        self,
+        commands: Sequence[Command | str],
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        user: str | None = None,
+        after: float = 0.0,
+    ) -> list[ToolResult]:
+        """Runs several commands side by side, each in a fresh shell, as one call; see `Rollout.exec_all`.
+
+        Args:
+            commands: the commands, at most 256.
+            timeout: seconds that all of them may take where they are executed; None for as long as they take.
+            user: the user that runs them; by default the image's.
+            after: see `call`.
+
+        Returns:
+            What each command came to, in the order of the commands.
+
+        Raises:
+            UsageError, StateLost, InfrastructureError: see `call`.
+        """
+        return results_of(await self.call("exec_all", exec_all_arguments(commands, user), timeout, after=after))
 
     async def put(
         self,

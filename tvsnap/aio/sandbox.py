@@ -48,6 +48,8 @@ class AsyncSandbox(Twin[Sandbox]):
     """`Sandbox.run`, to be awaited."""
     exec = awaited(Sandbox.exec)
     """`Sandbox.exec`, to be awaited."""
+    exec_all = awaited(Sandbox.exec_all)
+    """`Sandbox.exec_all`, to be awaited."""
     read_file = awaited(Sandbox.read_file)
     """`Sandbox.read_file`, to be awaited."""
     write_file = awaited(Sandbox.write_file)

@@ -6,7 +6,7 @@ A backend knows nothing of the graph. Its conformance suite is `tests/conformanc
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Protocol
@@ -18,6 +18,7 @@ from tvsnap.model.network import Traffic
 from tvsnap.model.observations import (
     NO_SERVICE,
     Captures,
+    Command,
     FileChange,
     Observation,
     Outcome,
@@ -61,6 +62,7 @@ class Sandbox(Protocol):
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
+        separate: bool = False,
     ) -> Outcome:
         """Runs a command in a fresh shell (`bash -c`), which leaves the persistent one alone.
 
@@ -70,10 +72,25 @@ class Sandbox(Protocol):
             cwd: the directory in which it starts; by default the image's working directory.
             env: environment variables beyond the image's.
             user: the user that runs it; by default the image's.
+            separate: keep standard error apart from the output (`Outcome.errors`).
 
         Returns:
             What it came to. A command that fails or times out is no error.
         """
+
+    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+        """Runs several commands side by side, each in a fresh shell, as `exec` runs one.
+
+        Args:
+            commands: the commands, at most 256.
+            timeout: seconds, after which the processes of all are ended.
+            user: the user that runs them; by default the image's.
+
+        Returns:
+            What each came to, in the order of the commands. Of one that did not end in time, the first half of the
+            longest output is known.
+        """
+        ...
 
     def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
         """Returns a file's contents, read inside the sandbox.
