@@ -237,3 +237,24 @@ def test_awaited(tmp_path: Path, folder: Path) -> None:
                 await rollout.get("/none", tmp_path / "x")
 
     asyncio.run(run())
+
+
+def test_several_commands_are_one_call(cache: Cache) -> None:
+    commands = ["echo 1 > /tmp/a; echo one", tvsnap.Command("pwd", cwd="/tmp", separate=True), "exit 3"]
+    with cache.rollout("terminal") as first:
+        one, two, three = first.exec_all(commands)
+        assert (one.output, one.stderr, one.exit_code) == ("one\n", None, 0)
+        assert (two.output, two.stderr, two.source) == ("/tmp\n", "", "executed")
+        assert (three.exit_code, first.depth) == (3, 1)
+        apart = first.call("exec", {"command": "echo x", "separate": True})
+        assert (apart.output, apart.stderr, apart.as_json()) == ("x\n", "", {"output": "x\n", "stderr": ""})
+        settle(first)
+    with cache.rollout("terminal") as second:
+        again = second.exec_all(commands)
+        assert [each.source for each in again] == ["hit"] * 3
+        assert all(each.same_value(other) for each, other in zip(again, (one, two, three), strict=True))
+        assert second.state == first.state
+        apart = second.call("exec", {"command": "echo x", "separate": True})
+        assert (apart.stderr, apart.source) == ("", "hit")
+        with pytest.raises(UsageError, match="exec_all"):
+            second.call("exec_all", {"commands": [{"command": "true", "user": "root"}]})
