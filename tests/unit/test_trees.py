@@ -50,7 +50,7 @@ def test_nothing_is_written_through_links(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "got").mkdir()
     (tmp_path / "got" / "old").symlink_to(tmp_path / "outside")
-    with pytest.raises(OSError, match="Not a directory|Too many levels"):
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
         extract([TOP, file("old/x")], tmp_path / "got")
     extract([TOP, file("old")], tmp_path / "got")
     assert (tmp_path / "got" / "old").read_bytes() == b"x"
@@ -110,8 +110,7 @@ def test_what_is_damaged_is_found_out(at: int | None) -> None:
     else:
         kept[at] ^= 1
     with pytest.raises(Damaged, match="is damaged"):
-        for item in stored(io.BytesIO(kept), digest):
-            b"".join(item.content)
+        store(stored(io.BytesIO(kept), digest))
 
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
