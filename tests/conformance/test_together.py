@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.conformance.helpers import usable
+from tests.conformance.helpers import eventually, usable
 from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Command
@@ -100,7 +100,7 @@ def test_jobs_go_on_printing(sandbox: Sandbox) -> None:
         "sleep 0.3; touch /tmp/stop; while ! test -s /tmp/end; do sleep 0.01; done; cat /tmp/end", timeout=20
     ).output == (b"whole\n")
     usable(sandbox)
-    assert [each for each in sandbox.processes() if "together" in each.command] == []
+    eventually(lambda: not [each for each in sandbox.processes() if "together" in each.command])
 
 
 def test_long_outputs_are_cut_in_the_middle(sandbox: Sandbox) -> None:
