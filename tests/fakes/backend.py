@@ -20,13 +20,14 @@ import tarfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
 from tests.fakes.machine import Machine, Run, Shell, ShellEnded, TimedOut, image_files
 from tests.fakes.script import NotScripted
+from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.images import Image
 from tvsnap.model.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits
@@ -34,6 +35,7 @@ from tvsnap.model.network import Traffic
 from tvsnap.model.observations import (
     NO_SERVICE,
     Captures,
+    Command,
     FileChange,
     Observation,
     Outcome,
@@ -259,13 +261,21 @@ class FakeSandbox:
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
+        separate: bool = False,
     ) -> Outcome:
         self.enter("exec", command)
         shell = fresh_shell(self._image)
         shell.cwd, shell.user = cwd or shell.cwd, user or shell.user
         shell.variables.update(env)
         with self._lock:
-            return self.interpret(shell, command, timeout)
+            outcome = self.interpret(shell, command, timeout)
+        return replace(outcome, errors=b"") if separate else outcome  # none of what it can run prints any
+
+    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+        return [
+            self.exec(one.command, timeout=timeout, cwd=one.cwd, env=one.env, user=user, separate=one.separate)
+            for one in commands
+        ]
 
     def interpret(self, shell: Shell, command: str, timeout: float) -> Outcome:
         machine = self.machine
@@ -309,6 +319,49 @@ class FakeSandbox:
         with self._lock:
             self.machine.make_directories(posixpath.dirname(absolute))
             self.machine.write(absolute, data)
+
+    def put(
+        self,
+        source: Upload,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.enter("put", path)
+        top = posixpath.normpath(posixpath.join(self.machine.shell.cwd, path))
+        with self._lock:
+            self.machine.make_directories(posixpath.dirname(top))
+            for item in items_of(source, mode=mode):
+                place = posixpath.join(top, item.name) if item.name else top
+                if item.kind == "directory":
+                    self.machine.make_directories(place)
+                else:
+                    self.machine.write(place, b"".join(item.content))
+
+    def get(
+        self,
+        path: str,
+        destination: str | Path,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> tuple[str, ...]:
+        return extract(self.read_tree(path, limit=limit), destination)
+
+    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[TreeItem]:
+        self.enter("read_tree", path)
+        top = posixpath.normpath(posixpath.join(self.machine.shell.cwd, path))
+        if top not in self.machine.files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        for place, file in sorted(self.machine.files.items()):
+            if place == top or place.startswith(f"{top}/"):
+                content = (file.data,) if file.kind == "file" else ()
+                size = len(file.data) if content else 0
+                yield TreeItem(place[len(top) + 1 :], file.kind, file.mode, size=size, content=content)
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         self.enter("request", path)

@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -28,6 +28,7 @@ from tests.fakes.backend import EVERYTHING, cut, fingerprint
 from tests.fakes.script import NotScripted
 from tests.fakes.shell_state import DUMP, Job, ShellState, read_state
 from tests.fakes.trees import copy_tree, files_of, size_of
+from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits
@@ -35,6 +36,7 @@ from tvsnap.model.network import Traffic
 from tvsnap.model.observations import (
     NO_SERVICE,
     Captures,
+    Command,
     FileChange,
     Observation,
     Outcome,
@@ -290,18 +292,32 @@ class DirectorySandbox:
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
+        separate: bool = False,
     ) -> Outcome:
         began = time.monotonic()
+        errors = subprocess.PIPE if separate else subprocess.STDOUT
         try:
-            ran = self._inside(["bash", "-c", command], b"", timeout, cwd or self._image.workdir, env)
+            ran = self._inside(["bash", "-c", command], b"", timeout, cwd or self._image.workdir, env, errors)
         except subprocess.TimeoutExpired:
             return Outcome(b"", None, time.monotonic() - began, timed_out=True)
         output, truncated = cut(ran.stdout, self.limits.output)
         code = ran.returncode if ran.returncode >= 0 else 128 - ran.returncode
-        return Outcome(output, code, time.monotonic() - began, truncated=truncated)
+        return Outcome(output, code, time.monotonic() - began, truncated=truncated, errors=ran.stderr)
+
+    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+        return [
+            self.exec(one.command, timeout=timeout, cwd=one.cwd, env=one.env, user=user, separate=one.separate)
+            for one in commands
+        ]
 
     def _inside(
-        self, command: list[str], data: bytes, timeout: float, cwd: str = "/", env: Mapping[str, str] = {}
+        self,
+        command: list[str],
+        data: bytes,
+        timeout: float,
+        cwd: str = "/",
+        env: Mapping[str, str] = {},
+        errors: int = subprocess.STDOUT,
     ) -> subprocess.CompletedProcess[bytes]:
         self._check()
         (init,) = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children").read_text().split()[:1]
@@ -321,7 +337,7 @@ class DirectorySandbox:
             [*enter, *there, *move, *command],
             input=data,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=errors,
             timeout=timeout,
             check=False,
         )
@@ -343,6 +359,42 @@ class DirectorySandbox:
 
     def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
         self._file('mkdir -p -- "$(dirname -- "$1")" && cat 2>&1 > "$1"', path, data)
+
+    def put(
+        self,
+        source: Upload,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        if Path(self._place(path)).is_dir() and isinstance(source, bytes):
+            raise IsADirectoryError(21, os.strerror(21), path)
+        extract(items_of(source, mode=mode), self._place(path))
+
+    def get(
+        self,
+        path: str,
+        destination: str | Path,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> tuple[str, ...]:
+        return extract(self.read_tree(path), destination)
+
+    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[TreeItem]:
+        place = self._place(path)
+        if not os.path.exists(place):
+            raise FileNotFoundError(2, os.strerror(2), path)
+        yield from items_of(place)
+
+    def _place(self, path: str) -> str:
+        self._check()
+        cwd = self._state().parts[-1].rstrip()
+        return f"{self.root}{os.path.normpath(os.path.join(cwd, path))}"
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         raise FileNotFoundError(2, os.strerror(2), path)  # it runs no services

@@ -41,6 +41,11 @@ def bash(template: str, **choices: st.SearchStrategy[Any]) -> st.SearchStrategy[
     return st.fixed_dictionaries(choices).map(fill)
 
 
+def puts(**choices: st.SearchStrategy[Any]) -> st.SearchStrategy[Call]:
+    """Returns calls of `Rollout.put`, of which the argument `content` is what the file holds."""
+    return st.fixed_dictionaries(choices).map(lambda values: Call("put", values))
+
+
 CHANGES: list[st.SearchStrategy[Call]] = [
     bash("echo {word} > {name}", word=WORDS.map(quoted), name=NAMES),
     bash("echo {word} >> {name}", word=WORDS.map(quoted), name=NAMES),
@@ -52,6 +57,7 @@ CHANGES: list[st.SearchStrategy[Call]] = [
     bash("ln -s {name} {other}", name=NAMES, other=NAMES),
     bash("ln {name} {other}", name=NAMES, other=NAMES),
     bash("chmod {mode} {name}", mode=MODES, name=NAMES),
+    puts(path=NAMES, content=WORDS),
     bash("umask {mask}", mask=st.sampled_from(["022", "027"])),
     bash("cd {directory}", directory=st.sampled_from(["d", "..", "/tmp", "/", "-"])),
     bash("{variable}={word}", variable=VARIABLES, word=WORDS.map(quoted)),
@@ -96,6 +102,7 @@ LOOKS: list[st.SearchStrategy[Call]] = [
     bash("printf '\\377\\000x'"),
     st.builds(lambda name: Call("read_file", {"path": name}), NAMES),
     st.builds(lambda variable: Call("exec", {"command": f'echo "[${variable}]"; pwd; ls'}), VARIABLES),
+    NAMES.map(lambda name: Call("get", {"path": name})),
 ]
 
 BLOCKED: list[st.SearchStrategy[Call]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -52,13 +53,26 @@ def history(seen: list[Seen]) -> str:
     return "; ".join(repr(each.call) for each in seen)
 
 
+def make(rollout: tvsnap.Rollout, call: Call) -> tvsnap.ToolResult:
+    """Makes a call; of what it fetched, asserts that it is what the result says."""
+    arguments, timeout = dict(call.arguments), call.timeout or TIMEOUT
+    if call.name == "put":
+        return rollout.put(arguments["content"].encode(), arguments["path"], timeout=timeout)
+    if call.name != "get":
+        return rollout.call(call.name, arguments, timeout=timeout)
+    fetched = rollout.get(arguments["path"], timeout=timeout)
+    if fetched.kind == "file":
+        assert len(fetched.read()) == json.loads(fetched.result.output)["bytes"]
+    return fetched.result
+
+
 def roll(cache: tvsnap.Cache, image: str | Image, calls: list[Call], salt: str) -> list[Seen]:
     """Makes a rollout of the calls; returns what it saw."""
     seen: list[Seen] = []
     with cache.rollout(image=image, task="property", salt=salt) as rollout:
         for call in calls:
             try:
-                result = rollout.call(call.name, dict(call.arguments), timeout=call.timeout or TIMEOUT)
+                result = make(rollout, call)
             except TvsnapError as error:
                 raise AssertionError(f"{error!r} at {call}, after {history(seen)}") from error
             seen.append(Seen(call, result.output, result.exit_code, result.timed_out, result.truncated))

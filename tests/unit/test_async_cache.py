@@ -298,10 +298,13 @@ async def _enter(block: AbstractAsyncContextManager[Any]) -> None:
         raise AssertionError("it was cancelled before")
 
 
-OURS = frozenset({"attach", "checkpoint", "close", "go_back", "interrupt", "note", "settle", "traffic", "trouble"})
+OURS = frozenset(
+    {"attach", "checkpoint", "close", "go_back", "interrupt", "note", "read_tree", "settle", "traffic", "trouble"}
+)
 """What tvsnap does with a sandbox, and a user of a rollout does not."""
 INSIDE = frozenset(
     {"accompany", "begin_in", "call_cancellably", "close_if_idle", "fork_if_idle", "settling", "try_hit"}
+    | {"put_arguments", "get_arguments", "fetched"}
 )
 """What a cache does with its rollouts."""
 

@@ -34,6 +34,7 @@ INSIDE = {
     "Rollout.settling",
     "Rollout.fork_if_idle",
     "Rollout.begin_in",
+    "Fetched.__init__",
     "ImageStore.manifest",
 }
 """What tvsnap itself calls, and nobody else."""

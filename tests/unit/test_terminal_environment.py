@@ -36,7 +36,7 @@ def call(sandbox: FakeSandbox, name: str, timeout: float = 5.0, **arguments: Any
 def test_environments_by_name() -> None:
     assert isinstance(TERMINAL, TerminalEnvironment)
     assert environment("terminal") is TERMINAL
-    assert list(TERMINAL.tools) == ["bash", "exec", "read_file", "write_file", "keys", "screen"]
+    assert list(TERMINAL.tools) == ["bash", "exec", "exec_all", "read_file", "write_file", "keys", "screen"]
     with pytest.raises(UsageError, match='environment "oracle" not found; have: mariadb, postgres, python'):
         environment("oracle")
 
@@ -50,7 +50,7 @@ def test_behaviour_names_what_outputs_depend_on() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("sh", {}, 'unknown tool "sh"; have: bash, exec, read_file, write_file, keys, screen'),
+        ("sh", {}, 'unknown tool "sh"; have: bash, exec, exec_all, read_file, write_file, keys, screen'),
         ("bash", {}, 'bash: argument "command" is missing; bash takes command'),
         ("exec", {"cmd": "ls"}, 'exec: argument "command" is missing; exec takes command, [cwd], [env], [user]'),
         ("bash", {"command": "ls", "cwd": "/"}, 'bash: unknown argument "cwd"; bash takes command'),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import Twin, awaited, begin, in_thread
+from tvsnap.environments.files import GET, PUT, Fetched
+from tvsnap.environments.terminal import exec_all_arguments, results_of
 from tvsnap.environments.tools import Tool
+from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.model.observations import Command
 from tvsnap.recording.cancellation import Cancellation
 from tvsnap.rollout import DEFAULT_TIMEOUT, Rollout
 
@@ -139,6 +144,102 @@ class AsyncRollout(Twin[Rollout]):
             if not under_way.cancelled():  # a thread makes it; ours are all for calls
                 threading.Thread(target=cancellation.cancel, name="tvsnap-cancel", daemon=True).start()
             raise
+
+    async def exec_all(
+        self,
+        commands: Sequence[Command | str],
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        user: str | None = None,
+        after: float = 0.0,
+    ) -> list[ToolResult]:
+        """Runs several commands side by side, each in a fresh shell, as one call; see `Rollout.exec_all`.
+
+        Args:
+            commands: the commands, at most 256.
+            timeout: seconds that all of them may take where they are executed; None for as long as they take.
+            user: the user that runs them; by default the image's.
+            after: see `call`.
+
+        Returns:
+            What each command came to, in the order of the commands.
+
+        Raises:
+            UsageError, StateLost, InfrastructureError: see `call`.
+        """
+        return results_of(await self.call("exec_all", exec_all_arguments(commands, user), timeout, after=after))
+
+    async def put(
+        self,
+        source: str | Path | bytes,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> ToolResult:
+        """Copies a file or a folder of this machine into the sandbox, as a call like any other; see `Rollout.put`.
+
+        Args:
+            source: a path of this machine, or the contents of a file as bytes.
+            path: where to.
+            user: the user that writes it, and owns it; by default the image's.
+            owners: root writes it, and it keeps its numeric owners and groups.
+            mode: the permission bits of a single file; by default its own, and 0644 for bytes.
+            timeout: seconds that it may take where it is executed; None for as long as it takes.
+
+        Returns:
+            The result of the call.
+
+        Raises:
+            UsageError: the source cannot be read, or holds more than files, folders and links; or see `call`.
+            StateLost: see `call`.
+            InfrastructureError: the content could not be kept; or see `call`.
+        """
+        rollout = self._begun or await self._start()
+        chosen: dict[str, Any] = {"user": user, "owners": owners, "mode": mode}
+        arguments = await in_thread(self._threads, lambda: rollout.put_arguments(source, path, **chosen))
+        return await self.call(PUT, arguments, timeout)
+
+    async def get(
+        self,
+        path: str,
+        destination: str | Path | None = None,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> Fetched:
+        """Copies a file or a folder out of the sandbox, as a call like any other; see `Rollout.get`.
+
+        Args:
+            path: the file or folder.
+            destination: what it becomes on this machine; None to be read or written by `Fetched` later.
+            owners: fetch its numeric owners, too, and give them to what is written.
+            limit: the most bytes, holes included.
+            timeout: seconds that it may take where it is executed; None for as long as it takes.
+
+        Returns:
+            What was fetched. Its methods block for as long as a disk does.
+
+        Raises:
+            OSError: with a destination: there is no such path, or it cannot be written.
+            UsageError: see `call`.
+            StateLost: see `call`.
+            InfrastructureError: the content could not be kept; or see `call`.
+        """
+        rollout = self._begun or await self._start()
+        arguments = rollout.get_arguments(path, owners=owners, limit=limit)
+        fetched = None
+        while fetched is None:
+            await self.settled()
+            state = rollout.state
+            fetched = rollout.fetched(await self.call(GET, arguments, timeout), arguments, state)
+        if destination is not None:
+            got = fetched
+            await in_thread(self._threads, lambda: got.extract(destination))
+        return fetched
 
     async def cancel(self) -> bool:
         """Ends the call that is being made, and waits until it has ended; see `Rollout.cancel`.

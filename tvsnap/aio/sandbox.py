@@ -48,10 +48,16 @@ class AsyncSandbox(Twin[Sandbox]):
     """`Sandbox.run`, to be awaited."""
     exec = awaited(Sandbox.exec)
     """`Sandbox.exec`, to be awaited."""
+    exec_all = awaited(Sandbox.exec_all)
+    """`Sandbox.exec_all`, to be awaited."""
     read_file = awaited(Sandbox.read_file)
     """`Sandbox.read_file`, to be awaited."""
     write_file = awaited(Sandbox.write_file)
     """`Sandbox.write_file`, to be awaited."""
+    put = awaited(Sandbox.put)
+    """`Sandbox.put`, to be awaited."""
+    get = awaited(Sandbox.get)
+    """`Sandbox.get`, to be awaited."""
     request = awaited(Sandbox.request)
     """`Sandbox.request`, to be awaited."""
     send_keys = awaited(Sandbox.send_keys)

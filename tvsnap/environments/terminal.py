@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 from tvsnap.environments.screen import KEYS_HELP, encode_keys, render
 from tvsnap.environments.service import InnerService
 from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
 from tvsnap.environments.toolset import ToolEnvironment
-from tvsnap.model.calls import ToolCall, ToolResult
-from tvsnap.model.observations import Observation, Outcome
+from tvsnap.model.calls import JSON, STDERR, Part, ToolCall, ToolResult
+from tvsnap.model.errors import UsageError
+from tvsnap.model.observations import Command, Observation, Outcome
 from tvsnap.sandboxes.protocol import Sandbox
 from tvsnap.sandboxes.shell.words import may_change_unseen
 
@@ -36,9 +38,52 @@ def execute(
     cwd: Annotated[str | None, "where it starts; by default the image's working directory"] = None,
     env: Annotated[dict[str, str] | None, "more environment variables"] = None,
     user: Annotated[str | None, "who runs it; by default the image's user"] = None,
+    separate: Annotated[bool, "keep standard error apart from the output"] = False,
 ) -> ToolResult:
     """Runs a command in a fresh bash, which leaves the persistent one alone."""
-    return _result(context.sandbox.exec(command, timeout=context.timeout, cwd=cwd, env=env or {}, user=user))
+    its = {"separate": True} if separate else {}
+    return _result(context.sandbox.exec(command, timeout=context.timeout, cwd=cwd, env=env or {}, user=user, **its))
+
+
+_COMMANDS = {
+    "type": "array",
+    "maxItems": 256,
+    "items": {
+        "type": "object",
+        "properties": {
+            "command": {"type": "string"},
+            "cwd": {"type": "string"},
+            "env": {"type": "object", "additionalProperties": {"type": "string"}},
+            "separate": {"type": "boolean"},
+        },
+        "required": ["command"],
+        "additionalProperties": False,
+    },
+}
+
+
+@tool
+def exec_all(
+    context: CallContext,
+    commands: Annotated[list, _COMMANDS, "the commands, each with what exec takes but for user"],  # type: ignore[type-arg]
+    user: Annotated[str | None, "who runs them; by default the image's user"] = None,
+) -> ToolResult:
+    """Runs several commands side by side, each in a fresh bash, within one timeout; returns a list of what each came
+    to.
+    """
+    began = time.monotonic()
+    wanted = [Command(**each) for each in commands]
+    found = context.sandbox.exec_all(wanted, timeout=context.timeout, user=user)
+    late = [each for each in found if each.timed_out]
+    codes = [each.exit_code for each in found if each.exit_code]
+    return ToolResult(
+        (Part.json([_told(_result(each)) for each in found]),),
+        None if late else next(iter(codes), 0),
+        time.monotonic() - began,
+        timed_out=bool(late),
+        blocked=all(each.blocked for each in late) and bool(late),
+        truncated=any(each.truncated or each.errors_truncated for each in found),
+    )
 
 
 @tool(read_only=True)
@@ -86,7 +131,7 @@ def screen(sandbox: Sandbox) -> str:
     return render(sandbox.terminal())
 
 
-TOOLS = (bash, execute, read_file, write_file, keys, screen)
+TOOLS = (bash, execute, exec_all, read_file, write_file, keys, screen)
 
 
 class TerminalEnvironment(ToolEnvironment):
@@ -95,7 +140,7 @@ class TerminalEnvironment(ToolEnvironment):
     def __init__(
         self,
         name: str = "terminal",
-        version: str = "6",
+        version: str = "7",
         tools: Iterable[Tool] = (),
         services: Iterable[InnerService] = (),
     ) -> None:
@@ -118,14 +163,53 @@ def _result(outcome: Outcome) -> ToolResult:
     output = clean(outcome.output, truncated=outcome.truncated)
     if outcome.shell_lost:
         output += ("" if not output or output.endswith("\n") else "\n") + LOST
-    return ToolResult.of_text(
-        output,
+    parts: tuple[Part, ...] = (Part.text(output),)
+    if outcome.errors is not None:
+        parts += (Part(STDERR, clean(outcome.errors, truncated=outcome.errors_truncated)),)
+    return ToolResult(
+        parts,
         outcome.exit_code,
         outcome.duration,
         timed_out=outcome.timed_out,
         blocked=outcome.blocked,
-        truncated=outcome.truncated,
+        truncated=outcome.truncated or outcome.errors_truncated,
     )
+
+
+def _told(result: ToolResult) -> dict[str, Any]:
+    """Returns what one of several commands came to as plain JSON; how long it took is left to chance."""
+    flags = {name: True for name in ("timed_out", "blocked", "truncated") if getattr(result, name)}
+    return {**result.as_json(), "exit_code": result.exit_code, **flags}
+
+
+def exec_all_arguments(commands: Sequence[Command | str], user: str | None) -> Mapping[str, Any]:
+    """Returns the arguments of a call of `exec_all`; those that are as usual are left out."""
+    told = []
+    for each in commands:
+        one = Command(each) if isinstance(each, str) else each
+        facts = {"command": one.command, "cwd": one.cwd, "env": dict(one.env), "separate": one.separate}
+        told.append({name: value for name, value in facts.items() if value})
+    return {"commands": told, **({"user": user} if user is not None else {})}
+
+
+def results_of(result: ToolResult) -> list[ToolResult]:
+    """Returns what the commands of a call of `exec_all` came to, each as a call of `exec` would have returned it.
+
+    Args:
+        result: of the call.
+    """
+    if result.parts[0].media_type != JSON:
+        raise UsageError(
+            f"what an environment's own tool exec_all returned is no list of results: {result.output[:60]!r}"
+        )
+    found = []
+    for told in json.loads(result.output):
+        parts: tuple[Part, ...] = (Part.text(told["output"]),)
+        if "stderr" in told:
+            parts += (Part(STDERR, told["stderr"]),)
+        flags = {name: told.get(name, False) for name in ("timed_out", "blocked", "truncated")}
+        found.append(ToolResult(parts, told["exit_code"], result.duration, **flags, source=result.source))
+    return found
 
 
 def clean(data: bytes, *, truncated: bool = False) -> str:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from tvsnap.guest import together, trees
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
+from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.model.arguments import check_seconds
+from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
-from tvsnap.model.observations import Outcome, TerminalBytes
+from tvsnap.model.observations import Command, Outcome, TerminalBytes
 
 COLUMNS, ROWS = 80, 24
 """Of a fresh sandbox's terminal."""
@@ -28,9 +32,6 @@ _SHELL = 16
 _STRIDE, _TURNS = 256, 125
 """Between calls, so that numbers are not soon used again; below 32,768, which is the most on small machines."""
 _FILE_TIMEOUT = 60.0
-_LONGEST_ARGUMENT = 100_000
-"""Bytes; the kernel takes 128 KiB in one argument."""
-_EVAL_STDIN = 'IFS= read -r -d "" command; eval "unset command; $command" </dev/null'
 
 
 class GuestActions(ABC):
@@ -79,7 +80,7 @@ class GuestActions(ABC):
         check_seconds(timeout)
         self.number_processes()
         try:
-            return self.guest().run(_text(command), timeout, self.limits.output)
+            return self.guest().run(together.text(command), timeout, self.limits.output)
         except TerminalBusy as busy:
             message = f"the terminal is in use by `{busy}`; send it keys, or run the command with exec\n"
             return Outcome(message.encode(), None, 0.0)
@@ -92,15 +93,17 @@ class GuestActions(ABC):
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
+        separate: bool = False,
     ) -> Outcome:
         check_seconds(timeout)
-        script = _text(command)
-        long = len(script) > _LONGEST_ARGUMENT
+        if separate:
+            return self.exec_all([Command(command, cwd, env, separate)], timeout=timeout, user=user)[0]
+        script, stdin = together.script(command)
         self.number_processes()
         try:
             return self.guest().execute(
-                ["/bin/bash", "-c", _EVAL_STDIN if long else script.decode("utf-8", "surrogateescape")],
-                stdin=script if long else b"",
+                ["/bin/bash", "-c", script.decode("utf-8", "surrogateescape")],
+                stdin=stdin,
                 timeout=timeout,
                 limit=self.limits.output,
                 user=user or "",
@@ -108,7 +111,28 @@ class GuestActions(ABC):
                 env=list(env.items()),
             )
         except NoSuchUser:
-            return Outcome(f"no user {user} in the image {self.image.name}\n".encode(), 126, 0.0)
+            return Outcome(self._no_user(user), 126, 0.0)
+
+    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+        check_seconds(timeout)
+        if len(commands) > together.MOST_COMMANDS:
+            raise UsageError(f"{len(commands)} commands at once are too many: at most {together.MOST_COMMANDS}")
+        limit = self.limits.output
+        self.number_processes()
+        try:
+            whole = self.guest().execute(
+                [INIT, "together"],
+                stdin=together.request(commands, limit),
+                timeout=timeout,
+                limit=together.room(commands, limit),
+                user=user or "",
+            )
+        except NoSuchUser:
+            return [Outcome(self._no_user(user), 126, 0.0, errors=b"" if one.separate else None) for one in commands]
+        return together.outcomes(commands, whole, limit)
+
+    def _no_user(self, user: str | None) -> bytes:
+        return f"no user {user} in the image {self.image.name}\n".encode()
 
     def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
         return self._file("get", path, str(limit), timeout=_FILE_TIMEOUT, limit=limit + 4096).output
@@ -116,6 +140,45 @@ class GuestActions(ABC):
     def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
         # An empty stdin would be /dev/null, which is as good.
         self._file("put", path, timeout=_FILE_TIMEOUT, limit=4096, user=user or "", stdin=data)
+
+    def put(
+        self,
+        source: Upload,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        items = items_of(source, owners=owners, mode=mode)
+        trees.put(self._tree_tool(path, "root" if owners else user or ""), items, path, timeout)
+
+    def get(
+        self,
+        path: str,
+        destination: str | Path,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> tuple[str, ...]:
+        return extract(self.read_tree(path, limit=limit, timeout=timeout), destination, owners=owners)
+
+    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[TreeItem]:
+        return trees.read(self._tree_tool(path, "root"), path, limit=limit, timeout=timeout)
+
+    def _tree_tool(self, path: str, user: str) -> trees.RunTool:
+        cwd = "/" if path.startswith("/") else "."  # the shell's is closed to some users
+
+        def run(*arguments: str, stdin: bytes, limit: int, timeout: float) -> Outcome:
+            argv = [INIT, *arguments]
+            try:
+                return self.guest().execute(argv, stdin=stdin, limit=limit, timeout=timeout, user=user, cwd=cwd)
+            except NoSuchUser:
+                raise UsageError(f"no user {user} in the image {self.image.name}") from None
+
+        return run
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         outcome = self._file("ask", path, timeout=timeout, limit=limit, user="root", cwd="/", stdin=data)
@@ -153,8 +216,3 @@ def last_number(changes: int) -> int:
     changed nothing, nor on where it is executed. Processes that live keep their numbers, which are passed over.
     """
     return _SHELL + changes % _TURNS * _STRIDE
-
-
-def _text(command: str) -> bytes:
-    """Returns a command as the shell gets it; it cannot hold a NUL."""
-    return command.replace("\0", "").encode("utf-8", "surrogateescape")

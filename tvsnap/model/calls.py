@@ -15,7 +15,7 @@ from tvsnap.model.errors import UsageError
 Source = Literal["hit", "coalesced", "executed"]
 MAIN_ARGUMENTS = ("command", "query", "code", "what", "path", "keys", "sql")
 """The argument that says what a call does, for the tools that have one."""
-TEXT, JSON, PNG = "text/plain", "application/json", "image/png"
+TEXT, JSON, PNG, STDERR = "text/plain", "application/json", "image/png", "text/x-stderr"
 """Media types of parts of a result."""
 
 
@@ -201,7 +201,12 @@ class ToolResult:
         """The text that the agent sees: the parts that are text or JSON, one after the other."""
         if len(self.parts) == 1 and isinstance(self.parts[0].data, str):
             return self.parts[0].data
-        return "".join(part.data for part in self.parts if isinstance(part.data, str))
+        return "".join(part.data for part in self.parts if isinstance(part.data, str) and part.media_type != STDERR)
+
+    @property
+    def stderr(self) -> str | None:
+        """What was printed as standard error, where the call asked for it to be kept apart; else None."""
+        return next((str(part.data) for part in self.parts if part.media_type == STDERR), None)
 
     @property
     def attachments(self) -> tuple[Part, ...]:
@@ -209,10 +214,11 @@ class ToolResult:
         return tuple(part for part in self.parts if isinstance(part.data, bytes))
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what the agent sees as plain JSON: `output`, and `parts` where that is not all of it."""
+        """Returns what the agent sees as plain JSON: `output`, `stderr` where apart, `parts` where that is not all."""
+        apart = {} if self.stderr is None else {"stderr": self.stderr}
         if not self.attachments:
-            return {"output": self.output}
-        return {"output": self.output, "parts": [part.as_json() for part in self.parts]}
+            return {"output": self.output, **apart}
+        return {"output": self.output, **apart, "parts": [part.as_json() for part in self.parts]}
 
     def from_source(self, source: Source) -> ToolResult:
         """Returns the same result with another source.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,6 +36,8 @@ class Outcome:
         blocked: it used no processor time in the second half of its time: it merely waited.
         truncated: its output was longer than `Limits.output` and was cut in the middle.
         shell_lost: the persistent shell ended with this command; a fresh one has taken its place.
+        errors: raw bytes of standard error, where that was to be kept apart from `output`; else None.
+        errors_truncated: that was longer than `Limits.output` and was cut in the middle.
     """
 
     output: bytes
@@ -44,6 +47,25 @@ class Outcome:
     blocked: bool = False
     truncated: bool = False
     shell_lost: bool = False
+    errors: bytes | None = None
+    errors_truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One of several commands that run side by side.
+
+    Attributes:
+        command: the command, for a fresh bash.
+        cwd: the directory in which it starts; by default the image's working directory.
+        env: environment variables beyond the image's.
+        separate: keep standard error apart from the output.
+    """
+
+    command: str
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    separate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,19 @@ A backend knows nothing of the graph. Its conformance suite is `tests/conformanc
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import IO, Protocol
 
+from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.network import Traffic
 from tvsnap.model.observations import (
     NO_SERVICE,
     Captures,
+    Command,
     FileChange,
     Observation,
     Outcome,
@@ -59,6 +62,7 @@ class Sandbox(Protocol):
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
+        separate: bool = False,
     ) -> Outcome:
         """Runs a command in a fresh shell (`bash -c`), which leaves the persistent one alone.
 
@@ -68,10 +72,25 @@ class Sandbox(Protocol):
             cwd: the directory in which it starts; by default the image's working directory.
             env: environment variables beyond the image's.
             user: the user that runs it; by default the image's.
+            separate: keep standard error apart from the output (`Outcome.errors`).
 
         Returns:
             What it came to. A command that fails or times out is no error.
         """
+
+    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+        """Runs several commands side by side, each in a fresh shell, as `exec` runs one.
+
+        Args:
+            commands: the commands, at most 256.
+            timeout: seconds, after which the processes of all are ended.
+            user: the user that runs them; by default the image's.
+
+        Returns:
+            What each came to, in the order of the commands. Of one that did not end in time, the first half of the
+            longest output is known.
+        """
+        ...
 
     def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
         """Returns a file's contents, read inside the sandbox.
@@ -95,6 +114,78 @@ class Sandbox(Protocol):
         Raises:
             OSError: with the errno that was met inside (EACCES, EISDIR, ENOSPC, ...).
         """
+
+    def put(
+        self,
+        source: Upload,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Copies a file or a folder of this machine into the sandbox: contents, permission bits and links.
+
+        A file becomes what `path` names. A folder does, too; with a folder that is there, it is merged, which keeps its
+        own owner and mode, while files and links in it are replaced. Directories above `path` are made.
+
+        What is new has a time that depends on nothing but its content, from the years 2000 to 2019; what takes the
+        place of something else has the time at which it did, as whatever compares times expects.
+
+        Args:
+            source: a path, the contents of a file as bytes, or items (`tvsnap.host.trees.TreeItem`).
+            path: where to; a relative path starts at the shell's working directory.
+            user: the user that writes it, and owns it; by default the image's.
+            owners: root writes it, and it keeps its numeric owners and groups; `user` does not count then.
+            mode: the permission bits of a single file; by default its own, and 0644 for bytes.
+            timeout: seconds; None for as long as it takes.
+
+        Raises:
+            UsageError: the source cannot be read, holds more than files, folders and links, or there is no such user.
+            OSError: with the errno that was met inside (EACCES, EISDIR, ENOSPC, ...), or ETIMEDOUT. What was written
+                until then stays.
+        """
+
+    def get(
+        self,
+        path: str,
+        destination: str | Path,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> tuple[str, ...]:
+        """Copies a file or a folder out of the sandbox, whoever may read it there.
+
+        What was not there before is whole, or not there at all; with a folder that is there, a folder is merged.
+        Whatever the sandbox says, nothing is written outside the destination, and no link leads out of it.
+
+        Args:
+            path: the file or folder, or a link to it; a relative path starts at the shell's working directory.
+            destination: what it becomes on this machine; directories above are made.
+            owners: give it the numeric owners that it has inside, which only root may do.
+            limit: the most bytes, holes included.
+            timeout: seconds; None for as long as it takes.
+
+        Returns:
+            What was left out, each a path in the folder with the reason: links that lead out of it, devices, sockets.
+
+        Raises:
+            OSError: with the errno that was met inside (ENOENT, EFBIG beyond `limit`, ESTALE where a file became
+                shorter meanwhile, ETIMEDOUT, ...), or in writing to the destination.
+        """
+        ...
+
+    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[TreeItem]:
+        """Yields a file or a folder of the sandbox as items (`tvsnap.host.trees.TreeItem`); see `get`.
+
+        Args:
+            path: the file or folder.
+            limit: the most bytes.
+            timeout: seconds; None for as long as it takes.
+        """
+        ...
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         """Sends a request to a service inside the sandbox over a Unix socket, and returns its answer.

@@ -21,7 +21,7 @@ from tvsnap.images import ImageStore
 from tvsnap.model.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
-from tvsnap.model.observations import SnapshotInfo
+from tvsnap.model.observations import Command, SnapshotInfo
 from tvsnap.sandboxes import open_backend
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
@@ -176,6 +176,33 @@ class BackendConformance:
         assert sandbox.read_file("/tmp/a/b/c") == data
         sh(sandbox, "cd /tmp/a")
         assert sandbox.read_file("b/c") == data
+
+    def test_folders_go_in_and_come_out(self, lab: Laboratory, tmp_path: Path) -> None:
+        """Contents, permission bits and links; what is put again is the same."""
+        top = tmp_path / "folder"
+        (top / "sub").mkdir(parents=True)
+        (top / "sub" / "f").write_bytes(bytes(range(256)) * 40_000)
+        (top / "sub" / "f").chmod(0o750)
+        (top / "link").symlink_to("sub/f")
+        sandbox = lab.start()
+        sandbox.put(top, "/tmp/x/y")
+        assert sh(sandbox, "stat -c %a /tmp/x/y/sub/f; readlink /tmp/x/y/link") == "750\nsub/f\n"
+        assert sandbox.get("/tmp/x/y", tmp_path / "back") == ()
+        assert (tmp_path / "back" / "link").read_bytes() == (top / "sub" / "f").read_bytes()
+        with pytest.raises(FileNotFoundError):
+            sandbox.get("/nowhere", tmp_path / "none")
+
+    def test_commands_run_side_by_side(self, lab: Laboratory) -> None:
+        """Each waits for the other; standard error is kept apart where that is asked for."""
+        sandbox = lab.start()
+        sh(sandbox, "mkfifo /tmp/a /tmp/b")
+        commands = [
+            Command("cat < /tmp/a > /tmp/b; echo bad >&2", separate=True),
+            Command("echo told > /tmp/a; cat < /tmp/b; exit 3"),
+        ]
+        one, other = sandbox.exec_all(commands, timeout=60)
+        assert (one.output, one.errors, one.exit_code) == (b"", b"bad\n", 0)
+        assert (other.output, other.errors, other.exit_code) == (b"told\n", None, 3)
 
     @pytest.mark.parametrize(
         ("path", "number"),

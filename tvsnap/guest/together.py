@@ -1,0 +1,109 @@
+"""Commands side by side, or with standard error apart: what native/init/together.c is told, and what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tvsnap.model.limits import MIB
+from tvsnap.model.observations import Command, Outcome
+
+MOST_COMMANDS = 256
+_FRAMES = MIB
+"""Bytes, at most, of what surrounds the outputs."""
+_LONGEST_ARGUMENT = 100_000
+"""Bytes; the kernel takes 128 KiB in one argument."""
+EVAL_STDIN = 'IFS= read -r -d "" command; eval "unset command; $command" </dev/null'
+"""A command that executes the one that it reads."""
+
+
+def text(command: str) -> bytes:
+    """Returns a command as a shell gets it; it cannot hold a NUL."""
+    return command.replace("\0", "").encode("utf-8", "surrogateescape")
+
+
+def script(command: str) -> tuple[bytes, bytes]:
+    """Returns what bash is given as an argument, and on its standard input, to execute a command of any length."""
+    whole = text(command)
+    return (EVAL_STDIN.encode(), whole) if len(whole) > _LONGEST_ARGUMENT else (whole, b"")
+
+
+def request(commands: Sequence[Command], limit: int) -> bytes:
+    """Returns what the program is told.
+
+    Args:
+        commands: the commands.
+        limit: bytes that are kept of each output, and of each standard error that is kept apart.
+    """
+    fields: list[bytes] = [b"%d" % limit]
+    for each in commands:
+        argument, stdin = script(each.command)
+        fields += [text(each.cwd or ""), b"1" if each.separate else b"0", argument, stdin, b"%d" % len(each.env)]
+        fields += [text(one) for pair in each.env.items() for one in pair]
+    return b"".join(one + b"\0" for one in fields)
+
+
+def room(commands: Sequence[Command], limit: int) -> int:
+    """Returns the most bytes that the program may tell, of which PID 1 keeps the first half for certain."""
+    return 2 * (sum(1 + each.separate for each in commands) * limit + _FRAMES)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was told of one command."""
+
+    streams: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
+    status: int | None = None
+    duration: float = 0.0
+    totals: tuple[int, int] = (0, 0)
+
+
+def outcomes(commands: Sequence[Command], whole: Outcome, limit: int) -> list[Outcome]:
+    """Returns what each command came to.
+
+    A command may end the program that runs it. What it told until then counts, and nothing else.
+
+    Args:
+        commands: the commands.
+        whole: what the program came to.
+        limit: see `request`.
+    """
+    seen = [_Seen() for _ in commands]
+    data, at = whole.output, 0
+    while (end := data.find(b"\n", at)) >= 0:
+        words = data[at:end].split()
+        if not all(word.isdigit() and len(word) < 20 for word in words) or len(words) not in (3, 6):
+            break
+        numbers = [int(word) for word in words]
+        at = end + 1
+        if numbers[0] >= len(seen):
+            break
+        one = seen[numbers[0]]
+        if len(numbers) == 6:
+            one.status, one.duration, one.totals = min(numbers[2], 255), numbers[3] / 1e6, (numbers[4], numbers[5])
+        elif numbers[1] in (1, 2) and at + numbers[2] <= len(data):
+            one.streams[numbers[1] - 1].extend(data[at : at + numbers[2]])
+            at += numbers[2]
+        else:
+            break
+    return [_outcome(each, told, whole, limit) for each, told in zip(commands, seen, strict=True)]
+
+
+def _outcome(command: Command, seen: _Seen, whole: Outcome, limit: int) -> Outcome:
+    ended = seen.status is not None
+    output, errors = (bytes(stream[:limit]) + _rest(stream, limit, ended) for stream in seen.streams)
+    return Outcome(
+        output,
+        seen.status if ended else whole.exit_code,
+        seen.duration if ended else whole.duration,
+        timed_out=whole.timed_out and not ended,
+        blocked=whole.blocked and not ended,
+        truncated=seen.totals[0] > len(output),
+        errors=errors if command.separate else None,
+        errors_truncated=seen.totals[1] > len(errors),
+    )
+
+
+def _rest(stream: bytearray, limit: int, ended: bool) -> bytes:
+    """Returns what stands for the rest of an output of which the end is not known."""
+    return b"" if ended or len(stream) < max(1, limit // 2) else b"\n[... what followed is not known ...]\n"
