@@ -109,6 +109,9 @@ _TCP: _Options = {
     "TCP_NOTSENT_LOWAT": (25, 0),
     "TCP_INQ": (36, 0),
 }
+_OF_CONNECTIONS = ("TCP_WINDOW_CLAMP", "IP_MULTICAST_TTL", "IPV6_MULTICAST_HOPS", "IPV6_MULTICAST_IF")
+"""Those that a TCP socket has from its connection. The first is brought back with it; the others nobody can set there,
+and they mean nothing."""
 _UDP: _Options = {"UDP_SEGMENT": (103, 0), "UDP_GRO": (104, 0)}
 
 
@@ -447,11 +450,20 @@ def _lost_option(its: socket.socket) -> str:
         levels.append((socket.IPPROTO_IPV6, _IPV6) if inet6 else (socket.IPPROTO_IP, _IP))
     for level, options in levels:
         for name, (number, usual) in options.items():
+            if name in _OF_CONNECTIONS and _is_connected(its):
+                continue
             with contextlib.suppress(OSError):  # not an option of this socket
                 value = its.getsockopt(level, number, 4)
                 if value and int.from_bytes(value, sys.byteorder, signed=True) != usual:
                     return name
     return ""
+
+
+def _is_connected(its: socket.socket) -> bool:
+    with contextlib.suppress(OSError):
+        its.getpeername()
+        return True
+    return False
 
 
 def _groups(pid: int) -> set[str]:

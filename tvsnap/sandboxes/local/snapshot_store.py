@@ -36,7 +36,8 @@ from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
 from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.processes import observe
+from tvsnap.sandboxes.processes import observe, tcp
+from tvsnap.sandboxes.processes.tcp import Kept
 from tvsnap.sandboxes.processes.time_wait import Closed
 from tvsnap.sandboxes.sealing import (
     DISK_ERRORS,
@@ -71,11 +72,13 @@ class Noted:
 
     Attributes:
         closed: the connections that were in TIME_WAIT.
+        connections: the others.
         clock: its clock, if its image sets one.
         directories: in which CRIU makes something when it restores the processes, as they were.
     """
 
     closed: tuple[Closed, ...] = ()
+    connections: tuple[Kept, ...] = ()
     clock: StoppedClock | None = None
     directories: tuple[DirectoryTimes, ...] = ()
 
@@ -84,6 +87,7 @@ class Noted:
         """Raises KeyError, TypeError or ValueError if a manifest holds none."""
         return cls(
             tuple(map(Closed.from_json, manifest["time_wait"])),
+            tuple(map(Kept.from_json, manifest.get("connections", ()))),
             StoppedClock.from_json(manifest.get("clock")),
             tuple(DirectoryTimes(**one) for one in manifest.get("directories", ())),
         )
@@ -160,7 +164,9 @@ class Snapshots:
             def copy_files() -> None:
                 noted.clock = sandbox.clock.stop() if sandbox.clock else None
                 pids = sandbox.cgroup.pids()
-                noted.closed = tuple(sandbox.time_waits.note(pids))
+                kept, known = tcp.note(sandbox.time_waits.present(), sandbox.init, pids)
+                noted.connections = tuple(kept)
+                noted.closed = tuple(sandbox.time_waits.note(pids, known))
                 noted.directories = tuple(directory_times.note(pids, sandbox.init))
                 upper = sandbox.layer / "upper"
                 fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals="terminals" in criu.additions))
