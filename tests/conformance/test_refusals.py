@@ -5,7 +5,6 @@ The local backend alone: these are CRIU's matters, and an engine's CRIU is drive
 
 from __future__ import annotations
 
-import os
 import re
 
 import pytest
@@ -145,6 +144,13 @@ CAPTURED = {
     "tcp of children": (
         ACCEPTED + "q = child(lambda: [p.send(p.recv(9)) for _ in iter(int, 1)])",
         "c.send(b'x'), c.recv(9), os.kill(q, 9), os.waitpid(q, 0)[1], p.send(b'z'), c.recv(9)",
+    ),
+    "threads that are bound to processors": (
+        "most = sorted(os.sched_getaffinity(0)); q = child(lambda: os.sched_setaffinity(0, most[-1:])); "
+        "until(lambda: os.sched_getaffinity(q) == {*most[-1:]}); "
+        "t = threading.Thread(target=time.sleep, args=[1000], daemon=True); t.start(); "
+        "os.sched_setaffinity(t.native_id, most[:1])",
+        "[os.sched_getaffinity(pid) for pid in (0, q, t.native_id)]",
     ),
     "nested epolls": (
         "r, w = os.pipe(); inner, outer = select.epoll(), select.epoll(); inner.register(r, select.EPOLLIN); "
@@ -434,10 +440,6 @@ REFUSED = {
         "has ended while threads of it go on",
     ),
 }
-
-
-if len(os.sched_getaffinity(0)) > 1:  # else there is nothing to be bound to
-    REFUSED["taskset"] = ("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})", "is bound to some processors")
 
 
 def start(sandbox: Sandbox, name: str, program: str) -> None:

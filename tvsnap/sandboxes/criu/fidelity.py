@@ -191,7 +191,9 @@ def _is_leased(pid: int, number: int) -> bool:
     return False
 
 
-def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, terminals: bool = True) -> str:
+def find_loss(
+    pids: Iterable[int], init: int, upper: Path | None = None, *, terminals: bool = True, binds: bool = False
+) -> str:
     """Returns what of processes that stand still a fork would lack or find changed, in words; empty if nothing.
 
     Args:
@@ -199,6 +201,7 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, term
         init: its PID 1.
         upper: the writable layer of its overlay; None where that is out of reach.
         terminals: whether CRIU brings back the terminal of a process that leads no session.
+        binds: whether threads are bound to their processors again.
 
     Raises:
         AttemptFailed, OSError: they cannot be looked at; one has ended, or all.
@@ -209,7 +212,7 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, term
     if changed := _changed_in_devpts(init):
         return f"a process has changed the mode or the times of {changed}"
     seen: set[str] = set()
-    usual = _Usual.of(init)
+    usual = _Usual.of(init, binds=binds)
     with contextlib.ExitStack() as stack:
         root = stack.enter_context(paths.directory(f"/proc/{init}/root"))
         mapped = MappedFiles(stack.enter_context(paths.directory(upper))) if upper else None
@@ -259,19 +262,21 @@ class _Usual:
     """What the processes of a sandbox have from its PID 1, and in a fork have again.
 
     Attributes:
-        processors: that they may run on.
+        processors: that they may run on; None where others are brought back, too.
         slack: of their timers, ns, as /proc shows it.
         core: what of their memory a core dump has, likewise.
     """
 
-    processors: set[int]
+    processors: set[int] | None
     slack: str
     core: str
 
     @classmethod
-    def of(cls, init: int) -> _Usual:
+    def of(cls, init: int, *, binds: bool) -> _Usual:
         return cls(
-            os.sched_getaffinity(init), head(f"/proc/{init}/timerslack_ns"), head(f"/proc/{init}/coredump_filter")
+            None if binds else os.sched_getaffinity(init),
+            head(f"/proc/{init}/timerslack_ns"),
+            head(f"/proc/{init}/coredump_filter"),
         )
 
 
@@ -299,7 +304,7 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
         if line.endswith(DELETED) and "/" in line and _leads_away(line[line.index("/") :], root):
             yield "has mapped a deleted file, and a symbolic link is where its directory was"
     for thread in os.listdir(f"/proc/{pid}/task"):
-        if os.sched_getaffinity(int(thread)) != usual.processors:
+        if usual.processors is not None and os.sched_getaffinity(int(thread)) != usual.processors:
             yield "is bound to some processors (taskset)"
         if head(f"/proc/{thread}/timerslack_ns") != usual.slack:
             yield "has a timer slack of its own"

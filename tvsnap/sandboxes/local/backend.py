@@ -50,7 +50,7 @@ from tvsnap.sandboxes.local.snapshot_store import NODES, Noted, Snapshots, size_
 from tvsnap.sandboxes.local.storage.layers import open_storage
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.processes import inheritance, tcp_ends
+from tvsnap.sandboxes.processes import inheritance, processors, tcp, tcp_ends
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
 from tvsnap.sandboxes.sealing import DISK_ERRORS
 from tvsnap.sandboxes.shell.image import restore
@@ -223,9 +223,12 @@ class LocalBackend:
             def bring_back(init: int) -> None:
                 self._open_network(resources, init)
                 directory_times.set_again(f"/proc/{init}/root", noted.directories)
+                if noted.bound:
+                    processors.bind(noted.bound, init, resources.cgroup.pids())
                 if noted.closed or noted.connections:
                     time_waits.append(TimeWaits(init))
-                    left = tcp_ends.bring_back(init, resources.cgroup.pids(), noted.connections)
+                    kept = tcp.read(images) if noted.connections else []
+                    left = tcp_ends.bring_back(init, resources.cgroup.pids(), kept)
                     time_waits[0].end_in(left)
                     time_waits[0].bring_back(noted.closed)
                 if noted.clock:  # as late as can be: nothing runs yet

@@ -36,8 +36,8 @@ from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
 from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.processes import observe, tcp
-from tvsnap.sandboxes.processes.tcp import Kept
+from tvsnap.sandboxes.processes import observe, processors, tcp
+from tvsnap.sandboxes.processes.processors import Bound
 from tvsnap.sandboxes.processes.time_wait import Closed
 from tvsnap.sandboxes.sealing import (
     DISK_ERRORS,
@@ -72,13 +72,15 @@ class Noted:
 
     Attributes:
         closed: the connections that were in TIME_WAIT.
-        connections: the others.
+        connections: whether there were others, which are in a file beside CRIU's.
+        bound: the threads that are bound to some processors.
         clock: its clock, if its image sets one.
         directories: in which CRIU makes something when it restores the processes, as they were.
     """
 
     closed: tuple[Closed, ...] = ()
-    connections: tuple[Kept, ...] = ()
+    connections: bool = False
+    bound: tuple[Bound, ...] = ()
     clock: StoppedClock | None = None
     directories: tuple[DirectoryTimes, ...] = ()
 
@@ -87,7 +89,8 @@ class Noted:
         """Raises KeyError, TypeError or ValueError if a manifest holds none."""
         return cls(
             tuple(map(Closed.from_json, manifest["time_wait"])),
-            tuple(map(Kept.from_json, manifest.get("connections", ()))),
+            bool(manifest.get("connections")),
+            tuple(Bound(**{name: tuple(value) for name, value in one.items()}) for one in manifest.get("bound", ())),
             StoppedClock.from_json(manifest.get("clock")),
             tuple(DirectoryTimes(**one) for one in manifest.get("directories", ())),
         )
@@ -164,12 +167,14 @@ class Snapshots:
             def copy_files() -> None:
                 noted.clock = sandbox.clock.stop() if sandbox.clock else None
                 pids = sandbox.cgroup.pids()
-                kept, known = tcp.note(sandbox.time_waits.present(), sandbox.init, pids)
-                noted.connections = tuple(kept)
-                noted.closed = tuple(sandbox.time_waits.note(pids, known))
+                kept, others = tcp.note(sandbox.time_waits.present, sandbox.init, pids)
+                noted.connections = tcp.write(kept, images)
+                noted.closed = tuple(sandbox.time_waits.note(pids, others))
+                noted.bound = tuple(processors.note(pids, sandbox.init))
                 noted.directories = tuple(directory_times.note(pids, sandbox.init))
                 upper = sandbox.layer / "upper"
-                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals="terminals" in criu.additions))
+                terminals = "terminals" in criu.additions
+                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals=terminals, binds=True))
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:

@@ -12,13 +12,14 @@ import base64
 import contextlib
 import fcntl
 import itertools
+import json
 import os
 import select
 import socket
 import struct
 import termios
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tvsnap.host.attempts import AttemptFailed
@@ -43,6 +44,7 @@ _MOST_DATA = 64 << 20
 """Connections, and bytes that wait in them, beyond which a state has no snapshot."""
 _KNOWN = (ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2, CLOSE_WAIT, LAST_ACK, CLOSING)
 _HAS_CLOSED = (FIN_WAIT_1, FIN_WAIT_2, LAST_ACK, CLOSING)
+_FILE = "tvsnap-tcp.json"
 _OUTPUT = 0x5411  # SIOCOUTQ, SIOCINQ is FIONREAD
 _CONGESTION_NAME = 16
 _OPTIONS = {"TCP_SYNCNT": 7, "TCP_LINGER2": 8, "TCP_WINDOW_CLAMP": 10, "TCP_THIN_LINEAR_TIMEOUTS": 16}
@@ -127,29 +129,57 @@ class Kept:
         )
 
 
-def note(present: Iterable[Connection], init: int, pids: Collection[int]) -> tuple[list[Kept], set[str]]:
-    """Returns the connections of a sandbox that last, and the names (`Connection.ends`) of all that belong to them.
+def note(
+    present: Callable[[], list[Connection]], init: int, pids: Collection[int]
+) -> tuple[list[Kept], list[Connection]]:
+    """Returns the connections of a sandbox that last, and what else there is: those in TIME_WAIT.
 
     Args:
-        present: all its connections.
+        present: returns all its connections.
         init: its PID 1, as the host sees it.
         pids: its processes, none of which runs meanwhile.
 
     Raises:
         NotCheckpointable: they cannot be made again.
-        AttemptFailed: they change.
+        AttemptFailed: they change, or cannot be looked at.
     """
-    found = [one for one in present if one.state != TIME_WAIT]
-    if not found:
-        return [], set()
-    if len(found) > _MOST:
-        raise NotCheckpointable(
-            f"{len(found)} ends of TCP connections are open, more than the {_MOST} that are the most"
-        )
+    most = NotCheckpointable(f"a process has, with others, TCP connections with more than {_MOST} ends")
     try:
-        return in_network_of(init, lambda: _Notes(found, pids).take())
+        all_of_them = present()
+        found = [one for one in all_of_them if one.state != TIME_WAIT]
+        if len(found) > _MOST:
+            raise most
+        kept = in_network_of(init, _Notes(found, pids).take) if found else []
+    except connections.TooMany:
+        raise most from None
     except OSError as error:
-        raise AttemptFailed(f"the TCP connections of a sandbox could not be looked at: {error.strerror}") from None
+        reason = f"the TCP connections of a sandbox could not be looked at: {error.strerror}"
+        raise AttemptFailed(reason, machine=True) from None
+    return kept, [one for one in all_of_them if one.state == TIME_WAIT]
+
+
+def write(kept: Sequence[Kept], images: int) -> bool:
+    """Writes connections to a file in a directory, if there are any, and returns whether there are.
+
+    Args:
+        kept: the connections.
+        images: the directory's descriptor.
+    """
+    if kept:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(_FILE, flags, 0o600, dir_fd=images), "w") as file:
+            json.dump([asdict(one) for one in kept], file)
+    return bool(kept)
+
+
+def read(images: int) -> list[Kept]:
+    """Returns what `write` wrote.
+
+    Raises:
+        OSError, KeyError, TypeError, ValueError: it is not there.
+    """
+    with open(os.open(_FILE, os.O_RDONLY | os.O_CLOEXEC, dir_fd=images)) as file:
+        return [Kept.from_json(one) for one in json.load(file)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +203,7 @@ class _Notes:
         self._held: dict[int, _Held] = {}
         self._room = _MOST_DATA
 
-    def take(self) -> tuple[list[Kept], set[str]]:
+    def take(self) -> list[Kept]:
         kept: list[Kept] = []
         waiting: list[tuple[Connection, Kept]] = []
         left = dict(self._by_ends)
@@ -196,7 +226,7 @@ class _Notes:
                     waiting.append((other, found))
                 else:
                     kept.append(found)
-            return kept + _in_order(waiting), {one.ends for one in self._by_ends.values()}
+            return kept + _in_order(waiting)
 
     def _open(self, one: Connection, stack: contextlib.ExitStack) -> None:
         if one.inode not in self._holders:
@@ -292,7 +322,7 @@ class _Notes:
         missing &= 0xFFFFFFFF
         missing = max(0, missing - closing)
         if closing not in (0, 1) or missing > len(data):
-            raise AttemptFailed(f"{self._name(one)} in which data is under way")
+            raise AttemptFailed(f"{self._name(one)} in which data is under way", kind="TCP data under way")
         return self._data(data[len(data) - missing :])
 
     def _data(self, data: bytes) -> str:

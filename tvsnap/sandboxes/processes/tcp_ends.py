@@ -5,18 +5,17 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
-import os
 import select
 import socket
 import time
 from collections.abc import Iterable, Iterator
 
-from tvsnap.model.errors import InfrastructureError
+from tvsnap.host.attempts import AttemptFailed
 from tvsnap.sandboxes.processes import connections, repair
 from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.connections import Connection
 from tvsnap.sandboxes.processes.namespaces import in_network_of
-from tvsnap.sandboxes.processes.procfs import inner_pid
+from tvsnap.sandboxes.processes.procfs import insiders
 from tvsnap.sandboxes.processes.tcp import End, Kept
 
 _NUMBER = 1 << 20
@@ -40,19 +39,14 @@ def bring_back(init: int, pids: Iterable[int], kept: Iterable[Kept]) -> dict[int
         For how long those keep their port that nobody has open any more, by their cookies, seconds.
 
     Raises:
-        InfrastructureError: that failed.
+        AttemptFailed: that failed.
     """
-    space = os.readlink(f"/proc/{init}/ns/pid")
-    inside = {}
-    for pid in pids:
-        with contextlib.suppress(OSError):  # one of CRIU's, that has ended
-            if os.readlink(f"/proc/{pid}/ns/pid") == space:
-                inside[inner_pid(pid)] = pid
+    inside = insiders(init, pids)
     try:
         return in_network_of(init, lambda: _make_all(inside, list(kept)))
     except (OSError, KeyError) as error:
         told = error.strerror if isinstance(error, OSError) else "one of its processes is not there"
-        raise InfrastructureError(f"TCP connections could not be brought back in a fork: {told}") from None
+        raise AttemptFailed(f"TCP connections could not be brought back in a fork: {told}") from None
 
 
 def _make_all(pids: dict[int, int], kept: list[Kept]) -> dict[int, float]:

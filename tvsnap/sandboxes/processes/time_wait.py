@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,17 +85,17 @@ class TimeWaits:
             for one in found
         ]
 
-    def note(self, pids: Collection[int], known: Collection[str] = ()) -> list[Closed]:
+    def note(self, pids: Collection[int], present: Sequence[Connection] | None = None) -> list[Closed]:
         """Returns what a fork is to have of them.
 
         Args:
             pids: the sandbox's processes, none of which runs meanwhile.
-            known: the names (`Connection.ends`) of those that are brought back otherwise.
+            present: the connections that there are, if they are known.
 
         Raises:
             NotCheckpointable: that cannot be made again.
         """
-        found = [one for one in self.passing() if one.ends not in known]
+        found = self.passing() if present is None else [one for one in present if not one.leads_out]
         if not found:
             return []
         for one in found:
