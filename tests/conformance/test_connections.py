@@ -105,6 +105,38 @@ def test_a_client_keeps_its_connection(local_lab: Lab) -> None:
     assert sh(sandbox, "cat /tmp/*.log") == ""
 
 
+CLOSED = """
+import socket, time
+s = socket.create_server(("127.0.0.1", 9301))
+c = socket.create_connection(("127.0.0.1", 9301))
+p, _ = s.accept()
+p.send(b"last words")
+p.close()
+open("/tmp/closed", "w").close()
+with open("/tmp/ask") as asked: asked.read()
+with open("/tmp/answer", "w") as answer: answer.write(repr((c.recv(99), c.recv(99))))
+c.close()
+time.sleep(1000)
+"""
+
+
+def test_a_closed_end_keeps_its_port_for_as_long(local_lab: Lab) -> None:
+    """A minute, until the other is closed as well, and then another one."""
+    sandbox = local_lab.start()
+    sandbox.write_file("/tmp/closed.py", CLOSED.encode())
+    sh(sandbox, "mkfifo /tmp/ask /tmp/answer; python3 /tmp/closed.py > /tmp/log 2>&1 &")
+    eventually(lambda: sh(sandbox, "ls /tmp/closed 2> /dev/null"))
+    fork = local_lab.fork_of(sandbox)
+    again = local_lab.fork_of(fork)
+    for one in (sandbox, fork, again):
+        seen = one.observe()
+        assert "TCP port 9301 is in FIN_WAIT2" in str(seen.active)
+        assert seen.quiet_s <= 61
+    for one in (sandbox, fork, again):
+        assert "".join(ask(one, "go")) == "(b'lastwords',b'')"
+        eventually(lambda one=one: "TCP port 9301 is in TIME_WAIT" in str(one.observe().active))  # type: ignore[misc]
+
+
 def test_a_stream_is_neither_cut_nor_doubled(local_lab: Lab) -> None:
     """While a snapshot is taken in the midst of it, over and over."""
     sandbox = local_lab.start()

@@ -225,11 +225,10 @@ class LocalBackend:
                 directory_times.set_again(f"/proc/{init}/root", noted.directories)
                 if noted.bound:
                     processors.bind(noted.bound, init, resources.cgroup.pids())
-                if noted.closed or noted.connections:
+                if noted.connections:
+                    tcp_ends.bring_back(init, resources.cgroup.pids(), tcp.read(images))
+                if noted.closed:
                     time_waits.append(TimeWaits(init))
-                    kept = tcp.read(images) if noted.connections else []
-                    left = tcp_ends.bring_back(init, resources.cgroup.pids(), kept)
-                    time_waits[0].end_in(left)
                     time_waits[0].bring_back(noted.closed)
                 if noted.clock:  # as late as can be: nothing runs yet
                     clocks.append(noted.clock.go_on())

@@ -198,8 +198,10 @@ class _Notes:
     """What is known while connections are noted, in the network namespace of a sandbox."""
 
     def __init__(self, found: list[Connection], pids: Iterable[int]) -> None:
-        self._by_ends = {(one.near, one.far): one for one in found}
         self._holders = _holders({one.inode for one in found}, pids)
+        # Of those out of the sandbox, what is left or held outside keeps nobody from anything.
+        found = [one for one in found if one.inode in self._holders or not one.leads_out]
+        self._by_ends = {(one.near, one.far): one for one in found}
         self._held: dict[int, _Held] = {}
         self._room = _MOST_DATA
 

@@ -7,13 +7,11 @@ import contextlib
 import errno
 import select
 import socket
-import time
 from collections.abc import Iterable, Iterator
 
 from tvsnap.host.attempts import AttemptFailed
-from tvsnap.sandboxes.processes import connections, repair
+from tvsnap.sandboxes.processes import repair
 from tvsnap.sandboxes.processes.borrowing import borrowed
-from tvsnap.sandboxes.processes.connections import Connection
 from tvsnap.sandboxes.processes.namespaces import in_network_of
 from tvsnap.sandboxes.processes.procfs import insiders
 from tvsnap.sandboxes.processes.tcp import End, Kept
@@ -22,12 +20,12 @@ _NUMBER = 1 << 20
 """From which one end counts its bytes; the other counts from twice that."""
 _LARGEST_SETTABLE = 32767
 """Bytes of a segment."""
-_ANSWER_TIMEOUT, _PAUSE = 5.0, 0.002
+_ANSWER_TIMEOUT = 5.0
 """Seconds."""
 _LINGER = 8  # TCP_LINGER2
 
 
-def bring_back(init: int, pids: Iterable[int], kept: Iterable[Kept]) -> dict[int, float]:
+def bring_back(init: int, pids: Iterable[int], kept: Iterable[Kept]) -> None:
     """Makes connections again.
 
     Args:
@@ -35,21 +33,18 @@ def bring_back(init: int, pids: Iterable[int], kept: Iterable[Kept]) -> dict[int
         pids: processes, of which those of the sandbox are looked at; none of them runs yet.
         kept: the connections.
 
-    Returns:
-        For how long those keep their port that nobody has open any more, by their cookies, seconds.
-
     Raises:
         AttemptFailed: that failed.
     """
     inside = insiders(init, pids)
     try:
-        return in_network_of(init, lambda: _make_all(inside, list(kept)))
+        in_network_of(init, lambda: _make_all(inside, list(kept)))
     except (OSError, KeyError) as error:
         told = error.strerror if isinstance(error, OSError) else "one of its processes is not there"
         raise AttemptFailed(f"TCP connections could not be brought back in a fork: {told}") from None
 
 
-def _make_all(pids: dict[int, int], kept: list[Kept]) -> dict[int, float]:
+def _make_all(pids: dict[int, int], kept: list[Kept]) -> None:
     for one in sorted(kept, key=lambda one: one.queue):
         with contextlib.ExitStack() as stack:
             first = stack.enter_context(_socket_of(one.first, pids))
@@ -57,26 +52,6 @@ def _make_all(pids: dict[int, int], kept: list[Kept]) -> dict[int, float]:
                 _ask_for(one, first)
             else:
                 _make(one, first, stack.enter_context(_socket_of(one.second, pids)))
-    left = {(one.second.address, one.second.peer): one.second.left for one in kept if one.second.left}
-    left |= {(one.first.address, one.first.peer): one.first.left for one in kept if one.first.left}
-    if not left:
-        return {}
-    return {one.cookie: left[one.local, one.remote] for one in _wait_for_closed(set(left))}
-
-
-def _wait_for_closed(ends: set[tuple[tuple[str, int], tuple[str, int]]]) -> list[Connection]:
-    deadline = time.monotonic() + _ANSWER_TIMEOUT
-    while True:
-        found = [one for one in connections.connections() if (one.local, one.remote) in ends and one.is_counted_down]
-        if len(found) == len(ends):
-            return found
-        _pause(deadline)
-
-
-def _pause(deadline: float) -> None:
-    if time.monotonic() > deadline:
-        raise TimeoutError(errno.ETIMEDOUT, "the ends of a connection did not hear of each other in time")
-    time.sleep(_PAUSE)
 
 
 @contextlib.contextmanager
@@ -136,8 +111,8 @@ def _go_on(its: socket.socket, other: socket.socket | None, end: End) -> None:
     if not end.closed:
         return
     its.shutdown(socket.SHUT_WR)
-    if end.left:
-        its.setsockopt(socket.IPPROTO_TCP, _LINGER, int(end.left) + 1)
+    if end.left:  # the kernel lets go of it then, to within a second
+        its.setsockopt(socket.IPPROTO_TCP, _LINGER, max(1, round(end.left)))
     if other is not None and not end.unsent:
         _wait_for_end(other)
 

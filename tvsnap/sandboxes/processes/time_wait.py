@@ -142,21 +142,11 @@ class TimeWaits:
         except OSError as error:
             raise InfrastructureError(f"TIME_WAIT could not be brought back in a fork: {error.strerror}") from None
         left = {(one.local, one.remote): one.left for one in noted}
-        self.end_in({one.cookie: left[one.local, one.remote] for one in made if (one.local, one.remote) in left})
-
-    def end_in(self, left: Mapping[int, float]) -> None:
-        """Ends connections in time.
-
-        Args:
-            left: when, in seconds, by the connections' cookies.
-        """
-        if not left:
-            return
         now = time.monotonic()
         with self._lock:
-            self._ends |= {cookie: now + seconds for cookie, seconds in left.items()}
-            if self._timer is not None:
-                self._timer.cancel()
+            self._ends = {
+                one.cookie: now + left[one.local, one.remote] for one in made if (one.local, one.remote) in left
+            }
         self._await()
 
     def close(self) -> None:
