@@ -249,6 +249,7 @@ class _Notes:
 
         Raises:
             NotCheckpointable: it is of that kind.
+            AttemptFailed: it is at present.
         """
         if one.leads_out:
             raise NotCheckpointable(f"{self._name(one)} out of the sandbox, which no snapshot holds")
@@ -257,7 +258,9 @@ class _Notes:
         if one.inode or (one.state == FIN_WAIT_2 and one.is_counted_down):
             return
         if one.state not in (ESTABLISHED, CLOSE_WAIT):
-            raise NotCheckpointable(f"{self._name(one)} whose other end was closed with data on its way")
+            # It is for a moment, until the other end has said that it has got all, or for as long as that has no room.
+            reason = f"{self._name(one)} whose other end was closed with data on its way"
+            raise AttemptFailed(reason, kind="TCP closed with data on its way")
         if (one.far, one.near) not in self._by_ends:
             raise NotCheckpointable(f"{self._name(one)} that is not accepted yet, and whose other end is gone")
         if one.unread > (one.state == CLOSE_WAIT):  # that it was closed counts as one
