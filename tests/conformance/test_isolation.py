@@ -61,6 +61,7 @@ def test_resource_limits_are_its_own(lab: Lab) -> None:
         for number, limits in usual.items():
             resource.setrlimit(number, limits)
     assert sh(sandbox, "ulimit -n; ulimit -s; ulimit -c; ulimit -l; ulimit -i") == "1024\n8192\n0\n8192\n65536\n"
+    assert sh(sandbox, "(ulimit -c unlimited; ulimit -c)") == "unlimited\n"
 
 
 def test_processes_of_another_sandbox(lab: Lab, sandbox: Sandbox) -> None:

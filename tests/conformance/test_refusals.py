@@ -5,7 +5,6 @@ The local backend alone: these are CRIU's matters, and an engine's CRIU is drive
 
 from __future__ import annotations
 
-import os
 import re
 
 import pytest
@@ -20,6 +19,7 @@ COMMON = """
 import ctypes, fcntl, mmap, os, select, signal, socket, struct, subprocess, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 ME, HERE = os.getpid(), os.path.abspath(sys.argv[1])
+PATTERN = bytes(range(251)) * 40
 def child(work):
     pid = os.fork()
     if pid == 0:
@@ -33,6 +33,20 @@ def until(probe):
 def attempt(function, *arguments):
     try: return function(*arguments)
     except OSError as error: return error.strerror
+def fill(s):
+    "Sends all that there is room for; returns what that was."
+    sent = 0
+    while not isinstance(part := attempt(s.send, PATTERN[sent % 251:][:9000], socket.MSG_DONTWAIT), str): sent += part
+    return sent
+def drain(s, size):
+    "Receives so much; returns whether it is what fill() sends."
+    data = bytearray()
+    while len(data) < size and (part := s.recv(1 << 16)): data += part
+    return len(data) == size and data == (PATTERN * (size // len(PATTERN) + 1))[:size]
+def hangs_up(s):
+    look = select.poll()
+    look.register(s, select.POLLRDHUP)
+    return bool(look.poll(0))
 def stopped(*signals):
     pid = child(lambda: None)
     os.kill(pid, signal.SIGSTOP)
@@ -51,6 +65,10 @@ def write(*_):
     os.rename(HERE + ".new", HERE + ".report")
 signal.signal(signal.SIGUSR1, write)
 """
+
+# A connection that is not accepted, and one that is.
+TCP = "s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); "
+ACCEPTED = TCP + "p, _ = s.accept(); "
 
 # Name -> what sets it up, and what a report of it is, in the original and in a fork.
 CAPTURED = {
@@ -71,6 +89,68 @@ CAPTURED = {
         "a = socket.socket(type=socket.SOCK_DGRAM); a.bind(('127.0.0.1', 9100)); "
         "b = socket.socket(type=socket.SOCK_DGRAM); b.connect(a.getsockname()); b.send(b'x'); a.recv(9)",
         "b.send(b'y'), a.recv(9)",
+    ),
+    "tcp": (
+        ACCEPTED + "c.setsockopt(6, 1, 1); c.setsockopt(1, 9, 1); c.setsockopt(6, 4, 33); s.close()",
+        "c.send(b'a'), p.recv(9), p.send(b'b'), c.recv(9), attempt(c.recv, 9, 64), c.getsockname(), p.getpeername(), "
+        "[x.getsockopt(*option) for x in (c, p) for option in ((6, 1), (1, 9), (6, 4), (1, 2), (1, 15), (1, 7), "
+        "(1, 8), (6, 13, 16), (6, 10), (0, 1), (0, 2), (1, 13, 8), (1, 72))]",
+    ),
+    "tcp of ipv6": (
+        "s = socket.create_server(('::1', 0), family=10); c = socket.create_connection(s.getsockname()[:2]); "
+        "p, _ = s.accept(); c.send(b'x')",
+        "p.recv(9), p.send(b'y'), c.recv(9), c.getsockname(), p.getpeername()",
+    ),
+    "tcp of both families": (
+        "s = socket.create_server(('::', 0), family=10, dualstack_ipv6=True); "
+        "c = socket.create_connection(('127.0.0.1', s.getsockname()[1])); p, _ = s.accept(); p.send(b'x')",
+        "c.recv(9), c.send(b'y'), p.recv(9), c.getsockname(), p.getpeername()",
+    ),
+    "tcp with all that there is room for": (
+        ACCEPTED + "n, m = fill(c), fill(p); c.shutdown(1)",
+        "drain(p, n), p.recv(9), drain(c, m), n, m, attempt(c.send, b'x'), p.close(), c.recv(9)",
+    ),
+    "tcp with little data": (
+        ACCEPTED + "c.setsockopt(6, 3, 1); c.send(b'corked'); p.send(b'one'); p.send(b'two')",
+        "c.setsockopt(6, 3, 0), p.recv(9), c.recv(9)",
+    ),
+    "last words of a tcp peer": (
+        ACCEPTED + "c.send(b'last words'); c.close(); until(lambda: hangs_up(p))",
+        "p.recv(99), p.recv(99), attempt(p.send, b'x'), attempt(p.send, b'x')",
+    ),
+    "half closed tcp": (
+        ACCEPTED + "c.shutdown(1); until(lambda: hangs_up(p))",
+        "p.recv(9), p.send(b'x'), c.recv(9), p.close(), c.recv(9), attempt(c.send, b'x')",
+    ),
+    "tcp that is not read": (
+        ACCEPTED + "c.shutdown(0); p.send(b'x')",
+        "c.recv(9), c.recv(9), c.send(b'y'), p.recv(9), hangs_up(c), hangs_up(p)",
+    ),
+    "a thread that reads tcp": (
+        ACCEPTED + "got = []; threading.Thread(target=lambda: got.append(p.recv(9)), daemon=True).start()",
+        "c.send(b'z'), until(lambda: got), got",
+    ),
+    "an epoll of tcp": (
+        ACCEPTED + "e = select.epoll(); e.register(p, select.EPOLLIN); e.register(c, select.EPOLLIN); c.send(b'x')",
+        "len(e.poll(9)), p.recv(9), len(e.poll(0)), p.send(b'y'), len(e.poll(9)), c.recv(9)",
+    ),
+    "tcp that is not accepted": (
+        TCP + "time.sleep(0.02); d = socket.create_connection(s.getsockname()); time.sleep(0.02); "
+        "f = socket.create_connection(s.getsockname()); f.shutdown(1); time.sleep(0.02); "
+        "socket.create_connection(s.getsockname()).close()",
+        "[s.accept()[1] == x.getsockname() for x in (c, d, f)], s.accept()[0].recv(9), s.setblocking(False), "
+        "attempt(s.accept)",
+    ),
+    "tcp of children": (
+        ACCEPTED + "q = child(lambda: [p.send(p.recv(9)) for _ in iter(int, 1)])",
+        "c.send(b'x'), c.recv(9), os.kill(q, 9), os.waitpid(q, 0)[1], p.send(b'z'), c.recv(9)",
+    ),
+    "threads that are bound to processors": (
+        "most = sorted(os.sched_getaffinity(0)); q = child(lambda: os.sched_setaffinity(0, most[-1:])); "
+        "until(lambda: os.sched_getaffinity(q) == {*most[-1:]}); "
+        "t = threading.Thread(target=time.sleep, args=[1000], daemon=True); t.start(); "
+        "os.sched_setaffinity(t.native_id, most[:1])",
+        "[os.sched_getaffinity(pid) for pid in (0, q, t.native_id)]",
     ),
     "nested epolls": (
         "r, w = os.pipe(); inner, outer = select.epoll(), select.epoll(); inner.register(r, select.EPOLLIN); "
@@ -190,14 +270,24 @@ CAPTURED = {
     ),
 }
 
-TCP = "s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); "
 UDP = "a = socket.socket(type=socket.SOCK_DGRAM); a.bind(('127.0.0.1', 0)); "
 
 # Name -> what sets it up, and what is said of it.
 REFUSED = {
-    "established tcp": (TCP + "p, _ = s.accept(); s.close()", r"has a connected TCP socket \(descriptor \d+\)"),
-    "half-closed tcp": (TCP + "p, _ = s.accept(); s.close(); c.shutdown(1)", "has a connected TCP socket"),
-    "tcp not accepted": (TCP, r"has TCP connections that wait to be accepted \(descriptor \d+\)"),
+    "urgent data": (TCP + "p, _ = s.accept(); c.send(b'!', socket.MSG_OOB)", r"\(descriptor \d+\) with urgent data"),
+    "a connection to itself": (
+        "c = socket.socket(); c.setsockopt(1, 13, struct.pack('ii', 1, 0)); c.bind(('127.0.0.1', 9103)); "
+        "c.connect(('127.0.0.1', 9103))",
+        r"has a TCP connection \(descriptor \d+\) to itself",
+    ),
+    "tcp to nobody": (
+        TCP + "p, _ = s.accept(); fill(c); c.close()",
+        r"has a TCP connection \(descriptor \d+\) whose other end was closed with data on its way",
+    ),
+    "data in a connection that is not accepted": (
+        TCP + "c.send(b'x')",
+        r"has a TCP connection \(descriptor \d+\) that is not accepted yet, with data in it",
+    ),
     "unix not accepted": (
         "s = socket.socket(socket.AF_UNIX); s.bind('s'); s.listen(); c = socket.socket(socket.AF_UNIX); "
         "c.connect('s'); c.send(b'early')",
@@ -350,10 +440,6 @@ REFUSED = {
         "has ended while threads of it go on",
     ),
 }
-
-
-if len(os.sched_getaffinity(0)) > 1:  # else there is nothing to be bound to
-    REFUSED["taskset"] = ("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})", "is bound to some processors")
 
 
 def start(sandbox: Sandbox, name: str, program: str) -> None:

@@ -18,17 +18,6 @@ from tvsnap.model.errors import InfrastructureError
 
 TVSNAP = Path(sys.executable).with_name("tvsnap")
 
-CONNECTED = """
-import socket, time
-server = socket.create_server(("127.0.0.1", 0))
-client = socket.create_connection(server.getsockname())
-peer, _ = server.accept()
-open("/tmp/connected", "w").close()
-client.sendall(b"said")
-while True:
-    time.sleep(0.05)
-    open("/tmp/heard", "ab").write(peer.recv(100))
-"""
 WATCHING = """
 import ctypes, os, time
 libc = ctypes.CDLL(None)
@@ -42,13 +31,6 @@ time.sleep(1000)
 
 # Name -> what leads to the state, what is asked there, what it answers, and what is said of the state.
 STATES = {
-    "a TCP connection": (
-        f"cat > /tmp/c.py <<'END'\n{CONNECTED}\nEND\npython3 /tmp/c.py & "
-        "until [ -e /tmp/connected ]; do sleep 0.1; done",
-        "until [ -s /tmp/heard ]; do sleep 0.1; done; cat /tmp/heard",
-        "said",
-        "has a connected TCP socket (descriptor ",
-    ),
     "inotify": (
         f"cat > /tmp/w.py <<'END'\n{WATCHING}\nEND\nmkdir /tmp/watched; python3 /tmp/w.py & "
         "until [ -e /tmp/watching ]; do sleep 0.1; done",

@@ -59,6 +59,8 @@ _MESSAGES: dict[str, dict[str, tuple[int, int | str]]] = {
         "external": (37, _TEXT),
         "freeze_cgroup": (44, _TEXT),
         "timeout": (45, _UINT),
+        "tcp_skip_in_flight": (46, _BOOL),
+        "tcp_close": (52, _BOOL),
         "network_lock": (64, _INT),
     },
     "Restored": {"pid": (1, _INT)},
@@ -288,6 +290,9 @@ class Criu:
         options.file_locks = True
         options.manage_cgroups_mode = _CGROUPS_IGNORE
         options.ghost_limit = _GHOST_LIMIT
+        # Connections are left alone in a dump, and restored as sockets without one; see processes/tcp.py.
+        options.tcp_close = True
+        options.tcp_skip_in_flight = True
         options.external.extend(external)
         return options
 

@@ -109,6 +109,9 @@ _TCP: _Options = {
     "TCP_NOTSENT_LOWAT": (25, 0),
     "TCP_INQ": (36, 0),
 }
+_OF_CONNECTIONS = ("TCP_WINDOW_CLAMP", "IP_MULTICAST_TTL", "IPV6_MULTICAST_HOPS", "IPV6_MULTICAST_IF")
+"""Those that a TCP socket has from its connection. The first is brought back with it; the others nobody can set there,
+and they mean nothing."""
 _UDP: _Options = {"UDP_SEGMENT": (103, 0), "UDP_GRO": (104, 0)}
 
 
@@ -188,7 +191,9 @@ def _is_leased(pid: int, number: int) -> bool:
     return False
 
 
-def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, terminals: bool = True) -> str:
+def find_loss(
+    pids: Iterable[int], init: int, upper: Path | None = None, *, terminals: bool = True, binds: bool = False
+) -> str:
     """Returns what of processes that stand still a fork would lack or find changed, in words; empty if nothing.
 
     Args:
@@ -196,6 +201,7 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, term
         init: its PID 1.
         upper: the writable layer of its overlay; None where that is out of reach.
         terminals: whether CRIU brings back the terminal of a process that leads no session.
+        binds: whether threads are bound to their processors again.
 
     Raises:
         AttemptFailed, OSError: they cannot be looked at; one has ended, or all.
@@ -206,7 +212,7 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, term
     if changed := _changed_in_devpts(init):
         return f"a process has changed the mode or the times of {changed}"
     seen: set[str] = set()
-    usual = _Usual.of(init)
+    usual = _Usual.of(init, binds=binds)
     with contextlib.ExitStack() as stack:
         root = stack.enter_context(paths.directory(f"/proc/{init}/root"))
         mapped = MappedFiles(stack.enter_context(paths.directory(upper))) if upper else None
@@ -256,19 +262,21 @@ class _Usual:
     """What the processes of a sandbox have from its PID 1, and in a fork have again.
 
     Attributes:
-        processors: that they may run on.
+        processors: that they may run on; None where others are brought back, too.
         slack: of their timers, ns, as /proc shows it.
         core: what of their memory a core dump has, likewise.
     """
 
-    processors: set[int]
+    processors: set[int] | None
     slack: str
     core: str
 
     @classmethod
-    def of(cls, init: int) -> _Usual:
+    def of(cls, init: int, *, binds: bool) -> _Usual:
         return cls(
-            os.sched_getaffinity(init), head(f"/proc/{init}/timerslack_ns"), head(f"/proc/{init}/coredump_filter")
+            None if binds else os.sched_getaffinity(init),
+            head(f"/proc/{init}/timerslack_ns"),
+            head(f"/proc/{init}/coredump_filter"),
         )
 
 
@@ -296,7 +304,7 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
         if line.endswith(DELETED) and "/" in line and _leads_away(line[line.index("/") :], root):
             yield "has mapped a deleted file, and a symbolic link is where its directory was"
     for thread in os.listdir(f"/proc/{pid}/task"):
-        if os.sched_getaffinity(int(thread)) != usual.processors:
+        if usual.processors is not None and os.sched_getaffinity(int(thread)) != usual.processors:
             yield "is bound to some processors (taskset)"
         if head(f"/proc/{thread}/timerslack_ns") != usual.slack:
             yield "has a timer slack of its own"
@@ -447,11 +455,20 @@ def _lost_option(its: socket.socket) -> str:
         levels.append((socket.IPPROTO_IPV6, _IPV6) if inet6 else (socket.IPPROTO_IP, _IP))
     for level, options in levels:
         for name, (number, usual) in options.items():
+            if name in _OF_CONNECTIONS and _is_connected(its):
+                continue
             with contextlib.suppress(OSError):  # not an option of this socket
                 value = its.getsockopt(level, number, 4)
                 if value and int.from_bytes(value, sys.byteorder, signed=True) != usual:
                     return name
     return ""
+
+
+def _is_connected(its: socket.socket) -> bool:
+    with contextlib.suppress(OSError):
+        its.getpeername()
+        return True
+    return False
 
 
 def _groups(pid: int) -> set[str]:

@@ -145,7 +145,7 @@ def held(log: str, init: int) -> list[int]:
 
 
 def _complaints(log: str) -> list[str]:
-    """Returns what a log complains of, each once, without what CRIU always says where it may not raise its limits."""
+    """Returns what a log complains of, each once, but for what CRIU always says where it lacks rights."""
     return [said for said in dict.fromkeys(said for _, said in _errors(log)) if not _is_usual(said)]
 
 
@@ -155,7 +155,7 @@ def _errors(log: str) -> list[tuple[str, str]]:
 
 
 def _is_usual(said: str) -> bool:
-    return bool(_begins(r"rlimit: Can't setup RLIMIT_NOFILE|Can't setup RLIMIT_NOFILE", said))
+    return bool(_begins(r"(?:rlimit: )?Can't setup RLIMIT_NOFILE|Failed to turn off repair mode on socket", said))
 
 
 _ERROR = re.compile(r"(?:\([\d.]+\))?\s*(?:pie:\s*)?(?:\d+:\s*)?Error \(([\w./-]+:\d+)\): (.*)")

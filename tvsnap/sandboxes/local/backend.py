@@ -50,7 +50,7 @@ from tvsnap.sandboxes.local.snapshot_store import NODES, Noted, Snapshots, size_
 from tvsnap.sandboxes.local.storage.layers import open_storage
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.processes import inheritance
+from tvsnap.sandboxes.processes import inheritance, processors, tcp, tcp_ends
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
 from tvsnap.sandboxes.sealing import DISK_ERRORS
 from tvsnap.sandboxes.shell.image import restore
@@ -223,6 +223,10 @@ class LocalBackend:
             def bring_back(init: int) -> None:
                 self._open_network(resources, init)
                 directory_times.set_again(f"/proc/{init}/root", noted.directories)
+                if noted.bound:
+                    processors.bind(noted.bound, init, resources.cgroup.pids())
+                if noted.connections:
+                    tcp_ends.bring_back(init, resources.cgroup.pids(), tcp.read(images))
                 if noted.closed:
                     time_waits.append(TimeWaits(init))
                     time_waits[0].bring_back(noted.closed)
@@ -377,7 +381,6 @@ class LocalBackend:
         criu = self._criu
 
         def take() -> SnapshotInfo:
-            sandbox.end_connections()
             return self._snapshots.take_processes(sandbox, criu) if criu else self._snapshots.take_shell(sandbox)
 
         info = attempts.repeat(take, CHECKPOINT_PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)

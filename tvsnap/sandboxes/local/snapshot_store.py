@@ -36,7 +36,8 @@ from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
 from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.processes import observe
+from tvsnap.sandboxes.processes import observe, processors, tcp
+from tvsnap.sandboxes.processes.processors import Bound
 from tvsnap.sandboxes.processes.time_wait import Closed
 from tvsnap.sandboxes.sealing import (
     DISK_ERRORS,
@@ -71,11 +72,15 @@ class Noted:
 
     Attributes:
         closed: the connections that were in TIME_WAIT.
+        connections: whether there were others, which are in a file beside CRIU's.
+        bound: the threads that are bound to some processors.
         clock: its clock, if its image sets one.
         directories: in which CRIU makes something when it restores the processes, as they were.
     """
 
     closed: tuple[Closed, ...] = ()
+    connections: bool = False
+    bound: tuple[Bound, ...] = ()
     clock: StoppedClock | None = None
     directories: tuple[DirectoryTimes, ...] = ()
 
@@ -84,6 +89,8 @@ class Noted:
         """Raises KeyError, TypeError or ValueError if a manifest holds none."""
         return cls(
             tuple(map(Closed.from_json, manifest["time_wait"])),
+            bool(manifest.get("connections")),
+            tuple(Bound(**{name: tuple(value) for name, value in one.items()}) for one in manifest.get("bound", ())),
             StoppedClock.from_json(manifest.get("clock")),
             tuple(DirectoryTimes(**one) for one in manifest.get("directories", ())),
         )
@@ -157,18 +164,29 @@ class Snapshots:
                 if waits := cut_short.find(sandbox.cgroup.pids()):
                     raise AttemptFailed(waits)
 
+            def refuse_loss() -> None:
+                upper = sandbox.layer / "upper"
+                terminals = "terminals" in criu.additions
+                pids = sandbox.cgroup.pids()
+                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals=terminals, binds=True))
+
             def copy_files() -> None:
                 noted.clock = sandbox.clock.stop() if sandbox.clock else None
                 pids = sandbox.cgroup.pids()
-                noted.closed = tuple(sandbox.time_waits.note(pids))
+                kept, others = tcp.note(sandbox.time_waits.present, sandbox.init, pids)
+                noted.connections = tcp.write(kept, images)
+                noted.closed = tuple(sandbox.time_waits.note(pids, others))
+                noted.bound = tuple(processors.note(pids, sandbox.init))
                 noted.directories = tuple(directory_times.note(pids, sandbox.init))
-                upper = sandbox.layer / "upper"
-                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals="terminals" in criu.additions))
+                refuse_loss()
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
                 fidelity.refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
                 fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
+                if sandbox.is_connected():
+                    refuse_loss()  # before connections are ended for a snapshot that cannot be taken
+                sandbox.end_connections()
                 sandbox.disconnect()
                 resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
                 begin = time.perf_counter()
@@ -197,6 +215,7 @@ class Snapshots:
         """
         with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
             image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
+            sandbox.end_connections()
             self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
             info = sandbox.guest().info()
             if sandbox.other_processes() or (info.inner, info.idle) != (image.inner, True):

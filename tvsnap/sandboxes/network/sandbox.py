@@ -31,6 +31,10 @@ class Networked:
         told = self.gateway.traffic(self.id)
         return replace(told, asked=told.asked[:_MOST_NAMED], refused=told.refused[:_MOST_NAMED])
 
+    def is_connected(self) -> bool:
+        """Returns whether there is a connection out of it."""
+        return bool(self._connections())
+
     def end_connections(self) -> None:
         """Ends the connections out of it, before a snapshot, which holds none."""
         if self.image.network.attached:
@@ -38,7 +42,10 @@ class Networked:
 
     def with_connections(self, seen: Observation) -> Observation:
         """Returns how it looks, where connections out of it count: what comes over one comes when it likes."""
-        if not self.image.network.attached or not (count := self.gateway.traffic(self.id, forget=False).open):
+        if not (count := self._connections()):
             return seen
         what = "a connection" if count == 1 else f"{count} connections"
         return replace(seen, active=seen.active or f"{what} out of the sandbox may be written to", quiet_s=0.0)
+
+    def _connections(self) -> int:
+        return self.gateway.traffic(self.id, forget=False).open if self.image.network.attached else 0

@@ -20,9 +20,11 @@ from tvsnap.model.network import OWN_ADDRESS
 from tvsnap.sandboxes.processes.namespaces import in_network_of
 from tvsnap.sandboxes.processes.procfs import read
 
-ESTABLISHED, FIN_WAIT_2, TIME_WAIT, CLOSE_WAIT, LISTEN = 1, 5, 6, 8, 10
+ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2, TIME_WAIT, CLOSE_WAIT, LAST_ACK, LISTEN, CLOSING = 1, 4, 5, 6, 8, 9, 10, 11
 _LASTING = (ESTABLISHED, CLOSE_WAIT, LISTEN)
 """States that only the processes of the two ends leave."""
+_LASTING_WHILE_HELD = (FIN_WAIT_1, LAST_ACK)
+"""The same, where a process has the socket: it waits for the other to make room."""
 _NAMES = {2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT", 9: "LAST_ACK", 11: "CLOSING"}
 _ALL_BUT_LISTEN = 0xFFF & ~(1 << LISTEN)
 _NO_TIMER, _LAST_WAIT = 0, 3
@@ -31,6 +33,7 @@ _COUNTS = re.compile(rb"^TCP6?: inuse (\d+)(?: orphan (\d+) tw (\d+))?", re.MULT
 _DIAGNOSIS, _BY_FAMILY, _TCP_OF_ANY_FAMILY, _DUMP, _DONE, _ERROR = 4, 20, 18, 0x301, 3, 2
 _DESTROY, _REQUEST_AND_ANSWER = 21, 5
 _HEADER, _QUERY, _OLD_QUERY = struct.Struct("=IHHII"), struct.Struct("=BBBBI48s"), struct.Struct("=BBBB48sII")
+_WITH_INFO, _INFO, _ATTRIBUTE, _LAST_SENT = 1 << 1, 2, struct.Struct("=HH"), struct.Struct("=44xI")
 _ANSWER = struct.Struct("=BBBB2s2s16s16sIQIIIII")
 
 
@@ -46,6 +49,8 @@ class Connection:
         inode: of its socket; 0 if no process has it any longer.
         cookie: the kernel's number for it, for good.
         name: by which the kernel finds it (struct inet_diag_sockid).
+        unread: bytes that wait to be read.
+        is_counted_down: the kernel has all but forgotten it, and lets it go in `left` seconds.
     """
 
     family: int
@@ -56,6 +61,18 @@ class Connection:
     inode: int
     cookie: int
     name: bytes
+    unread: int = 0
+    is_counted_down: bool = False
+
+    @property
+    def near(self) -> tuple[str, int]:
+        """Its own address, the same for a socket of IPv6 that speaks IPv4 as for its other end."""
+        return _plain(self.local)
+
+    @property
+    def far(self) -> tuple[str, int]:
+        """The address of its other end, likewise."""
+        return _plain(self.remote)
 
     @property
     def leads_out(self) -> bool:
@@ -75,8 +92,8 @@ class TooMany(OSError):
     """There are more connections than are looked at."""
 
 
-def passing(init: int) -> list[Connection]:
-    """Returns the connections in a sandbox that end by themselves.
+def present(init: int) -> list[Connection]:
+    """Returns all TCP connections in a sandbox; see `connections`.
 
     Raises:
         TooMany, OSError: they cannot be looked at.
@@ -87,7 +104,7 @@ def passing(init: int) -> list[Connection]:
             told += read(f"/proc/{init}/net/{name}")
     if not may_pass(told, lambda: len(in_network_of(init, listening))):
         return []
-    return [one for one in in_network_of(init, connections) if one.left < math.inf and not one.leads_out]
+    return in_network_of(init, connections)
 
 
 def may_pass(told: bytes, count_listening: Callable[[], int] = lambda: 0) -> bool:
@@ -124,10 +141,31 @@ def connections() -> list[Connection]:
     return _ask(_TCP_OF_ANY_FAMILY, query)
 
 
+def ages() -> dict[int, int]:
+    """Returns for how many ms each connection of this thread's network namespace has sent nothing, by its cookie.
+
+    One that waits to be accepted is that old.
+    """
+    query = _OLD_QUERY.pack(socket.AF_UNSPEC, 0, 0, _WITH_INFO, bytes(48), _ALL_BUT_LISTEN, 0)
+    found: dict[int, int] = {}
+    for body in _answers(_TCP_OF_ANY_FAMILY, query):
+        attributes = body[_ANSWER.size :]
+        while len(attributes) >= _ATTRIBUTE.size:
+            length, kind = _ATTRIBUTE.unpack_from(attributes)
+            if kind == _INFO and length >= _ATTRIBUTE.size + _LAST_SENT.size:
+                found[_connection(body).cookie] = int(_LAST_SENT.unpack_from(attributes, _ATTRIBUTE.size)[0])
+            attributes = attributes[max(length, _ATTRIBUTE.size) + 3 & ~3 :]
+    return found
+
+
+def _plain(address: tuple[str, int]) -> tuple[str, int]:
+    its = ipaddress.ip_address(address[0])
+    mapped = its.ipv4_mapped if isinstance(its, ipaddress.IPv6Address) else None
+    return (str(mapped) if mapped else address[0]), address[1]
+
+
 def _is_inside(address: str) -> bool:
-    its = ipaddress.ip_address(address)
-    if isinstance(its, ipaddress.IPv6Address) and its.ipv4_mapped is not None:
-        its = its.ipv4_mapped
+    its = ipaddress.ip_address(_plain((address, 0))[0])
     return its.is_loopback or its.is_unspecified or str(its) == OWN_ADDRESS
 
 
@@ -152,7 +190,11 @@ def _end(query: bytes) -> int:
 
 
 def _ask(kind: int, query: bytes) -> list[Connection]:
-    found: list[Connection] = []
+    return [_connection(body) for body in _answers(kind, query)]
+
+
+def _answers(kind: int, query: bytes) -> list[bytes]:
+    found: list[bytes] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _DIAGNOSIS) as kernel:
         kernel.send(_HEADER.pack(_HEADER.size + len(query), kind, _DUMP, 1, 0) + query)
         while len(found) <= _MOST:
@@ -161,7 +203,7 @@ def _ask(kind: int, query: bytes) -> list[Connection]:
                     return found
                 if answer == _ERROR:
                     raise OSError("the kernel does not tell of its connections")
-                found.append(_connection(body))
+                found.append(body)
     raise TooMany("too many connections to look at")
 
 
@@ -173,15 +215,17 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _connection(body: bytes) -> Connection:
-    family, state, timer, _, port, peer_port, address, peer, _, cookie, expires, _, _, _, inode = _ANSWER.unpack_from(
-        body
+    family, state, timer, _, port, peer_port, address, peer, _, cookie, expires, unread, _, _, inode = (
+        _ANSWER.unpack_from(body)
     )
-    if state in _LASTING or (state == FIN_WAIT_2 and timer == _NO_TIMER):
+    if state in _LASTING or (state == FIN_WAIT_2 and timer == _NO_TIMER) or (inode and state in _LASTING_WHILE_HELD):
         left = math.inf
     else:
         left = expires / 1000 if timer == _LAST_WAIT else 0.0
     local, remote = _address(family, address, port), _address(family, peer, peer_port)
-    return Connection(family, local, remote, state, left, inode, cookie, body[4:52])
+    return Connection(
+        family, local, remote, state, left, inode, cookie, body[4:52], unread, is_counted_down=timer == _LAST_WAIT
+    )
 
 
 def _address(family: int, address: bytes, port: bytes) -> tuple[str, int]:

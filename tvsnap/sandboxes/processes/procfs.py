@@ -172,6 +172,22 @@ def inner_pid(pid: int) -> int:
     return 0
 
 
+def insiders(init: int, pids: Iterable[int]) -> dict[int, int]:
+    """Returns which of some processes are in the pid namespace of another, by their ids inside.
+
+    Args:
+        init: the other.
+        pids: the processes; all are as the host sees them.
+    """
+    space = os.readlink(f"/proc/{init}/ns/pid")
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            if os.readlink(f"/proc/{pid}/ns/pid") == space:
+                found[inner_pid(pid)] = pid
+    return found
+
+
 def describe(pid: int) -> str:
     """Returns what a process is, by its id inside and its command line: `process 18 (python3 server.py)`."""
     inner, words = inner_pid(pid) or pid, ""

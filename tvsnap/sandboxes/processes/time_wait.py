@@ -10,26 +10,24 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import math
 import os
 import socket
 import struct
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable
-from tvsnap.sandboxes.processes import connections
+from tvsnap.sandboxes.processes import connections, repair
 from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.connections import TIME_WAIT, Connection
 from tvsnap.sandboxes.processes.namespaces import in_network_of
 
 _MOST = 100
 """Beyond so many a state has no snapshot: to make them again takes half a millisecond each."""
-_REPAIR, _REPAIR_QUEUE, _QUEUE_SEQUENCE, _REPAIR_OPTIONS = 19, 20, 21, 22
-_RECEIVING, _SENDING = 1, 2
-_OPTIONS = struct.pack("=4I", 2, 1400, 8, 0)  # a segment's size; time stamps
 _SEQUENCE = 1 << 20
 _ANSWER_TIMEOUT, _PAUSE = 5.0, 0.01
 """Seconds."""
@@ -73,8 +71,12 @@ class TimeWaits:
         self._closed = False
 
     def passing(self) -> list[Connection]:
-        """See `connections.passing`."""
-        found = connections.passing(self._init)
+        """Returns the connections in the sandbox that end by themselves; see `present`."""
+        return [one for one in self.present() if one.left < math.inf and not one.leads_out]
+
+    def present(self) -> list[Connection]:
+        """See `connections.present`."""
+        found = connections.present(self._init)
         now = time.monotonic()
         return [
             replace(one, left=max(0.0, min(one.left, self._ends[one.cookie] - now)))
@@ -83,20 +85,21 @@ class TimeWaits:
             for one in found
         ]
 
-    def note(self, pids: Collection[int]) -> list[Closed]:
+    def note(self, pids: Collection[int], present: Sequence[Connection] | None = None) -> list[Closed]:
         """Returns what a fork is to have of them.
 
         Args:
             pids: the sandbox's processes, none of which runs meanwhile.
+            present: the connections that there are, if they are known.
 
         Raises:
             NotCheckpointable: that cannot be made again.
         """
-        found = self.passing()
+        found = self.passing() if present is None else [one for one in present if not one.leads_out]
         if not found:
             return []
         for one in found:
-            if one.state != TIME_WAIT:
+            if one.state != TIME_WAIT or one.local == one.remote:
                 raise NotCheckpointable(f"{one}, which CRIU does not bring back")
         if len(found) > _MOST:
             raise NotCheckpointable(f"{len(found)} TCP connections are in TIME_WAIT, which CRIU does not bring back")
@@ -138,8 +141,8 @@ class TimeWaits:
             made = in_network_of(self._init, lambda: _make(noted))
         except OSError as error:
             raise InfrastructureError(f"TIME_WAIT could not be brought back in a fork: {error.strerror}") from None
-        now = time.monotonic()
         left = {(one.local, one.remote): one.left for one in noted}
+        now = time.monotonic()
         with self._lock:
             self._ends = {
                 one.cookie: now + left[one.local, one.remote] for one in made if (one.local, one.remote) in left
@@ -201,7 +204,7 @@ def _make(noted: list[Closed]) -> list[Connection]:
         other = both.pop((remote, local), None)
         with _end(one) as first, _end(other or _turned(one)) as second:
             for its, about in ((first, one), (second, other)):
-                its.setsockopt(socket.IPPROTO_TCP, _REPAIR, 0)
+                repair.end(its)
                 its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, about is not None and about.reuse)
                 its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, about is not None and about.reuse_port)
             if other:  # both were closed at once: neither had heard of it from the other
@@ -238,13 +241,9 @@ def _end(one: Closed) -> socket.socket:
     numbers = (_SEQUENCE, 2 * _SEQUENCE) if one.local < one.remote else (2 * _SEQUENCE, _SEQUENCE)
     its = socket.socket(one.family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        its.setsockopt(socket.IPPROTO_TCP, _REPAIR, 1)
-        for queue, number in zip((_SENDING, _RECEIVING), numbers, strict=True):
-            its.setsockopt(socket.IPPROTO_TCP, _REPAIR_QUEUE, queue)
-            its.setsockopt(socket.IPPROTO_TCP, _QUEUE_SEQUENCE, struct.pack("=I", number))
-        its.bind(one.local)
-        its.connect(one.remote)
-        its.setsockopt(socket.IPPROTO_TCP, _REPAIR_OPTIONS, _OPTIONS)
+        terms = repair.Terms()
+        sent, received = numbers
+        repair.connect(its, one.local, one.remote, sent=sent, received=received, terms=terms.to_bytes(terms.segment))
     except BaseException:
         its.close()
         raise

@@ -1,0 +1,186 @@
+"""Sockets that are made the ends of a TCP connection without a word between them (TCP_REPAIR).
+
+Only who has rights over the network namespace may do that: root of this machine, and nobody inside a sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tvsnap.host.libc import checked, libc
+
+_REPAIR, _REPAIR_QUEUE, _QUEUE_SEQUENCE, _REPAIR_OPTIONS, _TIMESTAMP = 19, 20, 21, 22, 24
+_NEITHER, RECEIVING, SENDING = 0, 1, 2
+_OFF, _ON, _OFF_SILENTLY = 0, 1, -1
+_SEGMENT, _WINDOW_SCALE, _SELECTIVE, _TIMESTAMPS = 2, 3, 4, 8
+_HAS_TIMESTAMPS, _HAS_SELECTIVE, _HAS_SCALE = 1, 2, 4
+_INFO = struct.Struct("=5x2B77xI")
+_PART = 1 << 15
+"""Bytes that are put into a queue at once: the kernel wants them in one piece of memory."""
+_SEND_BUFFER_FORCE, _RECEIVE_BUFFER_FORCE, _BUFFER_LOCK = 32, 33, 72
+_NO_ADDRESS = struct.pack("=H14x", socket.AF_UNSPEC)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What two ends have agreed on when they were connected.
+
+    Attributes:
+        segment: bytes of the largest segment that this end announces.
+        options: which of the options there are, as in TCP_INFO.
+        send_scale, receive_scale: of the windows.
+    """
+
+    segment: int = 1400
+    options: int = _HAS_TIMESTAMPS
+    send_scale: int = 0
+    receive_scale: int = 0
+
+    @classmethod
+    def of(cls, its: socket.socket) -> Terms:
+        """Returns those of one end."""
+        options, scales, segment = _INFO.unpack(its.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
+        return cls(segment, options, scales & 15, scales >> 4)
+
+    def to_bytes(self, peer_segment: int) -> bytes:
+        """Returns them as TCP_REPAIR_OPTIONS takes them."""
+        said = struct.pack("=2I", _SEGMENT, min(self.segment, peer_segment))
+        if self.options & _HAS_SCALE:
+            said += struct.pack("=2I", _WINDOW_SCALE, self.send_scale | self.receive_scale << 16)
+        if self.options & _HAS_SELECTIVE:
+            said += struct.pack("=2I", _SELECTIVE, 0)
+        if self.options & _HAS_TIMESTAMPS:
+            said += struct.pack("=2I", _TIMESTAMPS, 0)
+        return said
+
+
+def connect(
+    its: socket.socket,
+    local: tuple[str, int],
+    remote: tuple[str, int],
+    *,
+    sent: int,
+    received: int,
+    terms: bytes,
+) -> None:
+    """Makes an unconnected socket the end of a connection; it stays under repair.
+
+    Args:
+        its: the socket.
+        local, remote: address and port.
+        sent, received: the numbers of the next byte in either direction.
+        terms: see `Terms.to_bytes`.
+    """
+    begin(its)
+    for queue, number in ((SENDING, sent), (RECEIVING, received)):
+        _set(its, _REPAIR_QUEUE, queue)
+        _set(its, _QUEUE_SEQUENCE, struct.pack("=I", number & 0xFFFFFFFF))
+    _set(its, _REPAIR_QUEUE, _NEITHER)
+    its.bind(local)
+    its.connect(remote)
+    _set(its, _REPAIR_OPTIONS, terms)
+
+
+def begin(its: socket.socket) -> None:
+    """Puts a socket under repair; others may have its addresses then."""
+    _set(its, _REPAIR, _ON)
+
+
+def end(its: socket.socket, *, silently: bool = False) -> None:
+    """Ends a repair; SO_REUSEADDR and SO_REUSEPORT are to be set again afterwards.
+
+    Args:
+        its: the socket.
+        silently: the other end is not asked how much it takes.
+    """
+    _set(its, _REPAIR, _OFF_SILENTLY if silently else _OFF)
+
+
+def timestamp(its: socket.socket) -> int:
+    """Returns the clock that a connection's segments have."""
+    return its.getsockopt(socket.IPPROTO_TCP, _TIMESTAMP)
+
+
+def set_timestamp(its: socket.socket, value: int) -> None:
+    """Sets the clock of the segments of a socket under repair."""
+    _set(its, _TIMESTAMP, struct.pack("=I", value & 0xFFFFFFFF))
+
+
+def next_number(its: socket.socket, queue: int) -> int:
+    """Returns the number of the next byte that a socket under repair is to send, or to receive."""
+    _set(its, _REPAIR_QUEUE, queue)
+    try:
+        value = its.getsockopt(socket.IPPROTO_TCP, _QUEUE_SEQUENCE, 4)
+        return int(struct.unpack("=I", value)[0])
+    finally:
+        _set(its, _REPAIR_QUEUE, _NEITHER)
+
+
+def unacknowledged(its: socket.socket, size: int) -> bytes:
+    """Returns what a socket under repair has taken from its program, and not been told of that it arrived.
+
+    Args:
+        its: the socket.
+        size: more bytes than there can be.
+    """
+    _set(its, _REPAIR_QUEUE, SENDING)
+    try:
+        return its.recv(size, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return b""
+    finally:
+        _set(its, _REPAIR_QUEUE, _NEITHER)
+
+
+def receive(its: socket.socket, data: bytes) -> None:
+    """Has a socket under repair hold data for its program, as if it had come from the other end."""
+    _set(its, _REPAIR_QUEUE, RECEIVING)
+    with _roomy(its, socket.SO_RCVBUF, _RECEIVE_BUFFER_FORCE, len(data)):
+        _send(its, data)
+    _set(its, _REPAIR_QUEUE, _NEITHER)
+
+
+def send(its: socket.socket, data: bytes) -> None:
+    """Sends data, or has it wait for room at the other end, however much it is."""
+    with _roomy(its, socket.SO_SNDBUF, _SEND_BUFFER_FORCE, len(data)):
+        _send(its, data)
+
+
+def _send(its: socket.socket, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[its.send(view[:_PART], socket.MSG_DONTWAIT) :]
+
+
+@contextlib.contextmanager
+def _roomy(its: socket.socket, option: int, force: int, size: int) -> Iterator[None]:
+    """A block in which a buffer of a socket has room for some bytes."""
+    usual = its.getsockopt(socket.SOL_SOCKET, option)
+    locked = its.getsockopt(socket.SOL_SOCKET, _BUFFER_LOCK)
+    its.setsockopt(socket.SOL_SOCKET, force, min(2 * size + usual, 1 << 30))  # the kernel takes twice that
+    try:
+        yield
+    finally:
+        its.setsockopt(socket.SOL_SOCKET, force, usual // 2)
+        its.setsockopt(socket.SOL_SOCKET, _BUFFER_LOCK, locked)
+
+
+def disconnect(its: socket.socket) -> None:
+    """Makes a socket one that was never connected or shut down."""
+    address = ctypes.create_string_buffer(_NO_ADDRESS, len(_NO_ADDRESS))
+    checked(libc.connect(its.fileno(), address, len(_NO_ADDRESS)), "a socket")
+
+
+def _set(its: socket.socket, option: int, value: int | bytes) -> None:
+    its.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def duplicate(descriptor: int) -> socket.socket:
+    """Returns a socket of our own for a descriptor; its mode (O_NONBLOCK), which others share, stays as it is."""
+    return socket.socket(fileno=os.dup(descriptor))

@@ -1,0 +1,391 @@
+"""TCP connections within a sandbox, in forks: what they are is noted when a snapshot is taken, and made again.
+
+Both ends of a connection are in the sandbox. So nothing of it has to be as the network had it: two sockets are made its
+ends, with what waits to be read at either, and what one has sent that the other had no room for is sent again. What is
+left, such as that one end was closed, follows from what the ends do then. `tcp_ends.py` makes them. CRIU leaves
+connected sockets alone in a dump, and restores them with their options, but unconnected.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import select
+import socket
+import struct
+import termios
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.model.errors import NotCheckpointable
+from tvsnap.sandboxes.processes import connections, repair
+from tvsnap.sandboxes.processes.borrowing import borrowed
+from tvsnap.sandboxes.processes.connections import (
+    CLOSE_WAIT,
+    CLOSING,
+    ESTABLISHED,
+    FIN_WAIT_1,
+    FIN_WAIT_2,
+    LAST_ACK,
+    TIME_WAIT,
+    Connection,
+)
+from tvsnap.sandboxes.processes.namespaces import in_network_of
+from tvsnap.sandboxes.processes.procfs import describe, inner_pid
+
+_MOST = 1000
+_MOST_DATA = 64 << 20
+"""Connections, and bytes that wait in them, beyond which a state has no snapshot."""
+_KNOWN = (ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2, CLOSE_WAIT, LAST_ACK, CLOSING)
+_HAS_CLOSED = (FIN_WAIT_1, FIN_WAIT_2, LAST_ACK, CLOSING)
+_FILE = "tvsnap-tcp.json"
+_OUTPUT = 0x5411  # SIOCOUTQ, SIOCINQ is FIONREAD
+_CONGESTION_NAME = 16
+_OPTIONS = {"TCP_SYNCNT": 7, "TCP_LINGER2": 8, "TCP_WINDOW_CLAMP": 10, "TCP_THIN_LINEAR_TIMEOUTS": 16}
+"""Those that a program may have set, and CRIU does not bring back; `fidelity.py` refuses others."""
+_Address = tuple[str, int]
+_USUAL = repair.Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a connection.
+
+    Attributes:
+        family: of its socket.
+        address, peer: address and port of this end and of the other, as this end names them.
+        holder: a process that has it open, as the sandbox numbers it, and as which descriptor; None if none has it: it
+            waits to be accepted, or was closed.
+        closed: it will send nothing more.
+        deaf: its program will read nothing more (SHUT_RD).
+        left: seconds for which it keeps its port, having been closed; 0 if it does not.
+        terms: what it agreed on.
+        timestamp: the clock of its segments.
+        options: level, number and value of those that CRIU does not bring back.
+        reuse, reuse_port: SO_REUSEADDR, SO_REUSEPORT.
+        congestion: the algorithm.
+        unread: what waits to be read, in base 64.
+        unsent: what waits for room at the other end, likewise.
+    """
+
+    family: int
+    address: _Address
+    peer: _Address
+    holder: tuple[int, int] | None = None
+    closed: bool = False
+    deaf: bool = False
+    left: float = 0.0
+    terms: repair.Terms = _USUAL
+    timestamp: int = 0
+    options: tuple[tuple[int, int], ...] = ()
+    reuse: bool = False
+    reuse_port: bool = False
+    congestion: str = ""
+    unread: str = ""
+    unsent: str = ""
+
+    @classmethod
+    def from_json(cls, about: Mapping[str, Any]) -> End:
+        """Raises KeyError, TypeError or ValueError if it is none."""
+        holder = about["holder"]
+        return cls(
+            **{
+                **about,
+                "address": tuple(about["address"]),
+                "peer": tuple(about["peer"]),
+                "holder": holder and tuple(holder),
+                "terms": repair.Terms(**about["terms"]),
+                "options": tuple((number, value) for number, value in about["options"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A connection.
+
+    Attributes:
+        first, second: its ends. The second may be gone: then it was never there for long, and is held by nobody.
+        gone: nothing is left of the second.
+        queue: how many connections wait to be accepted before it, at the second end; -1 if it does not wait there.
+    """
+
+    first: End
+    second: End
+    gone: bool = False
+    queue: int = -1
+
+    @classmethod
+    def from_json(cls, about: Mapping[str, Any]) -> Kept:
+        """Raises KeyError, TypeError or ValueError if it is none."""
+        return cls(
+            **{**about, "first": End.from_json(about["first"]), "second": End.from_json(about["second"])},
+        )
+
+
+def note(
+    present: Callable[[], list[Connection]], init: int, pids: Collection[int]
+) -> tuple[list[Kept], list[Connection]]:
+    """Returns the connections of a sandbox that last, and what else there is: those in TIME_WAIT.
+
+    Args:
+        present: returns all its connections.
+        init: its PID 1, as the host sees it.
+        pids: its processes, none of which runs meanwhile.
+
+    Raises:
+        NotCheckpointable: they cannot be made again.
+        AttemptFailed: they change, or cannot be looked at.
+    """
+    most = NotCheckpointable(f"a process has, with others, TCP connections with more than {_MOST} ends")
+    try:
+        all_of_them = present()
+        found = [one for one in all_of_them if one.state != TIME_WAIT]
+        if len(found) > _MOST:
+            raise most
+        kept = in_network_of(init, _Notes(found, pids).take) if found else []
+    except connections.TooMany:
+        raise most from None
+    except OSError as error:
+        reason = f"the TCP connections of a sandbox could not be looked at: {error.strerror}"
+        raise AttemptFailed(reason, machine=True) from None
+    return kept, [one for one in all_of_them if one.state == TIME_WAIT]
+
+
+def write(kept: Sequence[Kept], images: int) -> bool:
+    """Writes connections to a file in a directory, if there are any, and returns whether there are.
+
+    Args:
+        kept: the connections.
+        images: the directory's descriptor.
+    """
+    if kept:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(_FILE, flags, 0o600, dir_fd=images), "w") as file:
+            json.dump([asdict(one) for one in kept], file)
+    return bool(kept)
+
+
+def read(images: int) -> list[Kept]:
+    """Returns what `write` wrote.
+
+    Raises:
+        OSError, KeyError, TypeError, ValueError: it is not there.
+    """
+    with open(os.open(_FILE, os.O_RDONLY | os.O_CLOEXEC, dir_fd=images)) as file:
+        return [Kept.from_json(one) for one in json.load(file)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A socket that a process has open."""
+
+    pid: int
+    number: int
+    its: socket.socket
+
+    def __str__(self) -> str:
+        return f"{describe(self.pid)} has a TCP connection (descriptor {self.number})"
+
+
+class _Notes:
+    """What is known while connections are noted, in the network namespace of a sandbox."""
+
+    def __init__(self, found: list[Connection], pids: Iterable[int]) -> None:
+        self._holders = _holders({one.inode for one in found}, pids)
+        # Of those out of the sandbox, what is left or held outside keeps nobody from anything.
+        found = [one for one in found if one.inode in self._holders or not one.leads_out]
+        self._by_ends = {(one.near, one.far): one for one in found}
+        self._held: dict[int, _Held] = {}
+        self._room = _MOST_DATA
+
+    def take(self) -> list[Kept]:
+        kept: list[Kept] = []
+        waiting: list[tuple[Connection, Kept]] = []
+        left = dict(self._by_ends)
+        with contextlib.ExitStack() as stack:
+            for one in left.values():
+                if one.inode:
+                    self._open(one, stack)
+            while left:
+                _, one = left.popitem()
+                other = left.pop((one.far, one.near), None)
+                if one.near == one.far:
+                    raise NotCheckpointable(f"{self._name(one)} to itself")
+                if other is not None and not one.inode and (other.inode or other.state == FIN_WAIT_2):
+                    one, other = other, one
+                self._refuse(one)
+                if other is not None:
+                    self._refuse(other)
+                found = self._keep(one, other)
+                if other is not None and not other.inode and other.state in (ESTABLISHED, CLOSE_WAIT):
+                    waiting.append((other, found))
+                else:
+                    kept.append(found)
+            return kept + _in_order(waiting)
+
+    def _open(self, one: Connection, stack: contextlib.ExitStack) -> None:
+        if one.inode not in self._holders:
+            raise NotCheckpointable(f"{one}, and no process of the sandbox is known to have it open")
+        pid, number = self._holders[one.inode]
+        descriptor = stack.enter_context(borrowed(pid, number))
+        self._held[one.inode] = _Held(pid, number, stack.enter_context(repair.duplicate(descriptor)))
+
+    def _name(self, one: Connection) -> str:
+        """Returns what a connection is called in a sentence: by who has it open, or its other end."""
+        for end in (one, self._by_ends.get((one.far, one.near))):
+            if end is not None and end.inode:
+                return str(self._held[end.inode])
+        return f"a process had TCP port {one.near[1]} in a connection"
+
+    def _refuse(self, one: Connection) -> None:
+        """Refuses what cannot be made again.
+
+        Raises:
+            NotCheckpointable: it is of that kind.
+            AttemptFailed: it is at present.
+        """
+        if one.leads_out:
+            raise NotCheckpointable(f"{self._name(one)} out of the sandbox, which no snapshot holds")
+        if one.state not in _KNOWN:
+            raise NotCheckpointable(f"{self._name(one)} that is being made")
+        if one.inode or (one.state == FIN_WAIT_2 and one.is_counted_down):
+            return
+        if one.state not in (ESTABLISHED, CLOSE_WAIT):
+            # It is for a moment, until the other end has said that it has got all, or for as long as that has no room.
+            reason = f"{self._name(one)} whose other end was closed with data on its way"
+            raise AttemptFailed(reason, kind="TCP closed with data on its way")
+        if (one.far, one.near) not in self._by_ends:
+            raise NotCheckpointable(f"{self._name(one)} that is not accepted yet, and whose other end is gone")
+        if one.unread > (one.state == CLOSE_WAIT):  # that it was closed counts as one
+            raise NotCheckpointable(f"{self._name(one)} that is not accepted yet, with data in it")
+
+    def _keep(self, one: Connection, other: Connection | None) -> Kept:
+        first = self._end(one) if one.inode else self._unheld(one)
+        if other is None:
+            if not one.inode:
+                raise NotCheckpointable(f"{self._name(one)} whose other end is gone")
+            closed = one.state in (CLOSE_WAIT, LAST_ACK, CLOSING)
+            return Kept(first, End(one.family, one.remote, one.local, closed=closed, terms=first.terms), gone=True)
+        second = self._end(other) if other.inode else self._unheld(other, first.terms)
+        unsent, back = self._under_way(one, other), self._under_way(other, one)
+        return Kept(replace(first, unsent=unsent), replace(second, unsent=back))
+
+    def _end(self, one: Connection) -> End:
+        held = self._held[one.inode]
+        its = held.its
+        urgent = select.poll()
+        urgent.register(its, select.POLLPRI | select.POLLRDHUP)
+        events = dict(urgent.poll(0)).get(its.fileno(), 0)
+        if events & select.POLLPRI:
+            raise NotCheckpointable(f"{held} with urgent data")
+        options = []
+        for number in _OPTIONS.values():
+            with contextlib.suppress(OSError):  # not an option of this kernel
+                options.append((number, its.getsockopt(socket.IPPROTO_TCP, number)))
+        name = its.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _CONGESTION_NAME)
+        return End(
+            one.family,
+            one.local,
+            one.remote,
+            (inner_pid(held.pid), held.number),
+            closed=one.state in _HAS_CLOSED,
+            deaf=bool(events & select.POLLRDHUP) and one.state in (ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2),
+            terms=repair.Terms.of(its),
+            timestamp=repair.timestamp(its),
+            options=tuple(options),
+            reuse=bool(its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)),
+            reuse_port=bool(its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)),
+            congestion=name.rstrip(b"\0").decode(errors="replace"),
+            unread=self._data(_unread(its)),
+        )
+
+    @staticmethod
+    def _unheld(one: Connection, terms: repair.Terms = _USUAL) -> End:
+        closed = one.state == FIN_WAIT_2
+        return End(one.family, one.local, one.remote, closed=closed, left=one.left if closed else 0.0, terms=terms)
+
+    def _under_way(self, one: Connection, other: Connection) -> str:
+        """Returns what one end has sent and the other has not got, in base 64."""
+        if not one.inode or not (size := _amount(self._held[one.inode].its, _OUTPUT)):
+            return ""
+        if not other.inode:
+            raise NotCheckpointable(f"{self._name(one)} with data on its way to where nobody takes it")
+        sender, receiver = self._held[one.inode].its, self._held[other.inode].its
+        if size > self._room:
+            raise NotCheckpointable(f"more than {_MOST_DATA >> 20} MiB wait in TCP connections")
+        with _repaired(sender), _repaired(receiver):
+            data = repair.unacknowledged(sender, size + 1)
+            closing = size - len(data)  # the end counts as one
+            missing = repair.next_number(sender, repair.SENDING) - repair.next_number(receiver, repair.RECEIVING)
+        missing &= 0xFFFFFFFF
+        missing = max(0, missing - closing)
+        if closing not in (0, 1) or missing > len(data):
+            raise AttemptFailed(f"{self._name(one)} in which data is under way", kind="TCP data under way")
+        return self._data(data[len(data) - missing :])
+
+    def _data(self, data: bytes) -> str:
+        self._room -= len(data)
+        if self._room < 0:
+            raise NotCheckpointable(f"more than {_MOST_DATA >> 20} MiB wait in TCP connections")
+        return base64.b64encode(data).decode()
+
+
+def _in_order(waiting: list[tuple[Connection, Kept]]) -> list[Kept]:
+    """Returns connections in the order in which they wait to be accepted, each with the end that does."""
+    for port in {one.near[1] for one, _ in waiting}:
+        if sum(one.near[1] == port for one in connections.listening()) != 1:
+            raise NotCheckpointable(
+                f"TCP port {port} has connections to be accepted, by which of some sockets is not known"
+            )
+    ages = connections.ages() if len(waiting) > 1 else {}
+    waiting = sorted(waiting, key=lambda one: -ages.get(one[0].cookie, 0))
+    for (before, _), (after, _) in itertools.pairwise(waiting):
+        if before.near[1] == after.near[1] and ages.get(before.cookie) == ages.get(after.cookie):
+            raise NotCheckpointable(
+                f"TCP port {after.near[1]} has connections to be accepted that came at once, in no known order"
+            )
+    return [replace(kept, queue=index) for index, (_, kept) in enumerate(waiting)]
+
+
+def _holders(inodes: set[int], pids: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """Returns which process has which socket open, by the sockets' inodes."""
+    found: dict[int, tuple[int, int]] = {}
+    for pid in pids:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):  # CRIU's own, just gone
+                target = os.readlink(f"/proc/{pid}/fd/{name}")
+                if target.startswith("socket:[") and int(target[8:-1]) in inodes:
+                    found.setdefault(int(target[8:-1]), (pid, int(name)))
+    return found
+
+
+@contextlib.contextmanager
+def _repaired(its: socket.socket) -> Any:
+    """A block in which a socket that goes on is under repair, of which its other end hears nothing."""
+    reuse = its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+    repair.begin(its)
+    try:
+        yield
+    finally:
+        repair.end(its, silently=True)
+        its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+
+
+def _amount(its: socket.socket, request: int) -> int:
+    return int(struct.unpack("i", fcntl.ioctl(its, request, bytes(4)))[0])
+
+
+def _unread(its: socket.socket) -> bytes:
+    """Returns what waits to be read, which stays there."""
+    size = _amount(its, termios.FIONREAD)
+    data = its.recv(min(size, _MOST_DATA) + 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) if size else b""
+    if len(data) != size and size <= _MOST_DATA:
+        raise AttemptFailed("a TCP connection of the sandbox changes while it is looked at")
+    return data

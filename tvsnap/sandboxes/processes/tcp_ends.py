@@ -1,0 +1,139 @@
+"""TCP connections that `tcp.py` noted, made again in a fork, before anything of it runs."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import select
+import socket
+from collections.abc import Iterable, Iterator
+
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.sandboxes.processes import repair
+from tvsnap.sandboxes.processes.borrowing import borrowed
+from tvsnap.sandboxes.processes.namespaces import in_network_of
+from tvsnap.sandboxes.processes.procfs import insiders
+from tvsnap.sandboxes.processes.tcp import End, Kept
+
+_NUMBER = 1 << 20
+"""From which one end counts its bytes; the other counts from twice that."""
+_LARGEST_SETTABLE = 32767
+"""Bytes of a segment."""
+_ANSWER_TIMEOUT = 5.0
+"""Seconds."""
+_LINGER = 8  # TCP_LINGER2
+
+
+def bring_back(init: int, pids: Iterable[int], kept: Iterable[Kept]) -> None:
+    """Makes connections again.
+
+    Args:
+        init: PID 1 of the sandbox, as the host sees it.
+        pids: processes, of which those of the sandbox are looked at; none of them runs yet.
+        kept: the connections.
+
+    Raises:
+        AttemptFailed: that failed.
+    """
+    inside = insiders(init, pids)
+    try:
+        in_network_of(init, lambda: _make_all(inside, list(kept)))
+    except (OSError, KeyError) as error:
+        told = error.strerror if isinstance(error, OSError) else "one of its processes is not there"
+        raise AttemptFailed(f"TCP connections could not be brought back in a fork: {told}") from None
+
+
+def _make_all(pids: dict[int, int], kept: list[Kept]) -> None:
+    for one in sorted(kept, key=lambda one: one.queue):
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(_socket_of(one.first, pids))
+            if one.queue >= 0:
+                _ask_for(one, first)
+            else:
+                _make(one, first, stack.enter_context(_socket_of(one.second, pids)))
+
+
+@contextlib.contextmanager
+def _socket_of(end: End, pids: dict[int, int]) -> Iterator[socket.socket]:
+    """A block with the socket that is to be an end: a process', or one of our own."""
+    if end.holder is None:
+        with socket.socket(end.family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as its:
+            yield its
+        return
+    pid, number = end.holder
+    with borrowed(pids[pid], number) as descriptor, repair.duplicate(descriptor) as its:
+        repair.disconnect(its)  # CRIU has shut it down
+        yield its
+
+
+def _make(one: Kept, first: socket.socket, second: socket.socket) -> None:
+    """Makes two sockets the ends of a connection."""
+    unread = [base64.b64decode(end.unread) for end in (one.first, one.second)]
+    _join(first, one.first, one.second, sent=_NUMBER + len(unread[1]), received=2 * _NUMBER, unread=unread[0])
+    _join(second, one.second, one.first, sent=2 * _NUMBER + len(unread[0]), received=_NUMBER, unread=unread[1])
+    for its in (first, second):
+        repair.end(its)
+    for its, end in ((first, one.first), (second, one.second)):
+        _allow(its, end)
+    for its, other, end in ((first, second, one.first), (second, first, one.second)):
+        _go_on(its, other, end)
+    if one.gone:  # without a word to the other end
+        repair.begin(second)
+
+
+def _join(its: socket.socket, end: End, other: End, *, sent: int, received: int, unread: bytes) -> None:
+    if end.terms.segment <= _LARGEST_SETTABLE:
+        its.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, end.terms.segment)
+    if end.congestion:
+        its.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, end.congestion.encode())
+    terms = end.terms.to_bytes(other.terms.segment)
+    repair.connect(its, end.address, end.peer, sent=sent, received=received, terms=terms)
+    if end.timestamp:
+        repair.set_timestamp(its, end.timestamp)
+    for number, value in end.options:
+        its.setsockopt(socket.IPPROTO_TCP, number, value)
+    if unread:
+        repair.receive(its, unread)
+
+
+def _allow(its: socket.socket, end: End) -> None:
+    its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, end.reuse)
+    its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, end.reuse_port)
+
+
+def _go_on(its: socket.socket, other: socket.socket | None, end: End) -> None:
+    """Sends what an end had sent that did not arrive, and closes it if it was closed."""
+    if end.unsent:
+        repair.send(its, base64.b64decode(end.unsent))
+    if end.deaf:
+        its.shutdown(socket.SHUT_RD)
+    if not end.closed:
+        return
+    its.shutdown(socket.SHUT_WR)
+    if end.left:  # the kernel lets go of it then, to within a second
+        its.setsockopt(socket.IPPROTO_TCP, _LINGER, max(1, round(end.left)))
+    if other is not None and not end.unsent:
+        _wait_for_end(other)
+
+
+def _wait_for_end(its: socket.socket) -> None:
+    """Waits until a socket has heard that its other end was closed."""
+    hears = select.poll()
+    hears.register(its, select.POLLRDHUP)
+    if not hears.poll(_ANSWER_TIMEOUT * 1000):
+        raise TimeoutError(errno.ETIMEDOUT, "an end of a connection did not hear that the other was closed")
+
+
+def _ask_for(one: Kept, its: socket.socket) -> None:
+    """Makes a connection that waits to be accepted, as a program does: the other end listens."""
+    its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # others may have the port, for other connections
+    its.bind(one.first.address)
+    with contextlib.suppress(BlockingIOError):
+        its.connect(one.first.peer)
+    made = select.poll()
+    made.register(its, select.POLLOUT)
+    if not made.poll(_ANSWER_TIMEOUT * 1000):
+        raise TimeoutError(errno.ETIMEDOUT, "a connection was not made in time")
+    _allow(its, one.first)
+    _go_on(its, None, one.first)
