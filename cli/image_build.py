@@ -23,6 +23,7 @@ from .image_databases import with_databases
 from .text import visible
 
 DATABASE_HELP = "A .sql, .csv or .sqlite file (or .gz of it) to load; may be repeated. Needs --name."
+FROM_DOCKERFILE_HELP = "Build from the Dockerfile of a task, although the task names an image."
 ALLOW_HELP = "Holds what image.yaml may start from (directory, tar, oci) beside its own folder; may be repeated."
 
 
@@ -45,6 +46,7 @@ def build(
         str | None, Option(metavar="|".join(DIALECTS), help="Of --database's .sql files; default: told by their looks.")
     ] = None,
     allow: Annotated[list[Path] | None, Option(metavar="DIR", help=ALLOW_HELP)] = None,
+    from_dockerfile: Annotated[bool, Option("--from-dockerfile", help=FROM_DOCKERFILE_HELP)] = False,
     warm: Annotated[bool, Option("--warm/--no-warm", help="Start the image's server once and snapshot it.")] = True,
     verbose: Annotated[bool, Option("--verbose", "-v", help="Print all output of the steps.")] = False,
     as_json: options.AsJson = False,
@@ -96,6 +98,7 @@ def build(
       tvsnap image build terminal
       tvsnap image build ./my-image --name mine
       tvsnap image build tasks/fix-git                    a task's folder
+      tvsnap image build tasks/fix-git --from-dockerfile  without the image that the task names
       tvsnap image build terminal --force                 with the newest packages
       tvsnap image build mariadb --name spider --database spider_mysql.sql
       tvsnap image build sqlite --name shop --database shop=schema.sql --database shop=items.csv
@@ -107,7 +110,15 @@ def build(
     found = with_databases(store, source, name, databases, dialect, allow) if databases else find_source(source)
     started = time.time()
     with watched(verbose) as progress:
-        image = store.build(found, name=name, progress=progress, force=force, keep_layers=keep_layers, allow=allow)
+        image = store.build(
+            found,
+            name=name,
+            progress=progress,
+            force=force,
+            keep_layers=keep_layers,
+            allow=allow,
+            from_dockerfile=from_dockerfile,
+        )
     # An image that was built anew and came out the same keeps its date, and is not built for the user either.
     built = image.created >= started
     seconds = time.time() - started

@@ -342,6 +342,31 @@ def test_buildah_where_no_engine_answers(
         subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)
 
 
+@pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")
+def test_a_task_whose_image_cannot_be_had(
+    tmp_path: Path, store: ImageStore, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    reference = f"docker.io/tvsnap-test/{secrets.token_hex(4)}:1"
+    BuildahTool().load(tree, reference, lambda line: None)
+    folder = write(
+        tmp_path / "task",
+        **{
+            "task.toml": '[environment]\ndocker_image = "localhost:1/nobody/task:1"\n[verifier.env]\nKEY = "${KEY}"\n',
+            "environment/Dockerfile": f"FROM {reference}\nWORKDIR /app\nCOPY data .\n",
+            "environment/data": "d",
+        },
+    )
+    try:
+        with pytest.raises(ImageBuildError, match=r"own Dockerfile: tvsnap image build \S+ --from-dockerfile, b"):
+            store.build(folder)
+        image = store.build(folder, from_dockerfile=True)
+        assert (image.rootfs / "app/data").read_text() == "d"
+        assert store.get("task").task.verifier.env == {"KEY": "${KEY}"}
+    finally:
+        subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)
+
+
 def test_a_base_image_without_a_registry(tmp_path: Path, packages_kept: Path, engine: Engine) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -22,8 +22,10 @@ import hashlib
 import os
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tvsnap.images.build.base_image import full_reference, make_base
@@ -143,6 +145,7 @@ class ImageStore:
         force: bool = False,
         keep_layers: bool = False,
         allow: Sequence[Path] = (),
+        from_dockerfile: bool = False,
     ) -> Image:
         """Builds the image that a folder describes, unless it is there already.
 
@@ -160,13 +163,14 @@ class ImageStore:
             keep_layers: whether to leave the layers of a Dockerfile in the Docker Engine, so that its next build is
                 quicker.
             allow: directories outside the folder that hold what the image may start from.
+            from_dockerfile: whether to build from the Dockerfile of a task that names an image as well.
 
         Returns:
             The image.
 
         Raises:
             ImageSpecError: the folder's description is missing or wrong.
-            UsageError: the name cannot be the name of an image.
+            UsageError: the name cannot be the name of an image, or there is no Dockerfile to build from.
             ImageBuildError: a step failed; nothing of the build is left.
             MachineLacks: this machine lacks something that is needed.
         """
@@ -174,6 +178,8 @@ class ImageStore:
             source = find_source(source)
         spec = source if isinstance(source, ImageSpec) else load_source(source, allow)
         name = spec.name if name is None else check_name(name)
+        if from_dockerfile:
+            spec = _from_dockerfile(spec)
         self.sweep()
         return self._get_built(spec, (name,), progress or Silent(), force, keep_layers)
 
@@ -213,7 +219,7 @@ class ImageStore:
         elif isinstance(spec.base, (DockerfileBase, DockerImageBase)):
             with container_tool(self._home) as tool:
                 base = ContainerBase(spec.base, tool, layers)
-                base.fetch(names[-1], progress)
+                base.fetch(names[-1], progress, _other_way(spec))
                 yield base
         else:
             yield None
@@ -347,6 +353,7 @@ class ImageStore:
                     clock=spec.clock,
                     random_seed=spec.random_seed,
                     network=str(spec.network or NO_NETWORK),
+                    task=spec.task.said(),
                     notes=tree.notes,
                     databases=tree.databases,
                 ).write(result)
@@ -395,6 +402,19 @@ class ImageStore:
         temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
         temporary.write_text(digest + "\n", encoding="ascii")
         temporary.replace(path)
+
+
+def _from_dockerfile(spec: ImageSpec) -> ImageSpec:
+    if isinstance(spec.base, DockerfileBase):
+        return spec
+    if spec.own_dockerfile is None:
+        raise UsageError(f"image {spec.name}: {spec.folder} has no Dockerfile beside the image that it starts from")
+    return replace(spec, base=spec.own_dockerfile, own_dockerfile=None)
+
+
+def _other_way(spec: ImageSpec) -> str:
+    """How the image can be built where what it starts from cannot be had; "" if it cannot."""
+    return f"tvsnap image build {shlex.quote(str(spec.folder))} --from-dockerfile" if spec.own_dockerfile else ""
 
 
 def _need_root() -> None:

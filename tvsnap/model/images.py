@@ -9,6 +9,7 @@ from typing import Any
 
 from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.model.network import NO_NETWORK, Network
+from tvsnap.model.task import Task
 
 UID_BASE = 0x70000000
 """The user and group on the host that are root inside: far above the ids that systems hand out."""
@@ -92,6 +93,7 @@ class Image:
         clock: the time at which the clock of its sandboxes begins, in seconds since 1970; None for the machine's clock.
         random_seed: the seed of its sandboxes' randomness; None for the machine's randomness.
         network: what its sandboxes may reach outside, where the caller of the cache does not say.
+        task: what the task that it was built from says of agent, verifier and solution, for the program that runs it.
     """
 
     name: str
@@ -110,6 +112,7 @@ class Image:
     clock: int | None = None
     random_seed: int | None = None
     network: Network = NO_NETWORK
+    task: Task = field(default_factory=Task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ class Manifest:
         digest, environment, env, workdir, user, hostname, size, created, limits, timeouts, no_new_privileges, clock,
             random_seed: see `Image`.
         network: likewise, as a text.
+        task: see `Image`; only what is said.
         recipe: hash of what the build was told to do, by which an unchanged image is found without building it.
         source: the folder that it was described in.
         build_seconds: how long the build took.
@@ -150,6 +154,7 @@ class Manifest:
     notes: tuple[str, ...] = ()
     databases: tuple[str, ...] = ()
     network: str = "none"
+    task: dict[str, Any] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
         """Writes it into the image's directory."""
@@ -171,7 +176,7 @@ class Manifest:
                 )
             # Manifests of earlier versions lack what has come since.
             missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": (), "databases": ()}
-            missing |= {"clock": None, "random_seed": None, "network": "none"}
+            missing |= {"clock": None, "random_seed": None, "network": "none", "task": {}}
             missing["no_new_privileges"] = False  # as their sandboxes were recorded
             known = {field.name: (missing | values)[field.name] for field in fields(cls)}
             known["limits"] = ImageLimits(**known["limits"])
@@ -179,6 +184,7 @@ class Manifest:
             known["notes"] = tuple(known["notes"])
             known["databases"] = tuple(known["databases"])
             Network.parse(known["network"])
+            Task.of(known["task"])
             return cls(**known)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise TvsnapError(
@@ -205,4 +211,5 @@ class Manifest:
             clock=self.clock,
             random_seed=self.random_seed,
             network=Network.parse(self.network),
+            task=Task.of(self.task),
         )

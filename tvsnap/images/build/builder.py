@@ -8,7 +8,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from tvsnap.guest.sql.lexemes import SystemName
@@ -114,13 +114,14 @@ def _recipe_of(spec: ImageSpec, origin: Base | None) -> str:
 
 
 def _asked_for(spec: ImageSpec) -> dict[str, object]:
-    """What an image asks for of what most do not, in a form to be hashed: clock, seed, limits, network."""
+    """What an image asks for of what most do not, in a form to be hashed: clock, seed, limits, network, ..."""
     said = {
         "clock": spec.clock,
         "random_seed": spec.random_seed,
         "limits": spec.limits.said() or None,
         "timeouts": spec.timeouts.said() or None,
         "network": str(spec.network) if spec.network is not None and spec.network.attached else None,
+        "task": spec.task.said() or None,
     }
     return {name: value for name, value in said.items() if value is not None}
 
@@ -220,7 +221,7 @@ class _Build:
         if spec.files:
             with self.steps.step(f"files: {', '.join(entry.dest for entry in spec.files)}"):
                 for entry in spec.files:
-                    self._put(entry)
+                    self._put(replace(entry, dest=str(PurePosixPath(workdir, entry.dest))))
         for command in spec.run:
             with self.steps.step(f'run "{_one_line(command)}"'):
                 self._shell(command, env, workdir)

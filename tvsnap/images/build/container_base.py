@@ -30,8 +30,13 @@ class ContainerBase:
     tool: ContainerTool
     keep_layers: bool = False
 
-    def fetch(self, name: str, progress: BuildProgress) -> None:
+    def fetch(self, name: str, progress: BuildProgress, instead: str = "") -> None:
         """Fetches the images that the base stands on and that are not there.
+
+        Args:
+            name: of the image that is built.
+            progress: told what happens.
+            instead: a command that builds the image without them, to be offered; "" if there is none.
 
         Raises:
             ImageBuildError: one cannot be had.
@@ -48,10 +53,12 @@ class ContainerBase:
                 self.tool.pull(reference, progress.output)
             except BuildStepFailed as error:
                 reason = str(error).removeprefix("failed: ")
+                ways = [f"build it from the task's own Dockerfile: {instead}"] if instead else []
+                ways += ["bring it there (docker pull, docker load)"]
+                ways += [f"or make a Debian under that name: tvsnap image base {reference}"]
                 raise ImageBuildError(
                     f"image {name}: {reference}, which it starts from,",
-                    f"is not in {self.tool.place} and could not be fetched ({reason}); bring it there (docker pull, "
-                    f"docker load), or make a Debian under that name: tvsnap image base {reference}",
+                    f"is not in {self.tool.place} and could not be fetched ({reason}); {', '.join(ways)}",
                 ) from error
 
     def signature(self) -> str:
