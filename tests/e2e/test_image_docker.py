@@ -18,7 +18,8 @@ import pytest
 from tests.image_lab import Recorder, add_program
 from tvsnap.host.docker_engine import LABEL_HOME, LABEL_PURPOSE, Engine, home_tag
 from tvsnap.images import UID_BASE, ImageBuildError, ImageStore
-from tvsnap.images.build.buildah_tool import BuildahTool
+from tvsnap.images.build import buildah_tool
+from tvsnap.images.build.buildah_tool import BuildahTool, steps_complaint
 from tvsnap.images.build.engine_tool import BUILD, EngineTool
 from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
@@ -312,12 +313,24 @@ def test_a_task_of_terminal_bench(tmp_path: Path, store: ImageStore, base: str) 
 
 @pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")
 @pytest.mark.parametrize(
-    "runtime", ["", "echo cgroups in hybrid mode not supported >&2; exit 1"], ids=["usual", "broken"]
+    ("runtime", "others"),
+    [
+        ("", ("runc", "crun")),
+        ("echo cgroups in hybrid mode not supported >&2; exit 1", ("runc", "crun")),
+        ("exit 1", ()),
+    ],
+    ids=["usual", "broken", "none"],
 )
 def test_buildah_where_no_engine_answers(
-    tmp_path: Path, store: ImageStore, tree: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
+    tmp_path: Path,
+    store: ImageStore,
+    tree: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    runtime: str,
+    others: tuple[str, ...],
 ) -> None:
-    """Whatever runtime it would choose: one that starts nothing here gives way to one that does."""
+    """Whatever runtime it would choose: one that starts nothing here gives way to one that does, or to a chroot."""
+    monkeypatch.setattr(buildah_tool, "_RUNTIMES", others)
     if runtime:
         (tmp_path / "crun").write_text(f"#!/bin/sh\n{runtime}\n")
         (tmp_path / "crun").chmod(0o755)
@@ -340,6 +353,15 @@ def test_buildah_where_no_engine_answers(
         assert containers == ""
     finally:
         subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")
+def test_whether_buildah_runs_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert steps_complaint() == ""
+    monkeypatch.setattr(buildah_tool, "INIT", Path("/etc/hostname"))  # which is no program
+    assert "failed with exit status" in steps_complaint()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")

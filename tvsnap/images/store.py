@@ -28,11 +28,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tvsnap.images.build.base_image import full_reference, make_base
+from tvsnap.images.build.base_image import make_base
 from tvsnap.images.build.builder import Base, build_tree, recipe_of
 from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.containers import container_tool
 from tvsnap.images.build.derived import BuiltBase
+from tvsnap.images.build.references import full_reference
 from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.shipped import find_source, shipped_images
 from tvsnap.images.descriptions.spec import (

@@ -10,21 +10,9 @@ from tvsnap.images.build.containers import ContainerTool
 from tvsnap.images.build.steps import Steps
 from tvsnap.images.descriptions.spec import DEFAULT_SUITE, DebianBase
 from tvsnap.images.progress import BuildProgress
-from tvsnap.model.errors import MachineLacks, UsageError
+from tvsnap.model.errors import MachineLacks
 
-_REFERENCE = re.compile(r"[a-z0-9]+([._/:-]+[a-z0-9]+)*/?[a-z0-9._-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?")
 _SUITE_IN_TAG = re.compile(r"(buster|bullseye|bookworm|trixie|forky|sid|focal|jammy|noble|plucky|questing)\b")
-
-
-def full_reference(name: str) -> str:
-    """An image's name with its tag.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if not _REFERENCE.fullmatch(name):
-        raise UsageError(f'"{name}" cannot be the name of a container image; one is debian:bookworm-slim')
-    return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
 
 
 def suite_of(reference: str) -> str:
