@@ -16,6 +16,7 @@ from tvsnap.images import Image, find_source
 from tvsnap.images.build.databases import DIALECTS
 from tvsnap.model.errors import MachineLacks, NotCheckpointable, UsageError
 from tvsnap.model.limits import MIB
+from tvsnap.sandboxes.network.attach import network_complaint
 
 from . import context, options
 from .build_progress import watched
@@ -122,11 +123,24 @@ def build(
     # An image that was built anew and came out the same keeps its date, and is not built for the user either.
     built = image.created >= started
     seconds = time.time() - started
+    _tell_of_network(image)
     warmed = _warm(image) if warm else None
     came_to = f"built in {seconds:.1f} s" if built else "unchanged"
     line = f"{image.name}  {image.digest[:12]}  {size_text(image.size)}  {came_to}"
     data = {**image_data(image), "built": built, "seconds": round(seconds, 3), "warmed": warmed}
     context.answer(data, as_json=as_json, show=lambda: typer.echo(line))
+
+
+def _tell_of_network(image: Image) -> None:
+    """Says what network sandboxes of an image have that asks for one, or that they cannot have it on this machine."""
+    if not image.network.attached:
+        return
+    told = f"it asks for the network: its sandboxes have {image.network}"
+    label = ("note: ", "yellow")
+    if complaint := network_complaint():
+        label = ("warning: ", "bold red")
+        told = f"it asks for the network ({image.network}), which no sandbox can have here: {complaint}"
+    context.console(stderr=True, soft_wrap=True).print(Text.assemble(label, visible(told)))
 
 
 def _warm(image: Image) -> float | None:
