@@ -112,7 +112,7 @@ def _print(image: Image, manifest: Mapping[str, Any], log: str) -> None:
         "timeouts": ", ".join(f"{name} {value:g} s" for name, value in image.timeouts.said().items()),
         **_task_rows(image.task),
         "notes": "\n".join(manifest["notes"]),
-        "files": str(image.rootfs),
+        "files": "\n".join(map(str, image.layers)),
         "build log": log,
     }
     console = context.console(soft_wrap=True)  # digests and paths are there to be copied

@@ -169,7 +169,8 @@ def _warm(image: Image) -> float | None:
 def image_data(image: Image) -> dict[str, Any]:
     """Returns an image as the JSON of all verbs has it."""
     said = {"limits": image.limits.said(), "timeouts": image.timeouts.said()}
-    return {**asdict(image), "rootfs": str(image.rootfs), **said}
+    places = {"rootfs": str(image.rootfs), "below": [str(tree) for tree in image.below]}
+    return {**asdict(image), **places, **said}
 
 
 def size_text(size: int) -> str:

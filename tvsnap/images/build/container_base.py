@@ -86,6 +86,27 @@ class ContainerBase:
         with self.tool.built(self.base, self._dockerfile, self.keep_layers, output, fraction) as image:
             return self.tool.unpack(image, root, fraction)
 
+    def below(self) -> str:
+        """The id of the files that the base begins with, for images that share them; "" if there are none."""
+        image = self._image_below
+        return (
+            hashlib.sha256(f"{type(self.tool).__name__} {self.tool.image_id(image)}".encode()).hexdigest()
+            if image
+            else ""
+        )
+
+    def unpack_below(self, root: Path, fraction: Fraction) -> None:
+        """Puts these files into the empty directory `root`, owners not shifted.
+
+        Raises:
+            BuildStepFailed: they cannot be had.
+        """
+        self.tool.unpack(self._image_below, root, fraction)
+
+    @property
+    def _image_below(self) -> str:
+        return self.base.image if isinstance(self.base, DockerImageBase) else self._dockerfile.base
+
     @cached_property
     def _dockerfile(self) -> Dockerfile:
         assert isinstance(self.base, DockerfileBase)
