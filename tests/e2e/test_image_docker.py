@@ -371,7 +371,7 @@ def test_a_task_whose_image_cannot_be_had(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     reference = f"docker.io/tvsnap-test/{secrets.token_hex(4)}:1"
-    BuildahTool().load(tree, reference, lambda line: None)
+    BuildahTool().load(tree, reference, lambda line: None, "a few programs")
     folder = write(
         tmp_path / "task",
         **{
@@ -385,6 +385,7 @@ def test_a_task_whose_image_cannot_be_had(
             store.build(folder)
         image = store.build(folder, from_dockerfile=True)
         assert (image.rootfs / "app/data").read_text() == "d"
+        assert store.manifest(image).notes == (f"{reference}: not the public image but a few programs",)
         assert store.get("task").task.verifier.env == {"KEY": "${KEY}"}
     finally:
         subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)
@@ -402,6 +403,7 @@ def test_a_base_image_without_a_registry(tmp_path: Path, packages_kept: Path, en
             store.make_base(reference, "bookworm", into="engine")
         image = store.build(write(tmp_path / "on-it", Dockerfile=f"FROM {reference}\nRUN echo 6*7 | bc > /sum\n"))
         assert (image.rootfs / "sum").read_text() == "42\n"
+        assert store.manifest(image).notes == (f"{reference}: not the public image but a minimal bookworm with bc",)
         found = topmost(image.layers, "/usr/bin/su")
         assert found is not None
         assert found[1].st_mode & 0o4000

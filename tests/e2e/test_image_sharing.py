@@ -95,11 +95,14 @@ def store(tmp_path: Path, terminal_image: Image) -> ImageStore:
     return store
 
 
-def test_a_sandbox_sees_both(store: ImageStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["local", "docker"])
+def test_a_sandbox_sees_both(store: ImageStore, tmp_path: Path, backend: str, request: pytest.FixtureRequest) -> None:
+    if backend == "docker":
+        request.getfixturevalue("docker_engine")
     small, more = store.get("small"), store.get("more")
     assert more.below == (small.rootfs,)
     assert not (more.rootfs / "usr/bin/bash").exists()
-    with Cache(tmp_path / "home", policy="eager") as cache, cache.rollout("more") as rollout:
+    with Cache(tmp_path / "home", backend=backend, policy="eager") as cache, cache.rollout("more") as rollout:
         result = rollout.call(
             "bash", {"command": "cat /etc/motd; ls /usr/bin/seq; rm /usr/bin/sort; mkdir /usr/bin/sort"}
         )

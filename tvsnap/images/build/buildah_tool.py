@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tvsnap.host.docker_engine import LABEL_PURPOSE
+from tvsnap.host.docker_engine import LABEL_PURPOSE, LABEL_STAND_IN
 from tvsnap.host.native import INIT
 from tvsnap.images.build.bootstrap import PATH
 from tvsnap.images.build.containers import Fraction, Output
@@ -138,15 +138,19 @@ class BuildahTool:
             run_client(["buildah", "rm", container], _ignored)
         return read_config((about.get("Docker") or {}).get("config") or {})
 
-    def load(self, tree: Path, reference: str, output: Output) -> None:
+    def stand_in(self, reference: str) -> str:
+        about = json.loads(run_client(["buildah", "inspect", "--type=image", reference], _ignored))
+        config = (about.get("Docker") or {}).get("config") or {}
+        return str((config.get("Labels") or {}).get(LABEL_STAND_IN, ""))
+
+    def load(self, tree: Path, reference: str, output: Output, stand_in: str = "") -> None:
         container = run_client(["buildah", "from", "scratch"], output).strip()
         try:
             mounted = run_client(["buildah", "mount", container], output).strip()
             run_beside([*COPY, str(tree), mounted], os.environ, output)
-            run_client(
-                ["buildah", "config", "--cmd=bash", f"--env=PATH={PATH}", f"--label={LABEL_PURPOSE}=image", container],
-                output,
-            )
+            labels = [f"--label={LABEL_PURPOSE}=image"]
+            labels += [f"--label={LABEL_STAND_IN}={stand_in}"] if stand_in else []
+            run_client(["buildah", "config", "--cmd=bash", f"--env=PATH={PATH}", *labels, container], output)
             run_client(["buildah", "commit", "--quiet", container, with_registry(reference)], output)
         finally:
             run_client(["buildah", "rm", container], _ignored)

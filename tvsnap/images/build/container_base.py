@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -82,9 +82,13 @@ class ContainerBase:
             MachineLacks: see `ContainerTool.built`.
         """
         if isinstance(self.base, DockerImageBase):
-            return self.tool.unpack(self.base.image, root, fraction)
-        with self.tool.built(self.base, self._dockerfile, self.keep_layers, output, fraction) as image:
-            return self.tool.unpack(image, root, fraction)
+            config = self.tool.unpack(self.base.image, root, fraction)
+        else:
+            with self.tool.built(self.base, self._dockerfile, self.keep_layers, output, fraction) as image:
+                config = self.tool.unpack(image, root, fraction)
+        stand_ins = [(reference, self.tool.stand_in(reference)) for reference in self._images]
+        notes = [f"{reference}: not the public image but {what}" for reference, what in stand_ins if what]
+        return replace(config, notes=(*config.notes, *notes))
 
     def below(self) -> str:
         """The id of the files that the base begins with, for images that share them; "" if there are none."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import itertools
 import os
 import stat
 import subprocess
@@ -147,7 +146,9 @@ class EngineImages:
 
 
 def _files(image: Image) -> Iterator[tuple[str, os.stat_result]]:
-    return itertools.chain.from_iterable(map(walk, image.layers))
+    """Yields all that the trees of an image have, but for the marks by which one hides what is below it."""
+    for tree in image.layers:
+        yield from ((path, about) for path, about in walk(tree) if not stat.S_ISCHR(about.st_mode))
 
 
 def _counting_here(archive: IO[bytes] | None, image: Image) -> AbstractContextManager[IO[bytes]]:
