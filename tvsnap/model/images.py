@@ -96,8 +96,8 @@ class Image:
         clock: the time at which the clock of its sandboxes begins, in seconds since 1970; None for the machine's clock.
         random_seed: the seed of its sandboxes' randomness; None for the machine's randomness.
         network: what its sandboxes may reach outside, where the caller of the cache does not say.
-        below: directories with files that it shares, topmost first; see `layers`.
         task: what the task that it was built from says of agent, verifier and solution, for the program that runs it.
+        below: directories with files that it shares, topmost first; see `layers`.
     """
 
     name: str
