@@ -13,6 +13,7 @@ from typer import Argument
 
 from tvsnap.images import Image
 from tvsnap.model.images import BUILD_LOG
+from tvsnap.model.task import Task, TaskPhase
 
 from . import context, image_base, image_build, image_export, options
 from .image_build import image_data, size_text
@@ -66,6 +67,27 @@ def show(
     context.answer({**image_data(image), **data, "log": log}, as_json=as_json, show=lambda: _print(image, data, log))
 
 
+def _task_rows(task: Task) -> dict[str, str]:
+    """Returns what a task says of its parts, in words, without the values of variables, which may be long."""
+    phases = {"agent": task.agent, "verifier": task.verifier, "solution": task.solution}
+    steps = []
+    for step in task.steps:
+        parts = [("agent", step.agent), ("verifier", step.verifier)]
+        said = [f"{name}: {words}" for name, phase in parts if (words := _phase_words(phase))]
+        steps.append("; ".join([step.name, *said]))
+    return {**{name: _phase_words(phase) for name, phase in phases.items()}, "steps": "\n".join(map(visible, steps))}
+
+
+def _phase_words(phase: TaskPhase) -> str:
+    parts = [
+        f"timeout {phase.timeout:g} s" if phase.timeout else "",
+        f"user {phase.user}" if phase.user else "",
+        f"network {phase.network}" if phase.network else "",
+        f"env {' '.join(phase.env)}" if phase.env else "",
+    ]
+    return visible(", ".join(filter(None, parts)))
+
+
 def _print(image: Image, manifest: Mapping[str, Any], log: str) -> None:
     said = image.limits.said()
     limits = {name: size_text(value) if name in ("memory", "disk") else value for name, value in said.items()}
@@ -88,8 +110,9 @@ def _print(image: Image, manifest: Mapping[str, Any], log: str) -> None:
         "env": "\n".join(f"{key}={value}" for key, value in sorted(image.env.items())),
         "limits": ", ".join(f"{name} {value}" for name, value in limits.items()),
         "timeouts": ", ".join(f"{name} {value:g} s" for name, value in image.timeouts.said().items()),
+        **_task_rows(image.task),
         "notes": "\n".join(manifest["notes"]),
-        "files": str(image.rootfs),
+        "files": "\n".join(map(str, image.layers)),
         "build log": log,
     }
     console = context.console(soft_wrap=True)  # digests and paths are there to be copied

@@ -7,7 +7,8 @@ import time
 import typer
 from typer import Argument, Option
 
-from tvsnap.images.build.base_image import full_reference, suite_of
+from tvsnap.images.build.base_image import suite_of
+from tvsnap.images.build.references import full_reference
 from tvsnap.model.errors import UsageError
 
 from . import context, options

@@ -16,6 +16,7 @@ from tvsnap.images import Image, find_source
 from tvsnap.images.build.databases import DIALECTS
 from tvsnap.model.errors import MachineLacks, NotCheckpointable, UsageError
 from tvsnap.model.limits import MIB
+from tvsnap.sandboxes.network.attach import network_complaint
 
 from . import context, options
 from .build_progress import watched
@@ -23,6 +24,7 @@ from .image_databases import with_databases
 from .text import visible
 
 DATABASE_HELP = "A .sql, .csv or .sqlite file (or .gz of it) to load; may be repeated. Needs --name."
+FROM_DOCKERFILE_HELP = "Build from the Dockerfile of a task, although the task names an image."
 ALLOW_HELP = "Holds what image.yaml may start from (directory, tar, oci) beside its own folder; may be repeated."
 
 
@@ -45,6 +47,7 @@ def build(
         str | None, Option(metavar="|".join(DIALECTS), help="Of --database's .sql files; default: told by their looks.")
     ] = None,
     allow: Annotated[list[Path] | None, Option(metavar="DIR", help=ALLOW_HELP)] = None,
+    from_dockerfile: Annotated[bool, Option("--from-dockerfile", help=FROM_DOCKERFILE_HELP)] = False,
     warm: Annotated[bool, Option("--warm/--no-warm", help="Start the image's server once and snapshot it.")] = True,
     verbose: Annotated[bool, Option("--verbose", "-v", help="Print all output of the steps.")] = False,
     as_json: options.AsJson = False,
@@ -96,6 +99,7 @@ def build(
       tvsnap image build terminal
       tvsnap image build ./my-image --name mine
       tvsnap image build tasks/fix-git                    a task's folder
+      tvsnap image build tasks/fix-git --from-dockerfile  without the image that the task names
       tvsnap image build terminal --force                 with the newest packages
       tvsnap image build mariadb --name spider --database spider_mysql.sql
       tvsnap image build sqlite --name shop --database shop=schema.sql --database shop=items.csv
@@ -107,15 +111,36 @@ def build(
     found = with_databases(store, source, name, databases, dialect, allow) if databases else find_source(source)
     started = time.time()
     with watched(verbose) as progress:
-        image = store.build(found, name=name, progress=progress, force=force, keep_layers=keep_layers, allow=allow)
+        image = store.build(
+            found,
+            name=name,
+            progress=progress,
+            force=force,
+            keep_layers=keep_layers,
+            allow=allow,
+            from_dockerfile=from_dockerfile,
+        )
     # An image that was built anew and came out the same keeps its date, and is not built for the user either.
     built = image.created >= started
     seconds = time.time() - started
+    _tell_of_network(image)
     warmed = _warm(image) if warm else None
     came_to = f"built in {seconds:.1f} s" if built else "unchanged"
     line = f"{image.name}  {image.digest[:12]}  {size_text(image.size)}  {came_to}"
     data = {**image_data(image), "built": built, "seconds": round(seconds, 3), "warmed": warmed}
     context.answer(data, as_json=as_json, show=lambda: typer.echo(line))
+
+
+def _tell_of_network(image: Image) -> None:
+    """Says what network sandboxes of an image have that asks for one, or that they cannot have it on this machine."""
+    if not image.network.attached:
+        return
+    told = f"it asks for the network: its sandboxes have {image.network}"
+    label = ("note: ", "yellow")
+    if complaint := network_complaint():
+        label = ("warning: ", "bold red")
+        told = f"it asks for the network ({image.network}), which no sandbox can have here: {complaint}"
+    context.console(stderr=True, soft_wrap=True).print(Text.assemble(label, visible(told)))
 
 
 def _warm(image: Image) -> float | None:
@@ -144,7 +169,8 @@ def _warm(image: Image) -> float | None:
 def image_data(image: Image) -> dict[str, Any]:
     """Returns an image as the JSON of all verbs has it."""
     said = {"limits": image.limits.said(), "timeouts": image.timeouts.said()}
-    return {**asdict(image), "rootfs": str(image.rootfs), **said}
+    places = {"rootfs": str(image.rootfs), "below": [str(tree) for tree in image.below]}
+    return {**asdict(image), **places, **said}
 
 
 def size_text(size: int) -> str:

@@ -14,8 +14,10 @@ import typer
 from typer import Argument, Option
 
 from tvsnap.model.errors import UsageError
+from tvsnap.model.network import lacks_network
 
 from . import completion, context, options
+from .network_hint import NetworkHint
 from .results import result_file, start_over
 from .text import count, visible
 
@@ -123,6 +125,12 @@ def replay(
             report.write_outputs(outputs_stream)
     show = functools.partial(replay_view.print_report, report, context.console(), cached=not no_cache)
     context.answer(report.data(), as_json=as_json, show=show)
+    hint, images = NetworkHint(), context.open_images()
+    for run in report.runs:
+        name = run.planned.image or image or ""
+        for record in run.calls:
+            if lacks_network(record.result.output):
+                hint.look(record.result.output, name, images.get(name).network)
     if report.interrupted:
         raise typer.Exit(options.INTERRUPTED)
     if report.failed or broken or unsound:

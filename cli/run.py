@@ -14,9 +14,11 @@ from typer import Argument, Option
 from tvsnap.model.arguments import check_text
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError, UsageError
+from tvsnap.model.network import Network
 
 from . import completion, context, options
 from .main import complain
+from .network_hint import NetworkHint
 from .text import call_line, cut, one_line, seconds, size, visible
 
 if TYPE_CHECKING:
@@ -77,10 +79,12 @@ def run(
     with context.open_cache(policy=policy, budget=budget) as cache:
         found = cache.images.get(check_text(image, "image"))
         lines = iter(()) if calls or prompted else _calls_of_standard_input()
-        with cache.rollout(found, task, salt, "by hand", network=options.network(network)) as rollout:
-            session = _Session(rollout, timeout, as_json=as_json)
-            for name, given in calls:
-                session.call(name, given, echo=len(calls) > 1)
+        given = options.network(network)
+        with cache.rollout(found, task, salt, "by hand", network=given) as rollout:
+            reach = found.network if given is None else Network.of(given)
+            session = _Session(rollout, timeout, found.name, reach, as_json=as_json)
+            for name, said in calls:
+                session.call(name, said, echo=len(calls) > 1)
             for line in lines:
                 session.call(*session.parse(line), echo=True)
             if prompted:
@@ -115,11 +119,14 @@ def parse_arguments(text: str) -> dict[str, Any]:
 class _Session:
     """Makes calls and prints what they return; `made` are those made, as plain JSON."""
 
-    def __init__(self, rollout: Rollout, timeout: float, *, as_json: bool) -> None:
+    def __init__(self, rollout: Rollout, timeout: float, image: str, network: Network, *, as_json: bool) -> None:
         self.made: list[dict[str, Any]] = []
         self._rollout = rollout
         self._timeout = timeout
         self._as_json = as_json
+        self._image = image
+        self._network = network
+        self._hint = NetworkHint()
         self._console = context.console(soft_wrap=True)
 
     def parse(self, line: str) -> tuple[str, dict[str, Any]]:
@@ -157,6 +164,7 @@ class _Session:
         )
         if not self._as_json:
             self._print(result, state, private)
+        self._hint.look(result.output, self._image, self._network)
 
     def prompt(self) -> None:
         """Reads calls from a person until the end of input (Ctrl-D). Ctrl-C gives up a line, or a call under way."""

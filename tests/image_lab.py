@@ -87,4 +87,6 @@ def link_member(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tuple[
 
 def left_of_builds(home: Path) -> list[str]:
     images = home / "images"
-    return sorted(path.name for path in images.iterdir() if path.name not in ("names", "recipes"))
+    kept = ("names", "recipes", "layers")
+    shared = [path for path in images.glob("layers/*") if path.is_dir()]
+    return sorted(path.name for path in (*images.iterdir(), *shared) if path.name not in kept)

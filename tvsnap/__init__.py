@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         TerminalBytes,
     )
     from tvsnap.model.stats import Stats
+    from tvsnap.model.task import Task, TaskPhase, TaskStep
     from tvsnap.recording.policy import Costs, Policy, Rebuild
     from tvsnap.rollout import Rollout
     from tvsnap.sandboxes.network.settings import NetworkSettings
@@ -114,6 +115,9 @@ _MODULES = {
     "SnapshotUnusable": "tvsnap.model.errors",
     "StateLost": "tvsnap.model.errors",
     "Stats": "tvsnap.model.stats",
+    "Task": "tvsnap.model.task",
+    "TaskPhase": "tvsnap.model.task",
+    "TaskStep": "tvsnap.model.task",
     "TerminalBytes": "tvsnap.model.observations",
     "TerminalEnvironment": "tvsnap.environments.terminal",
     "Timeouts": "tvsnap.model.images",
@@ -184,6 +188,9 @@ __all__ = [
     "SnapshotUnusable",
     "StateLost",
     "Stats",
+    "Task",
+    "TaskPhase",
+    "TaskStep",
     "TerminalBytes",
     "TerminalEnvironment",
     "Timeouts",

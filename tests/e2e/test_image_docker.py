@@ -18,10 +18,12 @@ import pytest
 from tests.image_lab import Recorder, add_program
 from tvsnap.host.docker_engine import LABEL_HOME, LABEL_PURPOSE, Engine, home_tag
 from tvsnap.images import UID_BASE, ImageBuildError, ImageStore
-from tvsnap.images.build.buildah_tool import BuildahTool
+from tvsnap.images.build import buildah_tool
+from tvsnap.images.build.buildah_tool import BuildahTool, steps_complaint
 from tvsnap.images.build.engine_tool import BUILD, EngineTool
 from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
+from tvsnap.sandboxes.paths import topmost
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="building images needs root's rights"),
@@ -312,12 +314,24 @@ def test_a_task_of_terminal_bench(tmp_path: Path, store: ImageStore, base: str) 
 
 @pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")
 @pytest.mark.parametrize(
-    "runtime", ["", "echo cgroups in hybrid mode not supported >&2; exit 1"], ids=["usual", "broken"]
+    ("runtime", "others"),
+    [
+        ("", ("runc", "crun")),
+        ("echo cgroups in hybrid mode not supported >&2; exit 1", ("runc", "crun")),
+        ("exit 1", ()),
+    ],
+    ids=["usual", "broken", "none"],
 )
 def test_buildah_where_no_engine_answers(
-    tmp_path: Path, store: ImageStore, tree: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
+    tmp_path: Path,
+    store: ImageStore,
+    tree: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    runtime: str,
+    others: tuple[str, ...],
 ) -> None:
-    """Whatever runtime it would choose: one that starts nothing here gives way to one that does."""
+    """Whatever runtime it would choose: one that starts nothing here gives way to one that does, or to a chroot."""
+    monkeypatch.setattr(buildah_tool, "_RUNTIMES", others)
     if runtime:
         (tmp_path / "crun").write_text(f"#!/bin/sh\n{runtime}\n")
         (tmp_path / "crun").chmod(0o755)
@@ -342,6 +356,41 @@ def test_buildah_where_no_engine_answers(
         subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)
 
 
+@pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")
+def test_whether_buildah_runs_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert steps_complaint() == ""
+    monkeypatch.setattr(buildah_tool, "INIT", Path("/etc/hostname"))  # which is no program
+    assert "failed with exit status" in steps_complaint()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")
+def test_a_task_whose_image_cannot_be_had(
+    tmp_path: Path, store: ImageStore, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    reference = f"docker.io/tvsnap-test/{secrets.token_hex(4)}:1"
+    BuildahTool().load(tree, reference, lambda line: None, "a few programs")
+    folder = write(
+        tmp_path / "task",
+        **{
+            "task.toml": '[environment]\ndocker_image = "localhost:1/nobody/task:1"\n[verifier.env]\nKEY = "${KEY}"\n',
+            "environment/Dockerfile": f"FROM {reference}\nWORKDIR /app\nCOPY data .\n",
+            "environment/data": "d",
+        },
+    )
+    try:
+        with pytest.raises(ImageBuildError, match=r"own Dockerfile: tvsnap image build \S+ --from-dockerfile, b"):
+            store.build(folder)
+        image = store.build(folder, from_dockerfile=True)
+        assert (image.rootfs / "app/data").read_text() == "d"
+        assert store.manifest(image).notes == (f"{reference}: not the public image but a few programs",)
+        assert store.get("task").task.verifier.env == {"KEY": "${KEY}"}
+    finally:
+        subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)
+
+
 def test_a_base_image_without_a_registry(tmp_path: Path, packages_kept: Path, engine: Engine) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -354,7 +403,10 @@ def test_a_base_image_without_a_registry(tmp_path: Path, packages_kept: Path, en
             store.make_base(reference, "bookworm", into="engine")
         image = store.build(write(tmp_path / "on-it", Dockerfile=f"FROM {reference}\nRUN echo 6*7 | bc > /sum\n"))
         assert (image.rootfs / "sum").read_text() == "42\n"
-        assert (image.rootfs / "usr/bin/su").stat().st_mode & 0o4000
+        assert store.manifest(image).notes == (f"{reference}: not the public image but a minimal bookworm with bc",)
+        found = topmost(image.layers, "/usr/bin/su")
+        assert found is not None
+        assert found[1].st_mode & 0o4000
         assert b"".join(engine.api.get_image(reference))[:100]  # an engine that cannot read a layer back says so here
         assert engine.image(reference)["Config"]["Cmd"] == ["bash"]
     finally:

@@ -89,6 +89,17 @@ class TestReplay:
         assert "nothing was run (--keep-going" in message
         assert not tvsnap.backend.counts["start"]
 
+    def test_a_network_that_is_missing_is_told_of_once(self, tvsnap: CommandLine, tmp_path: Path) -> None:
+        command = "echo 'curl: (6) Could not resolve host: example.org'"
+        path = tmp_path / "wants.jsonl"
+        path.write_text(f"{rollout_line(command)}\n{rollout_line(command, 'ls', command, name='two')}\n")
+        result = tvsnap("replay", str(path), "--image", "terminal")
+        assert result.stderr.count("sandboxes of terminal have no network") == 1
+        result = tvsnap("run", "terminal", "-c", command, "-c", "true", "-c", command)
+        assert result.stderr.count("sandboxes of terminal have no network") == 1
+        assert "no network" not in result.stdout
+        assert "no network" not in tvsnap("run", "terminal", "-c", "echo resolved").stderr
+
     def test_several_broken_lines_and_keeping_going(self, tvsnap: CommandLine, rollouts: Path) -> None:
         unknown = json.dumps({"task": "t", "rollout": "r", "calls": [{"name": "bsh", "arguments": {"command": "ls"}}]})
         with rollouts.open("a") as stream:

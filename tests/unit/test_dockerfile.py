@@ -42,9 +42,11 @@ class TestDockerfile:
             FROM scratch
             FROM alpine
             """
-        assert read(tmp_path, text) == Dockerfile(("python:3.11-slim", "tools:1", "alpine"), ())
+        assert read(tmp_path, text) == Dockerfile(("python:3.11-slim", "tools:1", "alpine"), (), "alpine")
         assert read(tmp_path, text, VERSION="3.12").images[0] == "python:3.12-slim"
         assert read(tmp_path, text, target="build").images == ("python:3.11-slim",)
+        assert read(tmp_path, text, target="again").base == "python:3.11-slim"
+        assert read(tmp_path, "FROM a AS b\nFROM scratch\nCOPY --from=b /x /x\n").base == ""
 
     @pytest.mark.parametrize(
         ("line", "reason"),
@@ -60,7 +62,7 @@ class TestDockerfile:
         ],
     )
     def test_what_needs_buildkit(self, tmp_path: Path, line: str, reason: str) -> None:
-        assert read(tmp_path, f"FROM base\n{line}\nRUN true\n") == Dockerfile(("base",), (reason,))
+        assert read(tmp_path, f"FROM base\n{line}\nRUN true\n") == Dockerfile(("base",), (reason,), "base")
 
     @pytest.mark.parametrize(
         "line", ["COPY --chown=a:b a /a", "RUN cat <<EOF", 'RUN echo "--mount"', "RUN python -c '1<<n'"]

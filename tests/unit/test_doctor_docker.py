@@ -83,6 +83,13 @@ def test_a_builder_of_dockerfiles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "buildah" in check.remedy
     assert doctor_docker.check_builder(engine=True).ok
     found.update({"buildah", "podman"})
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(doctor_docker, "steps_complaint", lambda: "")
     check = doctor_docker.check_builder(engine=False)
     assert check.ok
     assert "podman is there too" in check.detail
+    monkeypatch.setattr(doctor_docker, "steps_complaint", lambda: "it cannot")
+    check = doctor_docker.check_builder(engine=False)
+    assert not check.ok
+    assert check.detail == "buildah runs no step: it cannot"
+    assert doctor_docker.check_builder(engine=True).ok

@@ -11,7 +11,7 @@ import dns.rcode
 import pytest
 
 from tvsnap import InfrastructureError, Network, NetworkSettings, UsageError
-from tvsnap.model.network import NO_NETWORK, is_host_name, is_private_name, is_within_reach
+from tvsnap.model.network import NO_NETWORK, is_host_name, is_private_name, is_within_reach, lacks_network
 from tvsnap.sandboxes.network import addresses
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
 from tvsnap.sandboxes.network.pace import Pace
@@ -175,3 +175,24 @@ def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             patch.setenv(f"TVSNAP_NETWORK_{name}", wrong)
             with pytest.raises(UsageError):
                 NetworkSettings.of_environment()
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "curl: (6) Could not resolve host: example.org",
+        "E: Failed to fetch http://deb.example/x  Temporary failure resolving 'deb.example'",
+        "ping: example.org: Name or service not known",
+        "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+        "npm error request to https://example.org/ failed, reason: getaddrinfo EAI_AGAIN example.org",
+        "fatal: unable to access 'https://example.org/': Couldn't resolve host 'example.org'",
+        "OSError: [Errno 101] Network is unreachable",
+    ],
+)
+def test_what_is_printed_for_want_of_a_network(output: str) -> None:
+    assert lacks_network(f"one line\n{output}\n")
+
+
+@pytest.mark.parametrize("output", ["", "resolved", "curl: (7) Failed to connect to localhost port 80", "no such file"])
+def test_what_says_nothing_of_the_network(output: str) -> None:
+    assert not lacks_network(output)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tvsnap.images import ImageNotFound, ImageSpecError, find_source
+from tvsnap.images import ImageNotFound, ImageSpecError, ImageStore, find_source
 from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
+from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
 from tvsnap.model.network import NO_NETWORK
+from tvsnap.model.task import Task, TaskPhase, TaskStep
 
 CHECKOUT = Path(__file__).parents[2]
 MIB = 1024 * 1024
@@ -248,8 +251,9 @@ class TestHarbor:
         assert spec.timeouts == Timeouts(agent=600.0, verifier=120.0)
         assert spec.env == {"MODE": "test", "LEVEL": "3"}
         assert (spec.user, spec.workdir) == ("agent", "/srv")
-        assert spec.directories == ("/logs/verifier", "/logs/agent")
+        assert spec.directories == ("/logs/verifier", "/logs/agent", "/logs/artifacts")
         assert spec.network == NO_NETWORK
+        assert spec.task == Task(verifier=TaskPhase(env={"KEY": "of the verifier"}))
         assert spec.notes == ()
 
     @pytest.mark.parametrize(
@@ -285,14 +289,14 @@ class TestHarbor:
             [[environment.mcp_servers]]
             name = "m"
             url = "http://m"
-            [[steps]]
-            name = "one"
+            [verifier.environment]
+            cpus = 1
             """,
         )
         assert spec.notes == (
             "environment.gpus 1: no GPU in a sandbox: what needs one fails",
             "environment.mcp_servers: not started",
-            "steps: the image is the one that the first of them begins with",
+            "verifier.environment: the verifier's own container is not built; build its folder by itself",
             "environment.env.API_KEY: $API_KEY is not taken from this machine's environment",
         )
         assert spec.env == {}
@@ -302,8 +306,114 @@ class TestHarbor:
         text = '[environment]\nmemory_mb = 64\nnetwork_mode = "no-network"\n'
         spec = self.task(tmp_path, text, **{"environment/docker-compose.yaml": compose})
         assert spec.base == DockerfileBase(tmp_path / "environment/Dockerfile", tmp_path / "environment/.")
-        assert (spec.env, spec.limits) == ({"A": "b"}, ImageLimits(memory=64 * MIB, cpus=1.0))
-        assert spec.directories == ("/logs/verifier", "/logs/agent")
+        assert (spec.env, spec.limits) == ({"A": "b"}, ImageLimits(memory=1024 * MIB, cpus=1.0))
+
+    def test_variables_that_harbor_sets_for_compose_files(self, tmp_path: Path) -> None:
+        folder = tmp_path / "variables"
+        compose = """
+            services:
+              main:
+                build: {context: "${CONTEXT_DIR}"}
+                image: ${MAIN_IMAGE_NAME}
+                environment: ["C=${CPUS}", "M=${MEMORY}", "P=${PREBUILT_IMAGE_NAME:-none}", "T=${TASKS_OWN}"]
+                volumes:
+                  - ${HOST_VERIFIER_LOGS_PATH}:${ENV_VERIFIER_LOGS_PATH}
+                  - ${HOST_AGENT_LOGS_PATH}:${ENV_AGENT_LOGS_PATH}
+                  - ${HOST_ARTIFACTS_PATH}:${ENV_ARTIFACTS_PATH}
+                  - ${CONTEXT_DIR}/data:/data
+        """
+        text = '[environment]\ncpus = 2\nmemory = "2G"\nenv = { TASKS_OWN = "yes" }\n'
+        files = {"environment/docker-compose.yaml": compose, "environment/data/f": "x"}
+        spec = self.task(folder, text, **files)
+        assert spec.base == DockerfileBase(folder / "environment/Dockerfile", folder / "environment")
+        assert spec.env == {"C": "2", "M": "2048M", "P": "none", "T": "yes", "TASKS_OWN": "yes"}
+        assert spec.directories == ("/logs/verifier", "/logs/agent", "/logs/artifacts")
+        assert spec.files == (FileCopy(folder / "environment/data", None, "/data"),)
+        copied = "copied into the image; changes stay in the sandbox"
+        assert spec.notes == (f"volume {folder}/environment/data:/data: {copied}",)
+
+    def test_what_the_task_says_of_its_variables_counts(self, tmp_path: Path) -> None:
+        files = {"environment/docker-compose.yaml": "services: {main: {environment: {A: compose, B: compose}}}"}
+        spec = self.task(tmp_path, '[environment]\nenv = { A = "task" }\n', **files)
+        assert spec.env == {"A": "task", "B": "compose"}
+
+    @pytest.mark.parametrize("name", ["docker-compose.yml", "compose.yaml", "compose.yml"])
+    def test_other_names_are_no_compose_files(self, tmp_path: Path, name: str) -> None:
+        spec = self.task(tmp_path, "", **{f"environment/{name}": "services: {web: {image: a}, db: {image: b}}"})
+        assert spec.base == DockerfileBase(tmp_path / "environment/Dockerfile", tmp_path / "environment")
+
+    @pytest.mark.parametrize(
+        ("toml", "main", "base"),
+        [
+            ("", "{image: 'x:1'}", "Dockerfile"),
+            ("", "{build: .}", "Dockerfile"),
+            ("", "", "Dockerfile"),
+            ('docker_image = "org/task:1"', "{build: .}", "org/task:1"),
+            ('docker_image = "org/task:1"', "{build: ., image: '${MAIN_IMAGE_NAME}'}", "org/task:1"),
+            ('docker_image = "org/task:1"', "{image: '${MAIN_IMAGE_NAME}'}", "org/task:1"),
+            ('docker_image = "org/task:1"', "{image: '${PREBUILT_IMAGE_NAME}'}", "org/task:1"),
+            ('docker_image = "org/task:1"', "{image: 'other:2'}", "other:2"),
+        ],
+    )
+    def test_what_a_task_with_a_compose_file_starts_from(self, tmp_path: Path, toml: str, main: str, base: str) -> None:
+        files = {"environment/docker-compose.yaml": f"services: {{main: {main or '{}'}}}"}
+        spec = self.task(tmp_path, f"[environment]\n{toml}\n", **files)
+        dockerfile = tmp_path / "environment/Dockerfile"
+        assert spec.own_dockerfile is not None
+        assert spec.own_dockerfile.path == dockerfile
+        if isinstance(spec.base, DockerfileBase):
+            assert (base, spec.base.path) == ("Dockerfile", dockerfile)
+        else:
+            assert spec.base == DockerImageBase(base)
+
+    def test_what_only_the_compose_file_names_to_start_from(self, tmp_path: Path) -> None:
+        compose = "services: {main: {image: 'org/task:1'}}"
+        make(tmp_path, **{"task.toml": "", "environment/docker-compose.yaml": compose})
+        assert load_source(tmp_path).base == DockerImageBase("org/task:1")
+
+    def test_files_beside_an_image_that_is_named(self, tmp_path: Path) -> None:
+        """The harness puts them where commands start, as there is no Dockerfile to do so."""
+        make(tmp_path, **{"task.toml": '[environment]\ndocker_image = "org/task:1"\n', "environment/data/f": "x"})
+        assert load_source(tmp_path).files == (FileCopy(tmp_path / "environment", None, "."),)
+
+    def test_steps_and_phases(self, tmp_path: Path) -> None:
+        spec = self.task(
+            tmp_path,
+            """
+            [agent]
+            network_mode = "no-network"
+            [verifier]
+            timeout_sec = 90.0
+            user = "root"
+            network_mode = "allowlist"
+            allowed_hosts = ["pypi.example"]
+            env = { JUDGE_KEY = "${JUDGE_KEY}", LEVEL = "${LEVEL:-3}" }
+            [solution.env]
+            ANSWER = "42"
+            [[steps]]
+            name = "write it"
+            [steps.agent]
+            timeout_sec = 60
+            [[steps]]
+            name = "mend-it"
+            [steps.verifier]
+            timeout_sec = 30
+            env = { STEP = "2" }
+            """,
+        )
+        keys = {"JUDGE_KEY": "${JUDGE_KEY}", "LEVEL": "${LEVEL:-3}"}
+        assert spec.task == Task(
+            agent=TaskPhase(network="none"),
+            verifier=TaskPhase(user="root", env=keys, network="pypi.example"),
+            solution=TaskPhase(env={"ANSWER": "42"}),
+            steps=(
+                TaskStep("write it", agent=TaskPhase(timeout=60.0)),
+                TaskStep("mend-it", verifier=TaskPhase(timeout=30.0, env={"STEP": "2"})),
+            ),
+        )
+        assert (spec.timeouts, spec.user, spec.notes) == (Timeouts(verifier=90.0), None, ())
+        assert Task.of(json.loads(json.dumps(spec.task.said()))) == spec.task
+        assert Task().said() == {}
 
     @pytest.mark.parametrize(
         ("text", "files", "complaint"),
@@ -313,7 +423,15 @@ class TestHarbor:
             ('[environment]\nnetwork_mode = "host"\n', {}, "environment.network_mode: must be"),
             ('[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a b"]\n', {}, "cannot allow 'a b'"),
             ("[environment]\nmemory_mb = -1\n", {}, "environment.memory_mb: must be a number of megabytes"),
-            ("", {"environment/compose.yaml": "services: {main: {}, db: {image: a}}"}, "describes 2"),
+            ("", {"environment/docker-compose.yaml": "services: {main: {}, db: {image: a}}"}, "describes 2"),
+            ("", {"environment/docker-compose.yaml": "services: {db: {image: a}}"}, r"describes 2 \(main, db\)"),
+            ('[[steps]]\nname = "a/b"\n', {}, "steps.0..name: must be the name of a folder"),
+            ('[[steps]]\nname = "a"\n[[steps]]\nname = "A"\n', {}, "two of them have the same name"),
+            (
+                '[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a b"]\n',
+                {},
+                "verifier.allowed_hosts: network",
+            ),
             ('[agent]\ntimeout_sec = "soon"\n', {}, "agent.timeout_sec: must be a number of seconds"),
         ],
     )
@@ -363,3 +481,12 @@ class TestFolders:
             load_source(tmp_path)
         with pytest.raises(ImageNotFound, match=r"has none of image.yaml"):
             find_source(tmp_path)
+
+
+class TestFromDockerfile:
+    """A task that names an image, and has a Dockerfile as well."""
+
+    def test_there_is_none(self, tmp_path: Path) -> None:
+        make(tmp_path / "t", **{"task.toml": '[environment]\ndocker_image = "org/task:1"\n'})
+        with pytest.raises(UsageError, match="has no Dockerfile beside the image that it starts from"):
+            ImageStore(tmp_path / "home").build(tmp_path / "t", from_dockerfile=True)

@@ -24,6 +24,7 @@ from tvsnap.model.errors import InfrastructureError, MachineLacks
 
 LABEL_OWNER = "tvsnap.owner"  # the id of the `Owner` that made it; whoever finds that owner dead may remove it
 LABEL_HOME = "tvsnap.home"  # which data directory it belongs to; see `home_tag`
+LABEL_STAND_IN = "tvsnap.stand-in"  # what an image is that has the name of a public one
 LABEL_PURPOSE = "tvsnap.purpose"  # why it is there: `sandbox`, `snapshot`, `image`, `build`, `export`
 LABEL_IMAGE = "tvsnap.image"  # the digest of the tvsnap image that it holds or stands on
 

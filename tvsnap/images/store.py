@@ -5,8 +5,9 @@ Layout of `home/images`:
     <digest>/             an image: rootfs/, image.json, build.log; never changed once it is there
     names/<name>          the digest of the image that has this name now
     recipes/<recipe>      the digest of what a build of this recipe came to
+    layers/<id>/          a tree that several images share: of a container image that Dockerfiles start from
     .build-<recipe>/      a build under way; its builder holds the lock on the file `lock` in it
-    .removed-<digest>-*   an image on its way out
+    .removed-<digest>-*   an image on its way out; one that others stand on is kept, with a file `removed` in it
 
 Everything appears and disappears by a rename, so a crash at any moment leaves whole images and litter whose owner is
 seen to be dead.
@@ -17,20 +18,23 @@ from __future__ import annotations
 import builtins
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from tvsnap.images.build.base_image import full_reference, make_base
+from tvsnap.images.build.base_image import make_base
 from tvsnap.images.build.builder import Base, build_tree, recipe_of
 from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.containers import container_tool
 from tvsnap.images.build.derived import BuiltBase
+from tvsnap.images.build.references import full_reference
+from tvsnap.images.build_directory import empty, locked
 from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.shipped import find_source, shipped_images
 from tvsnap.images.descriptions.spec import (
@@ -43,15 +47,15 @@ from tvsnap.images.descriptions.spec import (
     check_name,
 )
 from tvsnap.images.errors import ImageNotFound, ImageSpecError
+from tvsnap.images.layers import Below, SharedTrees
 from tvsnap.images.progress import BuildProgress, Silent
-from tvsnap.images.rootfs import remove_entry, remove_tree
-from tvsnap.model.errors import MachineLacks, UsageError
+from tvsnap.images.rootfs import remove_tree, shift_owners, summarise
+from tvsnap.model.errors import MachineLacks, TvsnapError, UsageError
 from tvsnap.model.images import BUILD_LOG, FORMAT, ROOTFS, Image, Manifest
 from tvsnap.model.network import NO_NETWORK
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{4,64}")
-_LOCK = "lock"
 _YOUNG = 60.0
 """Seconds; a reference that is not in order yet may be another process's, at work this moment."""
 
@@ -69,6 +73,7 @@ class ImageStore:
         self._cache = home / "cache"
         self._names = self._images / "names"
         self._recipes = self._images / "recipes"
+        self._shared = SharedTrees(self._images)
 
     def get(self, name: str) -> Image:
         """Returns an image.
@@ -129,9 +134,8 @@ class ImageStore:
         for known in doomed:
             (self._names / known).unlink(missing_ok=True)
         if image.digest not in self._named().values():
-            path = self._images / f".removed-{image.digest}-{secrets.token_hex(4)}"
-            (self._images / image.digest).rename(path)
-            remove_tree(path)
+            self._shared.mark(image.digest, removed=True)
+            self._free_trees()
         return image
 
     def build(
@@ -143,6 +147,7 @@ class ImageStore:
         force: bool = False,
         keep_layers: bool = False,
         allow: Sequence[Path] = (),
+        from_dockerfile: bool = False,
     ) -> Image:
         """Builds the image that a folder describes, unless it is there already.
 
@@ -160,13 +165,14 @@ class ImageStore:
             keep_layers: whether to leave the layers of a Dockerfile in the Docker Engine, so that its next build is
                 quicker.
             allow: directories outside the folder that hold what the image may start from.
+            from_dockerfile: whether to build from the Dockerfile of a task that names an image as well.
 
         Returns:
             The image.
 
         Raises:
             ImageSpecError: the folder's description is missing or wrong.
-            UsageError: the name cannot be the name of an image.
+            UsageError: the name cannot be the name of an image, or there is no Dockerfile to build from.
             ImageBuildError: a step failed; nothing of the build is left.
             MachineLacks: this machine lacks something that is needed.
         """
@@ -174,8 +180,13 @@ class ImageStore:
             source = find_source(source)
         spec = source if isinstance(source, ImageSpec) else load_source(source, allow)
         name = spec.name if name is None else check_name(name)
+        if from_dockerfile:
+            spec = _from_dockerfile(spec)
         self.sweep()
-        return self._get_built(spec, (name,), progress or Silent(), force, keep_layers)
+        try:
+            return self._get_built(spec, (name,), progress or Silent(), force, keep_layers)
+        finally:
+            self._free_trees()
 
     def _get_built(
         self,
@@ -213,7 +224,7 @@ class ImageStore:
         elif isinstance(spec.base, (DockerfileBase, DockerImageBase)):
             with container_tool(self._home) as tool:
                 base = ContainerBase(spec.base, tool, layers)
-                base.fetch(names[-1], progress)
+                base.fetch(names[-1], progress, _other_way(spec))
                 yield base
         else:
             yield None
@@ -272,12 +283,12 @@ class ImageStore:
             if not force and tool.image_id(reference) is not None:
                 raise UsageError(f"{tool.place} has an image {reference} already; --force replaces it")
             directory = self._images / f".build-base-{hashlib.sha256(reference.encode()).hexdigest()[:16]}"
-            with _locked(directory, wait=True):
+            with locked(directory, wait=True):
                 try:
-                    _empty(directory)
+                    empty(directory)
                     make_base(tool, reference, suite, tuple(packages), directory, self._cache, progress)
                 finally:
-                    _empty(directory)
+                    empty(directory)
             return tool.place
 
     def sweep(self) -> None:
@@ -289,9 +300,10 @@ class ImageStore:
             with contextlib.suppress(OSError):
                 remove_tree(path)
         for path in self._entries(".build-"):
-            with contextlib.suppress(OSError), _locked(path, wait=False) as mine:
+            with contextlib.suppress(OSError), locked(path, wait=False) as mine:
                 if mine:
-                    _empty(path)
+                    empty(path)
+        self._free_trees()
         for folder in (self._names, self._recipes):
             for reference in tuple(folder.iterdir()) if folder.is_dir() else ():
                 # What a crash left half-way: a reference under a temporary name, or to an image that is gone.
@@ -313,20 +325,22 @@ class ImageStore:
         self._names.mkdir(parents=True, exist_ok=True)
         self._recipes.mkdir(exist_ok=True)
         directory = self._images / f".build-{recipe[:32]}"
-        with _locked(directory, wait=False) as mine:
+        with locked(directory, wait=False) as mine:
             if not mine:
                 progress.output("another process builds this image: waiting for it")
-        with _locked(directory, wait=True):
+        with self._shared.lock(alone=False), locked(directory, wait=True):
             # Whoever had the lock before may have built it.
             if not force and (there := self._built(recipe)):
                 return there
             started = time.time()
             work, result = directory / "work", directory / "image"
             try:
-                _empty(directory)
+                empty(directory)
                 work.mkdir()
                 result.mkdir()
-                tree = build_tree(spec, origin, work, result / ROOTFS, result / BUILD_LOG, self._cache, progress)
+                below = self._below(origin, directory / "below", progress)
+                log = result / BUILD_LOG
+                tree = build_tree(spec, origin, work, result / ROOTFS, log, self._cache, progress, below)
                 Manifest(
                     format=FORMAT,
                     name=name,
@@ -347,6 +361,8 @@ class ImageStore:
                     clock=spec.clock,
                     random_seed=spec.random_seed,
                     network=str(spec.network or NO_NETWORK),
+                    task=spec.task.said(),
+                    layers=below.ids,
                     notes=tree.notes,
                     databases=tree.databases,
                 ).write(result)
@@ -356,7 +372,39 @@ class ImageStore:
                 self._write_reference(self._recipes / recipe, tree.digest)
                 return tree.digest
             finally:
-                _empty(directory)
+                empty(directory)
+
+    def _below(self, origin: Base | None, directory: Path, progress: BuildProgress) -> Below:
+        """Returns the trees that an image is to share; those of a container image are made the first time."""
+        if isinstance(origin, BuiltBase):
+            return self._shared.under(origin.image, self.manifest(origin.image).layers)
+        if not isinstance(origin, ContainerBase) or not (id := origin.below()):
+            return Below()
+        if not (found := self._shared.find(id)):
+            root = directory / ROOTFS
+            root.mkdir(parents=True)
+            root.chmod(0o755)
+            origin.unpack_below(root, progress.fraction)
+            shift_owners(root)
+            self._shared.keep(id, directory, summarise(root, progress.fraction).digest)
+            found = self._shared.find(id)
+        return found or Below()
+
+    def _free_trees(self) -> None:
+        """Removes what no image needs: shared trees, and images that were removed while others stood on them."""
+        with self._shared.lock(alone=True) as alone:
+            if not alone:  # a build is under way, which may be about to need one
+                return
+            try:
+                needed = {id for digest in self._digests() for id in Manifest.read(self._images / digest).layers}
+            except TvsnapError:  # a damaged image cannot tell
+                return
+            for digest in self._digests(removed=True):
+                if digest not in needed:
+                    path = self._images / f".removed-{digest}-{secrets.token_hex(4)}"
+                    (self._images / digest).rename(path)
+                    remove_tree(path)
+            self._shared.free(needed)
 
     def _put_in_place(self, result: Path, digest: str) -> None:
         try:
@@ -365,6 +413,7 @@ class ImageStore:
             # If the very same image is there, it stays: live sandboxes may stand on it.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
+            self._shared.mark(digest, removed=False)
 
     def _built(self, recipe: str) -> str | None:
         return self._read_reference(self._recipes / recipe)
@@ -375,8 +424,10 @@ class ImageStore:
         found = {path.name: self._read_reference(path) for path in paths if not path.name.startswith(".")}
         return {name: digest for name, digest in found.items() if digest is not None}
 
-    def _digests(self) -> tuple[str, ...]:
-        return tuple(sorted(path.name for path in self._entries("") if _DIGEST.fullmatch(path.name)))
+    def _digests(self, *, removed: bool = False) -> tuple[str, ...]:
+        """The digests of all images; if `removed`, of those that are there only because others stand on them."""
+        digests = sorted(path.name for path in self._entries("") if _DIGEST.fullmatch(path.name))
+        return tuple(digest for digest in digests if self._shared.is_removed(digest) == removed)
 
     def _entries(self, prefix: str) -> tuple[Path, ...]:
         if not self._images.is_dir():
@@ -388,7 +439,8 @@ class ImageStore:
             digest = path.read_text(encoding="ascii").strip()
         except (FileNotFoundError, UnicodeDecodeError):
             return None
-        return digest if _DIGEST.fullmatch(digest) and (self._images / digest).is_dir() else None
+        there = _DIGEST.fullmatch(digest) and (self._images / digest).is_dir() and not self._shared.is_removed(digest)
+        return digest if there else None
 
     def _write_reference(self, path: Path, digest: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -397,58 +449,19 @@ class ImageStore:
         temporary.replace(path)
 
 
+def _from_dockerfile(spec: ImageSpec) -> ImageSpec:
+    if isinstance(spec.base, DockerfileBase):
+        return spec
+    if spec.own_dockerfile is None:
+        raise UsageError(f"image {spec.name}: {spec.folder} has no Dockerfile beside the image that it starts from")
+    return replace(spec, base=spec.own_dockerfile, own_dockerfile=None)
+
+
+def _other_way(spec: ImageSpec) -> str:
+    """How the image can be built where what it starts from cannot be had; "" if it cannot."""
+    return f"tvsnap image build {shlex.quote(str(spec.folder))} --from-dockerfile" if spec.own_dockerfile else ""
+
+
 def _need_root() -> None:
     if os.geteuid() != 0:
         raise MachineLacks("building an image needs root's rights: its files have many owners (sudo tvsnap ...)")
-
-
-@contextlib.contextmanager
-def _locked(directory: Path, *, wait: bool) -> Iterator[bool]:
-    """Holds the lock of a build directory, which is made if need be and goes with the lock's release if it is empty.
-
-    Yields:
-        Whether the lock was got; always, if `wait`.
-    """
-    descriptor = _acquire(directory, wait)
-    if descriptor is None:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        # The lock's file goes last but for the directory: whoever finds it sees a directory that has an owner.
-        with contextlib.suppress(OSError):
-            if [entry.name for entry in os.scandir(directory)] == [_LOCK]:
-                (directory / _LOCK).unlink()
-                directory.rmdir()
-        os.close(descriptor)
-
-
-def _acquire(directory: Path, wait: bool) -> int | None:
-    while True:
-        # Closed while it is being filled: files in it may still be root's of this machine, and set the user id.
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            # The holder before us may have removed the file that we opened.
-            if os.path.samestat(os.fstat(descriptor), os.stat(directory / _LOCK)):
-                return descriptor
-        except FileNotFoundError:
-            pass
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _empty(directory: Path) -> None:
-    for entry in tuple(os.scandir(directory)):
-        if entry.name != _LOCK:
-            remove_entry(Path(entry.path))

@@ -9,6 +9,7 @@ from typing import Any
 
 from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.model.network import NO_NETWORK, Network
+from tvsnap.model.task import Task
 
 UID_BASE = 0x70000000
 """The user and group on the host that are root inside: far above the ids that systems hand out."""
@@ -19,6 +20,8 @@ UID_COUNT = 65536
 CAPABILITY_XATTR = "security.capability"
 MANIFEST = "image.json"
 ROOTFS = "rootfs"
+LAYERS = "layers"
+"""Below the directory of the images: trees that several of them share."""
 BUILD_LOG = "build.log"
 FORMAT = 1
 """Version of the manifest and of the tree beside it."""
@@ -79,7 +82,8 @@ class Image:
         digest: 64 hexadecimal digits. Two images have the same digest only if a sandbox sees no difference between
             them, except in the modification times of files.
         environment: the name of the environment that defines its tools, such as "terminal".
-        rootfs: the directory with its files; not to be written to. Owners are shifted by `UID_BASE`.
+        rootfs: the directory with its files, as far as it shares none with others; not to be written to. Owners are
+            shifted by `UID_BASE`.
         env: the environment variables of every process.
         workdir: the absolute path, inside, at which shells start.
         user: the user that shells run as, by name or number inside; ":group" may follow.
@@ -92,6 +96,8 @@ class Image:
         clock: the time at which the clock of its sandboxes begins, in seconds since 1970; None for the machine's clock.
         random_seed: the seed of its sandboxes' randomness; None for the machine's randomness.
         network: what its sandboxes may reach outside, where the caller of the cache does not say.
+        task: what the task that it was built from says of agent, verifier and solution, for the program that runs it.
+        below: directories with files that it shares, topmost first; see `layers`.
     """
 
     name: str
@@ -110,6 +116,24 @@ class Image:
     clock: int | None = None
     random_seed: int | None = None
     network: Network = NO_NETWORK
+    task: Task = field(default_factory=Task)
+    below: tuple[Path, ...] = ()
+
+    @property
+    def layers(self) -> tuple[Path, ...]:
+        """The directories that hold its files, topmost first: as overlayfs joins them."""
+        return (self.rootfs, *self.below)
+
+
+def shared_tree(images: Path, id: str) -> Path:
+    """The directory of a tree that several images share: that of an image, by its digest, or one that is no image.
+
+    Args:
+        images: the directory of the images.
+        id: of the tree.
+    """
+    kept = images / LAYERS / id / ROOTFS
+    return kept if kept.is_dir() else images / id / ROOTFS
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +146,13 @@ class Manifest:
         digest, environment, env, workdir, user, hostname, size, created, limits, timeouts, no_new_privileges, clock,
             random_seed: see `Image`.
         network: likewise, as a text.
+        task: see `Image`; only what is said.
         recipe: hash of what the build was told to do, by which an unchanged image is found without building it.
         source: the folder that it was described in.
         build_seconds: how long the build took.
         notes: what of its description a sandbox does not do, a line each.
         databases: that it has, if it has an engine for them.
+        layers: the ids of the trees below its own, topmost first; see `shared_tree`.
     """
 
     format: int
@@ -150,6 +176,8 @@ class Manifest:
     notes: tuple[str, ...] = ()
     databases: tuple[str, ...] = ()
     network: str = "none"
+    task: dict[str, Any] = field(default_factory=dict)
+    layers: tuple[str, ...] = ()
 
     def write(self, directory: Path) -> None:
         """Writes it into the image's directory."""
@@ -171,14 +199,16 @@ class Manifest:
                 )
             # Manifests of earlier versions lack what has come since.
             missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": (), "databases": ()}
-            missing |= {"clock": None, "random_seed": None, "network": "none"}
+            missing |= {"clock": None, "random_seed": None, "network": "none", "task": {}, "layers": ()}
             missing["no_new_privileges"] = False  # as their sandboxes were recorded
             known = {field.name: (missing | values)[field.name] for field in fields(cls)}
             known["limits"] = ImageLimits(**known["limits"])
             known["timeouts"] = Timeouts(**known["timeouts"])
             known["notes"] = tuple(known["notes"])
             known["databases"] = tuple(known["databases"])
+            known["layers"] = tuple(known["layers"])
             Network.parse(known["network"])
+            Task.of(known["task"])
             return cls(**known)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise TvsnapError(
@@ -205,4 +235,6 @@ class Manifest:
             clock=self.clock,
             random_seed=self.random_seed,
             network=Network.parse(self.network),
+            task=Task.of(self.task),
+            below=tuple(shared_tree(directory.parent, id) for id in self.layers),
         )

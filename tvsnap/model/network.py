@@ -17,6 +17,13 @@ _HOST = re.compile(r"\.?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PRIVATE_ENDS = ("localhost", "local", "internal", "intranet", "private", "corp", "home", "lan", "arpa")
 _MOST_HOSTS, _LONGEST = 1000, 32768  # all of them together, characters
+_UNREACHED = re.compile(
+    r"temporary failure (in name resolution|resolving)|could ?n[o']t resolve|name or service not known"
+    r"|network is unreachable|no address associated with hostname|getaddrinfo (EAI_AGAIN|ENOTFOUND)"
+    r"|dial tcp: lookup|unable to resolve host address|failed to lookup address",
+    re.IGNORECASE,
+)
+"""What programs print that find no name, or no way to an address: of glibc, curl, wget, apt, pip, npm, git, go, uv."""
 _WAYS_OUT = 'give "none", "public", or a list of hosts ("example.org") and suffixes (".example.org")'
 
 
@@ -104,6 +111,15 @@ class Network:
         if self.public:
             return True
         return any(host == one or (one.startswith(".") and host.endswith(one)) for one in self.allow)
+
+
+def lacks_network(output: str) -> bool:
+    """Whether what a call printed looks as if it had wanted a network and found none.
+
+    Args:
+        output: what it printed.
+    """
+    return _UNREACHED.search(output) is not None
 
 
 NO_NETWORK = Network()

@@ -176,7 +176,8 @@ class ImageTree:
         for layer in self._layers:
             with paths.directory(layer) as root:
                 for found, _ in paths.scan(root, path):
-                    yield found
+                    if self.entry(found) is not None:  # else another layer hides it
+                        yield found
 
     def _directory(self, path: str) -> ImageDirectory | None:
         found = self.entry(path)

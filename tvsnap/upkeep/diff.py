@@ -124,7 +124,7 @@ def _at(sandbox: Sandbox, changes: Mapping[str, FileChange], path: str) -> FileC
 
 def _in_image(sandbox: Sandbox, path: str) -> FileChange | None:
     """Returns what a path is in the image; None if it is not there. No symbolic link on the way is followed."""
-    found = paths.topmost([sandbox.image.rootfs], path)
+    found = paths.topmost(sandbox.image.layers, path)
     kind = KINDS.get(stat.S_IFMT(found[1].st_mode)) if found else None
     if found is None or kind is None:
         return None

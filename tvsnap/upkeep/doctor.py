@@ -25,6 +25,7 @@ from tvsnap.sandboxes.criu.binary import OLDEST_CRIU, additions, criu_complaint,
 from tvsnap.sandboxes.local.storage.layers import POOL_FILE
 from tvsnap.sandboxes.local.storage.pool_file import PoolFile, require_room
 from tvsnap.sandboxes.local.storage.quota import Quotas
+from tvsnap.sandboxes.network.attach import network_complaint
 
 GIB = 1024**3
 ENOUGH_DISK = 5 * GIB  # bytes: an image of a Debian system takes 0.5 GiB, and the files of builds and databases add up
@@ -109,6 +110,7 @@ def run_checks(home: Path) -> list[Check]:
         *([] if _copies() or os.geteuid() != 0 or on_btrfs(home) else [check_pool(home)]),
         check_disk_limits(home),
         check_users(home),
+        check_network(),
         check_memory_files(),
         check_descriptors(),
         check_bootstrap(),
@@ -297,6 +299,13 @@ def check_users(home: Path) -> Found:
         return Found(False, lack, "mount /run such that it can be written")
     lack = _try([str(native.LAUNCH), "owners", str(_existing(home)), "--ids", str(UID_BASE), str(UID_COUNT)]) or ""
     return Found(not lack, lack or "each sandbox has its own")
+
+
+@check("network", "sandboxes of images that ask for a network do not start", "Linux 5.9 or newer, with BPF")
+def check_network() -> Found:
+    """A way out for a sandbox, made for a network namespace that ends with this check."""
+    complaint = network_complaint()
+    return Found(not complaint, complaint or "sandboxes that ask for one can have one")
 
 
 @check("/dev/shm", "every checkpoint and every fork takes 40-80 ms more", "mount -t tmpfs tmpfs /dev/shm")

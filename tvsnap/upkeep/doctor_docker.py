@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap.host.docker_engine import Engine
+from tvsnap.images.build.buildah_tool import steps_complaint
 from tvsnap.model.errors import TvsnapError
 from tvsnap.sandboxes.criu.binary import criu_version
 from tvsnap.upkeep.doctor import Check, Found, check
@@ -112,6 +113,9 @@ def check_builder(*, engine: bool) -> Found:
     """A program that builds Dockerfiles, for any backend."""
     missing = [program for program in ("buildah", "podman") if not shutil.which(program)]
     builders = [*(["the Docker engine"] if engine else []), *(["buildah"] if "buildah" not in missing else [])]
+    # Without an engine it is buildah that runs the steps.
+    if builders == ["buildah"] and os.geteuid() == 0 and (complaint := steps_complaint()):
+        return Found(False, f"buildah runs no step: {complaint}", "apt-get install runc, or start a Docker Engine")
     detail = f"by {' or '.join(builders)}" if builders else "neither a Docker engine nor buildah"
     others = f" (not installed: {', '.join(missing)})" if missing else ", podman is there too"
     return Found(bool(builders), detail + others)

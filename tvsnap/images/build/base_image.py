@@ -10,27 +10,23 @@ from tvsnap.images.build.containers import ContainerTool
 from tvsnap.images.build.steps import Steps
 from tvsnap.images.descriptions.spec import DEFAULT_SUITE, DebianBase
 from tvsnap.images.progress import BuildProgress
-from tvsnap.model.errors import MachineLacks, UsageError
+from tvsnap.model.errors import MachineLacks
 
-_REFERENCE = re.compile(r"[a-z0-9]+([._/:-]+[a-z0-9]+)*/?[a-z0-9._-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?")
+_VERSIONS = {
+    "debian": {"10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie"},
+    "ubuntu": {"20.04": "focal", "22.04": "jammy", "24.04": "noble", "25.04": "plucky", "25.10": "questing"},
+}
+"""Suites by the version numbers that the tags of public images have."""
 _SUITE_IN_TAG = re.compile(r"(buster|bullseye|bookworm|trixie|forky|sid|focal|jammy|noble|plucky|questing)\b")
-
-
-def full_reference(name: str) -> str:
-    """An image's name with its tag.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if not _REFERENCE.fullmatch(name):
-        raise UsageError(f'"{name}" cannot be the name of a container image; one is debian:bookworm-slim')
-    return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
 
 
 def suite_of(reference: str) -> str:
     """The suite that an image's tag names, as in debian:bookworm-slim; the usual one if it names none."""
-    found = _SUITE_IN_TAG.search(reference.rpartition(":")[2])
-    return found[1] if found else DEFAULT_SUITE
+    name, _, tag = reference.rpartition(":")
+    if found := _SUITE_IN_TAG.search(tag):
+        return found[1]
+    versions = _VERSIONS.get(name.rpartition("/")[2], {})
+    return versions.get(re.split(r"[-.]", tag)[0]) or versions.get(tag.partition("-")[0]) or DEFAULT_SUITE
 
 
 def make_base(
@@ -56,4 +52,12 @@ def make_base(
         if remaining:
             raise MachineLacks("packages in a base image need mmdebstrap: apt-get install mmdebstrap")
     with steps.step(f"into {tool.place}"):
-        tool.load(root, reference, steps.output)
+        tool.load(root, reference, steps.output, _what_it_is(root, suite, packages))
+
+
+def _what_it_is(root: Path, suite: str, packages: tuple[str, ...]) -> str:
+    """What stands in for the public image of that name, in words."""
+    said = f"a minimal {suite}" + (f" with {' '.join(packages)}" if packages else "")
+    if any(root.glob("usr/lib/python3*/EXTERNALLY-MANAGED")):
+        said += "; its pip installs into virtual environments only, or with --break-system-packages"
+    return said

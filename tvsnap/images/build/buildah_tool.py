@@ -8,13 +8,16 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tvsnap.host.docker_engine import LABEL_PURPOSE
+from tvsnap.host.docker_engine import LABEL_PURPOSE, LABEL_STAND_IN
+from tvsnap.host.native import INIT
 from tvsnap.images.build.bootstrap import PATH
 from tvsnap.images.build.containers import Fraction, Output
 from tvsnap.images.build.derived import COPY
+from tvsnap.images.build.references import with_registry
 from tvsnap.images.build.runner import run_beside, run_build, run_client
 from tvsnap.images.descriptions.config import BaseConfig, read_config
 from tvsnap.images.descriptions.dockerfile import Dockerfile
@@ -23,35 +26,78 @@ from tvsnap.images.errors import BuildStepFailed
 from tvsnap.model.errors import MachineLacks
 
 _RUNTIMES = ("runc", "crun")
-_STARTS_NOTHING = re.compile(r"from (\S+) (?:creating|starting) container")
+_STARTS_NOTHING = re.compile(
+    r"from (\S+) (?:creating|starting) container"
+    r"|did not get container \w+ message"
+    r'|exec: "(?:runc|crun)": executable file not found'
+)
 """What buildah says where it could not even start a step, as crun can none beside control groups of both versions."""
+_CHROOT = "--isolation=chroot"
+"""Runs steps without a runtime and without namespaces of their own: where no runtime starts any."""
 
 
 def _ignored(line: str) -> None:
     """Output that nobody needs."""
 
 
-def _build(base: DockerfileBase, arguments: list[str], output: Output) -> str:
-    """Runs `buildah build`, and again with another runtime where one starts no step of it; returns the image's id."""
+def _build(base: DockerfileBase, arguments: list[str], output: Output, storage: Sequence[str] = ()) -> str:
+    """Runs `buildah build`, and again in other ways where it starts no step; returns the image's id.
+
+    First come other runtimes, and at last a chroot.
+
+    Args:
+        base: what is built.
+        arguments: more of the command's.
+        output: gets what is printed.
+        storage: options that say where images are kept, if not where they usually are.
+    """
     failed: list[str] = []
 
     def watch(line: str) -> None:
         if found := _STARTS_NOTHING.search(line):
-            failed.append(Path(found[1]).name)
+            failed.append(Path(found[1] or "").name)
         output(line)
 
-    options: list[str] = []
+    way: list[str] = []
     while True:
         failed_before = len(failed)
         try:
             # What the steps print comes on standard output, with what buildah says itself.
-            command = ["sh", "-c", 'exec "$@" >&2', "sh", "buildah", "build", *options, *arguments]
+            command = [
+                "sh",
+                "-c",
+                'exec "$@" >&2',
+                "sh",
+                "buildah",
+                *storage,
+                "build",
+                *way,
+                *arguments,
+            ]
             return run_build(command, base, watch).removeprefix("sha256:")
         except BuildStepFailed:
-            others = [name for name in _RUNTIMES if name not in failed and shutil.which(name)]
-            if len(failed) == failed_before or not others:
+            if len(failed) == failed_before or way == [_CHROOT]:
                 raise
-            options = [f"--runtime={others[0]}"]
+            others = [name for name in _RUNTIMES if name not in failed and shutil.which(name)]
+            way = [f"--runtime={others[0]}" if others else _CHROOT]
+            output(f"buildah starts no step here: trying again with {way[0]}")
+
+
+def steps_complaint() -> str:
+    """Why buildah can run no step of a Dockerfile here; "" if it can. It is tried, in a storage that goes again."""
+    with tempfile.TemporaryDirectory(prefix="tvsnap-buildah-") as scratch:
+        place = Path(scratch)
+        context = place / "context"
+        context.mkdir()
+        shutil.copy(INIT, context / "program")
+        (context / "Dockerfile").write_text('FROM scratch\nCOPY program /\nRUN ["/program", "holds", "/"]\n')
+        storage = [f"--root={place / 'storage'}", f"--runroot={place / 'run'}", "--storage-driver=vfs"]
+        try:
+            base = DockerfileBase(context / "Dockerfile", context)
+            _build(base, ["--network=host", "--format=docker", "--layers=false"], _ignored, storage)
+        except (BuildStepFailed, OSError) as error:
+            return str(error)
+        return ""
 
 
 class BuildahTool:
@@ -68,7 +114,7 @@ class BuildahTool:
         return found.stdout.strip() if found.returncode == 0 else None
 
     def pull(self, reference: str, output: Output) -> None:
-        run_client(["buildah", "pull", reference], output)
+        run_client(["buildah", "pull", with_registry(reference)], output)
 
     @contextlib.contextmanager
     def built(
@@ -92,16 +138,20 @@ class BuildahTool:
             run_client(["buildah", "rm", container], _ignored)
         return read_config((about.get("Docker") or {}).get("config") or {})
 
-    def load(self, tree: Path, reference: str, output: Output) -> None:
+    def stand_in(self, reference: str) -> str:
+        about = json.loads(run_client(["buildah", "inspect", "--type=image", reference], _ignored))
+        config = (about.get("Docker") or {}).get("config") or {}
+        return str((config.get("Labels") or {}).get(LABEL_STAND_IN, ""))
+
+    def load(self, tree: Path, reference: str, output: Output, stand_in: str = "") -> None:
         container = run_client(["buildah", "from", "scratch"], output).strip()
         try:
             mounted = run_client(["buildah", "mount", container], output).strip()
             run_beside([*COPY, str(tree), mounted], os.environ, output)
-            run_client(
-                ["buildah", "config", "--cmd=bash", f"--env=PATH={PATH}", f"--label={LABEL_PURPOSE}=image", container],
-                output,
-            )
-            run_client(["buildah", "commit", "--quiet", container, reference], output)
+            labels = [f"--label={LABEL_PURPOSE}=image"]
+            labels += [f"--label={LABEL_STAND_IN}={stand_in}"] if stand_in else []
+            run_client(["buildah", "config", "--cmd=bash", f"--env=PATH={PATH}", *labels, container], output)
+            run_client(["buildah", "commit", "--quiet", container, with_registry(reference)], output)
         finally:
             run_client(["buildah", "rm", container], _ignored)
 

@@ -8,7 +8,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from tvsnap.guest.sql.lexemes import SystemName
@@ -33,6 +33,7 @@ from tvsnap.images.descriptions.spec import (
     TarBase,
 )
 from tvsnap.images.errors import BuildStepFailed, ImageSpecError
+from tvsnap.images.layers import Below, subtract
 from tvsnap.images.oci import this_architecture, unpack_oci
 from tvsnap.images.preload import preload, without_preload
 from tvsnap.images.progress import BuildProgress
@@ -114,13 +115,14 @@ def _recipe_of(spec: ImageSpec, origin: Base | None) -> str:
 
 
 def _asked_for(spec: ImageSpec) -> dict[str, object]:
-    """What an image asks for of what most do not, in a form to be hashed: clock, seed, limits, network."""
+    """What an image asks for of what most do not, in a form to be hashed: clock, seed, limits, network, ..."""
     said = {
         "clock": spec.clock,
         "random_seed": spec.random_seed,
         "limits": spec.limits.said() or None,
         "timeouts": spec.timeouts.said() or None,
         "network": str(spec.network) if spec.network is not None and spec.network.attached else None,
+        "task": spec.task.said() or None,
     }
     return {name: value for name, value in said.items() if value is not None}
 
@@ -162,6 +164,7 @@ def build_tree(
     log: Path,
     cache: Path,
     progress: BuildProgress,
+    below: Below,
 ) -> BuiltTree:
     """Builds.
 
@@ -173,6 +176,7 @@ def build_tree(
         log: a file that gets all output.
         cache: a directory for what makes later builds quicker.
         progress: told what happens.
+        below: what other trees hold of it, which is then left out.
 
     Raises:
         ImageBuildError: a step failed. The directories are left to the caller to remove.
@@ -183,7 +187,7 @@ def build_tree(
     count = 2 + installs + bool(spec.files) + len(spec.run) + (system is not None)
     with log.open("w", encoding="utf-8", errors="backslashreplace") as stream:
         steps = Steps(spec.name, count, progress, stream)
-        return _Build(spec, origin, work, root, cache, progress, steps, system).run()
+        return _Build(spec, origin, work, root, cache, progress, steps, system, below).run()
 
 
 @dataclass(slots=True)
@@ -198,6 +202,7 @@ class _Build:
     progress: BuildProgress
     steps: Steps
     system: SystemName | None
+    below: Below
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> BuiltTree:
@@ -220,7 +225,7 @@ class _Build:
         if spec.files:
             with self.steps.step(f"files: {', '.join(entry.dest for entry in spec.files)}"):
                 for entry in spec.files:
-                    self._put(entry)
+                    self._put(replace(entry, dest=str(PurePosixPath(workdir, entry.dest))))
         for command in spec.run:
             with self.steps.step(f'run "{_one_line(command)}"'):
                 self._shell(command, env, workdir)
@@ -232,8 +237,10 @@ class _Build:
             if spec.clock is not None or spec.random_seed is not None:
                 preload(self.root)
             tree = finish_tree(self.root, spec.hostname, self.progress.fraction)
+            if self.below.trees:
+                subtract(self.root, self.below.trees)
         confined = has_nothing_to_gain(user) if spec.no_new_privileges is None else spec.no_new_privileges
-        digest = _image_digest(tree, spec, env, workdir, user, confined)
+        digest = _image_digest(tree, spec, env, workdir, user, confined, self.below)
         return BuiltTree(digest, tree.size, env, workdir, user, confined, tuple(self.notes), loaded.databases)
 
     def _note(self, text: str) -> None:
@@ -363,7 +370,13 @@ def _one_line(command: str) -> str:
 
 
 def _image_digest(
-    tree: TreeSummary, spec: ImageSpec, env: dict[str, str], workdir: str, user: str, no_new_privileges: bool
+    tree: TreeSummary,
+    spec: ImageSpec,
+    env: dict[str, str],
+    workdir: str,
+    user: str,
+    no_new_privileges: bool,
+    below: Below,
 ) -> str:
     """What a sandbox sees of an image, in one hash: its files, how shells start in it, and what it asks for."""
     seen = {
@@ -375,6 +388,7 @@ def _image_digest(
         "user": user,
         "hostname": spec.hostname,
         **({"no_new_privileges": True} if no_new_privileges else {}),
+        **({"below": below.digest} if below.trees else {}),  # directories that are joined have other link counts
         **_asked_for(spec),
     }
     return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()

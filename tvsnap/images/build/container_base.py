@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -30,8 +30,13 @@ class ContainerBase:
     tool: ContainerTool
     keep_layers: bool = False
 
-    def fetch(self, name: str, progress: BuildProgress) -> None:
+    def fetch(self, name: str, progress: BuildProgress, instead: str = "") -> None:
         """Fetches the images that the base stands on and that are not there.
+
+        Args:
+            name: of the image that is built.
+            progress: told what happens.
+            instead: a command that builds the image without them, to be offered; "" if there is none.
 
         Raises:
             ImageBuildError: one cannot be had.
@@ -48,10 +53,12 @@ class ContainerBase:
                 self.tool.pull(reference, progress.output)
             except BuildStepFailed as error:
                 reason = str(error).removeprefix("failed: ")
+                ways = [f"build it from the task's own Dockerfile: {instead}"] if instead else []
+                ways += ["bring it there (docker pull, docker load)"]
+                ways += [f"or make a Debian under that name: tvsnap image base {reference}"]
                 raise ImageBuildError(
                     f"image {name}: {reference}, which it starts from,",
-                    f"is not in {self.tool.place} and could not be fetched ({reason}); bring it there (docker pull, "
-                    f"docker load), or make a Debian under that name: tvsnap image base {reference}",
+                    f"is not in {self.tool.place} and could not be fetched ({reason}); {', '.join(ways)}",
                 ) from error
 
     def signature(self) -> str:
@@ -75,9 +82,34 @@ class ContainerBase:
             MachineLacks: see `ContainerTool.built`.
         """
         if isinstance(self.base, DockerImageBase):
-            return self.tool.unpack(self.base.image, root, fraction)
-        with self.tool.built(self.base, self._dockerfile, self.keep_layers, output, fraction) as image:
-            return self.tool.unpack(image, root, fraction)
+            config = self.tool.unpack(self.base.image, root, fraction)
+        else:
+            with self.tool.built(self.base, self._dockerfile, self.keep_layers, output, fraction) as image:
+                config = self.tool.unpack(image, root, fraction)
+        stand_ins = [(reference, self.tool.stand_in(reference)) for reference in self._images]
+        notes = [f"{reference}: not the public image but {what}" for reference, what in stand_ins if what]
+        return replace(config, notes=(*config.notes, *notes))
+
+    def below(self) -> str:
+        """The id of the files that the base begins with, for images that share them; "" if there are none."""
+        image = self._image_below
+        return (
+            hashlib.sha256(f"{type(self.tool).__name__} {self.tool.image_id(image)}".encode()).hexdigest()
+            if image
+            else ""
+        )
+
+    def unpack_below(self, root: Path, fraction: Fraction) -> None:
+        """Puts these files into the empty directory `root`, owners not shifted.
+
+        Raises:
+            BuildStepFailed: they cannot be had.
+        """
+        self.tool.unpack(self._image_below, root, fraction)
+
+    @property
+    def _image_below(self) -> str:
+        return self.base.image if isinstance(self.base, DockerImageBase) else self._dockerfile.base
 
     @cached_property
     def _dockerfile(self) -> Dockerfile:

@@ -63,8 +63,18 @@ class ContainerTool(Protocol):
             BuildStepFailed: they cannot be had.
         """
 
-    def load(self, tree: Path, reference: str, output: Output) -> None:
-        """Makes an image under a name from a root filesystem with unshifted owners, in place of one that has it."""
+    def load(self, tree: Path, reference: str, output: Output, stand_in: str = "") -> None:
+        """Makes an image under a name from a root filesystem with unshifted owners, in place of one that has it.
+
+        Args:
+            tree: the root filesystem.
+            reference: the name.
+            output: gets what is printed.
+            stand_in: what it is, if it has the name of a public image; see `stand_in`.
+        """
+
+    def stand_in(self, reference: str) -> str:
+        """What an image is that stands in for the public one of its name; "" for one that does not."""
 
     def close(self) -> None:
         """Ends the connection."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tvsnap.images.build.containers import Fraction, Output
 from tvsnap.images.build.runner import run_beside
 from tvsnap.images.descriptions.config import BaseConfig
 from tvsnap.images.descriptions.spec import ImageSpec
+from tvsnap.images.layers import in_merged
 from tvsnap.model.images import Image, ImageLimits, Timeouts, has_nothing_to_gain
 
 COPY = ("cp", "--archive", "--reflink=auto", "--one-file-system", "--no-target-directory")
@@ -37,7 +39,12 @@ class BuiltBase:
         Raises:
             BuildStepFailed: the copy failed.
         """
-        run_beside([*COPY, str(self.image.rootfs), str(root)], os.environ, output)
+        if not self.image.below:
+            run_beside([*COPY, str(self.image.rootfs), str(root)], os.environ, output)
+        else:
+            with tempfile.TemporaryDirectory(prefix="tvsnap-base-") as place:
+                joined = in_merged(self.image.layers, Path(place), [*COPY, place, str(root)])
+                run_beside(joined, os.environ, output)
         return BaseConfig(dict(self.image.env), self.image.workdir, self.image.user)
 
     def completed(self, spec: ImageSpec) -> ImageSpec:

@@ -17,7 +17,7 @@ from typing import Any
 
 import docker.errors
 
-from tvsnap.host.docker_engine import LABEL_HOME, LABEL_OWNER, LABEL_PURPOSE, Engine, home_tag
+from tvsnap.host.docker_engine import LABEL_HOME, LABEL_OWNER, LABEL_PURPOSE, LABEL_STAND_IN, Engine, home_tag
 from tvsnap.host.owners import Owner, is_alive
 from tvsnap.images.build.bootstrap import PATH
 from tvsnap.images.build.containers import Fraction, Output
@@ -202,11 +202,16 @@ class EngineTool:
             self._api._raise_for_status(response)
             yield response.iter_content(1 << 20)
 
-    def load(self, tree: Path, reference: str, output: Output) -> None:
+    def stand_in(self, reference: str) -> str:
+        about = self.engine.do(f"looking at {reference}", self._api.inspect_image, reference)
+        return str(((about.get("Config") or {}).get("Labels") or {}).get(LABEL_STAND_IN, ""))
+
+    def load(self, tree: Path, reference: str, output: Output, stand_in: str = "") -> None:
         # Not --sparse: an engine takes such members in, and can then never save the image.
         tar = ["tar", "--create", "--format=posix", "--numeric-owner", f"--directory={tree}"]
         tar += ["--xattrs", "--xattrs-include=user.*", "--xattrs-include=security.capability", "."]
         changes = ['CMD ["bash"]', f"ENV PATH={PATH}", f"LABEL {LABEL_PURPOSE}=image"]
+        changes += [f"LABEL {LABEL_STAND_IN}={json.dumps(stand_in)}"] if stand_in else []
         name, _, tag = reference.rpartition(":")
         with subprocess.Popen(tar, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
             try:

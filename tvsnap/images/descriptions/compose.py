@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
@@ -192,12 +192,12 @@ class _Compose(values.Loose):
     services: Annotated[dict[str, _Service], BeforeValidator(_only_one)] = Field(default={}, validate_default=True)
 
 
-def find_compose(folder: Path) -> Path | None:
-    """The Compose file of a folder; None if it has none."""
-    return next((folder / name for name in COMPOSE_FILES if (folder / name).is_file()), None)
+def find_compose(folder: Path, names: Sequence[str] = COMPOSE_FILES) -> Path | None:
+    """The Compose file of a folder, by the first of its usual names that it has; None if it has none."""
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str]) -> ImageSpec:
+def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: str = "") -> ImageSpec:
     """Adds what a Compose file says.
 
     Args:
@@ -205,12 +205,15 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str]) -> Ima
         path: of the Compose file.
         harness: variables that the benchmark sets. Others come from the file `.env` beside the Compose file, and never
             from this machine's environment, which is no business of a task.
+        main: the service that the benchmark adds where the file does not name it; "" for none.
 
     Raises:
         ImageSpecError: it is wrong, or describes what no single sandbox can be.
     """
     missing: list[str] = []
     document = _expanded(load_yaml(path), {**read_dotenv(path.parent / ".env"), **harness}, missing.append)
+    if main and isinstance(document, dict) and isinstance(services := document.get("services") or {}, dict):
+        document = {**document, "services": {main: None, **services}}
     place = values.Place(spec.folder, path.parent)
     (service,) = values.read(_Compose, path, document, place).services.values()
     base = service.build or (DockerImageBase(service.image) if service.image else spec.base)
@@ -218,22 +221,23 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str]) -> Ima
     copied, directories = _mounts(service, place)
     asked = service.deploy.resources
     pids = asked.limits.pids or service.pids_limit or 0
+    limits = ImageLimits(
+        memory=asked.limits.memory or service.mem_limit,
+        processes=pids if pids > 0 else None,
+        cpus=asked.limits.cpus or service.cpus,
+        disk=service.storage_opt.size,
+    )
     return replace(
         spec,
         base=base,
-        env={**spec.env, **env, **service.environment},
+        env={**env, **service.environment, **spec.env},
         workdir=spec.workdir or service.working_dir,
         user=spec.user or service.user,
         hostname=service.hostname or spec.hostname,
         network=NO_NETWORK if service.network_mode == "none" else spec.network,
         directories=directories,
         files=copied,
-        limits=ImageLimits(
-            memory=asked.limits.memory or service.mem_limit,
-            processes=pids if pids > 0 else None,
-            cpus=asked.limits.cpus or service.cpus,
-            disk=service.storage_opt.size,
-        ),
+        limits=ImageLimits(**{**spec.limits.said(), **limits.said()}),
         no_new_privileges=_no_new_privileges(service, place),
         notes=(
             *spec.notes,

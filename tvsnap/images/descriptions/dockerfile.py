@@ -29,11 +29,13 @@ class Dockerfile:
 
     Attributes:
         images: references of all images that it takes something from, in their order.
+        base: the one of them whose files the result begins with; "" if there is none.
         buildkit: where it uses what only BuildKit can do, as "line 3: RUN --mount".
     """
 
     images: tuple[str, ...]
     buildkit: tuple[str, ...]
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ def read_dockerfile(path: Path, args: Mapping[str, str], target: str | None = No
     """
     variables: dict[str, str] = {}
     stages: list[str] = []
+    bases: dict[str, str] = {"scratch": ""}
+    base = ""
     images: list[str] = []
     buildkit: list[str] = []
     for instruction in _instructions(read_small_text(path, "replace").splitlines()):
@@ -82,11 +86,12 @@ def read_dockerfile(path: Path, args: Mapping[str, str], target: str | None = No
             if words and words[0].lower() not in (*stages, "scratch"):
                 images.append(words[0])
             stages.append(words[2].lower() if len(words) == 3 and words[1].lower() == "as" else f"{len(stages)}")
+            base = bases[stages[-1]] = bases.get(words[0].lower(), words[0]) if words else ""
         else:
             images += [
                 image for image in _taken_from(instruction) if image.lower() not in stages and not image.isdigit()
             ]
-    return Dockerfile(tuple(dict.fromkeys(images)), tuple(buildkit))
+    return Dockerfile(tuple(dict.fromkeys(images)), tuple(buildkit), base)
 
 
 def _taken_from(instruction: _Instruction) -> Iterator[str]:

@@ -1,7 +1,9 @@
-"""Task folders of Harbor: task.toml, environment/Dockerfile or a prebuilt image."""
+"""Task folders of Harbor: task.toml, environment/Dockerfile or a prebuilt image, environment/docker-compose.yaml."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,14 +11,22 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from tvsnap.images.descriptions import values
-from tvsnap.images.descriptions.compose import find_compose, with_compose
+from tvsnap.images.descriptions.compose import HARNESS, find_compose, with_compose
 from tvsnap.images.descriptions.document import load_toml
-from tvsnap.images.descriptions.spec import Base, DockerfileBase, DockerImageBase, ImageSpec, name_from
+from tvsnap.images.descriptions.spec import (
+    Base,
+    DockerfileBase,
+    DockerImageBase,
+    FileCopy,
+    ImageSpec,
+    name_from,
+)
 from tvsnap.images.descriptions.variables import expand
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.errors import UsageError
-from tvsnap.model.images import Timeouts
-from tvsnap.model.network import NO_NETWORK, Network
+from tvsnap.model.images import ImageLimits, Timeouts
+from tvsnap.model.network import Network
+from tvsnap.model.task import Task, TaskPhase, TaskStep
 
 _MIB = 1024 * 1024
 _UNSUPPORTED = {
@@ -25,8 +35,13 @@ _UNSUPPORTED = {
     "mcp_servers": "not started",
     "healthcheck": "not run",
 }
-_LOG_DIRECTORIES = ("/logs/verifier", "/logs/agent")
-"""Which the harness mounts, empty, into every container."""
+_MAIN = "main"
+"""The service that is the task's container; a Compose file need not say anything of it."""
+_COMPOSE_FILE = "docker-compose.yaml"
+_LOGS = {"VERIFIER_LOGS": "/logs/verifier", "AGENT_LOGS": "/logs/agent", "ARTIFACTS": "/logs/artifacts"}
+"""Directories that the harness mounts, empty, into every container, by what the variables for Compose call them."""
+_STEP = re.compile(r'[^<>:"/\\|?*\x00-\x1f\x7f]+')
+_UNSAID_NETWORK = Network(public=True)
 
 
 def _linux(system: str) -> str:
@@ -35,10 +50,38 @@ def _linux(system: str) -> str:
     return system
 
 
+def _folder_name(name: str) -> str:
+    if not _STEP.fullmatch(name) or not name.strip() or name.endswith((".", " ")):
+        raise ValueError
+    return name
+
+
 _Megabytes = Annotated[values.Float, values.must_be("a number of megabytes")]
 
 
-class _Environment(values.Loose):
+class _Reach(values.Loose):
+    """What may be reached, as a task, or a part of it, says."""
+
+    network_mode: (
+        Annotated[Literal["public", "no-network", "allowlist"], values.must_be("public, no-network, allowlist")] | None
+    ) = None
+    allowed_hosts: list[values.Scalar] = Field(default=[])
+
+    def network(self, where: str) -> Network | None:
+        """Returns what may be reached; None where it does not say.
+
+        Args:
+            where: file and section, for complaints.
+        """
+        if self.network_mode != "allowlist":
+            return Network.of("public" if self.network_mode == "public" else "none") if self.network_mode else None
+        try:
+            return Network.of([host.removeprefix("*") for host in self.allowed_hosts])
+        except UsageError as error:
+            raise ImageSpecError(f"{where}.allowed_hosts: {error}") from None
+
+
+class _Environment(_Reach):
     os: Annotated[values.Scalar, AfterValidator(_linux)] = "linux"
     docker_image: values.ImageReference | None = None
     workdir: values.InsidePath | None = None
@@ -48,23 +91,44 @@ class _Environment(values.Loose):
     memory_mb: _Megabytes | None = None
     storage: values.Size | None = None
     storage_mb: _Megabytes | None = None
-    network_mode: (
-        Annotated[Literal["public", "no-network", "allowlist"], values.must_be("public, no-network, allowlist")] | None
-    ) = None
-    allowed_hosts: list[values.Scalar] = Field(default=[])
     allow_internet: Any = None
 
+    def limits(self) -> ImageLimits:
+        return ImageLimits(
+            memory=int(self.memory_mb * _MIB) if self.memory_mb else self.memory,
+            disk=int(self.storage_mb * _MIB) if self.storage_mb else self.storage,
+            cpus=self.cpus,
+        )
 
-class _Agent(values.Loose):
+
+class _Phase(_Reach):
     user: values.Account | None = None
     timeout_sec: values.Seconds | None = None
+    env: dict[str, values.Scalar] = Field(default={})
+    environment_mode: Any = None
+    environment: Any = None
+
+    def phase(self, where: str) -> TaskPhase:
+        network = self.network(where)
+        return TaskPhase(self.user, self.env, None if network is None else str(network), self.timeout_sec)
+
+    @property
+    def separate(self) -> bool:
+        return self.environment_mode == "separate" or (self.environment_mode is None and self.environment is not None)
+
+
+class _Step(values.Loose):
+    name: Annotated[values.Text, AfterValidator(_folder_name), values.must_be("the name of a folder")] = Field()
+    agent: _Phase = _Phase()
+    verifier: _Phase = _Phase()
 
 
 class _Task(values.Loose):
     environment: _Environment = _Environment()
-    agent: _Agent = _Agent()
-    verifier: _Agent = _Agent()
-    steps: Any = None
+    agent: _Phase = _Phase()
+    verifier: _Phase = _Phase()
+    solution: _Phase = _Phase()
+    steps: list[_Step] = Field(default=[])
 
 
 def load_harbor(path: Path) -> ImageSpec:
@@ -76,65 +140,117 @@ def load_harbor(path: Path) -> ImageSpec:
     folder = path.parent
     task = values.read(_Task, path, load_toml(path), values.Place(folder, folder))
     environment = task.environment
-    notes = _notes(environment)
-    if task.steps is not None:
-        notes.append("steps: the image is the one that the first of them begins with")
-    compose = find_compose(folder / "environment")
+    notes = _notes(task)
+    inside = folder / "environment"
+    dockerfile = DockerfileBase(inside / "Dockerfile", inside)
     spec = ImageSpec(
         folder,
         name_from(folder),
         "terminal",
-        _base(path, environment, compose),
+        DockerImageBase(environment.docker_image) if environment.docker_image else dockerfile,
         env=_env(environment.env, notes),
         workdir=environment.workdir,
         user=task.agent.user,
+        limits=environment.limits(),
         timeouts=Timeouts(agent=task.agent.timeout_sec, verifier=task.verifier.timeout_sec),
         network=_network(path, environment),
+        task=_task(path, task),
+        own_dockerfile=dockerfile if dockerfile.path.is_file() else None,
         notes=tuple(notes),
     )
-    if compose:
-        told = with_compose(spec, compose, {})
-        spec = replace(told, base=spec.base) if environment.docker_image else told
-    asked: dict[str, Any] = {
-        "memory": int(environment.memory_mb * _MIB) if environment.memory_mb else environment.memory,
-        "disk": int(environment.storage_mb * _MIB) if environment.storage_mb else environment.storage,
-        "cpus": environment.cpus,
+    if compose := find_compose(inside, [_COMPOSE_FILE]):
+        spec = _with_base(spec, with_compose(spec, compose, _variables(spec, environment), _MAIN))
+    if isinstance(spec.base, DockerfileBase):
+        if not spec.base.path.is_file():
+            raise ImageSpecError(
+                f"{path}: environment.docker_image: names no image, and {spec.base.path} is not there to build one"
+            )
+    elif spec.own_dockerfile is None and compose is None and inside.is_dir() and any(inside.iterdir()):
+        spec = replace(spec, files=(FileCopy(inside, None, "."), *spec.files))
+    return replace(spec, directories=tuple(dict.fromkeys((*_LOGS.values(), *spec.directories))))
+
+
+def _with_base(spec: ImageSpec, told: ImageSpec) -> ImageSpec:
+    """Says what the image starts from, as the harness does that starts from task.toml and puts the Compose file on top.
+
+    Args:
+        spec: what the task says.
+        told: the same with what its Compose file adds.
+    """
+    if isinstance(told.base, DockerfileBase):
+        # An image that the task names is taken all the same, unless it is to be built.
+        own = told.base if told.base.path.is_file() else spec.own_dockerfile
+        base = spec.base if isinstance(spec.base, DockerImageBase) else told.base
+        return replace(told, base=base, own_dockerfile=own)
+    # The name of an image beside a Dockerfile is that of what is built.
+    names_result = told.base == DockerImageBase(_main_image(spec)) or isinstance(spec.base, DockerfileBase)
+    return replace(told, base=spec.base) if names_result and _is_there(spec.base) else told
+
+
+def _is_there(base: Base) -> bool:
+    return not isinstance(base, DockerfileBase) or base.path.is_file()
+
+
+def _main_image(spec: ImageSpec) -> str:
+    """The name that the harness gives to what it builds."""
+    return f"hb__{spec.name}"
+
+
+def _variables(spec: ImageSpec, environment: _Environment) -> dict[str, str]:
+    """What the harness sets for a task's Compose file: the task's own variables, and those of a trial."""
+    said = {
+        "MAIN_IMAGE_NAME": _main_image(spec),
+        "CONTEXT_DIR": str((spec.folder / "environment").absolute()),
+        "PREBUILT_IMAGE_NAME": environment.docker_image,
+        "CPUS": f"{environment.cpus:g}" if environment.cpus else None,
+        "MEMORY": f"{spec.limits.memory // _MIB}M" if spec.limits.memory else None,
     }
-    limits = replace(spec.limits, **{name: value for name, value in asked.items() if value})
-    return replace(spec, limits=limits, directories=(*_LOG_DIRECTORIES, *spec.directories))
+    for name, place in _LOGS.items():
+        said |= {f"HOST_{name}_PATH": HARNESS, f"ENV_{name}_PATH": place}
+    return {**spec.env, **{name: value for name, value in said.items() if value is not None}}
 
 
-def _base(path: Path, environment: _Environment, compose: Path | None) -> Base:
-    if environment.docker_image:
-        return DockerImageBase(environment.docker_image)
-    dockerfile = path.parent / "environment/Dockerfile"
-    if not dockerfile.is_file() and compose is None:
-        raise ImageSpecError(
-            f"{path}: environment.docker_image: names no image, and {dockerfile} is not there to build one"
+def _task(path: Path, task: _Task) -> Task:
+    names = [step.name.casefold() for step in task.steps]
+    if len(set(names)) < len(names):
+        raise ImageSpecError(f"{path}: steps: two of them have the same name")
+    steps = [
+        TaskStep(
+            step.name,
+            step.agent.phase(f"{path}: steps.{step.name}.agent"),
+            step.verifier.phase(f"{path}: steps.{step.name}.verifier"),
         )
-    return DockerfileBase(dockerfile, dockerfile.parent)
+        for step in task.steps
+    ]
+    # The agent's user is the image's; both their timeouts are the image's, too.
+    agent, verifier = task.agent.phase(f"{path}: agent"), task.verifier.phase(f"{path}: verifier")
+    return Task(
+        agent=replace(agent, user=None, timeout=None),
+        verifier=replace(verifier, timeout=None),
+        solution=task.solution.phase(f"{path}: solution"),
+        steps=tuple(steps),
+    )
 
 
-def _notes(environment: _Environment) -> list[str]:
+def _notes(task: _Task) -> list[str]:
     """What the task asks for and a sandbox does not do."""
     notes = []
     for key, meaning in _UNSUPPORTED.items():
-        if (value := (environment.model_extra or {}).get(key)) not in (None, 0, "", [], {}):
+        if (value := (task.environment.model_extra or {}).get(key)) not in (None, 0, "", [], {}):
             shown = f" {value}" if isinstance(value, (str, int, float)) else ""
             notes.append(f"environment.{key}{shown}: {meaning}")
+    verifiers: Sequence[_Phase] = (task.verifier, *(step.verifier for step in task.steps))
+    if any(verifier.separate for verifier in verifiers):
+        notes.append("verifier.environment: the verifier's own container is not built; build its folder by itself")
     return notes
 
 
 def _network(path: Path, environment: _Environment) -> Network:
     """What the task's sandboxes may reach: everything, unless it says otherwise."""
-    if environment.network_mode == "allowlist":
-        try:
-            return Network.of([host.removeprefix("*") for host in environment.allowed_hosts])
-        except UsageError as error:
-            raise ImageSpecError(f"{path}: environment.allowed_hosts: {error}") from None
-    if environment.network_mode == "no-network":
-        return NO_NETWORK
-    return NO_NETWORK if environment.network_mode is None and environment.allow_internet is False else Network(True)
+    said = environment.network(f"{path}: environment")
+    if said is None and environment.allow_internet is False:
+        return Network.of("none")
+    return _UNSAID_NETWORK if said is None else said
 
 
 def _env(said: dict[str, str], notes: list[str]) -> dict[str, str]:

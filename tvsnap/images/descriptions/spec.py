@@ -13,6 +13,7 @@ from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import Network
+from tvsnap.model.task import Task
 
 DEFAULT_SUITE = "bookworm"
 NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
@@ -113,7 +114,8 @@ class FileCopy:
     Attributes:
         source: a file or a directory in the image's folder; None where `content` says it all.
         content: the text of the file; None where there is a source.
-        dest: the absolute path inside: of the file, or of the directory that receives the directory's entries.
+        dest: the path inside: of the file, or of the directory that receives the directory's entries. It is absolute,
+            or relative to the image's working directory.
         mode: permission bits; None for those of the source, or 0644 for `content`.
         owner: "user" or "user:group", names or numbers.
     """
@@ -148,6 +150,8 @@ class ImageSpec:
         network: see `Image`; None for the base's, if that is an image of tvsnap's, or else none.
         databases: to be loaded, in this order, after the commands.
         database: the one of them in use from the start; None for the first.
+        task: see `Image`.
+        own_dockerfile: the Dockerfile by which a task that names an image can be built instead; None if it has none.
         notes: what of the description a sandbox does not do, a line each, for people.
     """
 
@@ -171,6 +175,8 @@ class ImageSpec:
     network: Network | None = None
     databases: tuple[Database, ...] = ()
     database: str | None = None
+    task: Task = field(default_factory=Task)
+    own_dockerfile: DockerfileBase | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tvsnap.images.descriptions.compose import HARNESS, find_compose, with_compose
@@ -35,6 +36,8 @@ def load_terminal_bench(path: Path) -> ImageSpec:
     spec = ImageSpec(folder, name, "terminal", DockerfileBase(dockerfile, folder), timeouts=timeouts, network=_PUBLIC)
     if compose := find_compose(folder):
         spec = with_compose(spec, compose, _variables(name))
+        if not isinstance(spec.base, DockerfileBase) and dockerfile.is_file():
+            spec = replace(spec, own_dockerfile=DockerfileBase(dockerfile, folder))
     if isinstance(spec.base, DockerfileBase) and not spec.base.path.is_file():
         raise ImageSpecError(f"{path}: {spec.base.path} does not exist; it must be a Dockerfile")
     return spec

@@ -18,6 +18,7 @@ from typing import IO
 
 from tvsnap.guest.protocol import DISTINCTION, GUEST_FILES
 from tvsnap.host.docker_engine import Engine
+from tvsnap.images.layers import in_merged
 from tvsnap.images.rootfs import unshifted_capability, walk
 from tvsnap.model.errors import InfrastructureError, NotFound
 from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE, Image
@@ -103,8 +104,9 @@ class EngineImages:
                 f'the files of image "{image.name}" are neither in the data directory nor in the Docker Engine at '
                 f"{self._engine.address}; build it again (tvsnap image build)"
             )
-        owners = {number for _, info in walk(image.rootfs) for number in (info.st_uid, info.st_gid)}
+        owners = {number for _, info in _files(image) for number in (info.st_uid, info.st_gid)}
         with (
+            tempfile.TemporaryDirectory(prefix="tvsnap-image-") as joined,
             tempfile.NamedTemporaryFile("w", prefix="tvsnap-owners-") as numbers,
             tempfile.TemporaryFile() as complaints,
         ):
@@ -113,10 +115,13 @@ class EngineImages:
             command = ["tar", "--create", "--format=posix", "--numeric-owner"]
             command += ["--xattrs", "--xattrs-include=user.*", "--xattrs-include=security.capability"]
             command += [f"--owner-map={numbers.name}", f"--group-map={numbers.name}"]
-            command += ["--directory", str(image.rootfs), "."]
+            tree = joined if image.below else str(image.rootfs)
+            command += ["--directory", tree, "."]
+            if image.below:
+                command = in_merged(image.layers, Path(joined), command)
             with (
                 subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints) as tar,
-                _counting_here(tar.stdout, image.rootfs) as archive,
+                _counting_here(tar.stdout, image) as archive,
                 self._engine.turn(f"the import of image {image.name}"),
             ):
                 changes = self._whose.changes("image", image.digest)
@@ -140,10 +145,16 @@ class EngineImages:
             self._engine.do("removing a container", self._api.remove_container, made["Id"], v=True, force=True)
 
 
-def _counting_here(archive: IO[bytes] | None, rootfs: Path) -> AbstractContextManager[IO[bytes]]:
+def _files(image: Image) -> Iterator[tuple[str, os.stat_result]]:
+    """Yields all that the trees of an image have, but for the marks by which one hides what is below it."""
+    for tree in image.layers:
+        yield from ((path, about) for path, about in walk(tree) if not stat.S_ISCHR(about.st_mode))
+
+
+def _counting_here(archive: IO[bytes] | None, image: Image) -> AbstractContextManager[IO[bytes]]:
     """A block with an image's archive in which file capabilities, if it has any, count without a user namespace."""
     assert archive is not None
-    files = (path for path, info in walk(rootfs) if stat.S_ISREG(info.st_mode))
+    files = (path for path, info in _files(image) if stat.S_ISREG(info.st_mode))
     if not any(CAPABILITY_XATTR in os.listxattr(path, follow_symlinks=False) for path in files):
         return contextlib.nullcontext(archive)
     header = f"SCHILY.xattr.{CAPABILITY_XATTR}"

@@ -73,7 +73,7 @@ class DockerSandbox(Networked, Rewindable):
         self._closed = False
         super().__init__()
         self._init = 0  # its PID 1 as this machine sees it; 0 if out of reach
-        self._image_tree = observing.ImageTree(image.rootfs)
+        self._image_tree = observing.ImageTree(*image.layers)
         self._contents = digests.Contents()
         self._time_waits: TimeWaits | None = None  # if it is within reach
         self._watch: activity.Watch | None = None  # likewise

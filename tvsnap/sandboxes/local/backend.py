@@ -304,7 +304,8 @@ class LocalBackend:
         else:
             options += ["--pool-dir", str(self._storage.path)]
         options += ["--live", f"live/{resources.id}"]
-        options += ["--lower", str(self._guest_layer), "--lower", str(resources.image.rootfs)]
+        for lower in (self._guest_layer, *resources.image.layers):
+            options += ["--lower", str(lower)]
         options += [*native.DEVICE_OPTIONS, "--ids", str(UID_BASE), str(UID_COUNT)]
         return options + (["--own", str(resources.own_users)] if resources.own_users else [])
 
@@ -334,7 +335,7 @@ class LocalBackend:
     def _tree(self, image: Image) -> observing.ImageTree:
         with self._lock:
             if image.digest not in self._trees:
-                self._trees[image.digest] = observing.ImageTree(self._guest_layer, image.rootfs, root=image.rootfs)
+                self._trees[image.digest] = observing.ImageTree(self._guest_layer, *image.layers, root=image.rootfs)
             return self._trees[image.digest]
 
     def keep_limit(self, sandbox: LocalSandbox) -> None:

@@ -11,6 +11,7 @@ import os
 import platform
 import socket
 import struct
+import subprocess
 from dataclasses import dataclass
 
 from tvsnap.model.errors import MachineLacks
@@ -69,6 +70,21 @@ def attach(init: int) -> WayOut:
             f"sandboxes cannot be given a network on this machine ({error.strerror}: {error.filename or 'sockets'}); "
             "that needs Linux 5.9 with BPF, and root's rights"
         ) from None
+
+
+def network_complaint() -> str:
+    """Why this machine can give no sandbox a network; "" if it can. It is tried, in a namespace that goes again."""
+    command, pipe = ["unshare", "--net", "sh", "-c", "echo; exec cat"], subprocess.PIPE
+    try:
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            if not process.stdout.readline():  # it ends when its input does, at the end of the block
+                return process.stderr.read().decode(errors="replace").strip()
+            attach(process.pid).close()
+    except (MachineLacks, OSError) as error:
+        return str(error)
+    return ""
 
 
 def _attach() -> WayOut:
