@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
+from tvsnap.guest.services import entering, find_service
 from tvsnap.model.arguments import check_seconds
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
@@ -16,13 +17,6 @@ from tvsnap.model.observations import Outcome, TerminalBytes
 
 COLUMNS, ROWS = 80, 24
 """Of a fresh sandbox's terminal."""
-ENVIRONMENT: Mapping[str, str] = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "TERM": "xterm",
-    "PAGER": "cat",
-    "LANG": "C.UTF-8",
-}
-"""Of every process in a sandbox, below what the image says."""
 _SHELL = 16
 """The number of the first persistent shell (init.c)."""
 _STRIDE, _TURNS = 256, 125
@@ -31,6 +25,9 @@ _FILE_TIMEOUT = 60.0
 _LONGEST_ARGUMENT = 100_000
 """Bytes; the kernel takes 128 KiB in one argument."""
 _EVAL_STDIN = 'IFS= read -r -d "" command; eval "unset command; $command" </dev/null'
+_ANY_SHELL = ("/bin/sh", "-c", '[ -x /bin/bash ] && exec /bin/bash -c "$0"; exec /bin/sh -c "$0"')
+"""What runs a command in the tree of a service, which may have no bash."""
+_ANY_EVAL_STDIN = 'command=$(cat); eval "unset command; $command" </dev/null'
 
 
 class GuestActions(ABC):
@@ -92,11 +89,22 @@ class GuestActions(ABC):
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
+        service: str | None = None,
     ) -> Outcome:
         check_seconds(timeout)
         script = _text(command)
         long = len(script) > _LONGEST_ARGUMENT
         self.number_processes()
+        if (other := find_service(self.image, service)) is not None:
+            program = [*_ANY_SHELL, _ANY_EVAL_STDIN if long else script.decode("utf-8", "surrogateescape")]
+            return self.guest().execute(
+                entering(other, program, cwd=cwd, env=env, user=user),
+                stdin=script if long else b"",
+                timeout=timeout,
+                limit=self.limits.output,
+                user="root",
+                cwd="/",
+            )
         try:
             return self.guest().execute(
                 ["/bin/bash", "-c", _EVAL_STDIN if long else script.decode("utf-8", "surrogateescape")],
@@ -110,12 +118,12 @@ class GuestActions(ABC):
         except NoSuchUser:
             return Outcome(f"no user {user} in the image {self.image.name}\n".encode(), 126, 0.0)
 
-    def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
-        return self._file("get", path, str(limit), timeout=_FILE_TIMEOUT, limit=limit + 4096).output
+    def read_file(self, path: str, *, limit: int = 16 * MIB, service: str | None = None) -> bytes:
+        return self._file("get", path, str(limit), service=service, limit=limit + 4096).output
 
-    def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
+    def write_file(self, path: str, data: bytes, *, user: str | None = None, service: str | None = None) -> None:
         # An empty stdin would be /dev/null, which is as good.
-        self._file("put", path, timeout=_FILE_TIMEOUT, limit=4096, user=user or "", stdin=data)
+        self._file("put", path, service=service, limit=4096, user=user or "", stdin=data)
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         outcome = self._file("ask", path, timeout=timeout, limit=limit, user="root", cwd="/", stdin=data)
@@ -123,9 +131,22 @@ class GuestActions(ABC):
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         return outcome.output
 
-    def _file(self, tool: str, path: str, *more: str, cwd: str = ".", **options: Any) -> Outcome:
+    def _file(
+        self,
+        tool: str,
+        path: str,
+        *more: str,
+        timeout: float = _FILE_TIMEOUT,
+        user: str = "",
+        cwd: str = ".",
+        service: str | None = None,
+        **options: Any,
+    ) -> Outcome:
         """Returns what one of PID 1's own tools came to; raises the OSError that it met."""
-        outcome = self.guest().execute([INIT, tool, path, *more], cwd=cwd, **options)
+        command = [INIT, tool, path, *more]
+        if (other := find_service(self.image, service)) is not None:
+            command, user, cwd = entering(other, command, user=user or None), "root", "/"
+        outcome = self.guest().execute(command, timeout=timeout, user=user, cwd=cwd, **options)
         if outcome.exit_code != 0:
             number = outcome.exit_code or errno.ETIMEDOUT
             raise OSError(number, os.strerror(number), path)

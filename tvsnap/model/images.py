@@ -9,6 +9,7 @@ from typing import Any
 
 from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.model.network import NO_NETWORK, Network
+from tvsnap.model.services import Services
 
 UID_BASE = 0x70000000
 """The user and group on the host that are root inside: far above the ids that systems hand out."""
@@ -92,6 +93,7 @@ class Image:
         clock: the time at which the clock of its sandboxes begins, in seconds since 1970; None for the machine's clock.
         random_seed: the seed of its sandboxes' randomness; None for the machine's randomness.
         network: what its sandboxes may reach outside, where the caller of the cache does not say.
+        services: programs beside the main one, each with a root directory of its own.
     """
 
     name: str
@@ -110,6 +112,7 @@ class Image:
     clock: int | None = None
     random_seed: int | None = None
     network: Network = NO_NETWORK
+    services: Services = field(default_factory=Services)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ class Manifest:
         build_seconds: how long the build took.
         notes: what of its description a sandbox does not do, a line each.
         databases: that it has, if it has an engine for them.
+        services: see `Image`.
     """
 
     format: int
@@ -150,6 +154,7 @@ class Manifest:
     notes: tuple[str, ...] = ()
     databases: tuple[str, ...] = ()
     network: str = "none"
+    services: Services = field(default_factory=Services)
 
     def write(self, directory: Path) -> None:
         """Writes it into the image's directory."""
@@ -171,13 +176,14 @@ class Manifest:
                 )
             # Manifests of earlier versions lack what has come since.
             missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": (), "databases": ()}
-            missing |= {"clock": None, "random_seed": None, "network": "none"}
+            missing |= {"clock": None, "random_seed": None, "network": "none", "services": Services().to_json()}
             missing["no_new_privileges"] = False  # as their sandboxes were recorded
             known = {field.name: (missing | values)[field.name] for field in fields(cls)}
             known["limits"] = ImageLimits(**known["limits"])
             known["timeouts"] = Timeouts(**known["timeouts"])
             known["notes"] = tuple(known["notes"])
             known["databases"] = tuple(known["databases"])
+            known["services"] = Services.from_json(known["services"])
             Network.parse(known["network"])
             return cls(**known)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
@@ -205,4 +211,5 @@ class Manifest:
             clock=self.clock,
             random_seed=self.random_seed,
             network=Network.parse(self.network),
+            services=self.services,
         )

@@ -163,7 +163,8 @@ class Snapshots:
                 noted.closed = tuple(sandbox.time_waits.note(pids))
                 noted.directories = tuple(directory_times.note(pids, sandbox.init))
                 upper = sandbox.layer / "upper"
-                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals="terminals" in criu.additions))
+                added = {name: name in criu.additions for name in ("terminals", "roots")}
+                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, **added))
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
