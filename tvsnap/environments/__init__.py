@@ -14,6 +14,7 @@ from tvsnap.model.errors import UsageError
 
 if TYPE_CHECKING:
     from tvsnap.environments.base import Environment
+    from tvsnap.model.images import Image
 
 VARIABLE = "TVSNAP_ENVIRONMENTS"
 """The variable of a process that names more environments, as `package.module:attribute`, with commas between them."""
@@ -42,6 +43,24 @@ def environment(name: str) -> Environment:
         UsageError: if there is no such environment, or it cannot be imported.
     """
     return _environment(name, os.environ.get(VARIABLE, ""))
+
+
+def environment_of(image: Image, given: Mapping[str, Environment] | None = None) -> Environment:
+    """Returns the environment of sandboxes of an image, whose tools take the service where it has several.
+
+    Args:
+        image: the image.
+        given: environments, by name, that come before those that `environment` knows.
+
+    Raises:
+        UsageError: if there is no such environment, or it cannot be imported.
+    """
+    found = (given or {}).get(image.environment) or environment(image.environment)
+    if not image.services:
+        return found
+    from tvsnap.environments.services import with_services
+
+    return with_services(found, image)
 
 
 @cache

@@ -29,7 +29,7 @@ def bash(context: CallContext, command: str) -> ToolResult:
     return _result(context.sandbox.run(command, timeout=context.timeout))
 
 
-@tool(name="exec")
+@tool(name="exec", in_service=True)
 def execute(
     context: CallContext,
     command: str,
@@ -41,7 +41,7 @@ def execute(
     return _result(context.sandbox.exec(command, timeout=context.timeout, cwd=cwd, env=env or {}, user=user))
 
 
-@tool(read_only=True)
+@tool(read_only=True, in_service=True)
 def read_file(context: CallContext, path: str) -> ToolResult:
     """Returns the contents of a text file."""
     data, limit = context.sandbox.read_file(path), context.limits.output
@@ -54,7 +54,7 @@ def read_file(context: CallContext, path: str) -> ToolResult:
     return ToolResult.of_text(clean(data, truncated=truncated), 0, 0.0, truncated=truncated)
 
 
-@tool
+@tool(in_service=True)
 def write_file(sandbox: Sandbox, path: str, content: str) -> str:
     """Writes a text file, making the directories above it and replacing what was there."""
     data = content.encode()

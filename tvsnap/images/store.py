@@ -31,9 +31,11 @@ from tvsnap.images.build.builder import Base, build_tree, recipe_of
 from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.containers import container_tool
 from tvsnap.images.build.derived import BuiltBase
+from tvsnap.images.build.services import BuiltService
 from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.shipped import find_source, shipped_images
 from tvsnap.images.descriptions.spec import (
+    LONGEST_NAME,
     DockerfileBase,
     DockerImageBase,
     ImageBase,
@@ -192,15 +194,27 @@ class ImageStore:
             if isinstance(origin, BuiltBase):
                 spec = origin.completed(spec)
             check_complete(spec)
-            recipe = recipe_of(spec, origin)
+            services = self._services(spec, name, progress, force, layers)
+            recipe = recipe_of(spec, origin, services)
             digest = None if force else self._built(recipe)
             if digest is None:
-                digest = self._build(spec, origin, name, recipe, progress, force)
+                digest = self._build(spec, origin, name, recipe, progress, force, services)
             else:
                 for note in Manifest.read(self._images / digest).notes:
                     progress.note(note)
         self._write_reference(self._names / name, digest)
         return self.get(name)
+
+    def _services(
+        self, spec: ImageSpec, name: str, progress: BuildProgress, force: bool, layers: bool
+    ) -> tuple[BuiltService, ...]:
+        """Builds the other services of an image, each as an image of its own."""
+        built = []
+        for its, settings in spec.services:
+            known = f"{name}.{settings.name}".lower()[:LONGEST_NAME]
+            image = self._get_built(its, (known,), progress, force, layers)
+            built.append(BuiltService(settings, image, self.manifest(image).program))
+        return tuple(built)
 
     @contextlib.contextmanager
     def _origin(
@@ -209,7 +223,10 @@ class ImageStore:
         """A block with what the base is had from, if others make that."""
         if isinstance(spec.base, ImageBase):
             image = self._base_image(spec.base.name, names, progress)
-            yield BuiltBase(image, self.manifest(image).databases)
+            if image.services:
+                raise ImageSpecError(f"image {names[-1]} cannot start from {image.name}, which has several services")
+            manifest = self.manifest(image)
+            yield BuiltBase(image, manifest.databases, manifest.program)
         elif isinstance(spec.base, (DockerfileBase, DockerImageBase)):
             with container_tool(self._home) as tool:
                 base = ContainerBase(spec.base, tool, layers)
@@ -308,6 +325,7 @@ class ImageStore:
         recipe: str,
         progress: BuildProgress,
         force: bool,
+        services: Sequence[BuiltService],
     ) -> str:
         _need_root()
         self._names.mkdir(parents=True, exist_ok=True)
@@ -326,7 +344,8 @@ class ImageStore:
                 _empty(directory)
                 work.mkdir()
                 result.mkdir()
-                tree = build_tree(spec, origin, work, result / ROOTFS, result / BUILD_LOG, self._cache, progress)
+                log = result / BUILD_LOG
+                tree = build_tree(spec, origin, work, result / ROOTFS, log, self._cache, progress, services)
                 Manifest(
                     format=FORMAT,
                     name=name,
@@ -349,6 +368,8 @@ class ImageStore:
                     network=str(spec.network or NO_NETWORK),
                     notes=tree.notes,
                     databases=tree.databases,
+                    services=tree.services,
+                    program=tree.program,
                 ).write(result)
                 # A power cut after the rename must not find an image with files half-written.
                 os.sync()

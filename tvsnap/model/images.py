@@ -9,7 +9,7 @@ from typing import Any
 
 from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.model.network import NO_NETWORK, Network
-from tvsnap.model.services import Services
+from tvsnap.model.services import Program, Services
 
 UID_BASE = 0x70000000
 """The user and group on the host that are root inside: far above the ids that systems hand out."""
@@ -131,6 +131,7 @@ class Manifest:
         notes: what of its description a sandbox does not do, a line each.
         databases: that it has, if it has an engine for them.
         services: see `Image`.
+        program: what it would run as a container.
     """
 
     format: int
@@ -155,6 +156,7 @@ class Manifest:
     databases: tuple[str, ...] = ()
     network: str = "none"
     services: Services = field(default_factory=Services)
+    program: Program = field(default_factory=Program)
 
     def write(self, directory: Path) -> None:
         """Writes it into the image's directory."""
@@ -177,6 +179,7 @@ class Manifest:
             # Manifests of earlier versions lack what has come since.
             missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": (), "databases": ()}
             missing |= {"clock": None, "random_seed": None, "network": "none", "services": Services().to_json()}
+            missing["program"] = asdict(Program())
             missing["no_new_privileges"] = False  # as their sandboxes were recorded
             known = {field.name: (missing | values)[field.name] for field in fields(cls)}
             known["limits"] = ImageLimits(**known["limits"])
@@ -184,6 +187,7 @@ class Manifest:
             known["notes"] = tuple(known["notes"])
             known["databases"] = tuple(known["databases"])
             known["services"] = Services.from_json(known["services"])
+            known["program"] = Program.from_json(known["program"])
             Network.parse(known["network"])
             return cls(**known)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 PLACE = "/run/tvsnap-services"
@@ -29,6 +29,27 @@ class HealthCheck:
     timeout: float = 30.0
     retries: int = 3
     start_period: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What the container image that an image was made from says of its main program.
+
+    Attributes:
+        entrypoint, command: the words of ENTRYPOINT and CMD.
+        health: its HEALTHCHECK.
+        ports: that it exposes.
+    """
+
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    health: HealthCheck | None = None
+    ports: tuple[int, ...] = ()
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Program:
+        """Raises KeyError, TypeError, ValueError or AttributeError if `said` is not a program in JSON."""
+        return cls(tuple(said["entrypoint"]), tuple(said["command"]), _health(said["health"]), tuple(said["ports"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +124,10 @@ class Services:
         system = ((path, f"{service.root}{path}") for service in self.others for path in ("/proc", "/dev"))
         return (*system, *self.binds)
 
+    def with_variables(self, env: Mapping[str, str]) -> Services:
+        """Returns the same services with more environment variables."""
+        return replace(self, others=tuple(replace(one, env={**one.env, **env}) for one in self.others))
+
     def to_json(self) -> dict[str, Any]:
         """What JSON can express of it; see `from_json`."""
         return asdict(self)
@@ -116,15 +141,12 @@ class Services:
 
 
 def _service(said: Mapping[str, Any]) -> ImageService:
-    health = said["health"]
-    return ImageService(
-        **{
-            **said,
-            "command": tuple(said["command"]),
-            "health": None if health is None else HealthCheck(**{**health, "test": tuple(health["test"])}),
-            "ports": tuple(said["ports"]),
-        }
-    )
+    its = {"command": tuple(said["command"]), "health": _health(said["health"]), "ports": tuple(said["ports"])}
+    return ImageService(**{**said, **its})
+
+
+def _health(said: Mapping[str, Any] | None) -> HealthCheck | None:
+    return None if said is None else HealthCheck(**{**said, "test": tuple(said["test"])})
 
 
 def start_order(services: Iterable[ImageService]) -> tuple[ImageService, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tvsnap.images.build.containers import Fraction, Output
@@ -11,6 +11,7 @@ from tvsnap.images.build.runner import run_beside
 from tvsnap.images.descriptions.config import BaseConfig
 from tvsnap.images.descriptions.spec import ImageSpec
 from tvsnap.model.images import Image, ImageLimits, Timeouts, has_nothing_to_gain
+from tvsnap.model.services import Program
 
 COPY = ("cp", "--archive", "--reflink=auto", "--one-file-system", "--no-target-directory")
 
@@ -22,10 +23,12 @@ class BuiltBase:
     Attributes:
         image: what the other image starts from.
         databases: that it has.
+        program: what it would run as a container.
     """
 
     image: Image
-    databases: tuple[str, ...]
+    databases: tuple[str, ...] = ()
+    program: Program = field(default_factory=Program)
 
     def signature(self) -> str:
         """Hash of all that the base's files depend on."""
@@ -38,7 +41,7 @@ class BuiltBase:
             BuildStepFailed: the copy failed.
         """
         run_beside([*COPY, str(self.image.rootfs), str(root)], os.environ, output)
-        return BaseConfig(dict(self.image.env), self.image.workdir, self.image.user)
+        return BaseConfig(dict(self.image.env), self.image.workdir, self.image.user, program=self.program)
 
     def completed(self, spec: ImageSpec) -> ImageSpec:
         """A spec with what it leaves to its base."""
