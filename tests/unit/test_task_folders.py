@@ -185,9 +185,12 @@ mem_limit: 1g
     @pytest.mark.parametrize(
         ("compose", "complaint"),
         [
-            ("services: {client: {build: .}, db: {image: postgres}}",
-             r"services: a sandbox is one container, and this describes 2 \(client, db\)"),
-            ("services: {}", r"services: a sandbox is one container, and this describes 0 \(none\)"),
+            ("services: {web: {build: .}, db: {image: postgres}}",
+             "services: one of them must be called main or client, the one that the agent works in; have: web, db"),
+            ("services: {client: {build: .}, db: {}}", "services.db: needs build or image"),
+            ("services: {client: {build: .}, db: {image: a, depends_on: [dc]}}", "db depends on dc, which is no"),
+            ("services: {client: {build: .}, db: {image: a, healthcheck: {interval: soon}}}", "be a time as 1m30s"),
+            ("services: {}", "services: describes none"),
             ("services: {client: {build: {dockerfile_inline: FROM a}}}", "dockerfile_inline: is not supported"),
             ("services: {client: {build: nope}}", "nope does not exist; it must be a folder"),
             ("services: {client: {build: .., image: a}}", "lies outside the image's folder"),
@@ -313,7 +316,7 @@ class TestHarbor:
             ('[environment]\nnetwork_mode = "host"\n', {}, "environment.network_mode: must be"),
             ('[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a b"]\n', {}, "cannot allow 'a b'"),
             ("[environment]\nmemory_mb = -1\n", {}, "environment.memory_mb: must be a number of megabytes"),
-            ("", {"environment/compose.yaml": "services: {main: {}, db: {image: a}}"}, "describes 2"),
+            ("", {"environment/compose.yaml": "services: {app: {}, db: {image: a}}"}, "must be called main or client"),
             ('[agent]\ntimeout_sec = "soon"\n', {}, "agent.timeout_sec: must be a number of seconds"),
         ],
     )

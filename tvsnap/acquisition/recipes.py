@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Protocol
 
 from tvsnap.acquisition.recipe import Recipe
-from tvsnap.environments import checked, environment_of
+from tvsnap.environments import checked, environment, with_services
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Graph, RootInfo
 from tvsnap.model.arguments import check_text
@@ -150,11 +150,14 @@ class Recipes:
         self._by_digest[image.digest] = image
 
     def _recipe(self, image: Image, environment: str, limits: Limits, network: Network) -> Recipe:
-        its = environment_of(replace(image, environment=environment), self._environments)
+        its = with_services(self._environment(environment), image)
         if network.attached:
             more = variables(self._lent)
             image = replace(image, env={**image.env, **more}, services=image.services.with_variables(more))
         return Recipe(replace(image, network=network), its, limits, self._lent)
+
+    def _environment(self, name: str) -> Environment:
+        return self._environments.get(name) or environment(name)
 
 
 def _recorded_limits(root: RootInfo, limits: Limits) -> Limits:

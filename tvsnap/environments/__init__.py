@@ -45,22 +45,18 @@ def environment(name: str) -> Environment:
     return _environment(name, os.environ.get(VARIABLE, ""))
 
 
-def environment_of(image: Image, given: Mapping[str, Environment] | None = None) -> Environment:
-    """Returns the environment of sandboxes of an image, whose tools take the service where it has several.
+def environment_of(image: Image) -> Environment:
+    """Returns the environment of sandboxes of an image; errors are those of `environment`."""
+    return with_services(environment(image.environment), image)
 
-    Args:
-        image: the image.
-        given: environments, by name, that come before those that `environment` knows.
 
-    Raises:
-        UsageError: if there is no such environment, or it cannot be imported.
-    """
-    found = (given or {}).get(image.environment) or environment(image.environment)
+def with_services(found: Environment, image: Image) -> Environment:
+    """Returns an environment for sandboxes of an image: itself, unless the image has several services."""
     if not image.services:
         return found
-    from tvsnap.environments.services import with_services
+    from tvsnap.environments.services import ServicesEnvironment
 
-    return with_services(found, image)
+    return ServicesEnvironment(found, image.services)
 
 
 @cache

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from tvsnap.environments.base import Environment
 from tvsnap.environments.tools import Tool, check_call
+from tvsnap.guest.protocol import INIT
 from tvsnap.guest.services import beginning, entering
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import InfrastructureError, UsageError
-from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Observation
 from tvsnap.model.services import ImageService, Services
@@ -29,11 +29,6 @@ _LONGEST_START = 600.0
 """Seconds for a service that is to run to its end before another is started."""
 _SHOWN_OF_LOG = 2000
 _TAKEN = ("address already in use", "address in use", "eaddrinuse")
-
-
-def with_services(environment: Environment, image: Image) -> Environment:
-    """Returns the environment of sandboxes of an image: itself, unless the image has several services."""
-    return ServicesEnvironment(environment, image.services) if image.services else environment
 
 
 class ServicesEnvironment:
@@ -176,19 +171,25 @@ def _await(sandbox: Sandbox, service: ImageService, *, to_its_end: bool) -> None
 
 def _ended(sandbox: Sandbox, service: ImageService) -> int | None:
     """Returns the exit status of a service that has ended; None for one that runs."""
-    _, said = _as_root(sandbox, ["cat", service.end], _TIMEOUT)
+    said = _read(sandbox, service.end)
     return int(said) if said.strip().isdigit() else None
 
 
 def _failure(sandbox: Sandbox, service: ImageService, what: str) -> InfrastructureError:
-    _, log = _as_root(sandbox, ["tail", "-c", str(_SHOWN_OF_LOG), service.log], _TIMEOUT)
+    log = _read(sandbox, service.log)[-_SHOWN_OF_LOG:]
     printed = f"it printed:\n{log.rstrip()}" if log.strip() else "it printed nothing"
     taken = any(words in log.lower() for words in _TAKEN)
     hint = " (all services share one network: no two can listen at the same port of the same address)" if taken else ""
     return InfrastructureError(f"the service {service.name} of {sandbox.image.name} {what}{hint}; {printed}")
 
 
+def _read(sandbox: Sandbox, path: str) -> str:
+    """Returns the contents of a file of tvsnap's own; of a long one the end; empty if there is none."""
+    code, text = _as_root(sandbox, [INIT, "get", path, str(1 << 40)], _TIMEOUT)
+    return text if code == 0 else ""
+
+
 def _as_root(sandbox: Sandbox, command: list[str], timeout: float) -> tuple[int | None, str]:
-    """Runs a command of the main service's files as root; returns its exit status and its output."""
+    """Runs a command as root; returns its exit status and its output."""
     outcome = sandbox.exec(f"exec {shlex.join(command)}", timeout=timeout, cwd="/", user="root")
     return outcome.exit_code, outcome.output.decode("utf-8", "replace")

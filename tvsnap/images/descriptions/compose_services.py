@@ -227,7 +227,7 @@ def read_services(said: object, info: ValidationInfo) -> dict[str, Any]:
     place = values.place_of(info)
     if not isinstance(said, dict) or not said:
         raise ValueError(f"must be a mapping of names to services, not {values.kind(said)}")
-    document = {str(name): {} if one is None else one for name, one in said.items()}
+    document = {str(name): dict(one) if isinstance(one, dict) else one or {} for name, one in said.items()}
     bases = {name: _take_base(name, one, place) for name, one in document.items() if isinstance(one, dict)}
     members = _Several.model_validate(
         {"services": {MAIN.name: {}, **document}}, context=values.Place(place.folder, place.here, place.allow)
@@ -236,7 +236,7 @@ def read_services(said: object, info: ValidationInfo) -> dict[str, Any]:
     for key in document.get(MAIN.name, {}):
         if key not in _ABOUT_MAIN:
             raise values.wrong_key(
-                f"{MAIN.name}.{key}", f"image.yaml says that of the main service; here: {values.listed(_ABOUT_MAIN)}"
+                MAIN.name, f"{key}: image.yaml has keys of its own for that; here: {values.listed(_ABOUT_MAIN)}"
             )
     volumes = {one.source for member in (main, *members.values()) for one in member.volumes if _is_name(one.source)}
     services = []
