@@ -194,9 +194,12 @@ def test_forks_keep_all_of_them(cache: Cache, shop: Image) -> None:
 
 def test_an_archive_has_the_files_of_all(cache: Cache, shop: Image) -> None:
     """But nothing of what is mounted in their roots for their processes."""
-    with cache.rollout(image=shop.name) as rollout, rollout.sandbox().archive() as stream:
-        with tarfile.open(fileobj=stream, mode="r|") as tar:
-            names = {member.name for member in tar}
+    with (
+        cache.rollout(image=shop.name) as rollout,
+        rollout.sandbox().archive() as stream,
+        tarfile.open(fileobj=stream, mode="r|") as tar,
+    ):
+        names = {member.name for member in tar}
     assert {"./shared/first", "./run/tvsnap-services/db/etc/mine", "./run/tvsnap-services/db/proc"} <= names
     assert not {name for name in names if "/db/proc/" in name or "/db/dev/" in name}
 
