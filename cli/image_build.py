@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from tvsnap.environments import environment
+from tvsnap.environments import environment_of
 from tvsnap.images import Image, find_source
 from tvsnap.images.build.databases import DIALECTS
 from tvsnap.model.errors import MachineLacks, NotCheckpointable, UsageError
@@ -151,7 +151,7 @@ def _warm(image: Image) -> float | None:
     console = context.console(stderr=True, soft_wrap=True)
     started, otherwise = time.monotonic(), ""
     try:
-        if not environment(image.environment).serves:
+        if not environment_of(image).serves:
             return None
         otherwise = "; each rollout starts the server itself"
         with context.open_cache() as cache:

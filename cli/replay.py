@@ -148,7 +148,7 @@ def check_rollouts(
         UsageError: a rollout names no image and there is no default.
         NotFound: no such image.
     """
-    from tvsnap.environments import environment
+    from tvsnap.environments import environment_of
     from tvsnap.upkeep.rollout_files import BrokenLine
 
     environments = {}
@@ -158,7 +158,7 @@ def check_rollouts(
         if name is None:
             raise UsageError(f"{rollout.file}:{rollout.line}: the rollout names no image; give one with --image")
         if name not in environments:
-            environments[name] = environment(images.get(name).environment)
+            environments[name] = environment_of(images.get(name))
         mistake = _first_mistake(rollout, environments[name])
         if mistake:
             unsound.append(BrokenLine(rollout.file, rollout.line, mistake))

@@ -112,6 +112,11 @@ add_ours() { # DIRECTORY of our sources
         replace criu/cr-dump.c 'ret = dump_task_rlimits(pid, core->tc->rlimits);' \
             'ret = become_owner(true) || dump_task_rlimits(pid, core->tc->rlimits) || become_owner(false) ? -1 : 0;' || return
     cat "$1/owners.c" >>criu/namespaces.c
+    replace criu/sk-unix.c '^struct unix_sk_info;$' \
+        '&\nstatic void note_root(pid_t, const char *, const struct stat *, char **);\nstatic int go_to_name(const char *, const char *);' &&
+        replace criu/sk-unix.c 'd->deleted = strip_deleted(path, ret);' '&\n\tnote_root(p->pid, name, \&st, \&ue->name_dir);' &&
+        replace criu/sk-unix.c 'if (chdir(ui->name_dir))' 'if (go_to_name(ui->name, ui->name_dir))' || return
+    cat "$1/roots.c" >>criu/sk-unix.c
     # A fork's files are a copy of those at the dump, so their size will do; it would read each program and library, as
     # root, for an id that says whether it is the same one.
     replace criu/include/cr_options.h 'FILE_VALIDATION_DEFAULT FILE_VALIDATION_BUILD_ID' \

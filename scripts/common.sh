@@ -4,7 +4,7 @@ HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/tvsnap
 OLDEST_CRIU=4.2
 # What scripts/build_criu.sh adds to CRIU; another name when that changes.
-CRIU_ADDITIONS=tvsnap5
+CRIU_ADDITIONS=tvsnap6
 
 say() { echo "==> $*"; }
 

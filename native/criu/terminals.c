@@ -16,9 +16,9 @@
 #include <poll.h>
 
 
-/* Tells tvsnap that this CRIU has them, and those of owners.c. */
+/* Tells tvsnap that this CRIU has them, and those of owners.c and roots.c. */
 extern const char tvsnap_additions[];
-const char tvsnap_additions[] = "tvsnap-additions: terminals, owners";
+const char tvsnap_additions[] = "tvsnap-additions: terminals, owners, roots";
 
 #ifndef TIOCGPTPEER
 #define TIOCGPTPEER _IO('T', 0x41)

@@ -14,9 +14,11 @@
  *   tvsnap-init processes SHELL SERVICE...   what processes there are, and what the shell holds (census.c)
  *   tvsnap-init holds PID...        what processes hold that others can change (holds.c)
  *   tvsnap-init amend               modification times from stdin (amend.c)
+ *   tvsnap-init enter, begin ...    a program with a root directory of its own (roots.c)
  *
  * TVSNAP_UNSET in PID 1's environment: names of variables that whoever started us adds and nobody wants.
  * TVSNAP_BARE: the shell reads no startup file of the user's, since it is to be made like another.
+ * TVSNAP_BINDS: directories to be mounted at other places before anything runs, two lines each.
  *
  * This file has the event loop. Nothing it calls may wait long: while PID 1 waits, no timeout is kept.
  */
@@ -45,6 +47,7 @@
 #include "inner.h"
 #include "output.h"
 #include "reports.h"
+#include "roots.h"
 #include "shell.h"
 #include "shell_end.h"
 #include "terminal.h"
@@ -101,6 +104,8 @@ static void prepare(char **argv) {
     guest.listener = guest.master = guest.wake = guest.report = guest.out_reader = -1;
     guest.bare = take_variable("TVSNAP_BARE", NULL, 0);
     char unset[256], *rest = unset;
+    static char binds[65536];
+    bool bound = take_variable("TVSNAP_BINDS", binds, sizeof binds);
     if (take_variable("TVSNAP_UNSET", unset, sizeof unset))
         for (char *name; (name = strsep(&rest, " "));) unsetenv(name);
     guest.environment = environ;
@@ -115,6 +120,7 @@ static void prepare(char **argv) {
     umask(022);
     skip_process_ids();
     protect_proc();
+    if (bound) bind_directories(binds);
     filter_system_calls();
     drop_capabilities();
     set_resource_limits();
@@ -197,6 +203,8 @@ int main(int argc, char **argv) {
     if (argc >= 3 && strcmp(argv[1], "processes") == 0) return census((pid_t)atoi(argv[2]), argv + 3);
     if (argc >= 3 && strcmp(argv[1], "holds") == 0) return holds_main(argv + 2);
     if (argc == 2 && strcmp(argv[1], "amend") == 0) return amend();
+    if (argc >= 3 && strcmp(argv[1], "enter") == 0) return enter_root(argc - 2, argv + 2);
+    if (argc >= 3 && strcmp(argv[1], "begin") == 0) return begin_service(argc - 2, argv + 2);
     if (argc == 4 && strcmp(argv[1], "get") == 0) return get_file(argv[2], argv[3]);
     if (argc == 3 && strcmp(argv[1], "put") == 0) return put_file(argv[2]);
     if (argc == 3 && strcmp(argv[1], "look") == 0) return look_at(argv[2]);

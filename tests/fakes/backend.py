@@ -262,6 +262,7 @@ class FakeSandbox:
         env: Mapping[str, str] = {},
         user: str | None = None,
         separate: bool = False,
+        service: str | None = None,
     ) -> Outcome:
         self.enter("exec", command)
         shell = fresh_shell(self._image)
@@ -306,14 +307,14 @@ class FakeSandbox:
     def interrupt(self) -> None:
         """What a fake runs ends at once as it is."""
 
-    def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
+    def read_file(self, path: str, *, limit: int = 16 * MIB, service: str | None = None) -> bytes:
         self.enter("read_file", path)
         data = self.machine.read(posixpath.join(self.machine.shell.cwd, path))
         if len(data) > limit:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         return data
 
-    def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
+    def write_file(self, path: str, data: bytes, *, user: str | None = None, service: str | None = None) -> None:
         self.enter("write_file", path)
         absolute = posixpath.join(self.machine.shell.cwd, path)
         with self._lock:

@@ -293,6 +293,7 @@ class DirectorySandbox:
         env: Mapping[str, str] = {},
         user: str | None = None,
         separate: bool = False,
+        service: str | None = None,
     ) -> Outcome:
         began = time.monotonic()
         errors = subprocess.PIPE if separate else subprocess.STDOUT
@@ -354,10 +355,10 @@ class DirectorySandbox:
             raise OSError(number, said, path)
         return done.stdout
 
-    def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
+    def read_file(self, path: str, *, limit: int = 16 * MIB, service: str | None = None) -> bytes:
         return self._file('cat -- "$1"', path)
 
-    def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
+    def write_file(self, path: str, data: bytes, *, user: str | None = None, service: str | None = None) -> None:
         self._file('mkdir -p -- "$(dirname -- "$1")" && cat 2>&1 > "$1"', path, data)
 
     def put(

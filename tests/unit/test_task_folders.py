@@ -188,9 +188,12 @@ mem_limit: 1g
     @pytest.mark.parametrize(
         ("compose", "complaint"),
         [
-            ("services: {client: {build: .}, db: {image: postgres}}",
-             r"services: a sandbox is one container, and this describes 2 \(client, db\)"),
-            ("services: {}", r"services: a sandbox is one container, and this describes 0 \(none\)"),
+            ("services: {web: {build: .}, db: {image: postgres}}",
+             "services: one of them must be called main or client, the one that the agent works in; have: web, db"),
+            ("services: {client: {build: .}, db: {}}", "services.db: needs build or image"),
+            ("services: {client: {build: .}, db: {image: a, depends_on: [dc]}}", "db depends on dc, which is no"),
+            ("services: {client: {build: .}, db: {image: a, healthcheck: {interval: soon}}}", "be a time as 1m30s"),
+            ("services: {}", "services: describes none"),
             ("services: {client: {build: {dockerfile_inline: FROM a}}}", "dockerfile_inline: is not supported"),
             ("services: {client: {build: nope}}", "nope does not exist; it must be a folder"),
             ("services: {client: {build: .., image: a}}", "lies outside the image's folder"),
@@ -423,8 +426,6 @@ class TestHarbor:
             ('[environment]\nnetwork_mode = "host"\n', {}, "environment.network_mode: must be"),
             ('[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a b"]\n', {}, "cannot allow 'a b'"),
             ("[environment]\nmemory_mb = -1\n", {}, "environment.memory_mb: must be a number of megabytes"),
-            ("", {"environment/docker-compose.yaml": "services: {main: {}, db: {image: a}}"}, "describes 2"),
-            ("", {"environment/docker-compose.yaml": "services: {db: {image: a}}"}, r"describes 2 \(main, db\)"),
             ('[[steps]]\nname = "a/b"\n', {}, "steps.0..name: must be the name of a folder"),
             ('[[steps]]\nname = "a"\n[[steps]]\nname = "A"\n', {}, "two of them have the same name"),
             (

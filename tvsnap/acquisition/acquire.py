@@ -7,6 +7,7 @@ time; or if they just have, as the digests of what they left behind tell.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 
@@ -79,6 +80,7 @@ class Acquirer:
         self._preforker = preforker
         self._costs = costs
         self._meter = meter
+        self._starting_services = threading.Lock()
 
     def acquire(self, state: str, recipe: Recipe, *, own: LiveSandbox | None = None, recorded: bool = True) -> Acquired:
         """Returns a sandbox that stands at a state, had in the cheapest way that there is.
@@ -174,7 +176,8 @@ class Acquirer:
             snapshot, _ = self._graph.nearest_snapshot(state, self._backend.name)
         except TvsnapError:  # nothing rests on it
             return
-        self._preforker.expect(recipe.forked_from(snapshot))
+        if snapshot is not None or not recipe.image.services:  # of services only one fresh start counts
+            self._preforker.expect(recipe.forked_from(snapshot))
 
     def start(self, state: str, recipe: Recipe) -> LiveSandbox:
         """Returns a fresh sandbox, which stands at the root `state`.
@@ -193,7 +196,7 @@ class Acquirer:
             return sandbox
 
         live = self._pool.open(make, state)
-        live.begins_alone = True
+        live.begins_alone = not recipe.image.services
         return live
 
     def fork_beside(self, live: LiveSandbox, recipe: Recipe) -> LiveSandbox:
@@ -292,6 +295,8 @@ class Acquirer:
             return live, "ready", edges
         if snapshot is not None:
             return self._fork(snapshot, recipe), "forked", edges
+        if recipe.image.services:
+            return *self._start_services(beginning, recipe), edges
         began = time.perf_counter()
         live = self.start(beginning, recipe)
         if recipe.environment.serves:
@@ -301,6 +306,25 @@ class Acquirer:
                 self._pool.discard(live)
                 raise
         return live, "started", edges
+
+    def _start_services(self, root: str, recipe: Recipe) -> tuple[LiveSandbox, Way]:
+        """Returns a sandbox at the root of an image with several services, which no two fresh starts leave alike.
+
+        So there is one, whose snapshot stays; a root that cannot be snapshotted is started anew each time.
+        """
+        with self._starting_services:
+            snapshot, between = self._graph.nearest_snapshot(root, self._backend.name)
+            if snapshot is not None and not between:  # another thread was quicker
+                return self._fork(snapshot, recipe), "forked"
+            live = self.start(root, recipe)
+            try:
+                self._snapshotter.take(live, pinned=True)
+            except NotCheckpointable as error:
+                self._snapshotter.refuse(root, str(error))
+            except BaseException:
+                self._pool.discard(live)
+                raise
+            return live, "started"
 
     def _rebuild(self, live: LiveSandbox, edges: list[Edge], recipe: Recipe, state: str) -> None:
         """Makes calls again in a sandbox, one after the other, each after the wait that it was recorded with.

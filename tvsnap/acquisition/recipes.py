@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from typing import Protocol
 
 from tvsnap.acquisition.recipe import Recipe
-from tvsnap.environments import checked, environment
+from tvsnap.environments import checked, environment, with_services
 from tvsnap.environments.base import Environment
 from tvsnap.environments.files import FilesEnvironment
 from tvsnap.graph import Graph, RootInfo
@@ -163,8 +163,11 @@ class Recipes:
     def _recipe(self, image: Image, environment: str, limits: Limits, network: Network, salt: str) -> Recipe:
         if network.attached and salt:
             network = replace(network, space=hashlib.sha256(salt.encode()).hexdigest()[:32])
-        env = {**image.env, **variables(self._lent)} if network.attached else image.env
-        return Recipe(replace(image, network=network, env=env), self._environment(environment), limits, self._lent)
+        its = with_services(self._environment(environment), image)
+        if network.attached:
+            more = variables(self._lent)
+            image = replace(image, env={**image.env, **more}, services=image.services.with_variables(more))
+        return Recipe(replace(image, network=network), its, limits, self._lent)
 
     def _environment(self, name: str) -> Environment:
         if name not in self._with_files:

@@ -14,6 +14,7 @@ from tvsnap.model.errors import UsageError
 
 if TYPE_CHECKING:
     from tvsnap.environments.base import Environment
+    from tvsnap.model.images import Image
 
 VARIABLE = "TVSNAP_ENVIRONMENTS"
 """The variable of a process that names more environments, as `package.module:attribute`, with commas between them."""
@@ -42,6 +43,20 @@ def environment(name: str) -> Environment:
         UsageError: if there is no such environment, or it cannot be imported.
     """
     return _environment(name, os.environ.get(VARIABLE, ""))
+
+
+def environment_of(image: Image) -> Environment:
+    """Returns the environment of sandboxes of an image; errors are those of `environment`."""
+    return with_services(environment(image.environment), image)
+
+
+def with_services(found: Environment, image: Image) -> Environment:
+    """Returns an environment for sandboxes of an image: itself, unless the image has several services."""
+    if not image.services:
+        return found
+    from tvsnap.environments.services import ServicesEnvironment
+
+    return ServicesEnvironment(found, image.services)
 
 
 @cache

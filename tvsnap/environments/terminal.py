@@ -31,7 +31,7 @@ def bash(context: CallContext, command: str) -> ToolResult:
     return _result(context.sandbox.run(command, timeout=context.timeout))
 
 
-@tool(name="exec")
+@tool(name="exec", in_service=True)
 def execute(
     context: CallContext,
     command: str,
@@ -41,8 +41,9 @@ def execute(
     separate: Annotated[bool, "keep standard error apart from the output"] = False,
 ) -> ToolResult:
     """Runs a command in a fresh bash, which leaves the persistent one alone."""
-    its = {"separate": True} if separate else {}
-    return _result(context.sandbox.exec(command, timeout=context.timeout, cwd=cwd, env=env or {}, user=user, **its))
+    timeout = context.timeout
+    outcome = context.sandbox.exec(command, timeout=timeout, cwd=cwd, env=env or {}, user=user, separate=separate)
+    return _result(outcome)
 
 
 _COMMANDS = {
@@ -86,7 +87,7 @@ def exec_all(
     )
 
 
-@tool(read_only=True)
+@tool(read_only=True, in_service=True)
 def read_file(context: CallContext, path: str) -> ToolResult:
     """Returns the contents of a text file."""
     data, limit = context.sandbox.read_file(path), context.limits.output
@@ -99,7 +100,7 @@ def read_file(context: CallContext, path: str) -> ToolResult:
     return ToolResult.of_text(clean(data, truncated=truncated), 0, 0.0, truncated=truncated)
 
 
-@tool
+@tool(in_service=True)
 def write_file(sandbox: Sandbox, path: str, content: str) -> str:
     """Writes a text file, making the directories above it and replacing what was there."""
     data = content.encode()

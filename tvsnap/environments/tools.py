@@ -84,6 +84,8 @@ class Tool:
         stateless: for a tool on the host: its value depends on its arguments alone, and serves rollouts in any state.
         time_to_live: seconds after which the value of a tool on the host, or of a call that asked the network, is asked
             for again; None for never, or for what the cache was told (`Cache(network_answers=...)`).
+        in_service: of the sandbox it uses `exec`, `read_file` and `write_file` only. Where an image has several
+            services, it then takes one more argument, `service`, and does that there.
         cost: what a call costs beyond time, by unit, as {"usd": 0.002}. Each answer from the graph saves as much.
             `ToolResult.cost` of a call takes its place.
     """
@@ -99,6 +101,7 @@ class Tool:
     on_host: bool = False
     stateless: bool = False
     time_to_live: float | None = None
+    in_service: bool = False
     cost: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -197,6 +200,7 @@ def tool(
     on_host: bool = False,
     stateless: bool = False,
     time_to_live: float | None = None,
+    in_service: bool = False,
     cost: Mapping[str, float] | None = None,
 ) -> Callable[[Callable[..., Returned]], Tool]: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,27 +12,28 @@ from typing import Any
 
 from tvsnap.guest import together, trees
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
+from tvsnap.guest.services import entering, find_service
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.model.arguments import check_seconds
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.observations import Command, Outcome, TerminalBytes
+from tvsnap.model.services import ImageService
 
 COLUMNS, ROWS = 80, 24
 """Of a fresh sandbox's terminal."""
-ENVIRONMENT: Mapping[str, str] = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "TERM": "xterm",
-    "PAGER": "cat",
-    "LANG": "C.UTF-8",
-}
-"""Of every process in a sandbox, below what the image says."""
 _SHELL = 16
 """The number of the first persistent shell (init.c)."""
 _STRIDE, _TURNS = 256, 125
 """Between calls, so that numbers are not soon used again; below 32,768, which is the most on small machines."""
 _FILE_TIMEOUT = 60.0
+_LONGEST_ARGUMENT = 100_000
+"""Bytes; the kernel takes 128 KiB in one argument."""
+_EVAL_STDIN = 'IFS= read -r -d "" command; eval "unset command; $command" </dev/null'
+_ANY_SHELL = ("/bin/sh", "-c", '[ -x /bin/bash ] && exec /bin/bash -c "$0"; exec /bin/sh -c "$0"')
+"""What runs a command in the tree of a service, which may have no bash."""
+_ANY_EVAL_STDIN = 'command=$(cat); eval "unset command; $command" </dev/null'
 
 
 class GuestActions(ABC):
@@ -94,12 +96,27 @@ class GuestActions(ABC):
         env: Mapping[str, str] = {},
         user: str | None = None,
         separate: bool = False,
+        service: str | None = None,
     ) -> Outcome:
         check_seconds(timeout)
+        other = find_service(self.image, service)
         if separate:
-            return self.exec_all([Command(command, cwd, env, separate)], timeout=timeout, user=user)[0]
+            apart = Command(command, cwd, env, separate)
+            if other is not None:
+                apart, user = _entering(other, apart, user), "root"
+            return self.exec_all([apart], timeout=timeout, user=user)[0]
         script, stdin = together.script(command)
         self.number_processes()
+        if other is not None:
+            program = [*_ANY_SHELL, _ANY_EVAL_STDIN if stdin else script.decode("utf-8", "surrogateescape")]
+            return self.guest().execute(
+                entering(other, program, cwd=cwd, env=env, user=user),
+                stdin=stdin,
+                timeout=timeout,
+                limit=self.limits.output,
+                user="root",
+                cwd="/",
+            )
         try:
             return self.guest().execute(
                 ["/bin/bash", "-c", script.decode("utf-8", "surrogateescape")],
@@ -134,12 +151,12 @@ class GuestActions(ABC):
     def _no_user(self, user: str | None) -> bytes:
         return f"no user {user} in the image {self.image.name}\n".encode()
 
-    def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
-        return self._file("get", path, str(limit), timeout=_FILE_TIMEOUT, limit=limit + 4096).output
+    def read_file(self, path: str, *, limit: int = 16 * MIB, service: str | None = None) -> bytes:
+        return self._file("get", path, str(limit), service=service, limit=limit + 4096).output
 
-    def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
+    def write_file(self, path: str, data: bytes, *, user: str | None = None, service: str | None = None) -> None:
         # An empty stdin would be /dev/null, which is as good.
-        self._file("put", path, timeout=_FILE_TIMEOUT, limit=4096, user=user or "", stdin=data)
+        self._file("put", path, service=service, limit=4096, user=user or "", stdin=data)
 
     def put(
         self,
@@ -186,9 +203,22 @@ class GuestActions(ABC):
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         return outcome.output
 
-    def _file(self, tool: str, path: str, *more: str, cwd: str = ".", **options: Any) -> Outcome:
+    def _file(
+        self,
+        tool: str,
+        path: str,
+        *more: str,
+        timeout: float = _FILE_TIMEOUT,
+        user: str = "",
+        cwd: str = ".",
+        service: str | None = None,
+        **options: Any,
+    ) -> Outcome:
         """Returns what one of PID 1's own tools came to; raises the OSError that it met."""
-        outcome = self.guest().execute([INIT, tool, path, *more], cwd=cwd, **options)
+        command = [INIT, tool, path, *more]
+        if (other := find_service(self.image, service)) is not None:
+            command, user, cwd = entering(other, command, user=user or None), "root", "/"
+        outcome = self.guest().execute(command, timeout=timeout, user=user, cwd=cwd, **options)
         if outcome.exit_code != 0:
             number = outcome.exit_code or errno.ETIMEDOUT
             raise OSError(number, os.strerror(number), path)
@@ -216,3 +246,11 @@ def last_number(changes: int) -> int:
     changed nothing, nor on where it is executed. Processes that live keep their numbers, which are passed over.
     """
     return _SHELL + changes % _TURNS * _STRIDE
+
+
+def _entering(service: ImageService, command: Command, user: str | None) -> Command:
+    """Returns the command of the main service, for root, that runs a command in another one."""
+    script, stdin = (text.decode("utf-8", "surrogateescape") for text in together.script(command.command))
+    program = [*_ANY_SHELL, _ANY_EVAL_STDIN if stdin else script]
+    line = f"exec {shlex.join(entering(service, program, cwd=command.cwd, env=command.env, user=user))}"
+    return Command(f"{line} <<< {shlex.quote(stdin)}" if stdin else line, "/", {}, command.separate)

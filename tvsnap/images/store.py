@@ -34,10 +34,12 @@ from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.containers import container_tool
 from tvsnap.images.build.derived import BuiltBase
 from tvsnap.images.build.references import full_reference
+from tvsnap.images.build.services import BuiltService
 from tvsnap.images.build_directory import empty, locked
 from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.shipped import find_source, shipped_images
 from tvsnap.images.descriptions.spec import (
+    LONGEST_NAME,
     DockerfileBase,
     DockerImageBase,
     ImageBase,
@@ -203,15 +205,27 @@ class ImageStore:
             if isinstance(origin, BuiltBase):
                 spec = origin.completed(spec)
             check_complete(spec)
-            recipe = recipe_of(spec, origin)
+            services = self._services(spec, name, progress, force, layers)
+            recipe = recipe_of(spec, origin, services)
             digest = None if force else self._built(recipe)
             if digest is None:
-                digest = self._build(spec, origin, name, recipe, progress, force)
+                digest = self._build(spec, origin, name, recipe, progress, force, services)
             else:
                 for note in Manifest.read(self._images / digest).notes:
                     progress.note(note)
         self._write_reference(self._names / name, digest)
         return self.get(name)
+
+    def _services(
+        self, spec: ImageSpec, name: str, progress: BuildProgress, force: bool, layers: bool
+    ) -> tuple[BuiltService, ...]:
+        """Builds the other services of an image, each as an image of its own."""
+        built = []
+        for its, settings in spec.services:
+            known = f"{name}.{settings.name}".lower()[:LONGEST_NAME]
+            image = self._get_built(its, (known,), progress, force, layers)
+            built.append(BuiltService(settings, image, self.manifest(image).program))
+        return tuple(built)
 
     @contextlib.contextmanager
     def _origin(
@@ -220,7 +234,10 @@ class ImageStore:
         """A block with what the base is had from, if others make that."""
         if isinstance(spec.base, ImageBase):
             image = self._base_image(spec.base.name, names, progress)
-            yield BuiltBase(image, self.manifest(image).databases)
+            if image.services:
+                raise ImageSpecError(f"image {names[-1]} cannot start from {image.name}, which has several services")
+            manifest = self.manifest(image)
+            yield BuiltBase(image, manifest.databases, manifest.program)
         elif isinstance(spec.base, (DockerfileBase, DockerImageBase)):
             with container_tool(self._home) as tool:
                 base = ContainerBase(spec.base, tool, layers)
@@ -320,6 +337,7 @@ class ImageStore:
         recipe: str,
         progress: BuildProgress,
         force: bool,
+        services: Sequence[BuiltService],
     ) -> str:
         _need_root()
         self._names.mkdir(parents=True, exist_ok=True)
@@ -340,7 +358,7 @@ class ImageStore:
                 result.mkdir()
                 below = self._below(origin, directory / "below", progress)
                 log = result / BUILD_LOG
-                tree = build_tree(spec, origin, work, result / ROOTFS, log, self._cache, progress, below)
+                tree = build_tree(spec, origin, work, result / ROOTFS, log, self._cache, progress, below, services)
                 Manifest(
                     format=FORMAT,
                     name=name,
@@ -365,6 +383,8 @@ class ImageStore:
                     layers=below.ids,
                     notes=tree.notes,
                     databases=tree.databases,
+                    services=tree.services,
+                    program=tree.program,
                 ).write(result)
                 # A power cut after the rename must not find an image with files half-written.
                 os.sync()

@@ -9,6 +9,7 @@ from typing import Any
 
 from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.model.network import NO_NETWORK, Network
+from tvsnap.model.services import Program, Services
 from tvsnap.model.task import Task
 
 UID_BASE = 0x70000000
@@ -98,6 +99,7 @@ class Image:
         network: what its sandboxes may reach outside, where the caller of the cache does not say.
         task: what the task that it was built from says of agent, verifier and solution, for the program that runs it.
         below: directories with files that it shares, topmost first; see `layers`.
+        services: programs beside the main one, each with a root directory of its own.
     """
 
     name: str
@@ -118,6 +120,7 @@ class Image:
     network: Network = NO_NETWORK
     task: Task = field(default_factory=Task)
     below: tuple[Path, ...] = ()
+    services: Services = field(default_factory=Services)
 
     @property
     def layers(self) -> tuple[Path, ...]:
@@ -153,6 +156,8 @@ class Manifest:
         notes: what of its description a sandbox does not do, a line each.
         databases: that it has, if it has an engine for them.
         layers: the ids of the trees below its own, topmost first; see `shared_tree`.
+        services: see `Image`.
+        program: what it would run as a container.
     """
 
     format: int
@@ -178,6 +183,8 @@ class Manifest:
     network: str = "none"
     task: dict[str, Any] = field(default_factory=dict)
     layers: tuple[str, ...] = ()
+    services: Services = field(default_factory=Services)
+    program: Program = field(default_factory=Program)
 
     def write(self, directory: Path) -> None:
         """Writes it into the image's directory."""
@@ -200,6 +207,7 @@ class Manifest:
             # Manifests of earlier versions lack what has come since.
             missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": (), "databases": ()}
             missing |= {"clock": None, "random_seed": None, "network": "none", "task": {}, "layers": ()}
+            missing |= {"services": Services().to_json(), "program": asdict(Program())}
             missing["no_new_privileges"] = False  # as their sandboxes were recorded
             known = {field.name: (missing | values)[field.name] for field in fields(cls)}
             known["limits"] = ImageLimits(**known["limits"])
@@ -207,6 +215,8 @@ class Manifest:
             known["notes"] = tuple(known["notes"])
             known["databases"] = tuple(known["databases"])
             known["layers"] = tuple(known["layers"])
+            known["services"] = Services.from_json(known["services"])
+            known["program"] = Program.from_json(known["program"])
             Network.parse(known["network"])
             Task.of(known["task"])
             return cls(**known)
@@ -237,4 +247,5 @@ class Manifest:
             network=Network.parse(self.network),
             task=Task.of(self.task),
             below=tuple(shared_tree(directory.parent, id) for id in self.layers),
+            services=self.services,
         )

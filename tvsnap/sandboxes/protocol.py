@@ -63,6 +63,7 @@ class Sandbox(Protocol):
         env: Mapping[str, str] = {},
         user: str | None = None,
         separate: bool = False,
+        service: str | None = None,
     ) -> Outcome:
         """Runs a command in a fresh shell (`bash -c`), which leaves the persistent one alone.
 
@@ -73,9 +74,14 @@ class Sandbox(Protocol):
             env: environment variables beyond the image's.
             user: the user that runs it; by default the image's.
             separate: keep standard error apart from the output (`Outcome.errors`).
+            service: in whose root directory, environment and working directory it runs, and whose user is the default;
+                by default the image's main one. Where its files have no bash, `sh` runs the command.
 
         Returns:
             What it came to. A command that fails or times out is no error.
+
+        Raises:
+            UsageError: the image has no such service.
         """
 
     def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
@@ -92,24 +98,26 @@ class Sandbox(Protocol):
         """
         ...
 
-    def read_file(self, path: str, *, limit: int = 16 * MIB) -> bytes:
+    def read_file(self, path: str, *, limit: int = 16 * MIB, service: str | None = None) -> bytes:
         """Returns a file's contents, read inside the sandbox.
 
         Args:
-            path: the file; a relative path starts at the shell's working directory.
+            path: the file; a relative path starts at the shell's working directory, or at the service's.
             limit: the largest number of bytes to read.
+            service: in whose root directory; by default the main one's.
 
         Raises:
             OSError: with the errno that was met inside (ENOENT, EISDIR, EACCES, EFBIG beyond `limit`, ...).
         """
 
-    def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
+    def write_file(self, path: str, data: bytes, *, user: str | None = None, service: str | None = None) -> None:
         """Writes a file inside the sandbox, and makes the directories above it.
 
         Args:
-            path: the file; a relative path starts at the shell's working directory.
+            path: the file; a relative path starts at the shell's working directory, or at the service's.
             data: its contents.
-            user: the user that writes it; by default the image's.
+            user: the user that writes it; by default the image's, or the service's.
+            service: in whose root directory; by default the main one's.
 
         Raises:
             OSError: with the errno that was met inside (EACCES, EISDIR, ENOSPC, ...).

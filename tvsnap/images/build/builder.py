@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -19,6 +19,7 @@ from tvsnap.images.build.derived import COPY, BuiltBase
 from tvsnap.images.build.extract import extract_tar
 from tvsnap.images.build.loading import Loaded, load_databases, load_signature
 from tvsnap.images.build.runner import proxy_variables, run_beside, run_inside
+from tvsnap.images.build.services import BuiltService, join, names_of, port_conflicts
 from tvsnap.images.build.steps import Steps
 from tvsnap.images.descriptions.config import BaseConfig
 from tvsnap.images.descriptions.spec import (
@@ -49,6 +50,7 @@ from tvsnap.images.rootfs import (
     write_file,
 )
 from tvsnap.model.images import UID_BASE, has_nothing_to_gain
+from tvsnap.model.services import Program, Services
 
 BUILDER_VERSION = 1
 """Goes up when the same spec is built into something else."""
@@ -72,9 +74,11 @@ class BuiltTree:
     no_new_privileges: bool
     notes: tuple[str, ...]
     databases: tuple[str, ...]
+    services: Services
+    program: Program
 
 
-def recipe_of(spec: ImageSpec, origin: Base | None = None) -> str:
+def recipe_of(spec: ImageSpec, origin: Base | None = None, services: Sequence[BuiltService] = ()) -> str:
     """Hash of all that a build depends on: what the spec says, what the files hold that it names, this machine's kind.
 
     Files of `files` count by content and mode; the bases and the contexts of Dockerfiles, which may be large, by name,
@@ -86,12 +90,12 @@ def recipe_of(spec: ImageSpec, origin: Base | None = None) -> str:
         ImageSpecError: one of the files cannot be read.
     """
     try:
-        return _recipe_of(spec, origin)
+        return _recipe_of(spec, origin, services)
     except OSError as error:
         raise ImageSpecError(f"{spec.folder}: cannot read what the image is made of: {error}") from error
 
 
-def _recipe_of(spec: ImageSpec, origin: Base | None) -> str:
+def _recipe_of(spec: ImageSpec, origin: Base | None, services: Sequence[BuiltService]) -> str:
     system = system_of(spec.environment)
     said = {
         "builder": BUILDER_VERSION,
@@ -109,6 +113,8 @@ def _recipe_of(spec: ImageSpec, origin: Base | None) -> str:
         "no_new_privileges": spec.no_new_privileges,
         **({"directories": spec.directories} if spec.directories else {}),
         **({"databases": load_signature(system, spec.databases, spec.database)} if system else {}),
+        **({"services": [one.signature() for one in services], "main": asdict(spec.main)} if services else {}),
+        **({"is_service": True} if spec.is_service else {}),
         **_asked_for(spec),
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
@@ -165,6 +171,7 @@ def build_tree(
     cache: Path,
     progress: BuildProgress,
     below: Below,
+    services: Sequence[BuiltService] = (),
 ) -> BuiltTree:
     """Builds.
 
@@ -177,6 +184,7 @@ def build_tree(
         cache: a directory for what makes later builds quicker.
         progress: told what happens.
         below: what other trees hold of it, which is then left out.
+        services: those of its services that are not the main one.
 
     Raises:
         ImageBuildError: a step failed. The directories are left to the caller to remove.
@@ -187,7 +195,7 @@ def build_tree(
     count = 2 + installs + bool(spec.files) + len(spec.run) + (system is not None)
     with log.open("w", encoding="utf-8", errors="backslashreplace") as stream:
         steps = Steps(spec.name, count, progress, stream)
-        return _Build(spec, origin, work, root, cache, progress, steps, system, below).run()
+        return _Build(spec, origin, work, root, cache, progress, steps, system, below, services).run()
 
 
 @dataclass(slots=True)
@@ -203,6 +211,7 @@ class _Build:
     steps: Steps
     system: SystemName | None
     below: Below
+    services: Sequence[BuiltService]
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> BuiltTree:
@@ -216,7 +225,7 @@ class _Build:
             workdir = spec.workdir or config.workdir or "/"
             for directory in (workdir, *config.volumes, *spec.directories):
                 make_directories(self.root, directory, UID_BASE)
-        for note in (*spec.notes, *config.notes):
+        for note in (*spec.notes, *(config.notes_of_service if spec.is_service else config.notes)):
             self._note(note)
         self._lend_network()
         if remaining:
@@ -236,12 +245,25 @@ class _Build:
             account_ids(self.root, user)
             if spec.clock is not None or spec.random_seed is not None:
                 preload(self.root)
-            tree = finish_tree(self.root, spec.hostname, self.progress.fraction)
+            hosts = names_of(spec.main, self.services)
+            tree = finish_tree(self.root, spec.hostname, self.progress.fraction, hosts=hosts, keep_run=spec.is_service)
+            services, added = self._join()
             if self.below.trees:
                 subtract(self.root, self.below.trees)
         confined = has_nothing_to_gain(user) if spec.no_new_privileges is None else spec.no_new_privileges
-        digest = _image_digest(tree, spec, env, workdir, user, confined, self.below)
-        return BuiltTree(digest, tree.size, env, workdir, user, confined, tuple(self.notes), loaded.databases)
+        digest = _image_digest(tree, spec, env, workdir, user, confined, self.below, added)
+        size = tree.size + sum(one.image.size for one in self.services)
+        notes = tuple(self.notes)
+        return BuiltTree(digest, size, env, workdir, user, confined, notes, loaded.databases, services, config.program)
+
+    def _join(self) -> tuple[Services, str]:
+        """Brings in the services; returns them, and a hash of what they add."""
+        if not self.services:
+            return Services(), ""
+        found = join(self.root, self.spec.main, self.services, self.work, self.steps.output, self.progress.fraction)
+        for note in port_conflicts(found[0].others):
+            self._note(note)
+        return found
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -377,6 +399,7 @@ def _image_digest(
     user: str,
     no_new_privileges: bool,
     below: Below,
+    services: str,
 ) -> str:
     """What a sandbox sees of an image, in one hash: its files, how shells start in it, and what it asks for."""
     seen = {
@@ -389,6 +412,7 @@ def _image_digest(
         "hostname": spec.hostname,
         **({"no_new_privileges": True} if no_new_privileges else {}),
         **({"below": below.digest} if below.trees else {}),  # directories that are joined have other link counts
+        **({"services": services} if services else {}),
         **_asked_for(spec),
     }
     return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()

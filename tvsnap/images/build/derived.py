@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tvsnap.images.build.containers import Fraction, Output
@@ -13,6 +13,7 @@ from tvsnap.images.descriptions.config import BaseConfig
 from tvsnap.images.descriptions.spec import ImageSpec
 from tvsnap.images.layers import in_merged
 from tvsnap.model.images import Image, ImageLimits, Timeouts, has_nothing_to_gain
+from tvsnap.model.services import Program
 
 COPY = ("cp", "--archive", "--reflink=auto", "--one-file-system", "--no-target-directory")
 
@@ -24,10 +25,12 @@ class BuiltBase:
     Attributes:
         image: what the other image starts from.
         databases: that it has.
+        program: what it would run as a container.
     """
 
     image: Image
-    databases: tuple[str, ...]
+    databases: tuple[str, ...] = ()
+    program: Program = field(default_factory=Program)
 
     def signature(self) -> str:
         """Hash of all that the base's files depend on."""
@@ -45,7 +48,7 @@ class BuiltBase:
             with tempfile.TemporaryDirectory(prefix="tvsnap-base-") as place:
                 joined = in_merged(self.image.layers, Path(place), [*COPY, place, str(root)])
                 run_beside(joined, os.environ, output)
-        return BaseConfig(dict(self.image.env), self.image.workdir, self.image.user)
+        return BaseConfig(dict(self.image.env), self.image.workdir, self.image.user, program=self.program)
 
     def completed(self, spec: ImageSpec) -> ImageSpec:
         """A spec with what it leaves to its base."""

@@ -1,4 +1,4 @@
-"""A Docker Compose file with one service, as benchmarks describe a task's container: as far as a sandbox can be it."""
+"""A Docker Compose file, as benchmarks describe a task's containers: as far as a sandbox can be them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
@@ -144,7 +144,9 @@ class _Deploy(values.Loose):
     resources: _Resources = _Resources()
 
 
-class _Service(values.Loose):
+class Service(values.Loose):
+    """What a Compose file may say of a service."""
+
     build: Annotated[DockerfileBase, _Build.to(DockerfileBase)] | None = None
     image: values.ImageReference | None = None
     entrypoint: Words = ()
@@ -177,19 +179,55 @@ class _Service(values.Loose):
             return {key: item for key, item in value.items() if key != "image"}
         return value
 
-
-def _only_one(services: object) -> object:
-    if isinstance(services, dict) and len(services) != 1:
-        names = values.listed(services) or "none"
-        raise ValueError(
-            f"a sandbox is one container, and this describes {len(services)} ({names}); put what the task needs of the "
-            "others into its Dockerfile, and let the first call start it"
+    @property
+    def limits(self) -> ImageLimits:
+        """What it may use."""
+        asked = self.deploy.resources.limits
+        pids = asked.pids or self.pids_limit or 0
+        return ImageLimits(
+            memory=asked.memory or self.mem_limit,
+            processes=pids if pids > 0 else None,
+            cpus=asked.cpus or self.cpus,
+            disk=self.storage_opt.size,
         )
-    return services
+
+    def not_done(self) -> Iterator[str]:
+        """Yields what of it a sandbox does not do."""
+        for key, value in (self.model_extra or {}).items():
+            meaning = _MEANING.get(key, "not understood, and passed over")
+            if meaning and not key.startswith("x-") and (key not in _MEANING or value not in (False, [], {})):
+                yield f"{key}: {meaning}"
+        if self.network_mode not in ("none", "bridge", "default"):
+            yield f"network_mode {self.network_mode}: {_NO_NETWORK}"
+        if note := unused_command(self.entrypoint, self.command):
+            yield note
+        if "devices" in (self.deploy.resources.reservations.model_extra or {}):
+            yield f"deploy.resources.reservations.devices: {_NO_GPU}"
+
+    def mounts(self, place: values.Place) -> tuple[tuple[FileCopy, ...], tuple[str, ...]]:
+        """What is copied to where it would be mounted, the task's own files, and directories for all else."""
+        files, directories = [], []
+        for volume in self.volumes:
+            source, target = volume.source, volume.target
+            ours = source.startswith(("./", "../", "/", "~")) or source in (".", "..")
+            path = (place.here / source).resolve()
+            if ours and path.is_relative_to(place.folder.resolve()) and path.exists():
+                files.append(FileCopy(path, None, str(PurePosixPath(target))))
+                place.notes.append(f"volume {source}:{target}: copied into the image; changes stay in the sandbox")
+                continue
+            directories.append(str(PurePosixPath(target)))
+            if ours:
+                place.notes.append(f"volume {source}:{target}: an empty directory, for nothing outside is mounted")
+            elif source != HARNESS:
+                place.notes.append(f"volume {source or target}: an ordinary directory, part of every snapshot")
+        for mount in self.tmpfs:
+            directories.append(str(PurePosixPath(mount.partition(":")[0])))
+            place.notes.append(f"tmpfs {mount}: an ordinary directory, part of every snapshot")
+        return tuple(files), tuple(directories)
 
 
 class _Compose(values.Loose):
-    services: Annotated[dict[str, _Service], BeforeValidator(_only_one)] = Field(default={}, validate_default=True)
+    services: dict[str, Service] = Field(default={})
 
 
 def find_compose(folder: Path, names: Sequence[str] = COMPOSE_FILES) -> Path | None:
@@ -215,18 +253,10 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
     if main and isinstance(document, dict) and isinstance(services := document.get("services") or {}, dict):
         document = {**document, "services": {main: None, **services}}
     place = values.Place(spec.folder, path.parent)
-    (service,) = values.read(_Compose, path, document, place).services.values()
+    spec, service, others = _services(spec, path, document, place)
     base = service.build or (DockerImageBase(service.image) if service.image else spec.base)
     env = {name: value for file in service.env_file for name, value in read_dotenv(file).items()}
-    copied, directories = _mounts(service, place)
-    asked = service.deploy.resources
-    pids = asked.limits.pids or service.pids_limit or 0
-    limits = ImageLimits(
-        memory=asked.limits.memory or service.mem_limit,
-        processes=pids if pids > 0 else None,
-        cpus=asked.limits.cpus or service.cpus,
-        disk=service.storage_opt.size,
-    )
+    copied, directories = service.mounts(place)
     return replace(
         spec,
         base=base,
@@ -237,31 +267,50 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
         network=NO_NETWORK if service.network_mode == "none" else spec.network,
         directories=directories,
         files=copied,
-        limits=ImageLimits(**{**spec.limits.said(), **limits.said()}),
+        limits=_total_limits(ImageLimits(**{**spec.limits.said(), **service.limits.said()}), others),
         no_new_privileges=_no_new_privileges(service, place),
         notes=(
             *spec.notes,
-            *_not_done(service),
+            *service.not_done(),
             *place.notes,
             *(f"${name}: not set, so it is empty" for name in dict.fromkeys(missing)),
         ),
     )
 
 
-def _not_done(service: _Service) -> Iterator[str]:
-    for key, value in (service.model_extra or {}).items():
-        meaning = _MEANING.get(key, "not understood, and passed over")
-        if meaning and not key.startswith("x-") and (key not in _MEANING or value not in (False, [], {})):
-            yield f"{key}: {meaning}"
-    if service.network_mode not in ("none", "bridge", "default"):
-        yield f"network_mode {service.network_mode}: {_NO_NETWORK}"
-    if note := unused_command(service.entrypoint, service.command):
-        yield note
-    if "devices" in (service.deploy.resources.reservations.model_extra or {}):
-        yield f"deploy.resources.reservations.devices: {_NO_GPU}"
+def _services(
+    spec: ImageSpec, path: Path, document: Any, place: values.Place
+) -> tuple[ImageSpec, Service, Sequence[Service]]:
+    """Returns the spec with the other services, the main one, and what is said of the others."""
+    # Deferred: it adds to what a service is here.
+    from tvsnap.images.descriptions.compose_services import in_use, read_several
+
+    services = document.get("services") if isinstance(document, dict) else None
+    if isinstance(services, dict):
+        document = {**document, "services": in_use(services)}
+        unused = services.keys() - document["services"].keys()
+        place.notes.extend(f"service {name}: has a profile, and is not started" for name in sorted(unused))
+        if len(document["services"]) > 1:
+            return read_several(spec, path, document, place)
+    found = values.read(_Compose, path, document, place).services
+    if len(found) != 1:
+        raise ImageSpecError(f"{path}: services: describes none")
+    (service,) = found.values()
+    return spec, service, ()
 
 
-def _no_new_privileges(service: _Service, place: values.Place) -> bool | None:
+def _total_limits(main: ImageLimits, others: Sequence[Service]) -> ImageLimits:
+    """What all services may use together: what is said of the main one, and what is said of others beyond it."""
+    limits = [member.limits for member in others]
+
+    def total(kind: Literal["memory", "processes", "cpus", "disk"]) -> Any:
+        own = getattr(main, kind)
+        return None if own is None else own + sum(getattr(one, kind) or 0 for one in limits)
+
+    return ImageLimits(total("memory"), total("processes"), total("cpus"), total("disk"))
+
+
+def _no_new_privileges(service: Service, place: values.Place) -> bool | None:
     """What the security options say of it; others are not applied."""
     said = None
     for option in service.security_opt:
@@ -271,28 +320,6 @@ def _no_new_privileges(service: _Service, place: values.Place) -> bool | None:
         else:
             place.notes.append(f"security_opt {option}: not applied: a sandbox has its own confinement")
     return said
-
-
-def _mounts(service: _Service, place: values.Place) -> tuple[tuple[FileCopy, ...], tuple[str, ...]]:
-    """What is copied to where it would be mounted, the task's own files, and directories for all else."""
-    files, directories = [], []
-    for volume in service.volumes:
-        source, target = volume.source, volume.target
-        ours = source.startswith(("./", "../", "/", "~")) or source in (".", "..")
-        path = (place.here / source).resolve()
-        if ours and path.is_relative_to(place.folder.resolve()) and path.exists():
-            files.append(FileCopy(path, None, str(PurePosixPath(target))))
-            place.notes.append(f"volume {source}:{target}: copied into the image; changes stay in the sandbox")
-            continue
-        directories.append(str(PurePosixPath(target)))
-        if ours:
-            place.notes.append(f"volume {source}:{target}: an empty directory, for nothing outside is mounted")
-        elif source != HARNESS:
-            place.notes.append(f"volume {source or target}: an ordinary directory, part of every snapshot")
-    for mount in service.tmpfs:
-        directories.append(str(PurePosixPath(mount.partition(":")[0])))
-        place.notes.append(f"tmpfs {mount}: an ordinary directory, part of every snapshot")
-    return tuple(files), tuple(directories)
 
 
 def _expanded(value: object, known: Mapping[str, str], missing: Callable[[str], None]) -> object:

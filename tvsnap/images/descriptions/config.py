@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tvsnap.model.services import HealthCheck, Program
+
 _KEEPS_ALIVE = re.compile(
     r"sleep \S+|tail -[fF] /dev/null|cat|(ba|da|z)?sh( -\w+)*|while (true|:); ?do sleep \S+; ?done"
 )
 _THROUGH_SHELL = re.compile(r"(\S*/)?(ba|da|z)?sh (-\w+ )*-\w*c (exec )?")
+_RUN_IN_SERVICES = ("ENTRYPOINT ", "CMD ", "EXPOSE ", "HEALTHCHECK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class BaseConfig:
         workdir, user: see `Image`.
         volumes: directories that a container engine would mount something on.
         notes: what a sandbox does not do of it, a line each.
+        program: what it would run as a container.
     """
 
     env: dict[str, str] = field(default_factory=dict)
@@ -30,6 +34,12 @@ class BaseConfig:
     user: str | None = None
     volumes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    program: Program = field(default_factory=Program)
+
+    @property
+    def notes_of_service(self) -> tuple[str, ...]:
+        """The notes without those of what is done for an image that is one of several services."""
+        return tuple(note for note in self.notes if not note.startswith(_RUN_IN_SERVICES))
 
 
 def read_config(config: dict[str, Any]) -> BaseConfig:
@@ -43,7 +53,36 @@ def read_config(config: dict[str, Any]) -> BaseConfig:
         user=str(config["User"]) if config.get("User") else None,
         volumes=tuple(sorted(volumes)) if isinstance(volumes, dict) else (),
         notes=tuple(_unused(config)),
+        program=_program(config),
     )
+
+
+def _program(config: dict[str, Any]) -> Program:
+    health = config.get("Healthcheck")
+    ports = config.get("ExposedPorts")
+    return Program(
+        tuple(_words(config, "Entrypoint")),
+        tuple(_words(config, "Cmd")),
+        _health(health) if isinstance(health, dict) else None,
+        tuple(sorted(int(number) for port in ports or {} if (number := str(port).partition("/")[0]).isdigit())),
+    )
+
+
+def _health(said: dict[str, Any]) -> HealthCheck | None:
+    test = health_test(_words(said, "Test"))
+    keys = {"interval": "Interval", "timeout": "Timeout", "start_period": "StartPeriod"}
+    seconds = {name: said[key] / 1e9 for name, key in keys.items() if isinstance(said.get(key), int) and said[key]}
+    retries = said.get("Retries")
+    more = {"retries": retries} if isinstance(retries, int) and retries else {}
+    return HealthCheck(test, **seconds, **more) if test else None
+
+
+def health_test(words: Sequence[str]) -> tuple[str, ...]:
+    """Returns the command of a health check in words, of which the first says how it is run; empty for none."""
+    kind, rest = (words[0], words[1:]) if words else ("NONE", [])
+    if kind == "CMD-SHELL":
+        return ("/bin/sh", "-c", " ".join(rest))
+    return tuple(rest) if kind == "CMD" else ()
 
 
 def _unused(config: dict[str, Any]) -> list[str]:

@@ -77,6 +77,7 @@ def load_image_yaml(path: Path, allow: Sequence[Path]) -> spec.ImageSpec:
     folder = path.parent
     said = read(_Spec, path, load_yaml(path), Place(folder, folder, tuple(allow))).said()
     base = next(said.pop(key) for key in _BASES if key in said)
+    said.update(said.pop("services", {}))
     if isinstance(base, spec.ImageBase):
         said = {"environment": "", "hostname": "", **said}
     image = spec.ImageSpec(**{"folder": folder, "name": folder.name, "environment": "terminal", "base": base, **said})
@@ -236,6 +237,12 @@ def _network(said: Any) -> Network:
         raise ValueError(str(error)) from None
 
 
+def _services(said: object, info: ValidationInfo) -> dict[str, Any]:
+    from tvsnap.images.descriptions.compose_services import read_services  # which builds on this module
+
+    return read_services(said, info)
+
+
 class _Spec(Part):
     name: Name = UNSAID
     environment: Name = UNSAID
@@ -269,6 +276,7 @@ class _Spec(Part):
     network: Annotated[Any, AfterValidator(_network)] = UNSAID
     databases: Annotated[tuple[Database, ...], PlainValidator(_databases)] = UNSAID
     database: DatabaseName = UNSAID
+    services: Annotated[dict[str, Any], PlainValidator(_services)] = UNSAID
 
     @model_validator(mode="before")
     @classmethod

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from tvsnap.images.build.databases import Database, check_databases
+from tvsnap.images.descriptions.service_spec import MAIN, ServiceSettings
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
@@ -16,6 +17,7 @@ from tvsnap.model.network import Network
 from tvsnap.model.task import Task
 
 DEFAULT_SUITE = "bookworm"
+LONGEST_NAME = 63
 NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
 NAME_RULE = "at most 63 lower-case letters, digits and . _ -, a letter or digit first"
 
@@ -153,6 +155,9 @@ class ImageSpec:
         task: see `Image`.
         own_dockerfile: the Dockerfile by which a task that names an image can be built instead; None if it has none.
         notes: what of the description a sandbox does not do, a line each, for people.
+        services: beside the main one, which the rest describes: what each is made of, and how it is run.
+        main: how the main service is known to the others.
+        is_service: whether this is a service of another image.
     """
 
     folder: Path
@@ -178,6 +183,9 @@ class ImageSpec:
     task: Task = field(default_factory=Task)
     own_dockerfile: DockerfileBase | None = None
     notes: tuple[str, ...] = ()
+    services: tuple[tuple[ImageSpec, ServiceSettings], ...] = ()
+    main: ServiceSettings = MAIN
+    is_service: bool = False
 
 
 def check_limits(spec: ImageSpec) -> None:
@@ -190,6 +198,10 @@ def check_limits(spec: ImageSpec) -> None:
 
 def check_complete(spec: ImageSpec) -> None:
     """Raises ImageSpecError if the parts of a spec that leaves nothing to its base do not go together."""
+    if spec.services and (spec.clock is not None or spec.random_seed is not None):
+        raise ImageSpecError(
+            f"image {spec.name}: clock and random_seed cannot be set for an image with several services"
+        )
     try:
         check_databases(spec.environment, spec.databases, spec.database)
     except UsageError as error:

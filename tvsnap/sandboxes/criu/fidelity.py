@@ -192,7 +192,13 @@ def _is_leased(pid: int, number: int) -> bool:
 
 
 def find_loss(
-    pids: Iterable[int], init: int, upper: Path | None = None, *, terminals: bool = True, binds: bool = False
+    pids: Iterable[int],
+    init: int,
+    upper: Path | None = None,
+    *,
+    terminals: bool = True,
+    roots: bool = False,
+    binds: bool = False,
 ) -> str:
     """Returns what of processes that stand still a fork would lack or find changed, in words; empty if nothing.
 
@@ -201,6 +207,7 @@ def find_loss(
         init: its PID 1.
         upper: the writable layer of its overlay; None where that is out of reach.
         terminals: whether CRIU brings back the terminal of a process that leads no session.
+        roots: whether it brings back Unix sockets of a process with a root directory of its own.
         binds: whether threads are bound to their processors again.
 
     Raises:
@@ -219,7 +226,7 @@ def find_loss(
         for pid in pids:
             if not terminals and _shares_terminal(pid):
                 return f"{describe(pid)} has its terminal from another process (the CRIU of make setup could keep it)"
-            for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen)):
+            for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen, roots)):
                 for loss in look:
                     return f"{describe(pid)} {loss}"
             changed = "" if mapped is None else mapped.changed_under(pid)
@@ -334,7 +341,7 @@ def _has_io_priority(thread: int) -> bool:
     return kind > 0 and (kind, level) != (_BEST_EFFORT, (os.getpriority(os.PRIO_PROCESS, thread) + 20) // 5)
 
 
-def _losses_of_descriptors(pid: int, root: int, seen: set[str]) -> Iterator[str]:
+def _losses_of_descriptors(pid: int, root: int, seen: set[str], roots: bool) -> Iterator[str]:
     mapped: set[str] | None = None
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -344,7 +351,7 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str]) -> Iterator[str]
         if target.startswith("socket:"):
             if target not in seen:
                 seen.add(target)
-                loss = _loss_of_socket(pid, int(name), root)
+                loss = _loss_of_socket(pid, int(name), root, roots)
                 if loss:
                     yield f"has a socket {loss} (descriptor {name})"
         elif target == "anon_inode:[eventfd]":
@@ -416,14 +423,14 @@ def _identity(path: str, root: int) -> tuple[int, int] | None:
 # -- sockets --------------------------------------------------------------------------------------------------------
 
 
-def _loss_of_socket(pid: int, number: int, root: int) -> str:
+def _loss_of_socket(pid: int, number: int, root: int, roots: bool) -> str:
     with borrowed(pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as its:
         waiting = events(descriptor)
         if waiting & select.POLLERR:
             return "with an error that waits to be read"
         if its.type in _DATAGRAM and waiting & select.POLLIN and not waiting & select.POLLRDHUP:
             return "with datagrams that wait to be read"
-        if its.family == socket.AF_UNIX and _was_renamed(its, root):
+        if its.family == socket.AF_UNIX and _was_renamed(its, root) and not (roots and _is_named_inside(its, pid)):
             return f"whose file was renamed ({its.getsockname()})"
         option = _lost_option(its)
         if option:
@@ -443,6 +450,12 @@ def _was_renamed(its: socket.socket, root: int) -> bool:
             return False
         file = os.fstat(bound)
     return file.st_nlink > 0 and _identity(name, root) != (file.st_dev, file.st_ino)
+
+
+def _is_named_inside(its: socket.socket, pid: int) -> bool:
+    """Whether the file that a Unix socket listens at has its name in the root directory of a process."""
+    with paths.directory(f"/proc/{pid}/root") as own:
+        return not _was_renamed(its, own)
 
 
 def _lost_option(its: socket.socket) -> str:

@@ -18,7 +18,14 @@ from tvsnap.host import attempts
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.docker_engine import Engine, EngineTimeout, EngineUnavailable, home_tag
 from tvsnap.host.owners import is_alive
-from tvsnap.model.errors import ForkFailed, InfrastructureError, NotRestorable, SandboxDied, SnapshotUnusable
+from tvsnap.model.errors import (
+    ForkFailed,
+    InfrastructureError,
+    MachineLacks,
+    NotRestorable,
+    SandboxDied,
+    SnapshotUnusable,
+)
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Captures, ReapReport, SnapshotInfo
@@ -88,6 +95,11 @@ class DockerBackend:
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     def start(self, image: Image, limits: Limits) -> DockerSandbox:
+        if image.services:
+            raise MachineLacks(
+                f"the image {image.name} has several services ({', '.join(image.services.names)}), and the backend "
+                "docker cannot make their root directories; take the backend local"
+            )
         reference = self._images.startable(image)
         try:
             with self._new(image, limits, reference, EngineImages.DEPTH) as sandbox:

@@ -20,8 +20,9 @@ from typing import Any
 import docker.errors
 from docker.types import LogConfig
 
-from tvsnap.guest.actions import COLUMNS, ENVIRONMENT, ROWS
+from tvsnap.guest.actions import COLUMNS, ROWS
 from tvsnap.guest.protocol import BARE, FIXED, INIT
+from tvsnap.guest.services import ENVIRONMENT
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.docker_engine import (
     LABEL_HOME,

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from tvsnap.guest.protocol import BARE, GUEST_FILES, INIT
+from tvsnap.guest.services import ENVIRONMENT, binds
 from tvsnap.host import attempts, native
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.disk import DiskSpace
@@ -60,12 +61,6 @@ _ROOT = Path("/run/root")
 """Where launch.c mounts a sandbox's root, in a mount namespace of its own."""
 _FILE_SYSTEM_ID = b"tvsnap's sandbox"
 """Of every sandbox's root: 16 bytes, of which `stat -f` shows the half."""
-_ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "TERM": "xterm",
-    "PAGER": "cat",
-    "LANG": "C.UTF-8",
-}
 
 
 START_PAUSES = (0.05, 0.2)
@@ -188,7 +183,7 @@ class LocalBackend:
             bare: its shell is to be made like another.
         """
         with self._set_aside(image, limits, layer) as resources:
-            environment = {**_ENVIRONMENT, **image.env, **(BARE if bare else {})}
+            environment = {**ENVIRONMENT, **image.env, **binds(image), **(BARE if bare else {})}
             command = [INIT, "serve", str(COLUMNS), str(ROWS), image.user, image.workdir]
             options = self._options(resources)
             options += ["--hostname", image.hostname, *(["--no-new-privileges"] if image.no_new_privileges else [])]

@@ -244,6 +244,8 @@ class LocalSandbox(Networked, Rewindable):
         # In the sandbox's user namespace owners have their inner numbers; tar follows no link that it archives.
         command = ["nsenter", "--user", "--setuid", "0", "--setgid", "0", "--target", str(self.init), *_TAR]
         command += [f"--exclude=.{PRELOAD}"] if is_fixed(self.image) else []  # what it names is not in the archive
+        system = (at for what, at in self.image.services.mounts if what in ("/proc", "/dev"))
+        command += [f"--exclude=.{at}/*" for at in system]
         command += ["--directory", f"/proc/{self.init}/root", "."]
         with closing(self._open_image()) as image:  # by descriptor: the data directory is closed to others than root
             # The mounted /proc belongs to nobody inside: the image's own, below it, is taken.

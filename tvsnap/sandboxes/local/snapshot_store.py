@@ -166,9 +166,9 @@ class Snapshots:
 
             def refuse_loss() -> None:
                 upper = sandbox.layer / "upper"
-                terminals = "terminals" in criu.additions
+                added = {name: name in criu.additions for name in ("terminals", "roots")}
                 pids = sandbox.cgroup.pids()
-                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, terminals=terminals, binds=True))
+                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, **added, binds=True))
 
             def copy_files() -> None:
                 noted.clock = sandbox.clock.stop() if sandbox.clock else None

@@ -56,8 +56,11 @@ def prepare(sandbox: Sandbox, settings: NetworkSettings) -> None:
     if outcome.exit_code != 0:
         said = outcome.output.decode(errors="replace").strip()
         raise InfrastructureError(f"/etc/resolv.conf of {sandbox.image.name} cannot be written: {said}")
+    for service in sandbox.image.services.names[1:]:
+        sandbox.write_file("/etc/resolv.conf", f"nameserver {RELAY_ADDRESS}\n".encode(), user="root", service=service)
     if settings.certificates is not None:
-        sandbox.write_file(CERTIFICATES, _read(settings), user="root")
+        for name in sandbox.image.services.names:
+            sandbox.write_file(CERTIFICATES, _read(settings), user="root", service=name)
 
 
 def _read(settings: NetworkSettings) -> bytes:

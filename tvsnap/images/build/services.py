@@ -1,0 +1,167 @@
+"""Brings the trees of an image's services into its own, and says how they are run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tvsnap.images.build.derived import BuiltBase
+from tvsnap.images.descriptions.service_spec import ServiceSettings
+from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.rootfs import make_directories, remove_entry, resolve_inside, write_file
+from tvsnap.model.images import UID_BASE, Image
+from tvsnap.model.services import PLACE, ImageService, Program, Services, start_order
+
+VOLUMES = f"{PLACE}/.volumes"
+"""Where the directories are, inside, that services share."""
+
+_FIRST_ADDRESS = 2
+"""The last part of the address of the first service but the main one, which has 127.0.0.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltService:
+    """A service whose files are built.
+
+    Attributes:
+        settings: what the description says of it.
+        image: its files, variables, user and working directory.
+        program: what its container image says of its program.
+    """
+
+    settings: ServiceSettings
+    image: Image
+    program: Program
+
+    def signature(self) -> object:
+        """All that the service depends on, as JSON."""
+        return [asdict(self.settings), self.image.digest, asdict(self.program)]
+
+    def configured(self) -> ImageService:
+        """How it is run.
+
+        Raises:
+            BuildStepFailed: nothing says what it runs.
+        """
+        said, its = self.settings, self.program
+        # As in Compose: an entrypoint of one's own comes without the image's command.
+        entrypoint = its.entrypoint if said.entrypoint is None else said.entrypoint
+        command = said.command
+        if command is None:
+            command = its.command if said.entrypoint is None else ()
+        if not (words := (*entrypoint, *command)):
+            raise BuildStepFailed(f"failed: nothing says what the service {said.name} runs; give it a command")
+        return ImageService(
+            name=said.name,
+            command=words,
+            env=dict(self.image.env),
+            workdir=self.image.workdir,
+            user=self.image.user,
+            after=dict(said.after),
+            health=None if said.healthless else said.health or its.health,
+            ports=tuple(sorted({*said.ports, *its.ports})),
+        )
+
+
+def names_of(main: ServiceSettings, services: Sequence[BuiltService]) -> str:
+    """Returns the lines of /etc/hosts by which the services of an image are reached; empty for an image without."""
+    if not services:
+        return ""
+    all = (main, *(one.settings for one in services))
+    numbers = (1, *range(_FIRST_ADDRESS, _FIRST_ADDRESS + len(services)))
+    return "".join(
+        f"127.0.0.{number}\t{' '.join(dict.fromkeys((one.name, *one.aliases)))}\n"
+        for number, one in zip(numbers, all, strict=True)
+    )
+
+
+def port_conflicts(services: Sequence[ImageService]) -> Iterator[str]:
+    """Yields notes on ports that several services say they listen at."""
+    by_port: dict[int, list[str]] = {}
+    for service in services:
+        for port in service.ports:
+            by_port.setdefault(port, []).append(service.name)
+    for port, names in by_port.items():
+        if len(names) > 1:
+            yield (
+                f"services {', '.join(names)}: each says that it listens at port {port}; services share one network, "
+                "where each must listen at its own address or another port"
+            )
+
+
+def join(
+    root: Path,
+    main: ServiceSettings,
+    services: Sequence[BuiltService],
+    work: Path,
+    output: Callable[[str], None],
+    fraction: Callable[[float | None], None],
+) -> tuple[Services, str]:
+    """Brings services into a finished tree.
+
+    Args:
+        root: the tree.
+        main: the settings of the service whose files it holds.
+        services: the others.
+        work: a directory for what is needed meanwhile, on the same file system.
+        output: told what programs print.
+        fraction: told how far it is.
+
+    Returns:
+        How the services are run, and a hash of all that was added.
+
+    Raises:
+        BuildStepFailed: a copy failed, or what is described cannot be.
+    """
+    try:
+        configured = start_order([one.configured() for one in services])
+    except ValueError as error:
+        raise BuildStepFailed(f"failed: the services {error}") from None
+    place = make_directories(root, PLACE, UID_BASE)
+    place.chmod(0o700)
+    hosts = (root / "etc/hosts").read_bytes()
+    for one in services:
+        tree = work / f"service-{one.settings.name}"
+        tree.mkdir()
+        tree.chmod(0o755)
+        BuiltBase(one.image).unpack(tree, output, fraction)
+        write_file(tree, "/etc/hosts", hosts)
+        tree.rename(place / one.settings.name)
+    binds = tuple(_share(root, [main, *(one.settings for one in services)], main.name))
+    said = json.dumps([[one.signature() for one in services], asdict(main), hosts.decode()], sort_keys=True)
+    return Services(main.name, configured, binds), hashlib.sha256(said.encode()).hexdigest()
+
+
+def _share(root: Path, services: Sequence[ServiceSettings], main: str) -> Iterator[tuple[str, str]]:
+    """Makes the directories that several services share; yields what is to be mounted where."""
+    targets: dict[str, list[tuple[str, str]]] = {}
+    for service in services:
+        for volume, target in service.volumes.items():
+            targets.setdefault(volume, []).append((service.name, target))
+    for number, shared in enumerate(places for places in targets.values() if len(places) > 1):
+        what = f"{VOLUMES}/{number}"
+        make_directories(root, VOLUMES, UID_BASE)
+        for name, target in shared:
+            prefix = "" if name == main else f"{PLACE}/{name}"
+            tree = root / prefix.lstrip("/")
+            make_directories(tree, target, UID_BASE)
+            directory = resolve_inside(tree, target, follow=True)
+            _fill(root / what.lstrip("/"), directory)
+            yield what, f"{prefix}/{directory.relative_to(tree)}"
+
+
+def _fill(volume: Path, directory: Path) -> None:
+    """Makes the first directory with contents the volume's, as a container engine fills a new volume."""
+    about = directory.stat()
+    first = not volume.exists()
+    if first or (any(os.scandir(directory)) and not any(os.scandir(volume))):
+        if not first:
+            remove_entry(volume)
+        directory.rename(volume)
+        directory.mkdir()
+        os.chown(directory, about.st_uid, about.st_gid)
+        directory.chmod(about.st_mode & 0o7777)

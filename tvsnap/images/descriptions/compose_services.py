@@ -1,0 +1,288 @@
+"""Several services, as a Compose file or the key `services` of image.yaml describes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+
+from tvsnap.images.descriptions import values
+from tvsnap.images.descriptions.compose import Service, Strings, read_dotenv
+from tvsnap.images.descriptions.config import health_test
+from tvsnap.images.descriptions.service_spec import MAIN, ServiceSettings
+from tvsnap.images.descriptions.spec import NAME, Base, DockerImageBase, ImageBase, ImageSpec
+from tvsnap.images.errors import ImageSpecError
+from tvsnap.model.services import Condition, HealthCheck
+
+MAIN_NAMES = ("main", "client")
+"""What benchmarks call the service that an agent works in."""
+_IMAGE_YAML = "image.yaml"
+_ABOUT_MAIN = ("volumes", "networks", "links", "depends_on", "container_name", "hostname")
+"""What image.yaml may say of the main service below `services`; for the rest it has keys of its own."""
+
+_DONE = ("ENTRYPOINT ", "CMD ")
+"""How notes begin on what is not done with the main service only."""
+
+_SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?(?:\d+us)?")
+_UNITS = (3600.0, 60.0, 1.0, 0.001)
+
+
+def _duration(value: object) -> float:
+    found = _DURATION.fullmatch(values.scalar(value).strip())
+    if not found or not found[0]:
+        raise ValueError
+    return sum(float(number) * unit for number, unit in zip(found.groups(), _UNITS, strict=True) if number)
+
+
+def _conditions(value: object) -> object:
+    return {str(name): {} for name in value} if isinstance(value, list) else value
+
+
+def _aliases(value: object) -> object:
+    """The names of a service that its networks give it."""
+    networks = value.values() if isinstance(value, dict) else ()
+    return [alias for network in networks if isinstance(network, dict) for alias in network.get("aliases") or ()]
+
+
+def _ports(value: object) -> object:
+    """The ports inside, of those that are published or exposed; ranges are passed over."""
+    said = [one.get("target") if isinstance(one, dict) else one for one in value] if isinstance(value, list) else []
+    ports = (str(one).rpartition(":")[2].partition("/")[0] for one in said)
+    return [int(port) for port in ports if port.isdigit()]
+
+
+_Seconds = Annotated[float, Field(ge=0), BeforeValidator(_duration), values.must_be("a time as 1m30s or 500ms")]
+_Retries = Annotated[int, Field(ge=1), BeforeValidator(values.scalar), values.must_be("how many checks may fail")]
+
+
+class _Health(values.Loose):
+    test: values.Many[values.Scalar] = ()
+    interval: _Seconds = 30.0
+    timeout: _Seconds = 30.0
+    retries: _Retries = 3
+    start_period: _Seconds = 0.0
+    disable: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def one_text(cls, value: Any) -> Any:
+        """One string is a command of the shell."""
+        if isinstance(value, dict) and isinstance(test := value.get("test"), str):
+            return {**value, "test": ["CMD-SHELL", test]}
+        return value
+
+    @property
+    def check(self) -> HealthCheck | None:
+        command = health_test(self.test)
+        return HealthCheck(command, self.interval, self.timeout, self.retries, self.start_period) if command else None
+
+
+class _Dependency(values.Loose):
+    condition: Annotated[
+        Condition,
+        values.must_be("service_started, service_healthy or service_completed_successfully"),
+    ] = "service_started"
+
+
+class Member(Service):
+    """One of several services."""
+
+    depends_on: Annotated[dict[str, _Dependency], BeforeValidator(_conditions)] = Field(default={})
+    healthcheck: _Health | None = None
+    ports: Annotated[list[int], BeforeValidator(_ports)] = Field(default=[])
+    expose: Annotated[list[int], BeforeValidator(_ports)] = Field(default=[])
+    networks: Annotated[list[values.Scalar], BeforeValidator(_aliases)] = Field(default=[])
+    links: Strings = ()
+    container_name: values.Scalar | None = None
+    profiles: Any = None
+    restart: values.Scalar = "no"
+
+    def not_done(self) -> Iterator[str]:
+        """See `Service.not_done`."""
+        yield from super().not_done()
+        if self.restart != "no":
+            yield f"restart {self.restart}: not followed; a service that ends stays ended"
+
+    def settings(self, name: str, volumes: Iterable[str]) -> ServiceSettings:
+        """What it says beyond what its files are made of."""
+        aliases = (*self.networks, *filter(None, (self.container_name, self.hostname)))
+        said = self.model_fields_set
+        return ServiceSettings(
+            name,
+            tuple(dict.fromkeys(alias for alias in aliases if alias != name)),
+            self.entrypoint if "entrypoint" in said else None,
+            self.command if "command" in said else None,
+            {other: about.condition for other, about in self.depends_on.items()},
+            self.healthcheck.check if self.healthcheck else None,
+            bool(self.healthcheck and (self.healthcheck.disable or (self.healthcheck.test[:1] == ("NONE",)))),
+            tuple(dict.fromkeys((*self.ports, *self.expose))),
+            {one.source: one.target for one in self.volumes if one.source in set(volumes)},
+        )
+
+
+def _names(services: object) -> object:
+    if isinstance(services, dict):
+        for name in services:
+            if not _SERVICE_NAME.fullmatch(str(name)):
+                raise values.wrong_key(name, "cannot be the name of a service: at most 40 letters, digits, _ and -")
+    return services
+
+
+def _consistent(services: dict[str, Member]) -> dict[str, Member]:
+    for name, member in services.items():
+        for other in member.depends_on:
+            if other not in services:
+                raise ValueError(f"{name} depends on {other}, which is no service; have: {values.listed(services)}")
+        for link in member.links:  # all services resolve the same names
+            other, _, alias = link.partition(":")
+            if alias and alias != other:
+                raise values.wrong_key(
+                    name, f"links: {link}: give {other} that name by an alias of a network of its own instead"
+                )
+    return services
+
+
+class _Several(values.Loose):
+    services: Annotated[dict[str, Member], BeforeValidator(_names), AfterValidator(_consistent)]
+    volumes: dict[str, Any] = Field(default={})
+
+
+def in_use(services: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the services that are started if no profile is named."""
+    return {str(name): said for name, said in services.items() if not (isinstance(said, dict) and said.get("profiles"))}
+
+
+def read_several(
+    spec: ImageSpec, path: Path, document: dict[str, Any], place: values.Place
+) -> tuple[ImageSpec, Service, Sequence[Service]]:
+    """Reads a Compose file with several services.
+
+    Args:
+        spec: of the task.
+        path: of the file.
+        document: its contents, without services that are not in use.
+        place: where it is read.
+
+    Returns:
+        The spec with all services but the main one, that one, and what is said of the others.
+
+    Raises:
+        ImageSpecError: it is wrong, or none of the services is the main one.
+    """
+    read = values.read(_Several, path, document, place)
+    main = next((name for name in MAIN_NAMES if name in read.services), None)
+    if main is None:
+        raise ImageSpecError(
+            f"{path}: services: one of them must be called {' or '.join(MAIN_NAMES)}, the one that the agent works in; "
+            f"have: {values.listed(read.services)}"
+        )
+    others = tuple(
+        (_spec_of(spec, path, name, member, place), member.settings(name, read.volumes))
+        for name, member in read.services.items()
+        if name != main
+    )
+    member = read.services[main]
+    if member.healthcheck is not None:
+        place.notes.append("healthcheck: not run for the main service, which begins with a shell")
+    spec = replace(spec, services=others, main=member.settings(main, read.volumes))
+    return spec, member, [one for name, one in read.services.items() if name != main]
+
+
+def _spec_of(spec: ImageSpec, path: Path, name: str, member: Member, place: values.Place) -> ImageSpec:
+    """What the files of a service are made of."""
+    base: Base | None = member.build or (DockerImageBase(member.image) if member.image else None)
+    if base is None:
+        raise ImageSpecError(f"{path}: services.{name}: needs build or image")
+    its = values.Place(place.folder, place.here)
+    made = ImageSpec(spec.folder, f"{spec.name}.{name}", "terminal", base, is_service=True)
+    return _with_member(made, name, member, its)
+
+
+def _with_member(spec: ImageSpec, name: str, member: Member, place: values.Place) -> ImageSpec:
+    """Adds what a description says of a service to what it starts from."""
+    files, directories = member.mounts(place)
+    env = {variable: value for file in member.env_file for variable, value in read_dotenv(file).items()}
+    notes = [note for note in (*member.not_done(), *place.notes) if not note.startswith(_DONE)]
+    return replace(
+        spec,
+        env={**spec.env, **env, **member.environment},
+        workdir=member.working_dir or spec.workdir,
+        user=member.user or spec.user,
+        directories=(*spec.directories, *directories),
+        files=(*spec.files, *files),
+        notes=(*spec.notes, *(f"service {name}: {note}" for note in notes)),
+    )
+
+
+# -- image.yaml ------------------------------------------------------------------------------------------------------
+
+
+def read_services(said: object, info: ValidationInfo) -> dict[str, Any]:
+    """Reads the key `services` of image.yaml: returns the fields of the spec that it stands for."""
+    place = values.place_of(info)
+    if not isinstance(said, dict) or not said:
+        raise ValueError(f"must be a mapping of names to services, not {values.kind(said)}")
+    document = {str(name): dict(one) if isinstance(one, dict) else one or {} for name, one in said.items()}
+    bases = {name: _take_base(name, one, place) for name, one in document.items() if isinstance(one, dict)}
+    members = _Several.model_validate(
+        {"services": {MAIN.name: {}, **document}}, context=values.Place(place.folder, place.here, place.allow)
+    ).services
+    main = members.pop(MAIN.name)
+    for key in document.get(MAIN.name, {}):
+        if key not in _ABOUT_MAIN:
+            raise values.wrong_key(
+                MAIN.name, f"{key}: image.yaml has keys of its own for that; here: {values.listed(_ABOUT_MAIN)}"
+            )
+    volumes = {one.source for member in (main, *members.values()) for one in member.volumes if _is_name(one.source)}
+    services = []
+    for name, member in members.items():
+        its = values.Place(place.folder, place.here)
+        base = bases[name] or member.build
+        if base is None:
+            raise values.wrong_key(name, "needs build, image or docker_image")
+        spec = _made_from(f"{place.folder.name}.{name}", base, place)
+        services.append((_with_member(spec, name, member, its), member.settings(name, volumes)))
+    if not services:
+        raise ValueError("names no service beside the main one")
+    return {"services": tuple(services), "main": main.settings(MAIN.name, volumes)}
+
+
+def _is_name(source: str) -> bool:
+    return bool(source) and not source.startswith((".", "/", "~"))
+
+
+def _take_base(name: str, said: dict[str, Any], place: values.Place) -> Base | Path | None:
+    """Takes out of a service what Compose has no word for, or other words; returns it."""
+    if (image := said.pop("docker_image", None)) is not None:
+        return DockerImageBase(str(image))
+    image = said.get("image")
+    if isinstance(image, str) and re.fullmatch(NAME, image) and not said.get("build"):
+        said.pop("image")
+        return ImageBase(image)
+    if isinstance(image, str) and not said.get("build"):
+        said.pop("image")
+        return DockerImageBase(image)
+    build = said.get("build")
+    if isinstance(build, str) and (path := place.here / build / _IMAGE_YAML).is_file():
+        if not path.resolve().is_relative_to(place.folder.resolve()):
+            raise values.wrong_key(name, f"{path} lies outside the image's folder; copy it there")
+        said.pop("build")
+        return path
+    return None
+
+
+def _made_from(name: str, base: Base | Path, place: values.Place) -> ImageSpec:
+    if isinstance(base, Path):
+        from tvsnap.images.descriptions.image_yaml import load_image_yaml  # which reads services by this module
+
+        spec = load_image_yaml(base, place.allow)
+        if spec.services:
+            raise ValueError(f"{base}: a service cannot have services of its own")
+        return replace(spec, is_service=True)
+    environment = "" if isinstance(base, ImageBase) else "terminal"
+    return ImageSpec(place.folder, name, environment, base, hostname=environment and "sandbox", is_service=True)
