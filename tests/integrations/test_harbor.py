@@ -1,0 +1,196 @@
+"""Harbor itself on tvsnap's environment: its jobs, its verifiers, its oracle, and Terminus-2 with a scripted model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integrations.harbor_tasks import scripts, write_tasks
+from tests.integrations.scripted_model import model_server
+from tvsnap.images import Image
+
+ENVIRONMENT = "tvsnap.integrations.harbor:TvsnapEnvironment"
+MODEL = {"max_input_tokens": 100000, "max_output_tokens": 10000, "input_cost_per_token": 0, "output_cost_per_token": 0}
+KEY = "scripted-model-key"
+REWARDS = {
+    ("greet", "oracle"): 1.0,
+    ("greet", "nop"): 0.0,
+    ("greet", "terminus-2"): 1.0,
+    ("wait", "oracle"): 1.0,
+    ("wait", "nop"): 0.0,
+    ("wait", "terminus-2"): 1.0,
+    ("apart", "oracle"): 1.0,
+    ("apart", "nop"): 0.0,
+    ("steps", "oracle"): 1.0,
+    ("steps", "nop"): 0.0,
+}
+SCRIPTED = ("greet", "wait")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of one trial.
+
+    Attributes:
+        reward: None where there is none.
+        error: the message of the exception that ended it; empty if none did.
+        reports: what tvsnap says of its environments, by their role.
+        folder: of the trial.
+    """
+
+    reward: float | None
+    error: str
+    reports: Mapping[str, Mapping[str, Any]]
+    folder: Path
+
+    @property
+    def calls(self) -> int:
+        return sum(report["calls"] for report in self.reports.values())
+
+    @property
+    def hits(self) -> int:
+        return sum(report["hit"] for report in self.reports.values())
+
+
+Job = Mapping[tuple[str, str], Trial]
+
+
+class Harbor:
+    """Runs jobs of Harbor, each in a process of its own."""
+
+    def __init__(self, programs: Path, home: Path, jobs: Path) -> None:
+        self._programs, self._home, self._jobs = programs, home, jobs
+
+    def start(
+        self, name: str, agents: list[dict[str, Any]], tasks: list[Path], **options: Any
+    ) -> subprocess.Popen[str]:
+        config = {
+            "job_name": name,
+            "jobs_dir": str(self._jobs),
+            "n_concurrent_trials": 4,
+            "quiet": True,
+            "environment": {"import_path": ENVIRONMENT, "kwargs": {"home": str(self._home), **options}},
+            "agents": agents,
+            "tasks": [{"path": str(task)} for task in tasks],
+        }
+        path = self._jobs / f"{name}.json"
+        path.write_text(json.dumps(config))
+        env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_API_KEY": KEY}
+        return subprocess.Popen(
+            [self._programs / "harbor", "run", "--yes", "--config", path],
+            env=env, cwd=self._jobs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def finish(self, name: str, started: subprocess.Popen[str]) -> Job:
+        printed, _ = started.communicate(timeout=300)
+        assert started.returncode == 0, printed
+        return {key: trial for folder in (self._jobs / name).iterdir() for key, trial in _trials(folder)}
+
+    def run(self, name: str, agents: list[dict[str, Any]], tasks: list[Path], **options: Any) -> Job:
+        return self.finish(name, self.start(name, agents, tasks, **options))
+
+
+def _trials(folder: Path) -> Iterator[tuple[tuple[str, str], Trial]]:
+    if not (folder / "result.json").is_file() or not folder.is_dir():
+        return
+    result = json.loads((folder / "result.json").read_text())
+    rewards = (result.get("verifier_result") or {}).get("rewards") or {}
+    error = (result.get("exception_info") or {}).get("exception_message", "")
+    reports = {path.stem: json.loads(path.read_text()) for path in folder.glob("tvsnap-*.json")}
+    agent = result["config"]["agent"].get("name", "oracle")
+    yield (result["task_name"], agent), Trial(rewards.get("reward"), error, reports, folder)
+
+
+@pytest.fixture(scope="module")
+def harbor(
+    harbor_programs: Path, terminal_image: Image, tvsnap_home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Harbor:
+    return Harbor(harbor_programs, tvsnap_home, tmp_path_factory.mktemp("jobs"))
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the tasks; its name makes their rollouts this session's own."""
+    folder = tmp_path_factory.mktemp("tasks")
+    write_tasks(folder)
+    return folder
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The same trials, without the cache, with it, and once more.
+
+    Attributes:
+        without, first, second: the jobs.
+    """
+
+    without: Job
+    first: Job
+    second: Job
+
+
+@pytest.fixture(scope="module")
+def jobs(harbor: Harbor, tasks: Path) -> Jobs:
+    plain = [{"name": "oracle"}, {"name": "nop"}]
+    every = [tasks / name for name in ("apart", "greet", "steps", "wait")]
+    salt = str(tasks)
+    with model_server(scripts()) as url:
+        # Terminus-2 has a name in the configuration of its own tasks only: the model has no script for the others.
+        kwargs = {"api_base": url, "model_info": MODEL, "record_terminal_session": False}
+        scripted = [{"name": "terminus-2", "model_name": "openai/scripted", "kwargs": kwargs}]
+        typed = [tasks / name for name in SCRIPTED]
+
+        def run(name: str, **options: Any) -> Job:
+            started = harbor.start(f"{name}-scripted", scripted, typed, salt=salt, **options)
+            done = harbor.run(name, plain, every, salt=salt, **options)
+            return {**done, **harbor.finish(f"{name}-scripted", started)}
+
+        return Jobs(run("without", use_cache=False), run("first"), run("second"))
+
+
+def _rewards(job: Job) -> dict[tuple[str, str], float | None]:
+    return {key: trial.reward for key, trial in job.items()}
+
+
+def test_rewards_are_the_same_without_the_cache_with_it_and_once_more(jobs: Jobs) -> None:
+    for job in (jobs.without, jobs.first, jobs.second):
+        assert {key: trial.error for key, trial in job.items() if trial.error} == {}
+        assert _rewards(job) == REWARDS
+
+
+def test_without_the_cache_everything_is_executed(jobs: Jobs) -> None:
+    assert all(trial.hits == 0 and trial.calls > 5 for trial in jobs.without.values())
+
+
+def test_the_second_time_agents_and_verifiers_are_answered(jobs: Jobs) -> None:
+    for key, trial in jobs.second.items():
+        if key[1] != "terminus-2":
+            assert trial.hits == trial.calls, key
+
+
+def test_an_agent_that_waits_outside_is_answered_too(jobs: Jobs) -> None:
+    # What lives in its sandbox counts the time that it waits, which on a busy machine is another each time.
+    for name in SCRIPTED:
+        trial = jobs.second[name, "terminus-2"]
+        assert trial.hits > 3, "at least what comes before its terminal"
+        assert trial.calls == jobs.without[name, "terminus-2"].calls
+
+
+def test_a_verifier_apart_has_a_rollout_of_its_own(jobs: Jobs) -> None:
+    reports = jobs.first["apart", "oracle"].reports
+    assert set(reports) == {"tvsnap-env", "tvsnap-verifier__trial"}
+    assert reports["tvsnap-env"]["rollout"] != reports["tvsnap-verifier__trial"]["rollout"]
+
+
+def test_logs_come_back(jobs: Jobs) -> None:
+    folder = jobs.second["greet", "terminus-2"].folder
+    assert "/app/out" in (folder / "agent/terminus_2.pane").read_text()
+    steps = jobs.second["steps", "oracle"].folder / "steps"
+    assert {path.parent.parent.name for path in steps.glob("*/verifier/reward.txt")} == {"one", "two"}
