@@ -23,8 +23,8 @@ def gc(
 ) -> None:
     """Free what nothing needs.
 
-    That is what killed processes left behind, snapshots that the graph does not know, and rows of snapshots that are
-    gone. Recorded results always stay.
+    That is what killed processes left behind, snapshots that the graph does not know, rows of snapshots that are gone,
+    and files that were put into sandboxes or fetched by calls that are forgotten. Recorded results always stay.
 
     With --keep-bytes, snapshots are deleted too, those first that save least time per byte, until the others fit. Where
     nothing else leads to such a state, the call that led there is executed again by whoever makes it next. What was
@@ -73,6 +73,8 @@ def _print(plan: GcPlan, report: GcReport | None) -> None:
     if plan.evicted:
         evicted = sum(snapshot.size for snapshot in plan.evicted)
         lines.append(f"{count(len(plan.evicted), 'snapshot')} to keep within the limit, {size(evicted)}")
+    if plan.contents:
+        lines.append(f"{count(plan.contents, 'content')} that no recorded call names, {size(plan.contents_bytes)}")
     if not lines:
         console.print(f"nothing to free; snapshots take {size(plan.kept_bytes)}")
         return
@@ -94,6 +96,8 @@ def _data(plan: GcPlan, report: GcReport | None) -> dict[str, Any]:
         "evicted": [snapshot.id for snapshot in plan.evicted],
         "evicted_bytes": sum(snapshot.size for snapshot in plan.evicted),
         "kept_bytes": plan.kept_bytes,
+        "contents": plan.contents,
+        "contents_bytes": plan.contents_bytes,
         "reaped": asdict(report.reaped) if report is not None else None,
         "leases": report.leases if report is not None else None,
     }

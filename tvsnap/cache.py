@@ -26,6 +26,7 @@ from tvsnap.acquisition.recipes import ImageSource, Recipes
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Edge, Graph
 from tvsnap.host import owners
+from tvsnap.host.contents import Contents
 from tvsnap.host.home import HomeInUse, resolve_home
 from tvsnap.host.owners import Owner
 from tvsnap.images import ImageStore
@@ -155,6 +156,7 @@ class Cache:
         self.use_cache = use_cache
         self._lent = network_settings or NetworkSettings.of_environment()
         self._image_source: ImageSource = images or ImageStore(self.home)
+        self._contents = Contents(self.home)
         self.pool = SandboxPool(self.budget)
         with contextlib.ExitStack() as undo:
             self._owner = Owner(self.home)
@@ -207,11 +209,18 @@ class Cache:
             dropped=self._dropped,
             ended=self._ended,
             resume=self.resume,
+            contents=self._contents,
             network_answers=network_answers,
             shares_timeouts=timeouts == "shared",
         )
         self._recipes = Recipes(
-            self.graph, self._image_source, environments, self.limits, self.backend.platform, self._lent
+            self.graph,
+            self._image_source,
+            environments,
+            self.limits,
+            self.backend.platform,
+            self._lent,
+            self._contents,
         )
         self._lock = threading.Lock()
         self._used: Mapping[str, tuple[int, int | None]] = {}
@@ -489,6 +498,7 @@ class Cache:
         self._claims.close()
         with self._in_use.in_place(), contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
             ends.callback(self._owner.close)
+            ends.callback(self._contents.close)
             ends.callback(self._holds.close)
             ends.callback(self._close_graph)
             ends.callback(self.backend.close)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tvsnap.acquisition.conclusion import Conclusions
@@ -19,8 +20,10 @@ from tvsnap.acquisition.context import Context
 from tvsnap.acquisition.own_sandbox import OwnSandbox
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.acquisition.uncached import UncachedSandbox
+from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge, RootInfo
+from tvsnap.host.trees import MOST_FETCHED, items_of
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import InfrastructureError, SandboxDied, UsageError
@@ -243,6 +246,127 @@ class Rollout:
             return None if edge is None else self._follow(edge, "hit", began)
         finally:
             self._turn.release()
+
+    def put(
+        self,
+        source: str | Path | bytes,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> ToolResult:
+        """Copies a file or a folder of this machine into the sandbox, as a call like any other; see `Sandbox.put`.
+
+        The call names the content by its digest, and the data directory keeps it: an upload of what was uploaded
+        before, in the same state, is answered without a sandbox.
+
+        Args:
+            source: a path of this machine, or the contents of a file as bytes.
+            path: where to; a relative path starts at the shell's working directory.
+            user: the user that writes it, and owns it; by default the image's.
+            owners: root writes it, and it keeps its numeric owners and groups.
+            mode: the permission bits of a single file; by default its own, and 0644 for bytes.
+            timeout: seconds that it may take where it is executed; None for as long as it takes.
+
+        Returns:
+            The result of the call. A failure that was met in the sandbox, such as a full disk there, is one, too.
+
+        Raises:
+            UsageError: the source cannot be read, or holds more than files, folders and links; or see `call`.
+            StateLost: see `call`.
+            InfrastructureError: the content could not be kept; or see `call`.
+        """
+        return self.call(PUT, self.put_arguments(source, path, user=user, owners=owners, mode=mode), timeout)
+
+    def put_arguments(
+        self,
+        source: str | Path | bytes,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+    ) -> Mapping[str, Any]:
+        """Keeps a content in the data directory, and returns the arguments of the call that `put` makes with it.
+
+        Args:
+            source, path, user, owners, mode: see `put`.
+        """
+        self._check_file_tool(PUT)
+        if not isinstance(source, (str, Path, bytes)):
+            raise UsageError(f"source must be a path, or bytes, not {source!r}")
+        digest = self._context.contents.add(lambda: items_of(source, owners=owners, mode=mode))
+        chosen: dict[str, Any] = {"user": user} if user is not None else {}
+        return {"path": path, "digest": digest, **chosen, **({"owners": True} if owners else {})}
+
+    def get(
+        self,
+        path: str,
+        destination: str | Path | None = None,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> Fetched:
+        """Copies a file or a folder out of the sandbox, as a call like any other; see `Sandbox.get`.
+
+        What the call fetched is kept in the data directory: asked for again in the same state, it is answered without
+        a sandbox.
+
+        Args:
+            path: the file or folder, or a link to it; a relative path starts at the shell's working directory.
+            destination: what it becomes on this machine; None to be read or written by `Fetched` later.
+            owners: fetch its numeric owners, too, and give them to what is written, which only root may do.
+            limit: the most bytes, holes included.
+            timeout: seconds that it may take where it is executed; None for as long as it takes.
+
+        Returns:
+            What was fetched.
+
+        Raises:
+            OSError: with a destination: there is no such path, or it cannot be written.
+            UsageError: see `call`.
+            StateLost: see `call`.
+            InfrastructureError: the content could not be kept; or see `call`.
+        """
+        arguments = self.get_arguments(path, owners=owners, limit=limit)
+        fetched = None
+        while fetched is None:
+            state = self.state
+            fetched = self.fetched(self.call(GET, arguments, timeout), arguments, state)
+        if destination is not None:
+            fetched.extract(destination)
+        return fetched
+
+    def get_arguments(self, path: str, *, owners: bool, limit: int) -> Mapping[str, Any]:
+        """Returns the arguments of the call that `get` makes; those that are as usual are left out.
+
+        Args:
+            path, owners, limit: see `get`.
+        """
+        self._check_file_tool(GET)
+        check_whole(limit, "limit", 0)
+        chosen = {"owners": True} if owners else {}
+        return {"path": path, **chosen, **({"limit": limit} if limit != MOST_FETCHED else {})}
+
+    def fetched(self, result: ToolResult, arguments: Mapping[str, Any], state: str) -> Fetched | None:
+        """Returns what a call of `get` that was just made has fetched; None if that is gone: make it again then.
+
+        Args:
+            result: of the call.
+            arguments: of the call.
+            state: where it was made.
+        """
+        fetched = Fetched(result, str(arguments["path"]), self._context.contents, owners=bool(arguments.get("owners")))
+        if fetched.digest is None or self._context.contents.has(fetched.digest):
+            return fetched
+        edge = self._context.graph.recorded(state, ToolCall(GET, arguments)) if result.source != "executed" else None
+        if edge is None:
+            raise InfrastructureError(f"what was fetched from {arguments['path']} is gone from the data directory")
+        self._context.graph.retire(edge, "what it fetched is gone from the data directory")
+        return None
 
     def settling(self) -> Future[Position] | None:
         """Returns a future that is done once it is known where the last call led; None if that is known already."""
@@ -552,7 +676,8 @@ class Rollout:
         edge = graph.lookup(at.state, call, timeout, backend, waited=at.waited, quiet_s=at.quiet_s)
         if edge is None or not edge.asked:
             return edge
-        lasts, age = self._lasts(self.tools[call.name]), time.time() - edge.created
+        tool = self.tools.get(call.name)
+        lasts, age = self._context.network_answers if tool is None else self._lasts(tool), time.time() - edge.created
         if lasts is None or age <= lasts:
             return edge
         if retire:  # an event loop that looks must not wait for a writer
@@ -649,6 +774,10 @@ class Rollout:
         count = context.meter.hit if result.source == "hit" else context.meter.coalesced
         count(result.duration, seconds, self._calls, result.cost)
         return result
+
+    def _check_file_tool(self, name: str) -> None:
+        if name in self.tools:
+            raise UsageError(f"the environment has a tool of its own that is called {name}; use it, or Rollout.sandbox")
 
     # Sandboxes.
 

@@ -8,6 +8,7 @@
  *   tvsnap-init connect             stdin and stdout to PID 1, as one more client
  *   tvsnap-init get PATH LIMIT      file to stdout; exit status is the errno met, 0 for none
  *   tvsnap-init put PATH            stdin to file, making parent directories; likewise
+ *   tvsnap-init look, pack, unpack  files and folders in many small requests (trees.c)
  *   tvsnap-init walk ...            what files there are (walk.c)
  *   tvsnap-init processes SHELL SERVICE...   what processes there are, and what the shell holds (census.c)
  *   tvsnap-init holds PID...        what processes hold that others can change (holds.c)
@@ -47,6 +48,7 @@
 #include "shell_end.h"
 #include "terminal.h"
 #include "timing.h"
+#include "trees.h"
 #include "walk.h"
 
 enum { FIRST_SHELL = 16 }; /* the shell's process id; runtimes use up to ten */
@@ -195,6 +197,9 @@ int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "amend") == 0) return amend();
     if (argc == 4 && strcmp(argv[1], "get") == 0) return get_file(argv[2], argv[3]);
     if (argc == 3 && strcmp(argv[1], "put") == 0) return put_file(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "look") == 0) return look_at(argv[2]);
+    if (argc == 2 && strcmp(argv[1], "pack") == 0) return pack();
+    if (argc == 2 && strcmp(argv[1], "unpack") == 0) return unpack();
     if (argc == 3 && strcmp(argv[1], "ask") == 0) return ask_service(argv[2]);
     dprintf(2, "tvsnap-init: runs inside a sandbox, or knows no such command\n");
     return 125;

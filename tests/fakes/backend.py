@@ -27,6 +27,8 @@ from typing import IO
 
 from tests.fakes.machine import Machine, Run, Shell, ShellEnded, TimedOut, image_files
 from tests.fakes.script import NotScripted
+from tvsnap.host.trees import MOST_FETCHED, Upload, extract, items_of
+from tvsnap.host.trees import Item as TreeItem
 from tvsnap.images import Image
 from tvsnap.model.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits
@@ -309,6 +311,49 @@ class FakeSandbox:
         with self._lock:
             self.machine.make_directories(posixpath.dirname(absolute))
             self.machine.write(absolute, data)
+
+    def put(
+        self,
+        source: Upload,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.enter("put", path)
+        top = posixpath.normpath(posixpath.join(self.machine.shell.cwd, path))
+        with self._lock:
+            self.machine.make_directories(posixpath.dirname(top))
+            for item in items_of(source, mode=mode):
+                place = posixpath.join(top, item.name) if item.name else top
+                if item.kind == "directory":
+                    self.machine.make_directories(place)
+                else:
+                    self.machine.write(place, b"".join(item.content))
+
+    def get(
+        self,
+        path: str,
+        destination: str | Path,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> tuple[str, ...]:
+        return extract(self.read_tree(path, limit=limit), destination)
+
+    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[TreeItem]:
+        self.enter("read_tree", path)
+        top = posixpath.normpath(posixpath.join(self.machine.shell.cwd, path))
+        if top not in self.machine.files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        for place, file in sorted(self.machine.files.items()):
+            if place == top or place.startswith(f"{top}/"):
+                content = (file.data,) if file.kind == "file" else ()
+                size = len(file.data) if content else 0
+                yield TreeItem(place[len(top) + 1 :], file.kind, file.mode, size=size, content=content)
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         self.enter("request", path)

@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -28,6 +28,7 @@ from tests.fakes.backend import EVERYTHING, cut, fingerprint
 from tests.fakes.script import NotScripted
 from tests.fakes.shell_state import DUMP, Job, ShellState, read_state
 from tests.fakes.trees import copy_tree, files_of, size_of
+from tvsnap.host.trees import MOST_FETCHED, Item, Upload, extract, items_of
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits
@@ -343,6 +344,42 @@ class DirectorySandbox:
 
     def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
         self._file('mkdir -p -- "$(dirname -- "$1")" && cat 2>&1 > "$1"', path, data)
+
+    def put(
+        self,
+        source: Upload,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        if Path(self._place(path)).is_dir() and isinstance(source, bytes):
+            raise IsADirectoryError(21, os.strerror(21), path)
+        extract(items_of(source, mode=mode), self._place(path))
+
+    def get(
+        self,
+        path: str,
+        destination: str | Path,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> tuple[str, ...]:
+        return extract(self.read_tree(path), destination)
+
+    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[Item]:
+        place = self._place(path)
+        if not os.path.exists(place):
+            raise FileNotFoundError(2, os.strerror(2), path)
+        yield from items_of(place)
+
+    def _place(self, path: str) -> str:
+        self._check()
+        cwd = self._state().parts[-1].rstrip()
+        return f"{self.root}{os.path.normpath(os.path.join(cwd, path))}"
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         raise FileNotFoundError(2, os.strerror(2), path)  # it runs no services

@@ -12,6 +12,7 @@ from tvsnap.acquisition.acquire import Acquirer
 from tvsnap.acquisition.companions import Companions
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.graph import Edge, Graph
+from tvsnap.host.contents import Contents
 from tvsnap.host.home import HomeInUse
 from tvsnap.model.stats import Meter
 from tvsnap.recording.claims import Claims
@@ -52,6 +53,7 @@ class Context:
         workers: does what nobody waits for.
         dropped: takes rollouts that nobody holds any more.
         ended: is told which rollout has ended, and where it stood.
+        contents: what rollouts put into sandboxes, and fetched out of them.
         network_answers: seconds for which what was asked of the network answers others; None for ever.
         shares_timeouts: whether what timed out while it was working answers others.
         resume: begins a rollout at a state, of a task; see `Cache.resume`.
@@ -72,6 +74,7 @@ class Context:
     workers: Executor
     dropped: SimpleQueue[Rollout]
     ended: Callable[[Rollout, Position], None]
+    contents: Contents
     network_answers: float | None
     shares_timeouts: bool
     resume: Callable[[str, str], Rollout]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvsnap.acquisition.recipe import Recipe
+from tvsnap.environments.files import UnknownContent
 from tvsnap.graph import Edge
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
@@ -74,10 +75,13 @@ def make_again(sandbox: Sandbox, edge: Edge, recipe: Recipe) -> ToolResult:
     """Makes a recorded call in a sandbox that stands where it was made; returns what it returns now.
 
     Raises:
+        StateLost: what was put into the sandbox is not in the data directory any more.
         InfrastructureError: what was recorded is no call of a tool, or the sandbox failed.
     """
     try:
         recipe.environment.tool(edge.call)
+    except UnknownContent as error:
+        raise StateLost(f"state {edge.next_state[:12]} can no longer be reached: {error}; {WAY_OUT}") from None
     except UsageError as error:
         raise InfrastructureError(
             f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"

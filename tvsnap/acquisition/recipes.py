@@ -11,7 +11,9 @@ from typing import Protocol
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.environments import checked, environment
 from tvsnap.environments.base import Environment
+from tvsnap.environments.files import FilesEnvironment
 from tvsnap.graph import Graph, RootInfo
+from tvsnap.host.contents import Contents
 from tvsnap.model.arguments import check_text
 from tvsnap.model.calls import root_state
 from tvsnap.model.errors import UsageError
@@ -48,6 +50,7 @@ class Recipes:
         limits: Limits | None,
         platform: str,
         lent: NetworkSettings,
+        contents: Contents,
     ) -> None:
         """
         Args:
@@ -57,6 +60,7 @@ class Recipes:
             limits: what every sandbox may use; None where the limits of each image apply.
             platform: what commands can see of the machine, see `Backend.platform`.
             lent: what the host lends to sandboxes that have a network.
+            contents: what is put into sandboxes, and fetched out of them.
 
         Raises:
             UsageError: one of the environments cannot be used.
@@ -67,6 +71,8 @@ class Recipes:
         self._limits = limits
         self._platform = platform
         self._lent = lent
+        self._contents = contents
+        self._with_files: dict[str, FilesEnvironment] = {}
         self._by_digest: dict[str, Image] = {}  # those that rollouts use: removing one takes nothing from them
 
     def of_image(self, image: str | Image, limits: Limits | None = None, network: NetworkLike = None) -> Recipe:
@@ -154,7 +160,10 @@ class Recipes:
         return Recipe(replace(image, network=network, env=env), self._environment(environment), limits, self._lent)
 
     def _environment(self, name: str) -> Environment:
-        return self._environments.get(name) or environment(name)
+        if name not in self._with_files:
+            inner = self._environments.get(name) or environment(name)
+            self._with_files[name] = FilesEnvironment(inner, self._contents)
+        return self._with_files[name]
 
 
 def _recorded_limits(root: RootInfo, limits: Limits) -> Limits:

@@ -6,11 +6,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import Twin, awaited, begin, in_thread
+from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
+from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.recording.cancellation import Cancellation
@@ -139,6 +142,69 @@ class AsyncRollout(Twin[Rollout]):
             if not under_way.cancelled():  # a thread makes it; ours are all for calls
                 threading.Thread(target=cancellation.cancel, name="tvsnap-cancel", daemon=True).start()
             raise
+
+    async def put(
+        self,
+        source: str | Path | bytes,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> ToolResult:
+        """Copies a file or a folder of this machine into the sandbox, as a call like any other; see `Rollout.put`.
+
+        Args:
+            source, path, user, owners, mode, timeout: see `Rollout.put`.
+
+        Returns:
+            The result of the call.
+
+        Raises:
+            UsageError: the source cannot be read, or holds more than files, folders and links; or see `call`.
+            StateLost: see `call`.
+            InfrastructureError: the content could not be kept; or see `call`.
+        """
+        rollout = self._begun or await self._start()
+        chosen: dict[str, Any] = {"user": user, "owners": owners, "mode": mode}
+        arguments = await in_thread(self._threads, lambda: rollout.put_arguments(source, path, **chosen))
+        return await self.call(PUT, arguments, timeout)
+
+    async def get(
+        self,
+        path: str,
+        destination: str | Path | None = None,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> Fetched:
+        """Copies a file or a folder out of the sandbox, as a call like any other; see `Rollout.get`.
+
+        Args:
+            path, destination, owners, limit, timeout: see `Rollout.get`.
+
+        Returns:
+            What was fetched. Its methods block for as long as a disk does.
+
+        Raises:
+            OSError: with a destination: there is no such path, or it cannot be written.
+            UsageError: see `call`.
+            StateLost: see `call`.
+            InfrastructureError: the content could not be kept; or see `call`.
+        """
+        rollout = self._begun or await self._start()
+        arguments = rollout.get_arguments(path, owners=owners, limit=limit)
+        fetched = None
+        while fetched is None:
+            await self.settled()
+            state = rollout.state
+            fetched = rollout.fetched(await self.call(GET, arguments, timeout), arguments, state)
+        if destination is not None:
+            got = fetched
+            await in_thread(self._threads, lambda: got.extract(destination))
+        return fetched
 
     async def cancel(self) -> bool:
         """Ends the call that is being made, and waits until it has ended; see `Rollout.cancel`.

@@ -52,6 +52,10 @@ class AsyncSandbox(Twin[Sandbox]):
     """`Sandbox.read_file`, to be awaited."""
     write_file = awaited(Sandbox.write_file)
     """`Sandbox.write_file`, to be awaited."""
+    put = awaited(Sandbox.put)
+    """`Sandbox.put`, to be awaited."""
+    get = awaited(Sandbox.get)
+    """`Sandbox.get`, to be awaited."""
     request = awaited(Sandbox.request)
     """`Sandbox.request`, to be awaited."""
     send_keys = awaited(Sandbox.send_keys)

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections import defaultdict
+from collections.abc import Collection
 
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import Edge, Snapshot, State, TreeNode
 from tvsnap.graph.rows import (
+    EDGE_COLUMNS,
     EDGE_WIDTH,
     LISTED_COLUMNS,
     SNAPSHOT_COLUMNS,
     STATE_COLUMNS,
     STATE_WIDTH,
+    DamagedRecord,
+    to_edge,
     to_listed,
     to_snapshot,
     to_state,
 )
 from tvsnap.model.arguments import check_state, check_text
 
+# A call's canonical JSON ends with its name; long ones are compressed.
+_CALLS_OF = f"""
+SELECT {EDGE_COLUMNS.format("e")} FROM edges e
+WHERE typeof(e.call) = 'blob' OR EXISTS (SELECT 1 FROM json_each(:names) n WHERE e.call LIKE '%' || n.value)
+"""
 _ANY_DEPTH = 1 << 62
 
 _ROOTS = f"""
@@ -101,3 +112,16 @@ class Tree(GraphPart):
             for state, call in [*((root, None) for root in roots), *made]
             if state.root in listed_roots
         ]
+
+    def calls_of(self, tools: Collection[str]) -> list[Edge]:
+        """Returns all recorded calls of some tools; those whose records are damaged are left out.
+
+        Args:
+            tools: the names of the tools.
+        """
+        found = []
+        with self._database.read() as reader:
+            for row in reader.execute(_CALLS_OF, {"names": json.dumps([f'"name":"{name}"}}' for name in tools])}):
+                with contextlib.suppress(DamagedRecord):
+                    found.append(to_edge(row))
+        return [edge for edge in found if edge.call.name in tools]

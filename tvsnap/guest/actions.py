@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from tvsnap.guest import trees
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
+from tvsnap.host.trees import MOST_FETCHED, Item, Upload, extract, items_of
 from tvsnap.model.arguments import check_seconds
+from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.observations import Outcome, TerminalBytes
@@ -116,6 +120,45 @@ class GuestActions(ABC):
     def write_file(self, path: str, data: bytes, *, user: str | None = None) -> None:
         # An empty stdin would be /dev/null, which is as good.
         self._file("put", path, timeout=_FILE_TIMEOUT, limit=4096, user=user or "", stdin=data)
+
+    def put(
+        self,
+        source: Upload,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        items = items_of(source, owners=owners, mode=mode)
+        trees.put(self._tree_tool(path, "root" if owners else user or ""), items, path, timeout)
+
+    def get(
+        self,
+        path: str,
+        destination: str | Path,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> tuple[str, ...]:
+        return extract(self.read_tree(path, limit=limit, timeout=timeout), destination, owners=owners)
+
+    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[Item]:
+        return trees.read(self._tree_tool(path, "root"), path, limit=limit, timeout=timeout)
+
+    def _tree_tool(self, path: str, user: str) -> trees.RunTool:
+        cwd = "/" if path.startswith("/") else "."  # the shell's is closed to some users
+
+        def run(*arguments: str, stdin: bytes, limit: int, timeout: float) -> Outcome:
+            argv = [INIT, *arguments]
+            try:
+                return self.guest().execute(argv, stdin=stdin, limit=limit, timeout=timeout, user=user, cwd=cwd)
+            except NoSuchUser:
+                raise UsageError(f"no user {user} in the image {self.image.name}") from None
+
+        return run
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         outcome = self._file("ask", path, timeout=timeout, limit=limit, user="root", cwd="/", stdin=data)

@@ -6,10 +6,12 @@ A backend knows nothing of the graph. Its conformance suite is `tests/conformanc
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import IO, Protocol
 
+from tvsnap.host.trees import MOST_FETCHED, Item, Upload
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.network import Traffic
@@ -95,6 +97,78 @@ class Sandbox(Protocol):
         Raises:
             OSError: with the errno that was met inside (EACCES, EISDIR, ENOSPC, ...).
         """
+
+    def put(
+        self,
+        source: Upload,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Copies a file or a folder of this machine into the sandbox: contents, permission bits and links.
+
+        A file becomes what `path` names. A folder does, too; with a folder that is there, it is merged, which keeps its
+        own owner and mode, while files and links in it are replaced. Directories above `path` are made.
+
+        What is new has a time that depends on nothing but its content, from the years 2000 to 2019; what takes the
+        place of something else has the time at which it did, as whatever compares times expects.
+
+        Args:
+            source: a path, the contents of a file as bytes, or items (`tvsnap.host.trees.Item`).
+            path: where to; a relative path starts at the shell's working directory.
+            user: the user that writes it, and owns it; by default the image's.
+            owners: root writes it, and it keeps its numeric owners and groups; `user` does not count then.
+            mode: the permission bits of a single file; by default its own, and 0644 for bytes.
+            timeout: seconds; None for as long as it takes.
+
+        Raises:
+            UsageError: the source cannot be read, holds more than files, folders and links, or there is no such user.
+            OSError: with the errno that was met inside (EACCES, EISDIR, ENOSPC, ...), or ETIMEDOUT. What was written
+                until then stays.
+        """
+
+    def get(
+        self,
+        path: str,
+        destination: str | Path,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> tuple[str, ...]:
+        """Copies a file or a folder out of the sandbox, whoever may read it there.
+
+        What was not there before is whole, or not there at all; with a folder that is there, a folder is merged.
+        Whatever the sandbox says, nothing is written outside the destination, and no link leads out of it.
+
+        Args:
+            path: the file or folder, or a link to it; a relative path starts at the shell's working directory.
+            destination: what it becomes on this machine; directories above are made.
+            owners: give it the numeric owners that it has inside, which only root may do.
+            limit: the most bytes, holes included.
+            timeout: seconds; None for as long as it takes.
+
+        Returns:
+            What was left out, each a path in the folder with the reason: links that lead out of it, devices, sockets.
+
+        Raises:
+            OSError: with the errno that was met inside (ENOENT, EFBIG beyond `limit`, ESTALE where a file became
+                shorter meanwhile, ETIMEDOUT, ...), or in writing to the destination.
+        """
+        ...
+
+    def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[Item]:
+        """Yields a file or a folder of the sandbox as items (`tvsnap.host.trees.Item`); see `get`.
+
+        Args:
+            path: the file or folder.
+            limit: the most bytes.
+            timeout: seconds; None for as long as it takes.
+        """
+        ...
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         """Sends a request to a service inside the sandbox over a Unix socket, and returns its answer.

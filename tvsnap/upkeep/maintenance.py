@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap.environments.files import contents_named
 from tvsnap.graph import Forgotten, Graph, Snapshot
 from tvsnap.host import owners
+from tvsnap.host.contents import Contents
 from tvsnap.host.memory import proportional
 from tvsnap.images import ImageStore
 from tvsnap.model.observations import ReapReport
@@ -37,6 +39,8 @@ class GcPlan:
     # Snapshots that go to keep within a number of bytes, least useful first; never what was kept by hand
     evicted: tuple[Snapshot, ...]
     kept_bytes: int  # what the remaining snapshots take
+    contents: int  # files and folders, put somewhere or fetched, that no recorded call names any more
+    contents_bytes: int  # what they take
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class GcReport:
     plan: GcPlan  # what was to go
     reaped: ReapReport  # what dead processes had left
     leases: int  # leases of dead processes
-    freed_bytes: int  # what snapshots took that are gone
+    freed_bytes: int  # what snapshots and contents took that are gone
 
 
 def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | None = None) -> GcPlan:
@@ -61,12 +65,15 @@ def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | Non
     gone = {row.id for row in mismatch.rows}
     whole = [row for row in graph.snapshots(backend.name) if row.id not in gone]
     evicted = _choose_evicted(home, graph, backend, whole, keep_bytes) if keep_bytes is not None else ()
+    contents, contents_bytes = Contents(home).sweep(lambda: contents_named(graph), dry_run=True)
     return GcPlan(
         dead_owners=tuple(owners.dead_owners(home)),
         rows_without_files=mismatch.rows,
         files_without_row=mismatch.files,
         evicted=tuple(evicted),
         kept_bytes=sum(row.size for row in whole) - sum(row.size for row in evicted),
+        contents=contents,
+        contents_bytes=contents_bytes,
     )
 
 
@@ -82,9 +89,10 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
     evicted = Ledger(graph, backend.name, holds).evict(plan.evicted)
     for row in evicted:
         backend.delete_snapshot(row.id)
+    _, swept = Contents(home).sweep(lambda: contents_named(graph))
     ImageStore(home).sweep()
     backend.reclaim()
-    return GcReport(plan, reaped, leases, sum(row.size for row in evicted))
+    return GcReport(plan, reaped, leases, sum(row.size for row in evicted) + swept)
 
 
 def _choose_evicted(

@@ -1,0 +1,342 @@
+"""Files and folders into a sandbox and out of it, in many small requests to its PID 1; see native/init/trees.c.
+
+What comes out may be hostile: of an answer nothing is kept beyond what was asked for, and names are checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import posixpath
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from tvsnap.host.trees import Item, check_name
+from tvsnap.model.arguments import LONGEST
+from tvsnap.model.errors import SandboxDied
+from tvsnap.model.limits import MIB
+from tvsnap.model.observations import Outcome
+
+BATCH = 2 * MIB
+"""Bytes of contents in one request, about: PID 1 keeps them in memory, which counts as the sandbox's."""
+_MOST_RECORDS = 4000
+"""In one request."""
+_MOST_LISTED = 64 * MIB
+"""Bytes of the list of what is in a folder: some 500,000 names."""
+_LONGEST_TARGET = 4096
+FIXED_TIME = 946684800
+"""The first second of the year 2000: when what was put somewhere was last changed, as the sandbox has it."""
+_TIMES = 20 * 365 * 86400
+
+
+class RunTool(Protocol):
+    """Runs one of PID 1's own programs with a standard input; what it printed, and how it ended."""
+
+    def __call__(self, *arguments: str, stdin: bytes, limit: int, timeout: float) -> Outcome: ...
+
+
+@dataclass(slots=True)
+class Deadline:
+    """When a transfer of many requests is to have ended.
+
+    Attributes:
+        ends: by time.monotonic().
+    """
+
+    ends: float
+
+    @classmethod
+    def after(cls, timeout: float | None) -> Deadline:
+        """Returns that so many seconds from now; None for never."""
+        return cls(time.monotonic() + (LONGEST if timeout is None else timeout))
+
+    def left(self) -> float:
+        """Returns the seconds until then.
+
+        Raises:
+            TimeoutError: there are none.
+        """
+        left = self.ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        return left
+
+
+def put(run: RunTool, items: Iterable[Item], path: str, timeout: float | None) -> None:
+    """Makes items in a sandbox, the topmost at `path`; with a folder that is there, its folder is merged.
+
+    Raises:
+        OSError: with the errno that was met inside, and the path; what was made until then stays.
+    """
+    if not path:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    writer = _Writer(run, Deadline.after(timeout))
+    top = path.rstrip("/") or "/"
+    above = posixpath.dirname(top)
+    ways = [above]
+    while (above := posixpath.dirname(above)) not in ways:
+        ways.append(above)
+    for way in reversed(ways):
+        if way not in ("", "/"):
+            writer.directory("p", way, Item("", "directory", 0o755))
+    for item in items:
+        writer.add(f"{top}/{item.name}" if item.name else top, item, top)
+    writer.finish()
+
+
+class _Writer:
+    """Gathers records into requests."""
+
+    def __init__(self, run: RunTool, deadline: Deadline) -> None:
+        self._run = run
+        self._deadline = deadline
+        self._records: list[bytes] = []
+        self._size = 0
+        self._told: list[Callable[[bool], None]] = []  # for each record: what is done once it is known if it is new
+        self._last: list[bytes] = []  # records that give directories their modes, when nothing is made in them any more
+
+    def directory(self, kind: str, path: str, item: Item) -> None:
+        def made(new: bool) -> None:
+            if new:
+                self._last.append(_record("m", path, item, FIXED_TIME))
+
+        self._add(_record(kind, path, replace(item, mode=-1)), made)
+
+    def add(self, path: str, item: Item, top: str) -> None:
+        if item.kind == "directory":
+            self.directory("d", path, item)
+        elif item.kind == "symlink":
+            self._add(_record("l", path, item, FIXED_TIME, data=os.fsencode(item.target)))
+        elif item.kind == "hardlink":
+            self._add(_record("h", path, item, data=os.fsencode(f"{top}/{item.target}")))
+        elif item.kind == "file":
+            self._file(path, item)
+
+    def finish(self) -> None:
+        self._send()
+        for record in reversed(self._last):
+            self._add(record)
+        self._send()
+
+    def _file(self, path: str, item: Item) -> None:
+        hasher, offset, is_new = hashlib.sha256(), 0, True
+        rest = b""
+
+        def begun(new: bool) -> None:
+            nonlocal is_new
+            is_new = new
+
+        for piece in (big[at : at + BATCH] for big in item.content for at in range(0, len(big), BATCH)):
+            hasher.update(piece)
+            rest += piece
+            if len(rest) >= BATCH:  # there may be more: its mode comes with the end
+                self._add(_record("f", path, replace(item, mode=-1), -1, offset, rest), begun if not offset else None)
+                offset, rest = offset + len(rest), b""
+        seconds = FIXED_TIME + int.from_bytes(hasher.digest()[:6], "big") % _TIMES
+        if not offset:
+            self._add(_record("f", path, item, seconds, 0, rest))
+            return
+        if rest:
+            self._add(_record("f", path, replace(item, mode=-1), -1, offset, rest))
+        self._send()
+        self._add(_record("m", path, item, seconds if is_new else -1))
+
+    def _add(self, record: bytes, told: Callable[[bool], None] | None = None) -> None:
+        self._records.append(record)
+        self._told.append(told or (lambda _: None))
+        self._size += len(record)
+        if self._size >= BATCH or len(self._records) >= _MOST_RECORDS:
+            self._send()
+
+    def _send(self) -> None:
+        if not self._records:
+            return
+        told, self._told = self._told, []
+        data, self._records, self._size = b"".join(self._records), [], 0
+        most = len(told) + _LONGEST_TARGET + 1
+        outcome = self._run("unpack", stdin=data, limit=2 * most, timeout=self._deadline.left())
+        flags, _, path = outcome.output.partition(b"\n")
+        _raise_error(outcome, os.fsdecode(path))
+        if len(flags) != len(told) or flags.strip(b"01"):
+            raise SandboxDied(f"the sandbox answers nonsense: {flags[:40]!r}")
+        for one, flag in zip(told, flags, strict=True):
+            one(flag == ord("1"))
+
+
+def _record(kind: str, path: str, item: Item, seconds: int = -1, offset: int = 0, data: bytes = b"") -> bytes:
+    numbers = (item.mode, item.uid, item.gid, seconds, offset, len(data))
+    return b"\0".join([kind.encode(), os.fsencode(path), *(b"%d" % number for number in numbers), data])
+
+
+def read(run: RunTool, path: str, *, limit: int, timeout: float | None) -> Iterator[Item]:
+    """Yields what lies at a path in a sandbox, without following links below it.
+
+    Raises:
+        OSError: with the errno that was met inside; EFBIG where there is more than `limit` bytes, or too many names;
+            ESTALE where a file became shorter while it was being read.
+    """
+    deadline = Deadline.after(timeout)
+    outcome = run("look", path, stdin=b"", limit=2 * _LONGEST_TARGET, timeout=deadline.left())
+    _raise_error(outcome, path)
+    facts, _, place = outcome.output.partition(b"\0")
+    top = _Found.of(facts, "")
+    real = os.fsdecode(place)
+    if top.item.kind == "file":
+        if top.item.size > limit:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        yield from _Reader(run, deadline, posixpath.dirname(real), limit).read([replace(top, file=real)])
+    elif top.item.kind == "directory":
+        listed = run("walk", "list", real, stdin=b"", limit=_MOST_LISTED, timeout=deadline.left())
+        if listed.truncated:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        _raise_error(listed, path, errno.EIO)
+        yield from _Reader(run, deadline, real, limit).read(_listed(listed.output, real))
+    else:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is known of a path before it is read.
+
+    Attributes:
+        item: without content.
+        identity: equal for two names of one file.
+        file: its path in the sandbox.
+    """
+
+    item: Item
+    identity: tuple[bytes, ...] = ()
+    file: str = ""
+
+    @classmethod
+    def of(cls, facts: bytes, name: str) -> _Found:
+        """Returns what the beginning of a record (mode, owner, group, size, ...) says."""
+        try:
+            mode, uid, gid, size = (
+                int(word, base) for word, base in zip(facts.split()[:4], (8, 10, 10, 10), strict=True)
+            )
+        except ValueError:
+            raise SandboxDied(f"the sandbox answers nonsense: {facts[:40]!r}") from None
+        kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
+        kind = kinds.get(stat.S_IFMT(mode), "other")
+        bits = stat.S_IMODE(mode)
+        if size < 0 or uid < 0 or gid < 0:
+            raise SandboxDied(f"the sandbox answers nonsense: {facts[:40]!r}")
+        item = Item(name, kind, bits, uid, gid, size if kind == "file" else 0)  # type: ignore[arg-type]
+        return cls(item, tuple(facts.split()))
+
+
+def _listed(records: bytes, top: str) -> list[_Found]:
+    """Returns what `walk list` printed of a folder, in the order of names, each folder before what it holds."""
+    fields = records.split(b"\0")
+    found = []
+    beginning = top.rstrip("/") + "/"
+    for place, facts in zip(fields[0::2], fields[1::2], strict=False):
+        path = os.fsdecode(place)
+        name = "" if path == top else path[len(beginning) :]
+        if name and not path.startswith(beginning):
+            raise SandboxDied(f"the sandbox answers nonsense: {place[:40]!r} where {top[:40]!r} was asked for")
+        if name:
+            check_name(name)
+        found.append(replace(_Found.of(facts, name), file=path))
+    found.sort(key=lambda one: [os.fsencode(part) for part in one.item.name.split("/")] if one.item.name else [])
+    if not found or found[0].item.name or len({one.item.name for one in found}) != len(found):
+        raise SandboxDied("the sandbox lists a folder that makes no sense")
+    return found
+
+
+class _Reader:
+    """Reads what files hold, many small ones in one request and a large one in several."""
+
+    def __init__(self, run: RunTool, deadline: Deadline, top: str, limit: int) -> None:
+        self._run = run
+        self._deadline = deadline
+        self._top = top
+        self._left = limit
+
+    def read(self, found: list[_Found]) -> Iterator[Item]:
+        names: dict[tuple[bytes, ...], str] = {}  # of files, by what tells one from another
+        batch: list[_Found] = []
+        size = 0
+        for one in found:
+            item = one.item
+            if item.kind == "file" and item.name and names.setdefault(one.identity, item.name) != item.name:
+                one = replace(one, item=replace(item, kind="hardlink", size=0, target=names[one.identity]))
+            elif item.kind == "file":
+                self._left -= item.size
+                if self._left < 0:
+                    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), one.file)
+            if one.item.kind == "file" and item.size > BATCH:
+                yield from self._read_batch(batch)
+                batch, size = [], 0
+                yield replace(item, content=self._pieces(one))
+                continue
+            batch.append(one)
+            size += one.item.size + _LONGEST_TARGET // 16
+            if size >= BATCH or len(batch) >= _MOST_RECORDS:
+                yield from self._read_batch(batch)
+                batch, size = [], 0
+        yield from self._read_batch(batch)
+
+    def _read_batch(self, batch: list[_Found]) -> Iterator[Item]:
+        asked = [one for one in batch if one.item.kind in ("file", "symlink")]
+        wanted = [(one.file, 0, _LONGEST_TARGET if one.item.kind == "symlink" else one.item.size) for one in asked]
+        answers = iter(self._ask(wanted))
+        for one in batch:
+            item = one.item
+            if item.kind == "symlink":
+                yield replace(item, target=os.fsdecode(next(answers)))
+            elif item.kind == "file":
+                data = next(answers)
+                if len(data) != item.size:
+                    raise OSError(errno.ESTALE, "it was changed while it was being read", one.file)
+                yield replace(item, content=(data,) if data else ())
+            else:
+                yield item
+
+    def _pieces(self, one: _Found) -> Iterator[bytes]:
+        offset = 0
+        while offset < one.item.size:
+            wanted = min(BATCH, one.item.size - offset)
+            (piece,) = self._ask([(one.file, offset, wanted)])
+            if len(piece) != wanted:
+                raise OSError(errno.ESTALE, "it was changed while it was being read", one.file)
+            offset += wanted
+            yield piece
+
+    def _ask(self, wanted: list[tuple[str, int, int]]) -> list[bytes]:
+        """Returns what parts of files hold: (path, offset, length)."""
+        if not wanted:
+            return []
+        asked = b"".join(b"%s\0%d\0%d\0" % (os.fsencode(path), offset, length) for path, offset, length in wanted)
+        most = sum(length + 40 for _, _, length in wanted)
+        outcome = self._run("pack", stdin=asked, limit=2 * most, timeout=self._deadline.left())
+        _raise_error(outcome, wanted[0][0])
+        data, at, parts = outcome.output, 0, []
+        for path, _, length in wanted:
+            end = data.find(b"\0", at)
+            words = data[at : max(end, at)].split()
+            if end < 0 or len(words) != 2 or not all(word.isdigit() and len(word) < 12 for word in words):
+                raise SandboxDied(f"the sandbox answers nonsense: {data[at : at + 40]!r}")
+            error, got = map(int, words)
+            if error:
+                raise OSError(error, os.strerror(error), path)
+            if got > length or end + 1 + got > len(data):
+                raise SandboxDied(f"the sandbox sent {got} bytes of a file, of which {length} were asked for")
+            parts.append(data[end + 1 : end + 1 + got])
+            at = end + 1 + got
+        return parts
+
+
+def _raise_error(outcome: Outcome, path: str, other: int = 0) -> None:
+    """Raises the OSError that a program of PID 1's ended with; `other` in its place, if that is given."""
+    if outcome.exit_code is None:
+        raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path)
+    if outcome.exit_code:
+        number = other or outcome.exit_code
+        raise OSError(number, os.strerror(number), path)

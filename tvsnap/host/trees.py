@@ -1,0 +1,364 @@
+"""Files and folders as streams of items: read from this machine, kept in one file, and written to this machine again.
+
+What comes out of a sandbox may be hostile. `extract` writes nothing outside its destination, whatever items say: each
+name is taken apart and opened step by step without following a link, and links that lead out of the destination are
+not made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, Union
+
+from tvsnap.host.libc import closing
+from tvsnap.model.errors import InfrastructureError, UsageError
+
+Kind = Literal["file", "directory", "symlink", "hardlink", "other"]
+MAGIC = b"tvsnap tree 1\n"
+CHUNK = 1 << 20
+MOST_FETCHED = 4 << 30
+"""Bytes of files, by default, that are fetched out of a sandbox at most; holes count as zeros."""
+_LONGEST_HEADER = 1 << 16
+_DEEPEST = 1000
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file, directory or link of a stream, in which directories come before what they hold.
+
+    Attributes:
+        name: its path below the topmost item, whose own name is empty.
+        kind: `hardlink` is another name of an earlier file; `other` is a device, a FIFO or a socket.
+        mode: its permission bits.
+        uid, gid: its owner and group; -1 where these do not matter.
+        size: bytes of a file.
+        target: where a symbolic link leads, or the name of the earlier file.
+        content: a file's contents, in pieces; to be read before the next item is asked for, or not at all.
+    """
+
+    name: str
+    kind: Kind
+    mode: int = 0
+    uid: int = -1
+    gid: int = -1
+    size: int = 0
+    target: str = ""
+    content: Iterable[bytes] = ()
+
+
+Upload = Union[str, Path, bytes, "Iterable[Item]"]
+"""What can be put somewhere: a path of this machine, the contents of a file, or items."""
+
+
+def items_of(source: Upload, *, owners: bool = False, mode: int | None = None) -> Iterator[Item]:
+    """Yields what is to be put somewhere: always in the same order, and without times.
+
+    Args:
+        source: a file or folder of this machine, contents, or items, which are yielded as they are.
+        owners: yield who owns it, too.
+        mode: the permission bits of a single file; by default its own, and 0644 for contents.
+
+    Raises:
+        UsageError: it is not there, cannot be read, holds what is neither file, folder nor link, or changes meanwhile.
+    """
+    if isinstance(source, bytes):
+        yield Item("", "file", 0o644 if mode is None else mode, size=len(source), content=(source,) if source else ())
+        return
+    if not isinstance(source, (str, Path)):
+        yield from source
+        return
+    top = os.path.realpath(source)
+    linked: dict[tuple[int, int], str] = {}
+    try:
+        yield from _walk(top, "", linked, owners=owners, mode=mode)
+    except OSError as error:
+        raise _unreadable(error, str(source)) from None
+    except RecursionError:
+        raise UsageError(f"{source} has folders in folders that are too deep") from None
+
+
+def _unreadable(error: OSError, path: str) -> UsageError:
+    return UsageError(f"{error.filename or path} cannot be read: {error.strerror}")
+
+
+def _walk(
+    path: str, name: str, linked: dict[tuple[int, int], str], *, owners: bool, mode: int | None = None
+) -> Iterator[Item]:
+    about = os.lstat(path)
+    bits = stat.S_IMODE(about.st_mode)
+    uid, gid = (about.st_uid, about.st_gid) if owners else (-1, -1)
+    if stat.S_ISDIR(about.st_mode):
+        yield Item(name, "directory", bits, uid, gid)
+        for entry in sorted(os.listdir(path), key=os.fsencode):
+            yield from _walk(f"{path}/{entry}", f"{name}/{entry}" if name else entry, linked, owners=owners)
+    elif stat.S_ISLNK(about.st_mode):
+        yield Item(name, "symlink", 0o777, uid, gid, target=os.readlink(path))
+    elif stat.S_ISREG(about.st_mode):
+        first = linked.setdefault((about.st_dev, about.st_ino), name) if about.st_nlink > 1 else name
+        if first != name:
+            yield Item(name, "hardlink", target=first)
+        else:
+            yield Item(name, "file", bits if mode is None else mode, uid, gid, about.st_size, "", _read(path, about))
+    else:
+        raise UsageError(f"{path} is neither a file, a folder nor a link, and cannot be put anywhere")
+
+
+def _read(path: str, about: os.stat_result) -> Iterator[bytes]:
+    """Yields as many bytes of a file as it had; raises UsageError if it has another number of them by now."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    left = about.st_size
+    try:
+        with open(os.open(path, flags), "rb", buffering=0) as file:
+            now = os.fstat(file.fileno())
+            if (now.st_dev, now.st_ino, now.st_size) != (about.st_dev, about.st_ino, about.st_size):
+                raise UsageError(f"{path} was changed while it was being read")
+            while left and (piece := file.read(min(left, CHUNK))):
+                left -= len(piece)
+                yield piece
+    except OSError as error:
+        raise _unreadable(error, path) from None
+    if left:
+        raise UsageError(f"{path} was cut short while it was being read")
+
+
+class Damaged(InfrastructureError):
+    """A stored content is not what was written."""
+
+
+def store(items: Iterable[Item], keep: Callable[[bytes], object] = len) -> str:
+    """Writes items as bytes, the same for equal items; returns the digest of these, 64 hexadecimal digits.
+
+    Args:
+        items: the items.
+        keep: is given the bytes, piece by piece; by default they are only counted.
+    """
+    hasher = hashlib.sha256()
+
+    def write(data: bytes) -> None:
+        hasher.update(data)
+        keep(data)
+
+    write(MAGIC)
+    for item in items:
+        facts = {"name": item.name, "kind": item.kind, "mode": item.mode, "size": item.size}
+        facts |= {"target": item.target} if item.target else {}
+        facts |= {"uid": item.uid, "gid": item.gid} if item.uid >= 0 else {}
+        write(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode() + b"\n")
+        for piece in item.content:
+            write(piece)
+    return hasher.hexdigest()
+
+
+def stored(file: IO[bytes], digest: str) -> Iterator[Item]:
+    """Yields the items that `store` wrote into a file, which is read from where it stands.
+
+    Raises:
+        Damaged: the file is not what was written; told at its end at the latest.
+    """
+    hasher = hashlib.sha256()
+    left = 0
+    damaged = Damaged(f"the stored content {digest[:12]} is damaged; it is made anew by who puts it again")
+
+    def take(data: bytes) -> bytes:
+        hasher.update(data)
+        return data
+
+    def content(size: int) -> Iterator[bytes]:
+        nonlocal left
+        left = size
+        while left:
+            piece = take(file.read(min(left, CHUNK)))
+            if not piece:
+                raise damaged
+            left -= len(piece)
+            yield piece
+
+    if take(file.read(len(MAGIC))) != MAGIC:
+        raise damaged
+    while line := take(file.readline(_LONGEST_HEADER)):
+        try:
+            facts = json.loads(line)
+            numbers = (facts["mode"], facts.get("uid", -1), facts.get("gid", -1), facts["size"])
+            body = content(facts["size"])
+            item = Item(facts["name"], facts["kind"], *numbers, facts.get("target", ""), body)
+        except (ValueError, TypeError, KeyError):
+            raise damaged from None
+        left = item.size
+        yield item
+        if left:
+            for _ in body:
+                pass
+    if hasher.hexdigest() != digest:
+        raise damaged
+
+
+def extract(items: Iterable[Item], destination: str | Path, *, owners: bool = False) -> tuple[str, ...]:
+    """Writes items to this machine: a file at `destination`, or a folder there, with which one that is there is merged.
+
+    Files and links that are there are replaced. What items hold comes with permission bits, but without those that give
+    a program its owner's rights. Nothing is written outside the destination.
+
+    Args:
+        items: what to write; it may be hostile.
+        destination: where to.
+        owners: give it the owners that the items name, which only root may do; else it is the caller's.
+
+    Returns:
+        The names that were left out, each with the reason: links that lead out of the destination, and devices.
+
+    Raises:
+        OSError: it cannot be written. A destination that was not there is not there then.
+    """
+    target = Path(os.path.abspath(destination))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    stream = iter(items)
+    top = next(stream)
+    new = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}")
+    try:
+        if top.kind == "file":
+            if target.is_dir():
+                raise IsADirectoryError(21, os.strerror(21), str(target))
+            with closing(os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as parent:
+                _write_file(parent, new.name, top, owners=owners)
+            new.replace(target)
+            return ()
+        merged = target.is_dir()
+        if not merged:
+            new.mkdir(mode=0o700)
+        with closing(os.open(target if merged else new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+            left_out = _Extraction(root, owners=owners).run(top, stream, merged=merged)
+        if not merged:
+            new.rename(target)
+        return left_out
+    except BaseException:
+        if new.is_dir():
+            shutil.rmtree(new, ignore_errors=True)
+        else:
+            new.unlink(missing_ok=True)
+        raise
+
+
+class _Extraction:
+    """Writes the items of one folder below an open directory."""
+
+    def __init__(self, root: int, *, owners: bool) -> None:
+        self._root = root
+        self._owners = owners
+        self._made: list[Item] = []  # directories, whose modes come last
+        self._links: list[Item] = []  # likewise: nothing is written through one
+        self._files: set[str] = set()  # that may have further names
+        self._left_out: list[str] = []
+
+    def run(self, top: Item, items: Iterable[Item], *, merged: bool) -> tuple[str, ...]:
+        """Writes all; returns what was left out."""
+        if top.kind != "directory":
+            raise InfrastructureError(f"what was fetched begins with a {top.kind}")
+        if not merged:
+            self._made.append(top)
+        for item in items:
+            with self._parent_of(item.name) as (parent, name):
+                self._make(item, parent, name)
+        for item in self._links:
+            with self._parent_of(item.name) as (parent, name):
+                _clear(parent, name)
+                os.symlink(item.target, name, dir_fd=parent)
+                if self._owners and item.uid >= 0:
+                    os.chown(name, item.uid, item.gid, dir_fd=parent, follow_symlinks=False)
+        for item in reversed(self._made):
+            with self._opened(_parts(item.name) if item.name else []) as directory:
+                _give(directory, item, owners=self._owners)
+        return tuple(self._left_out)
+
+    def _make(self, item: Item, parent: int, name: str) -> None:
+        if item.kind == "directory":
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                    return
+            _clear(parent, name)
+            os.mkdir(name, 0o700, dir_fd=parent)
+            self._made.append(item)
+        elif item.kind == "file":
+            _clear(parent, name)
+            _write_file(parent, name, item, owners=self._owners)
+            self._files.add(item.name)
+        elif item.kind == "hardlink" and item.target in self._files:
+            _clear(parent, name)
+            with self._parent_of(item.target) as (source, first):
+                os.link(first, name, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
+        elif item.kind == "symlink" and _stays_inside(item):
+            self._links.append(item)
+        else:
+            reason = f"leads out of it, to {item.target!r}" if item.kind == "symlink" else "is no file"
+            self._left_out.append(f"{item.name}: {reason}")
+
+    @contextlib.contextmanager
+    def _parent_of(self, name: str) -> Iterator[tuple[int, str]]:
+        *above, last = _parts(name)
+        with self._opened(above) as parent:
+            yield parent, last
+
+    @contextlib.contextmanager
+    def _opened(self, parts: Sequence[str]) -> Iterator[int]:
+        """A block with a directory below the root, to which no link has led."""
+        here = os.dup(self._root)
+        try:
+            for part in parts:
+                below = os.open(part, _FOLDER, dir_fd=here)
+                os.close(here)
+                here = below
+            yield here
+        finally:
+            os.close(here)
+
+
+def _parts(name: str) -> list[str]:
+    """Returns the names that a path below the topmost item is made of; raises InfrastructureError if it is none."""
+    parts = name.split("/")
+    if len(parts) > _DEEPEST or any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise InfrastructureError(f"what was fetched has an impossible name: {name[:100]!r}")
+    return parts
+
+
+def check_name(name: str) -> str:
+    """Returns the name of an item; raises InfrastructureError if none can have it."""
+    _parts(name)
+    return name
+
+
+def _stays_inside(link: Item) -> bool:
+    """Whether a symbolic link leads to a place below the topmost item, whatever other such links there are."""
+    parts = link.target.split("/")
+    up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
+    below = ".." not in parts[up:]  # after a name, that may be the parent of something elsewhere
+    return bool(link.target) and parts[0] != "" and below and up < len(_parts(link.name))
+
+
+def _clear(parent: int, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=parent)
+
+
+def _write_file(parent: int, name: str, item: Item, *, owners: bool) -> None:
+    with open(os.open(name, _NEW_FILE, 0o600, dir_fd=parent), "wb", buffering=0) as file:
+        for piece in item.content:
+            view = memoryview(piece)
+            while view:
+                view = view[file.write(view) :]
+        _give(file.fileno(), item, owners=owners)
+
+
+def _give(descriptor: int, item: Item, *, owners: bool) -> None:
+    if owners and item.uid >= 0:
+        os.fchown(descriptor, item.uid, item.gid)
+    os.fchmod(descriptor, item.mode & 0o777)
