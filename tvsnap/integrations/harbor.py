@@ -6,14 +6,10 @@ Everything that Harbor asks of a trial's environment is a call of one rollout: r
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 import re
-import shutil
 import sys
-import tarfile
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -26,7 +22,6 @@ from tvsnap.images import Image, ImageBuildError
 from tvsnap.images.descriptions.detect import SPEC_FILE, TASK_TOML, load_source
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, ImageSpec, name_from
 from tvsnap.images.errors import ImageSpecError
-from tvsnap.integrations import transfers
 from tvsnap.integrations.caches import CacheOptions, shared_cache
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import MachineLacks
@@ -37,11 +32,9 @@ try:
     from harbor.environments.base import BaseEnvironment, EnvironmentPath, ExecResult, SandboxBuildFailedError
     from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
     from harbor.environments.definition import COMPOSE_FILE_NAME, DOCKERFILE_NAME, require_agent_environment_definition
-    from harbor.environments.tar_transfer import extract_dir_from_bytes
     from harbor.models.task.config import NetworkMode, NetworkPolicy
     from harbor.models.trial.config import ResourceMode
     from harbor.models.trial.paths import EnvironmentPaths
-    from harbor.utils.path_filter import filter_paths_by_patterns
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"tvsnap.integrations.harbor needs Harbor, of which {error.name} is missing: "
@@ -108,7 +101,7 @@ class TvsnapEnvironment(BaseEnvironment):
         self._image_name = image
         self._salt = salt
         self._agent_logs = agent_logs
-        self._held: tuple[bytes, str] | None = None  # the agent's logs, until somebody reads them
+        self._held: tuple[Path, str] | None = None  # the agent's logs, until somebody reads them
         self._names: dict[str, str] = {}  # random ones, and what stands for them inside
         self._rollout: AsyncRollout | None = None
         self._image: Image | None = None
@@ -280,6 +273,8 @@ class TvsnapEnvironment(BaseEnvironment):
             spec = ImageSpec(folder, name, "terminal", base)
         if image and force_build and dockerfile.is_file():
             spec = replace(spec, base=DockerfileBase(dockerfile, self.environment_dir))
+        elif image and isinstance(spec.base, DockerfileBase):  # named for a verifier of its own, or by the job
+            spec = replace(spec, base=DockerImageBase(image))
         return spec
 
     def _limits(self, usual: Limits) -> Limits:
@@ -331,21 +326,20 @@ class TvsnapEnvironment(BaseEnvironment):
             arguments["env"] = {name: str(value) for name, value in variables.items()}
         if (who := self._resolve_user(user)) is not None:
             arguments["user"] = str(who)
-        result = await self._call(arguments, timeout_sec)
+        result = self._counted(await self._running().call("exec", arguments, timeout=timeout_sec))
+        if result.truncated:
+            self.logger.warning(f"{self.session_id}: what a command printed was cut in the middle ({OUTPUT} bytes)")
+        if result.exit_code != 0:
+            self._look_for_lacking_network(result.output)
         if result.timed_out:
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds")
         if result.output and (emit := self._output_callback()):
             await emit(result.output, "stdout")
         return ExecResult(stdout=result.output, return_code=result.exit_code if result.exit_code is not None else 1)
 
-    async def _call(self, arguments: dict[str, Any], timeout: float | None) -> ToolResult:
-        result = await self._running().call("exec", arguments, timeout=timeout)
+    def _counted(self, result: ToolResult) -> ToolResult:
         self._sources[result.source] += 1
         self._tool_time += result.duration
-        if result.truncated:
-            self.logger.warning(f"{self.session_id}: what a command printed was cut in the middle ({OUTPUT} bytes)")
-        if result.exit_code != 0:
-            self._look_for_lacking_network(result.output)
         return result
 
     def _running(self) -> AsyncRollout:
@@ -382,30 +376,32 @@ class TvsnapEnvironment(BaseEnvironment):
     # Files.
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
-        """Copies a file of this machine into the sandbox.
+        """Copies a file of this machine into the sandbox, as root.
 
         Args:
             source_path: the file.
             target_path: its path inside; the directories above it are made.
+
+        Raises:
+            OSError: it cannot be written.
         """
-        target = PurePosixPath(self._without_chance(target_path))
-        source = Path(source_path).resolve()
-        archive = await asyncio.to_thread(transfers.pack, source, target.name)
-        await self._put(archive, str(target.parent))
+        await self._put(Path(source_path).resolve(), self._without_chance(target_path))
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
-        """Copies what a folder of this machine holds into a folder of the sandbox.
+        """Copies what a folder of this machine holds into a folder of the sandbox, as root.
 
         Args:
             source_dir: the folder.
             target_dir: the folder inside, which is made where it is missing.
+
+        Raises:
+            OSError: it cannot be written.
         """
         source = Path(source_dir).resolve()
-        archive = await asyncio.to_thread(transfers.pack, source)
         if self._agent_logs == "when-read" and self._is_agent_logs(source, target_dir):
-            self._held = (archive, target_dir)
+            self._held = (source, target_dir)
             return
-        await self._put(archive, target_dir)
+        await self._put(source, target_dir)
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         """Copies a file of the sandbox to this machine.
@@ -415,18 +411,11 @@ class TvsnapEnvironment(BaseEnvironment):
             target_path: the file here, which is replaced.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            OSError: there is no such file, or it cannot be written here.
         """
-        archive = await transfers.get_file(self._call, source_path)
         target = Path(target_path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            member = tar.next()
-            file = tar.extractfile(member) if member is not None and member.isreg() else None
-            if file is None:
-                raise FileNotFoundError(f"{source_path} is no file")
-            with target.open("wb") as copy:
-                shutil.copyfileobj(file, copy)
+        await self._get(self._without_chance(source_path), target, "file")
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Copies what a folder of the sandbox holds to this machine; what is there is overwritten.
@@ -436,49 +425,14 @@ class TvsnapEnvironment(BaseEnvironment):
             target_dir: the folder here.
 
         Raises:
-            FileNotFoundError: there is no such folder.
+            OSError: there is no such folder, or it cannot be written here.
         """
-        await self._download(source_dir, Path(target_dir), ())
-
-    async def download_dir_with_exclusions(
-        self, *, source_dir: str, target_dir: Path | str, exclude: list[str]
-    ) -> None:
-        """Copies a folder of the sandbox to this machine, without what matches patterns of tar.
-
-        Args:
-            source_dir: the folder inside.
-            target_dir: the folder here.
-            exclude: the patterns.
-        """
-        await self._download(source_dir, Path(target_dir), exclude)
-
-    async def download_dir_filtered(
-        self,
-        *,
-        source_dir: str,
-        target_dir: Path | str,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] | None = None,
-        protect: Sequence[str] | None = None,
-    ) -> None:
-        """Copies files of a folder of the sandbox to this machine, those that patterns of `fnmatch` choose.
-
-        Args:
-            source_dir: the folder inside.
-            target_dir: the folder here.
-            include, exclude: patterns; the latter win.
-            protect: paths that are copied whatever the patterns say.
-        """
-        with tempfile.TemporaryDirectory(prefix="tvsnap-") as temporary:
-            staged = Path(temporary)
-            await self._download(source_dir, staged, ())
-            files = [path for path in staged.rglob("*") if path.is_file() and not path.is_symlink()]
-            names = [path.relative_to(staged).as_posix() for path in files]
-            chosen = {*filter_paths_by_patterns(names, include=include, exclude=exclude), *(protect or ())}
-            for name in chosen.intersection(names):
-                target = Path(target_dir) / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(staged / name, target)
+        target = Path(target_dir)
+        target.mkdir(parents=True, exist_ok=True)
+        await self._get(source_dir, target, "directory")
+        tests = target / self.trial_paths.test_stdout_path.name
+        if tests.is_file() and not tests.is_symlink():
+            self._look_for_lacking_network(tests.read_text(errors="replace"))
 
     async def empty_dirs(self, dirs: Sequence[EnvironmentPath], *, chmod: bool = True) -> ExecResult | None:
         """Empties directories, and makes those that are missing; see Harbor's `BaseEnvironment`.
@@ -505,17 +459,21 @@ class TvsnapEnvironment(BaseEnvironment):
         self._forget_held(remove_dirs)
         return await super().reset_dirs(remove_dirs=remove_dirs, create_dirs=create_dirs, chmod_dirs=chmod_dirs)
 
-    async def _put(self, archive: bytes, folder: str) -> None:
-        if _READS_LOGS.search(archive):
+    async def _put(self, source: Path, target: str) -> None:
+        if self._held is not None and await asyncio.to_thread(_mentions_logs, source):
             await self._put_held()
-        await transfers.put(self._call, archive, folder)
+        result = self._counted(await self._running().put(source, target, user="root"))
+        if result.exit_code != 0:
+            raise OSError(f"{source} could not be copied into the sandbox: {result.output.strip()}")
 
-    async def _download(self, source_dir: str, target: Path, exclude: Sequence[str]) -> None:
-        archive = await transfers.get_folder(self._call, source_dir, exclude)
-        await asyncio.to_thread(extract_dir_from_bytes, archive, target)
-        tests = target / self.trial_paths.test_stdout_path.name
-        if tests.is_file():
-            self._look_for_lacking_network(tests.read_text(errors="replace"))
+    async def _get(self, path: str, target: Path, kind: str) -> None:
+        fetched = await self._running().get(path)
+        self._counted(fetched.result)
+        if fetched.kind not in (kind, None):
+            raise OSError(f"{path} is a {fetched.kind} in the sandbox, not a {kind}")
+        left_out = await asyncio.to_thread(fetched.extract, target)
+        if left_out:
+            self.logger.warning(f"{self.session_id}: not all of {path} could be fetched, as {left_out[0]}")
 
     # The agent's logs, which differ in each trial.
 
@@ -528,8 +486,8 @@ class TvsnapEnvironment(BaseEnvironment):
 
     async def _put_held(self) -> None:
         held, self._held = self._held, None
-        if held is not None:
-            await transfers.put(self._call, *held)
+        if held is not None and held[0].is_dir():
+            await self._put(*held)
 
     def _forget_held(self, emptied: Sequence[EnvironmentPath]) -> None:
         if self._held is not None and PurePosixPath(self._held[1]) in map(PurePosixPath, emptied):
@@ -541,3 +499,9 @@ def _network(policy: NetworkPolicy) -> Network:
     if policy.network_mode == NetworkMode.PUBLIC:
         return Network(public=True)
     return Network.of([host.removeprefix("*") for host in policy.allowed_hosts])
+
+
+def _mentions_logs(path: Path) -> bool:
+    """Whether a file, or one in a folder, would read the agent's logs."""
+    files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
+    return any(_READS_LOGS.search(one.read_bytes()) for one in files)
