@@ -31,7 +31,9 @@ REWARDS = {
     ("steps", "oracle"): 1.0,
     ("steps", "nop"): 0.0,
 }
+TASKS = ("apart", "greet", "steps", "wait")
 SCRIPTED = ("greet", "wait")
+RUN_JOBS = Path(__file__).parent / "run_jobs.py"
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,13 @@ Job = Mapping[tuple[str, str], Trial]
 
 
 class Harbor:
-    """Runs jobs of Harbor, each in a process of its own."""
+    """Runs jobs of Harbor."""
 
     def __init__(self, programs: Path, home: Path, jobs: Path) -> None:
         self._programs, self._home, self._jobs = programs, home, jobs
 
-    def start(
-        self, name: str, agents: list[dict[str, Any]], tasks: list[Path], **options: Any
-    ) -> subprocess.Popen[str]:
+    def config(self, name: str, agents: list[dict[str, Any]], tasks: list[Path], **options: Any) -> Path:
+        """Writes a job's configuration; returns its path."""
         config = {
             "job_name": name,
             "jobs_dir": str(self._jobs),
@@ -82,19 +83,20 @@ class Harbor:
         }
         path = self._jobs / f"{name}.json"
         path.write_text(json.dumps(config))
+        return path
+
+    def run(self, program: str, *arguments: str | Path) -> None:
+        """Runs one of the programs, which must succeed."""
         env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_API_KEY": KEY}
-        return subprocess.Popen(
-            [self._programs / "harbor", "run", "--yes", "--config", path],
-            env=env, cwd=self._jobs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+        command = [self._programs / program, *arguments]
+        ran = subprocess.run(command, env=env, cwd=self._jobs, capture_output=True, text=True, timeout=600)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
 
-    def finish(self, name: str, started: subprocess.Popen[str]) -> Job:
-        printed, _ = started.communicate(timeout=300)
-        assert started.returncode == 0, printed
-        return {key: trial for folder in (self._jobs / name).iterdir() for key, trial in _trials(folder)}
-
-    def run(self, name: str, agents: list[dict[str, Any]], tasks: list[Path], **options: Any) -> Job:
-        return self.finish(name, self.start(name, agents, tasks, **options))
+    def trials(self, *names: str) -> Job:
+        """Returns the trials of jobs, by task and agent."""
+        return {
+            key: trial for name in names for folder in (self._jobs / name).iterdir() for key, trial in _trials(folder)
+        }
 
 
 def _trials(folder: Path) -> Iterator[tuple[tuple[str, str], Trial]]:
@@ -139,20 +141,19 @@ class Jobs:
 @pytest.fixture(scope="module")
 def jobs(harbor: Harbor, tasks: Path) -> Jobs:
     plain = [{"name": "oracle"}, {"name": "nop"}]
-    every = [tasks / name for name in ("apart", "greet", "steps", "wait")]
-    salt = str(tasks)
+    runs = []
     with model_server(scripts()) as url:
-        # Terminus-2 has a name in the configuration of its own tasks only: the model has no script for the others.
         kwargs = {"api_base": url, "model_info": MODEL, "record_terminal_session": False}
         scripted = [{"name": "terminus-2", "model_name": "openai/scripted", "kwargs": kwargs}]
-        typed = [tasks / name for name in SCRIPTED]
-
-        def run(name: str, **options: Any) -> Job:
-            started = harbor.start(f"{name}-scripted", scripted, typed, salt=salt, **options)
-            done = harbor.run(name, plain, every, salt=salt, **options)
-            return {**done, **harbor.finish(f"{name}-scripted", started)}
-
-        return Jobs(run("without", use_cache=False), run("first"), run("second"))
+        for name in ("without", "first", "second"):
+            options = {"salt": str(tasks), "use_cache": name != "without"}
+            configs = (
+                harbor.config(name, plain, [tasks / task for task in TASKS], **options),
+                harbor.config(f"{name}-scripted", scripted, [tasks / task for task in SCRIPTED], **options),
+            )
+            runs.append(",".join(map(str, configs)))
+        harbor.run("python", RUN_JOBS, *runs)
+    return Jobs(*[harbor.trials(name, f"{name}-scripted") for name in ("without", "first", "second")])
 
 
 def _rewards(job: Job) -> dict[tuple[str, str], float | None]:
