@@ -59,6 +59,37 @@ def write_tasks(folder: Path) -> None:
     (steps / "steps/one/tests/left").touch()
 
 
+def write_troubled_tasks(folder: Path) -> None:
+    """Writes tasks of which people must be told something.
+
+    Args:
+        folder: where they go.
+    """
+    nothing: dict[str, Any] = {"solution": "true\n", "tests": "true\n"}
+    _write(folder / "no-image", "", **nothing, environment={**OFFLINE, "docker_image": "registry.invalid/none:1"})
+    _write(folder / "several", "", **nothing)
+    services = "services:\n  main:\n    build: .\n  other:\n    image: postgres\n"
+    (folder / "several/environment/docker-compose.yaml").write_text(services)
+    for name in ("no-image", "several"):
+        (folder / name / "image.yaml").unlink()
+        _write_scripts(folder / name, "", **nothing)
+    _write(folder / "offline", "Ask the network.", solution="true\n", tests="exec 3<>/dev/tcp/example.org/80\n")
+    _write(
+        folder / "slow",
+        "Take long.",
+        solution="echo > /app/begun; sleep 60\n",
+        tests="[ -e /app/begun ]\n",
+        agent={"timeout_sec": 2},
+    )
+    _write(
+        folder / "listed",
+        "Fetch from the one host that may be reached.",
+        solution="curl -s http://files.example/file > /app/file; ! curl -s http://elsewhere.example/file\n",
+        tests="grep -q fetched /app/file && [ ! -e /app/elsewhere ]\n",
+        environment={"network_mode": "allowlist", "allowed_hosts": ["files.example"]},
+    )
+
+
 def scripts() -> Scripts:
     """Returns what the model says in the tasks `greet` and `wait`, the second of which it fails once."""
     return {

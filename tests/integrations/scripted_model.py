@@ -26,7 +26,7 @@ def terminal_step(*keystrokes: tuple[str, float], done: bool = False) -> str:
 
 @contextlib.contextmanager
 def model_server(scripts: Scripts) -> Iterator[str]:
-    """A block with a server that answers from scripts.
+    """A block with a server that answers from scripts, and says "fetched" where a file is asked for.
 
     Args:
         scripts: what it says.
@@ -44,6 +44,11 @@ def model_server(scripts: Scripts) -> Iterator[str]:
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"fetched\n")
 
         def log_message(self, *_: object) -> None:
             pass

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.integrations.harbor_tasks import scripts, write_tasks
+from tests.integrations.harbor_tasks import scripts, write_tasks, write_troubled_tasks
 from tests.integrations.scripted_model import model_server
 from tvsnap.images import Image
 
@@ -68,34 +70,35 @@ class Harbor:
     """Runs jobs of Harbor."""
 
     def __init__(self, programs: Path, home: Path, jobs: Path) -> None:
-        self._programs, self._home, self._jobs = programs, home, jobs
+        self._programs, self.home, self.jobs = programs, home, jobs
+        self.variables: dict[str, str] = {}
 
     def config(self, name: str, agents: list[dict[str, Any]], tasks: list[Path], **options: Any) -> Path:
         """Writes a job's configuration; returns its path."""
         config = {
             "job_name": name,
-            "jobs_dir": str(self._jobs),
+            "jobs_dir": str(self.jobs),
             "n_concurrent_trials": 4,
             "quiet": True,
-            "environment": {"import_path": ENVIRONMENT, "kwargs": {"home": str(self._home), **options}},
+            "environment": {"import_path": ENVIRONMENT, "kwargs": {"home": str(self.home), **options}},
             "agents": agents,
             "tasks": [{"path": str(task)} for task in tasks],
         }
-        path = self._jobs / f"{name}.json"
+        path = self.jobs / f"{name}.json"
         path.write_text(json.dumps(config))
         return path
 
     def run(self, program: str, *arguments: str | Path) -> None:
         """Runs one of the programs, which must succeed."""
-        env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_API_KEY": KEY}
+        env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_API_KEY": KEY, **self.variables}
         command = [self._programs / program, *arguments]
-        ran = subprocess.run(command, env=env, cwd=self._jobs, capture_output=True, text=True, timeout=600)
+        ran = subprocess.run(command, env=env, cwd=self.jobs, capture_output=True, text=True, timeout=600)
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
     def trials(self, *names: str) -> Job:
         """Returns the trials of jobs, by task and agent."""
         return {
-            key: trial for name in names for folder in (self._jobs / name).iterdir() for key, trial in _trials(folder)
+            key: trial for name in names for folder in (self.jobs / name).iterdir() for key, trial in _trials(folder)
         }
 
 
@@ -156,6 +159,29 @@ def jobs(harbor: Harbor, tasks: Path) -> Jobs:
     return Jobs(*[harbor.trials(name, f"{name}-scripted") for name in ("without", "first", "second")])
 
 
+@pytest.fixture(scope="module")
+def troubled(harbor: Harbor, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """Trials of which people must be told something, started as people start them."""
+    folder = tmp_path_factory.mktemp("troubled")
+    write_troubled_tasks(folder)
+    options: list[str | Path] = ["--env", ENVIRONMENT, "--ek", f"home={harbor.home}", "--ek", f"salt={folder}"]
+    with model_server({}) as url:
+        harbor.variables["TVSNAP_NETWORK_HOSTS"] = f"files.example={urlsplit(url).netloc}"
+        arguments: list[str | Path] = [
+            "--yes",
+            "--quiet",
+            "--job-name",
+            "troubled",
+            "--jobs-dir",
+            harbor.jobs,
+            "--path",
+            folder,
+        ]
+        harbor.run("harbor", "run", "--agent", "oracle", *arguments, *options)
+    del harbor.variables["TVSNAP_NETWORK_HOSTS"]
+    return harbor.trials("troubled")
+
+
 def _rewards(job: Job) -> dict[tuple[str, str], float | None]:
     return {key: trial.reward for key, trial in job.items()}
 
@@ -195,3 +221,35 @@ def test_logs_come_back(jobs: Jobs) -> None:
     assert "/app/out" in (folder / "agent/terminus_2.pane").read_text()
     steps = jobs.second["steps", "oracle"].folder / "steps"
     assert {path.parent.parent.name for path in steps.glob("*/verifier/reward.txt")} == {"one", "two"}
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("no-image", "registry.invalid/none:1"),
+        ("several", r"this describes 2 \(main, other\)"),
+    ],
+)
+def test_an_image_that_cannot_be_had_is_no_reward(troubled: Job, task: str, message: str) -> None:
+    trial = troubled[task, "oracle"]
+    assert trial.reward is None
+    assert re.search(message, trial.error)
+
+
+def test_what_fails_for_want_of_a_network_is_told(troubled: Job) -> None:
+    trial = troubled["offline", "oracle"]
+    assert trial.reward == 0
+    log = (trial.folder / "trial.log").read_text()
+    assert "failed for want of a network, which is no-network here" in log
+
+
+def test_an_agent_that_takes_too_long_is_graded_in_a_private_branch(troubled: Job) -> None:
+    trial = troubled["slow", "oracle"]
+    assert (trial.reward, trial.error) == (1.0, "Agent execution timed out after 2.0 seconds")
+    assert "cancelled" in trial.reports["tvsnap-env"]["private"]
+
+
+def test_only_the_hosts_on_the_list_are_reached(troubled: Job) -> None:
+    trial = troubled["listed", "oracle"]
+    assert (trial.reward, trial.error) == (1.0, "")
+    assert not (trial.folder / "agent/exit-code.txt").exists(), "the other host was reached"
