@@ -36,6 +36,7 @@ REWARDS = {
 TASKS = ("apart", "greet", "steps", "wait")
 SCRIPTED = ("greet", "wait")
 RUN_JOBS = Path(__file__).parent / "run_jobs.py"
+METHODS = Path(__file__).parent / "harbor_methods.py"
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,13 @@ class Harbor:
         path.write_text(json.dumps(config))
         return path
 
-    def run(self, program: str, *arguments: str | Path) -> None:
-        """Runs one of the programs, which must succeed."""
+    def run(self, program: str, *arguments: str | Path, said: str = "") -> str:
+        """Runs one of the programs, which must succeed, with a standard input; returns what it prints."""
         env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_API_KEY": KEY, **self.variables}
         command = [self._programs / program, *arguments]
-        ran = subprocess.run(command, env=env, cwd=self.jobs, capture_output=True, text=True, timeout=600)
+        ran = subprocess.run(command, env=env, cwd=self.jobs, input=said, capture_output=True, text=True, timeout=600)
         assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
 
     def trials(self, *names: str) -> Job:
         """Returns the trials of jobs, by task and agent."""
@@ -253,3 +255,32 @@ def test_only_the_hosts_on_the_list_are_reached(troubled: Job) -> None:
     trial = troubled["listed", "oracle"]
     assert (trial.reward, trial.error) == (1.0, "")
     assert not (trial.folder / "agent/exit-code.txt").exists(), "the other host was reached"
+
+
+def test_each_method_of_an_environment(harbor: Harbor, tasks: Path, tmp_path: Path) -> None:
+    printed = harbor.run("python", METHODS, harbor.home, tasks / "wait", tmp_path, said="cat /app/it\n")
+    answers = printed.splitlines()
+    assert answers[:5] == [
+        "stdout='/app\\n1\\nto-stderr\\n' stderr=None return_code=3",
+        r"['stdout: /app\n1\nto-stderr\n']",
+        "stdout='12345\\n/tmp\\n' stderr=None return_code=0",
+        "stdout='games\\n' stderr=None return_code=0",
+        "stdout='ran\\nlog\\nroot:755\\n' stderr=None return_code=0",
+    ]
+    assert answers[5:8] == ["True", "False", "True"]
+    whole = ["whole", "whole/debug.log", "whole/deep", "whole/deep/run.sh", "whole/link"]
+    chosen = ["chosen", "chosen/debug.log", "chosen/deep", "chosen/deep/run.sh"]
+    without = ["without", "without/deep", "without/deep/run.sh", "without/link"]
+    assert answers[8] == str([*chosen, "run.sh", *whole, *without])
+    assert answers[9:11] == ["True", "stdout='' stderr=None return_code=0"], "nothing of a transfer stays in /tmp"
+    assert answers[11:-1] == [
+        "get: /not/there: No such file or directory",
+        "/up/alone/file.txt is a file in the sandbox, not a directory",
+        "Command timed out after 1 seconds",
+        "Healthcheck failed after 2 consecutive retries: false",
+        "tvsnap environment does not support operations on compose service 'db'. Sidecar artifact collection and "
+        "collect hooks require a compose-capable provider.",
+        "tvsnap environment cannot change network policy after start.",
+        "False",
+    ]
+    assert answers[-1] == "attached", "the shell in the place of Harbor"
