@@ -207,9 +207,7 @@ def test_the_second_time_agents_and_verifiers_are_answered(jobs: Jobs) -> None:
 def test_an_agent_that_waits_outside_is_answered_too(jobs: Jobs) -> None:
     # What lives in its sandbox counts the time that it waits, which on a busy machine is another each time.
     for name in SCRIPTED:
-        trial = jobs.second[name, "terminus-2"]
-        assert trial.hits > 3, "at least what comes before its terminal"
-        assert trial.calls == jobs.without[name, "terminus-2"].calls
+        assert jobs.second[name, "terminus-2"].hits >= 3, "at least the calls until its terminal is there"
 
 
 def test_a_verifier_apart_has_a_rollout_of_its_own(jobs: Jobs) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from tvsnap.images.descriptions.detect import SPEC_FILE, TASK_TOML, load_source
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, ImageSpec, name_from
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.integrations.caches import CacheOptions, shared_cache
+from tvsnap.integrations.clues import Numbered, lacking_network, reads_agent_logs
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import MachineLacks
 from tvsnap.model.limits import MIB, Limits
@@ -45,16 +45,6 @@ except ModuleNotFoundError as error:
 OUTPUT = 16 * MIB
 """Bytes that one command may print; more is cut in the middle."""
 AGENT_LOGS = ("when-read", "always")
-_RANDOM = re.compile(
-    r"((?:\.hb-transfer-|runtime-tmux-paste-|runtime-paste-))([0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12})"
-)
-"""Names that Harbor draws by chance for what it leaves in a sandbox for a moment."""
-_READS_LOGS = re.compile(rb"(?i)(?<![\w.-])/logs(?![\w-])(?!/(?:verifier|artifacts)\b)|agent[_-]?logs|trajectory\.json")
-"""What a command or a test would say that reads the agent's logs."""
-_NO_NETWORK = re.compile(
-    r"(?i)temporary failure in name resolution|temporary failure resolving|could not resolve (host|'|proxy)|"
-    r"name or service not known|network is unreachable|no route to host|getaddrinfo (EAI_AGAIN|ENOTFOUND)"
-)
 
 
 class TvsnapEnvironment(BaseEnvironment):
@@ -102,7 +92,7 @@ class TvsnapEnvironment(BaseEnvironment):
         self._salt = salt
         self._agent_logs = agent_logs
         self._held: tuple[Path, str] | None = None  # the agent's logs, until somebody reads them
-        self._names: dict[str, str] = {}  # random ones, and what stands for them inside
+        self._numbered = Numbered()
         self._rollout: AsyncRollout | None = None
         self._image: Image | None = None
         self._sources = {"hit": 0, "coalesced": 0, "executed": 0}
@@ -317,9 +307,9 @@ class TvsnapEnvironment(BaseEnvironment):
             RuntimeError: it was ended by its timeout, as with Harbor's Docker environment.
             TvsnapError: tvsnap failed, not the command.
         """
-        if _READS_LOGS.search(command.encode(errors="replace")):
+        if self._held is not None and reads_agent_logs(command):
             await self._put_held()
-        arguments: dict[str, Any] = {"command": self._without_chance(command)}
+        arguments: dict[str, Any] = {"command": self._numbered(command)}
         if where := cwd or self.task_env_config.workdir:
             arguments["cwd"] = where
         if variables := self._merge_env(env):
@@ -347,22 +337,12 @@ class TvsnapEnvironment(BaseEnvironment):
             raise RuntimeError(f"{self.session_id}: the environment is not running")
         return self._rollout
 
-    def _without_chance(self, text: str) -> str:
-        """Returns a command, or a path, with what Harbor drew by chance replaced by numbers."""
-
-        def settled(match: re.Match[str]) -> str:
-            return match[1] + self._names.setdefault(match[2], f"{len(self._names):032x}")
-
-        return _RANDOM.sub(settled, text)
-
     def _look_for_lacking_network(self, output: str) -> None:
         """Warns once where a command seems to have failed for want of a network."""
-        found = _NO_NETWORK.search(output)
-        if found is None or self._warned:
+        line = lacking_network(output)
+        if line is None or self._warned:
             return
         self._warned = True
-        at = max(0, output.rfind("\n", 0, found.start()))
-        line = output[at : found.end() + 80].strip().partition("\n")[0]
         policy = self.network_policy.network_mode.value
         way_out = (
             "see that this machine reaches it, or through which proxy it does (TVSNAP_NETWORK_PROXY)"
@@ -385,7 +365,7 @@ class TvsnapEnvironment(BaseEnvironment):
         Raises:
             OSError: it cannot be written.
         """
-        await self._put(Path(source_path).resolve(), self._without_chance(target_path))
+        await self._put(Path(source_path).resolve(), self._numbered(target_path))
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         """Copies what a folder of this machine holds into a folder of the sandbox, as root.
@@ -415,7 +395,7 @@ class TvsnapEnvironment(BaseEnvironment):
         """
         target = Path(target_path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        await self._get(self._without_chance(source_path), target, "file")
+        await self._get(self._numbered(source_path), target, "file")
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Copies what a folder of the sandbox holds to this machine; what is there is overwritten.
@@ -460,7 +440,7 @@ class TvsnapEnvironment(BaseEnvironment):
         return await super().reset_dirs(remove_dirs=remove_dirs, create_dirs=create_dirs, chmod_dirs=chmod_dirs)
 
     async def _put(self, source: Path, target: str) -> None:
-        if self._held is not None and await asyncio.to_thread(_mentions_logs, source):
+        if self._held is not None and await asyncio.to_thread(reads_agent_logs, source):
             await self._put_held()
         result = self._counted(await self._running().put(source, target, user="root"))
         if result.exit_code != 0:
@@ -499,9 +479,3 @@ def _network(policy: NetworkPolicy) -> Network:
     if policy.network_mode == NetworkMode.PUBLIC:
         return Network(public=True)
     return Network.of([host.removeprefix("*") for host in policy.allowed_hosts])
-
-
-def _mentions_logs(path: Path) -> bool:
-    """Whether a file, or one in a folder, would read the agent's logs."""
-    files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
-    return any(_READS_LOGS.search(one.read_bytes()) for one in files)
