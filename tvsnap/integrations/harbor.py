@@ -91,7 +91,7 @@ class TvsnapEnvironment(BaseEnvironment):
         self._image_name = image
         self._salt = salt
         self._agent_logs = agent_logs
-        self._held: tuple[Path, str] | None = None  # the agent's logs, until somebody reads them
+        self._held: dict[str, Path] = {}  # the agents' logs by their folders inside, until somebody reads them
         self._numbered = Numbered()
         self._rollout: AsyncRollout | None = None
         self._image: Image | None = None
@@ -307,7 +307,7 @@ class TvsnapEnvironment(BaseEnvironment):
             RuntimeError: it was ended by its timeout, as with Harbor's Docker environment.
             TvsnapError: tvsnap failed, not the command.
         """
-        if self._held is not None and reads_agent_logs(command):
+        if self._held and reads_agent_logs(command):
             await self._put_held()
         arguments: dict[str, Any] = {"command": self._numbered(command)}
         if where := cwd or self.task_env_config.workdir:
@@ -379,7 +379,7 @@ class TvsnapEnvironment(BaseEnvironment):
         """
         source = Path(source_dir).resolve()
         if self._agent_logs == "when-read" and self._is_agent_logs(source, target_dir):
-            self._held = (source, target_dir)
+            self._held[target_dir] = source
             return
         await self._put(source, target_dir)
 
@@ -440,7 +440,7 @@ class TvsnapEnvironment(BaseEnvironment):
         return await super().reset_dirs(remove_dirs=remove_dirs, create_dirs=create_dirs, chmod_dirs=chmod_dirs)
 
     async def _put(self, source: Path, target: str) -> None:
-        if self._held is not None and await asyncio.to_thread(reads_agent_logs, source):
+        if bool(self._held) and await asyncio.to_thread(reads_agent_logs, source):
             await self._put_held()
         result = self._counted(await self._running().put(source, target, user="root"))
         if result.exit_code != 0:
@@ -465,13 +465,14 @@ class TvsnapEnvironment(BaseEnvironment):
         )
 
     async def _put_held(self) -> None:
-        held, self._held = self._held, None
-        if held is not None and held[0].is_dir():
-            await self._put(*held)
+        held, self._held = self._held, {}
+        for target, source in held.items():
+            if source.is_dir():
+                await self._put(source, target)
 
     def _forget_held(self, emptied: Sequence[EnvironmentPath]) -> None:
-        if self._held is not None and PurePosixPath(self._held[1]) in map(PurePosixPath, emptied):
-            self._held = None
+        gone = set(map(PurePosixPath, emptied))
+        self._held = {target: held for target, held in self._held.items() if PurePosixPath(target) not in gone}
 
 
 def _network(policy: NetworkPolicy) -> Network:
