@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Makes .venv-harbor: Harbor, which asks for Python 3.12 or newer, and tvsnap in editable mode, for the tests of
+# tvsnap.integrations.harbor. When nothing is missing it takes a fraction of a second; where there is no such Python it
+# makes nothing, and those tests say so.
+#
+#   HARBOR_PYTHON=/opt/python3.13/bin/python scripts/install_harbor.sh    make it with this interpreter
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+
+HARBOR=0.25.0
+VENV=.venv-harbor
+
+good() { "$1" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; }
+
+# Prints the first interpreter that is new enough: the one asked for, .venv's own, or one that lies where they usually do.
+find_python() {
+    local python
+    for python in "${HARBOR_PYTHON:-}" .venv/bin/python python3.12 python3.13 python3.14 python3 \
+        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9].*/bin/python; do
+        if [ -n "$python" ] && good "$python"; then
+            "$python" -c 'import sys; print(sys._base_executable)'
+            return
+        fi
+    done
+}
+
+stamp() {
+    pwd
+    "$1" -c 'import sys; print(sys.version)'
+    echo "$HARBOR"
+    sha256sum pyproject.toml setup.py scripts/install_harbor.sh
+}
+
+pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check "$@"; }
+
+# Harbor asks for the newest certificates of its day, which an index that keeps new packages back for a while does not
+# have yet: then any that it has will do.
+install_harbor() {
+    if pip_install "harbor==$HARBOR"; then return; fi
+    pip_install --no-deps "harbor==$HARBOR"
+    "$VENV/bin/python" - >"$VENV/requirements.txt" <<'END'
+from importlib.metadata import requires
+
+for one in requires("harbor") or ():
+    if "extra ==" not in one:
+        print("certifi" if one.startswith("certifi") else one)
+END
+    pip_install -r "$VENV/requirements.txt"
+}
+
+one_set_up_at_a_time
+python=$(find_python)
+if [ -z "$python" ]; then
+    say "no Python 3.12 or newer: the tests with Harbor will be skipped"
+    exit 0
+fi
+wanted=$(stamp "$python")
+[ "$wanted" != "$(cat "$VENV/tvsnap.stamp" 2>/dev/null)" ] || exit 0
+say "installing Harbor $HARBOR into $VENV, with $("$python" --version)"
+run_logged harbor-venv "$python -m venv $VENV" "$python" -m venv --clear "$VENV"
+run_logged harbor "pip install harbor" install_harbor
+run_logged harbor-tvsnap "pip install -e ." pip_install -e .
+ln -sfn ../../.venv/bin/criu "$VENV/bin/criu"
+echo "$wanted" >"$VENV/tvsnap.stamp"

@@ -1,0 +1,20 @@
+"""What tests with other people's programs share: those programs, installed beside tvsnap."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def harbor_programs() -> Path:
+    """The folder of programs in which `harbor` is, with a Python that has Harbor and tvsnap."""
+    subprocess.run([ROOT / "scripts/install_harbor.sh"], check=True)
+    programs = ROOT / ".venv-harbor/bin"
+    if not programs.is_dir():
+        pytest.skip("Harbor needs Python 3.12 or newer, and there is none")
+    return programs

@@ -1,0 +1,143 @@
+"""Small tasks in Harbor's format, of the image `terminal`, for tests with Harbor itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.integrations.scripted_model import Scripts, terminal_step
+
+REWARD = "/logs/verifier/reward.txt"
+OFFLINE = {"cpus": 1, "memory_mb": 512, "allow_internet": False}
+WAIT = 1.5
+"""Seconds that the agent waits outside of the sandbox for what it started there."""
+
+
+def write_tasks(folder: Path) -> None:
+    """Writes all tasks.
+
+    Args:
+        folder: where they go.
+    """
+    _write(
+        folder / "greet",
+        "greet-42: write the greeting into /app/out, as the user who says it.",
+        solution='echo "$GREETING" > /app/out; id -un >> /app/out\n',
+        tests='[ "$(id -un)" = root ] && grep -q "^hello$" /app/out && grep -q "^games$" /app/out\n',
+        agent={"user": "games"},
+        environment={
+            **OFFLINE,
+            "env": {"GREETING": "hello"},
+            "healthcheck": {"command": "chmod 777 /app", "timeout_sec": 20},
+        },
+    )
+    _write(
+        folder / "wait",
+        "wait-42: start what writes /app/late, wait for it, and write its time into /app/seen.",
+        solution="(sleep 0.5; echo late > /app/late) & sleep 1.5; cat /app/late > /app/seen\n",
+        tests="[ -s /tests/data/expected ] && cmp /app/seen /tests/data/expected\n",
+    )
+    (folder / "wait/tests/data").mkdir()
+    (folder / "wait/tests/data/expected").write_text("late\n")
+    _write(
+        folder / "apart",
+        "apart-42: leave the answer as an artifact.",
+        solution="echo 42 > /logs/artifacts/answer; echo secret > /app/only-here\n",
+        tests='[ ! -e /app/only-here ] && [ "$(cat /logs/artifacts/answer)" = 42 ]\n',
+        verifier={"environment_mode": "separate"},
+    )
+    steps = folder / "steps"
+    _write(steps, "", solution="", tests="", steps=[{"name": "one"}, {"name": "two"}])
+    for name, solution, tests in (
+        ("one", "cp given /app/one\n", "cmp /app/one /app/given\n"),
+        ("two", "cat /app/one > /app/two\n", "[ ! -e /tests/left ] && cmp /app/one /app/two\n"),
+    ):
+        _write_scripts(steps / "steps" / name, f"steps-42 {name}", solution, tests)
+        (steps / "steps" / name / "workdir").mkdir()
+        (steps / "steps" / name / "workdir/given").write_text(name)
+    (steps / "steps/one/tests/left").touch()
+
+
+def write_troubled_tasks(folder: Path) -> None:
+    """Writes tasks of which people must be told something.
+
+    Args:
+        folder: where they go.
+    """
+    nothing: dict[str, Any] = {"solution": "true\n", "tests": "true\n"}
+    _write(folder / "no-image", "", **nothing, environment={**OFFLINE, "docker_image": "registry.invalid/none:1"})
+    _write(folder / "several", "", **nothing)
+    services = "services:\n  main:\n    build: .\n  other:\n    image: postgres\n"
+    (folder / "several/environment/docker-compose.yaml").write_text(services)
+    for name in ("no-image", "several"):
+        (folder / name / "image.yaml").unlink()
+        _write_scripts(folder / name, "", **nothing)
+    _write(folder / "offline", "Ask the network.", solution="true\n", tests="exec 3<>/dev/tcp/example.org/80\n")
+    _write(
+        folder / "slow",
+        "Take long.",
+        solution="echo > /app/begun; sleep 60\n",
+        tests="[ -e /app/begun ]\n",
+        agent={"timeout_sec": 2},
+    )
+    _write(
+        folder / "listed",
+        "Fetch from the one host that may be reached.",
+        solution="curl -s http://files.example/file > /app/file; ! curl -s http://elsewhere.example/file\n",
+        tests="grep -q fetched /app/file && [ ! -e /app/elsewhere ]\n",
+        environment={"network_mode": "allowlist", "allowed_hosts": ["files.example"]},
+    )
+
+
+def scripts() -> Scripts:
+    """Returns what the model says in the tasks `greet` and `wait`, the second of which it fails once."""
+    return {
+        "greet-42": [
+            terminal_step(("echo $GREETING > /app/out\n", 0.2), ("id -un >> /app/out\n", 0.2)),
+            terminal_step(done=True),
+            terminal_step(done=True),
+        ],
+        "wait-42": [
+            terminal_step((f"(sleep {WAIT - 0.7}; echo late > /app/late) &\n", 0.1)),
+            terminal_step(("cat /app/late\n", 0.2)),  # too early
+            terminal_step(("", WAIT), ("cat /app/late > /app/seen\n", 0.2)),
+            terminal_step(done=True),
+            terminal_step(done=True),
+        ],
+    }
+
+
+def _write(folder: Path, instruction: str, *, solution: str, tests: str, **settings: Any) -> None:
+    (folder / "environment").mkdir(parents=True)
+    (folder / "environment/Dockerfile").write_text("FROM scratch\n")  # Harbor wants one; image.yaml counts
+    (folder / "image.yaml").write_text("image: terminal\n")
+    agent, verifier = (
+        {"timeout_sec": 120, **settings.get("agent", {})},
+        {"timeout_sec": 60, **settings.get("verifier", {})},
+    )
+    tables = {"agent": agent, "verifier": verifier, "environment": settings.get("environment", OFFLINE)}
+    lines = ['version = "1.0"']
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
+    for step in settings.get("steps", ()):
+        lines += ["[[steps]]", *(f"{key} = {_toml(value)}" for key, value in step.items())]
+    (folder / "task.toml").write_text("\n".join(lines) + "\n")
+    if instruction:
+        _write_scripts(folder, instruction, solution, tests)
+
+
+def _write_scripts(folder: Path, instruction: str, solution: str, tests: str) -> None:
+    for part, name, text in (
+        (".", "instruction.md", instruction + "\n"),
+        ("solution", "solve.sh", f"#!/bin/bash\n{solution}"),
+        ("tests", "test.sh", f"#!/bin/bash\nif {{ {tests.rstrip()}; }}; then echo 1; else echo 0; fi > {REWARD}\n"),
+    ):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        (folder / part / name).write_text(text)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)

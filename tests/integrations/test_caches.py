@@ -1,0 +1,43 @@
+"""Caches that the environments of one harness share."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tvsnap import Cache, UsageError
+from tvsnap.integrations.caches import CacheOptions, shared_cache
+
+
+def test_one_loop_has_one_cache_for_the_same_options_and_closes_it_at_its_end(tvsnap_home: Path) -> None:
+    options = CacheOptions(tvsnap_home)
+
+    async def ask() -> tuple[Cache, ...]:
+        one, other = await asyncio.gather(shared_cache(options), shared_cache(options))
+        without = await shared_cache(CacheOptions(tvsnap_home, use_cache=False))
+        assert one is other
+        assert without is not one
+        assert not without.cache.use_cache
+        return one.cache, without.cache
+
+    first, second = asyncio.run(ask()), asyncio.run(ask())
+    assert len({*map(id, first), *map(id, second)}) == 4
+    for cache in (*first, *second):
+        with pytest.raises(UsageError, match="closed"):
+            cache.rollout("terminal")
+
+
+def test_a_cache_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text("")
+
+    async def ask() -> None:
+        for _ in range(2):
+            with pytest.raises(UsageError, match="is no directory"):
+                await shared_cache(CacheOptions(home))
+        home.unlink()
+        assert (await shared_cache(CacheOptions(home))).cache.home == home
+
+    asyncio.run(ask())

@@ -1,0 +1,284 @@
+"""Harbor itself on tvsnap's environment: its jobs, its verifiers, its oracle, and Terminus-2 with a scripted model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.integrations.harbor_tasks import scripts, write_tasks, write_troubled_tasks
+from tests.integrations.scripted_model import model_server
+from tvsnap.images import Image
+
+ENVIRONMENT = "tvsnap.integrations.harbor:TvsnapEnvironment"
+MODEL = {"max_input_tokens": 100000, "max_output_tokens": 10000, "input_cost_per_token": 0, "output_cost_per_token": 0}
+KEY = "scripted-model-key"
+REWARDS = {
+    ("greet", "oracle"): 1.0,
+    ("greet", "nop"): 0.0,
+    ("greet", "terminus-2"): 1.0,
+    ("wait", "oracle"): 1.0,
+    ("wait", "nop"): 0.0,
+    ("wait", "terminus-2"): 1.0,
+    ("apart", "oracle"): 1.0,
+    ("apart", "nop"): 0.0,
+    ("steps", "oracle"): 1.0,
+    ("steps", "nop"): 0.0,
+}
+TASKS = ("apart", "greet", "steps", "wait")
+SCRIPTED = ("greet", "wait")
+RUN_JOBS = Path(__file__).parent / "run_jobs.py"
+METHODS = Path(__file__).parent / "harbor_methods.py"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of one trial.
+
+    Attributes:
+        reward: None where there is none.
+        error: the message of the exception that ended it; empty if none did.
+        reports: what tvsnap says of its environments, by their role.
+        folder: of the trial.
+    """
+
+    reward: float | None
+    error: str
+    reports: Mapping[str, Mapping[str, Any]]
+    folder: Path
+
+    @property
+    def calls(self) -> int:
+        return sum(report["calls"] for report in self.reports.values())
+
+    @property
+    def hits(self) -> int:
+        return sum(report["hit"] for report in self.reports.values())
+
+
+Job = Mapping[tuple[str, str], Trial]
+
+
+class Harbor:
+    """Runs jobs of Harbor."""
+
+    def __init__(self, programs: Path, home: Path, jobs: Path) -> None:
+        self._programs, self.home, self.jobs = programs, home, jobs
+        self.variables: dict[str, str] = {}
+
+    def config(self, name: str, agents: list[dict[str, Any]], tasks: list[Path], **options: Any) -> Path:
+        """Writes a job's configuration; returns its path."""
+        config = {
+            "job_name": name,
+            "jobs_dir": str(self.jobs),
+            "n_concurrent_trials": 4,
+            "quiet": True,
+            "environment": {"import_path": ENVIRONMENT, "kwargs": {"home": str(self.home), **options}},
+            "agents": agents,
+            "tasks": [{"path": str(task)} for task in tasks],
+        }
+        path = self.jobs / f"{name}.json"
+        path.write_text(json.dumps(config))
+        return path
+
+    def run(self, program: str, *arguments: str | Path, said: str = "") -> str:
+        """Runs one of the programs, which must succeed, with a standard input; returns what it prints."""
+        env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_API_KEY": KEY, **self.variables}
+        command = [self._programs / program, *arguments]
+        ran = subprocess.run(command, env=env, cwd=self.jobs, input=said, capture_output=True, text=True, timeout=600)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    def trials(self, *names: str) -> Job:
+        """Returns the trials of jobs, by task and agent."""
+        return {
+            key: trial for name in names for folder in (self.jobs / name).iterdir() for key, trial in _trials(folder)
+        }
+
+
+def _trials(folder: Path) -> Iterator[tuple[tuple[str, str], Trial]]:
+    if not (folder / "result.json").is_file() or not folder.is_dir():
+        return
+    result = json.loads((folder / "result.json").read_text())
+    rewards = (result.get("verifier_result") or {}).get("rewards") or {}
+    error = (result.get("exception_info") or {}).get("exception_message", "")
+    reports = {path.stem: json.loads(path.read_text()) for path in folder.glob("tvsnap-*.json")}
+    agent = result["config"]["agent"].get("name", "oracle")
+    yield (result["task_name"], agent), Trial(rewards.get("reward"), error, reports, folder)
+
+
+@pytest.fixture(scope="module")
+def harbor(
+    harbor_programs: Path, terminal_image: Image, tvsnap_home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Harbor:
+    return Harbor(harbor_programs, tvsnap_home, tmp_path_factory.mktemp("jobs"))
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the tasks; its name makes their rollouts this session's own."""
+    folder = tmp_path_factory.mktemp("tasks")
+    write_tasks(folder)
+    return folder
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The same trials, without the cache, with it, and once more.
+
+    Attributes:
+        without, first, second: the jobs.
+    """
+
+    without: Job
+    first: Job
+    second: Job
+
+
+@pytest.fixture(scope="module")
+def jobs(harbor: Harbor, tasks: Path) -> Jobs:
+    plain = [{"name": "oracle"}, {"name": "nop"}]
+    runs = []
+    with model_server(scripts()) as url:
+        kwargs = {"api_base": url, "model_info": MODEL, "record_terminal_session": False}
+        scripted = [{"name": "terminus-2", "model_name": "openai/scripted", "kwargs": kwargs}]
+        for name in ("without", "first", "second"):
+            options = {"salt": str(tasks), "use_cache": name != "without"}
+            configs = (
+                harbor.config(name, plain, [tasks / task for task in TASKS], **options),
+                harbor.config(f"{name}-scripted", scripted, [tasks / task for task in SCRIPTED], **options),
+            )
+            runs.append(",".join(map(str, configs)))
+        harbor.run("python", RUN_JOBS, *runs)
+    return Jobs(*[harbor.trials(name, f"{name}-scripted") for name in ("without", "first", "second")])
+
+
+@pytest.fixture(scope="module")
+def troubled(harbor: Harbor, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """Trials of which people must be told something, started as people start them."""
+    folder = tmp_path_factory.mktemp("troubled")
+    write_troubled_tasks(folder)
+    options: list[str | Path] = ["--env", ENVIRONMENT, "--ek", f"home={harbor.home}", "--ek", f"salt={folder}"]
+    with model_server({}) as url:
+        harbor.variables["TVSNAP_NETWORK_HOSTS"] = f"files.example={urlsplit(url).netloc}"
+        arguments: list[str | Path] = [
+            "--yes",
+            "--quiet",
+            "--job-name",
+            "troubled",
+            "--jobs-dir",
+            harbor.jobs,
+            "--path",
+            folder,
+        ]
+        harbor.run("harbor", "run", "--agent", "oracle", *arguments, *options)
+    del harbor.variables["TVSNAP_NETWORK_HOSTS"]
+    return harbor.trials("troubled")
+
+
+def _rewards(job: Job) -> dict[tuple[str, str], float | None]:
+    return {key: trial.reward for key, trial in job.items()}
+
+
+def test_rewards_are_the_same_without_the_cache_with_it_and_once_more(jobs: Jobs) -> None:
+    for job in (jobs.without, jobs.first, jobs.second):
+        assert {key: trial.error for key, trial in job.items() if trial.error} == {}
+        assert _rewards(job) == REWARDS
+
+
+def test_without_the_cache_everything_is_executed(jobs: Jobs) -> None:
+    assert all(trial.hits == 0 and trial.calls > 5 for trial in jobs.without.values())
+
+
+def test_the_second_time_agents_and_verifiers_are_answered(jobs: Jobs) -> None:
+    for key, trial in jobs.second.items():
+        if key[1] != "terminus-2":
+            assert trial.hits == trial.calls, key
+
+
+def test_an_agent_that_waits_outside_is_answered_too(jobs: Jobs) -> None:
+    # What lives in its sandbox counts the time that it waits, which on a busy machine is another each time.
+    for name in SCRIPTED:
+        assert jobs.second[name, "terminus-2"].hits >= 3, "at least the calls until its terminal is there"
+
+
+def test_a_verifier_apart_has_a_rollout_of_its_own(jobs: Jobs) -> None:
+    reports = jobs.first["apart", "oracle"].reports
+    assert set(reports) == {"tvsnap-env", "tvsnap-verifier__trial"}
+    assert reports["tvsnap-env"]["rollout"] != reports["tvsnap-verifier__trial"]["rollout"]
+
+
+def test_logs_come_back(jobs: Jobs) -> None:
+    folder = jobs.second["greet", "terminus-2"].folder
+    assert "/app/out" in (folder / "agent/terminus_2.pane").read_text()
+    steps = jobs.second["steps", "oracle"].folder / "steps"
+    assert {path.parent.parent.name for path in steps.glob("*/verifier/reward.txt")} == {"one", "two"}
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("no-image", "registry.invalid/none:1"),
+        ("several", "image several.other: postgres"),
+    ],
+)
+def test_an_image_that_cannot_be_had_is_no_reward(troubled: Job, task: str, message: str) -> None:
+    trial = troubled[task, "oracle"]
+    assert trial.reward is None
+    assert re.search(message, trial.error)
+
+
+def test_what_fails_for_want_of_a_network_is_told(troubled: Job) -> None:
+    trial = troubled["offline", "oracle"]
+    assert trial.reward == 0
+    log = (trial.folder / "trial.log").read_text()
+    assert "failed for want of a network, which is no-network here" in log
+
+
+def test_an_agent_that_takes_too_long_is_graded_in_a_private_branch(troubled: Job) -> None:
+    trial = troubled["slow", "oracle"]
+    assert (trial.reward, trial.error) == (1.0, "Agent execution timed out after 2.0 seconds")
+    assert "cancelled" in trial.reports["tvsnap-env"]["private"]
+
+
+def test_only_the_hosts_on_the_list_are_reached(troubled: Job) -> None:
+    trial = troubled["listed", "oracle"]
+    assert (trial.reward, trial.error) == (1.0, "")
+    assert not (trial.folder / "agent/exit-code.txt").exists(), "the other host was reached"
+
+
+def test_each_method_of_an_environment(harbor: Harbor, tasks: Path, tmp_path: Path) -> None:
+    printed = harbor.run("python", METHODS, harbor.home, tasks / "wait", tmp_path, said="cat /app/it\n")
+    answers = printed.splitlines()
+    assert answers[:5] == [
+        "stdout='/app\\n1\\nto-stderr\\n' stderr=None return_code=3",
+        r"['stdout: /app\n1\nto-stderr\n']",
+        "stdout='12345\\n/tmp\\n' stderr=None return_code=0",
+        "stdout='games\\n' stderr=None return_code=0",
+        "stdout='ran\\nlog\\nroot:755\\n' stderr=None return_code=0",
+    ]
+    assert answers[5:8] == ["True", "False", "True"]
+    whole = ["whole", "whole/debug.log", "whole/deep", "whole/deep/run.sh", "whole/link"]
+    chosen = ["chosen", "chosen/debug.log", "chosen/deep", "chosen/deep/run.sh"]
+    without = ["without", "without/deep", "without/deep/run.sh", "without/link"]
+    assert answers[8] == str([*chosen, "run.sh", *whole, *without])
+    assert answers[9:11] == ["True", "stdout='' stderr=None return_code=0"], "nothing of a transfer stays in /tmp"
+    assert answers[11:-1] == [
+        "get: /not/there: No such file or directory",
+        "/up/alone/file.txt is a file in the sandbox, not a directory",
+        "Command timed out after 1 seconds",
+        "Healthcheck failed after 2 consecutive retries: false",
+        "tvsnap environment does not support operations on compose service 'db'. Sidecar artifact collection and "
+        "collect hooks require a compose-capable provider.",
+        "tvsnap environment cannot change network policy after start.",
+        "False",
+    ]
+    assert answers[-1] == "attached", "the shell in the place of Harbor"

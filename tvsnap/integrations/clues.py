@@ -1,0 +1,63 @@
+"""What commands and outputs tell a plug-in: names drawn by chance, logs that are read, a network that is missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_BY_CHANCE = re.compile(
+    r"(\.hb-transfer-|runtime-tmux-paste-|runtime-paste-)([0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12})"
+)
+"""Names of Harbor 0.25 and its Terminus-2 for what they leave in a sandbox for a moment."""
+_READS_LOGS = re.compile(
+    rb"(?i)(?<![\w.-])/logs(?![\w-])(?!/(?:verifier|artifacts)(?![\w-]))|agent[_-]?logs|trajectory\.json"
+)
+_NO_NETWORK = re.compile(
+    r"(?i)temporary failure in name resolution|temporary failure resolving|could not resolve (host|'|proxy)|"
+    r"name or service not known|network is unreachable|no route to host|getaddrinfo (EAI_AGAIN|ENOTFOUND)"
+)
+_SHOWN = 80  # characters of a line after what was found in it
+
+
+class Numbered:
+    """Numbers in the place of what a harness draws by chance, so that each trial makes the same calls."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        """Returns a command or a path with each random name replaced by its number, in the order of the first.
+
+        Args:
+            text: the command or path.
+        """
+
+        def number(match: re.Match[str]) -> str:
+            return match[1] + self._numbers.setdefault(match[2], f"{len(self._numbers):032x}")
+
+        return _BY_CHANCE.sub(number, text)
+
+
+def reads_agent_logs(what: str | Path) -> bool:
+    """Returns whether a command, or a file, or one in a folder, names the agent's logs.
+
+    Args:
+        what: the command, or the path of a file or folder.
+    """
+    if isinstance(what, str):
+        return _READS_LOGS.search(what.encode(errors="replace")) is not None
+    files = [what] if what.is_file() else [one for one in what.rglob("*") if one.is_file()]
+    return any(_READS_LOGS.search(one.read_bytes()) for one in files)
+
+
+def lacking_network(output: str) -> str | None:
+    """Returns the first line of an output that says that there is no network; None if none does.
+
+    Args:
+        output: what a command printed.
+    """
+    found = _NO_NETWORK.search(output)
+    if found is None:
+        return None
+    begin = output.rfind("\n", 0, found.start()) + 1
+    return output[begin : found.end() + _SHOWN].partition("\n")[0].strip()

@@ -1,0 +1,482 @@
+"""Harbor's environment on tvsnap: `harbor run --environment-import-path tvsnap.integrations.harbor:TvsnapEnvironment`.
+
+Everything that Harbor asks of a trial's environment is a call of one rollout: recorded, and answered where it is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from tvsnap.aio.cache import AsyncCache
+from tvsnap.aio.rollout import AsyncRollout
+from tvsnap.host.home import resolve_home
+from tvsnap.images import Image, ImageBuildError
+from tvsnap.images.descriptions.detect import SPEC_FILE, TASK_TOML, load_source
+from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, ImageSpec, name_from
+from tvsnap.images.errors import ImageSpecError
+from tvsnap.integrations.caches import CacheOptions, shared_cache
+from tvsnap.integrations.clues import Numbered, lacking_network, reads_agent_logs
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import MachineLacks
+from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.network import Network
+
+try:
+    from harbor.environments.base import BaseEnvironment, EnvironmentPath, ExecResult, SandboxBuildFailedError
+    from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
+    from harbor.environments.definition import COMPOSE_FILE_NAME, DOCKERFILE_NAME, require_agent_environment_definition
+    from harbor.models.task.config import NetworkMode, NetworkPolicy
+    from harbor.models.trial.config import ResourceMode
+    from harbor.models.trial.paths import EnvironmentPaths
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"tvsnap.integrations.harbor needs Harbor, of which {error.name} is missing: "
+        "pip install 'tvsnap[harbor]' with Python 3.12 or newer",
+        name=error.name,
+    ) from error
+
+OUTPUT = 16 * MIB
+"""Bytes that one command may print; more is cut in the middle."""
+AGENT_LOGS = ("when-read", "always")
+
+
+class TvsnapEnvironment(BaseEnvironment):
+    """A Harbor environment whose commands run in tvsnap's sandboxes, or are answered from its graph."""
+
+    def __init__(
+        self,
+        *args: Any,
+        home: str | Path | None = None,
+        url: str | None = None,
+        image: str | None = None,
+        backend: str = "local",
+        use_cache: bool = True,
+        salt: str | None = None,
+        timeouts: Literal["private", "shared"] = "private",
+        agent_logs: str = "when-read",
+        **kwargs: Any,
+    ) -> None:
+        """
+        Args:
+            args, kwargs: what Harbor says of the trial; see its `BaseEnvironment`.
+            home: the data directory; see `tvsnap.Cache`.
+            url: of a tvsnap service; there is none yet.
+            image: the name of an image that is used instead of the one that the task's folder describes.
+            backend: what runs the sandboxes; see `tvsnap.Cache`.
+            use_cache: False to execute every call; see `tvsnap.Cache`.
+            salt: trials share states only with those of the same salt.
+            timeouts: whether commands that timed out while they worked answer others; see `tvsnap.Cache`.
+            agent_logs: when what Harbor wrote on this machine into the agent's logs (trajectories with times and random
+                names, which differ in each trial) is put back into the sandbox: `when-read`, once a command or a test
+                names them; or `always`, as Harbor's other environments do, after which no verifier is answered.
+
+        Raises:
+            ValueError: an argument makes no sense, or the task asks for what tvsnap does not have.
+            FileNotFoundError: the task says of no image.
+        """
+        if url is not None:
+            raise ValueError(f"url={url}: there is no tvsnap service to connect to yet; leave it out, and run as root")
+        if agent_logs not in AGENT_LOGS:
+            raise ValueError(f"agent_logs={agent_logs!r}: it must be {' or '.join(AGENT_LOGS)}")
+        if not isinstance(use_cache, bool):
+            raise ValueError(f"use_cache={use_cache!r}: it must be true or false")
+        self._options = CacheOptions(resolve_home(home), backend, use_cache, timeouts)
+        self._image_name = image
+        self._salt = salt
+        self._agent_logs = agent_logs
+        self._held: dict[str, Path] = {}  # the agents' logs by their folders inside, until somebody reads them
+        self._numbered = Numbered()
+        self._rollout: AsyncRollout | None = None
+        self._image: Image | None = None
+        self._sources = {"hit": 0, "coalesced": 0, "executed": 0}
+        self._tool_time = 0.0
+        self._warned = False
+        super().__init__(*args, **kwargs)
+        for mount in self._host_mounts:
+            if mount["type"] != "bind" or not mount.get("read_only"):
+                raise ValueError(
+                    f"mount {mount['target']}: sandboxes of tvsnap share no files with this machine; "
+                    "mark it read_only to have it copied, or bring what it holds into the task's image"
+                )
+
+    @staticmethod
+    def type() -> str:
+        """The name by which Harbor tells environments apart."""
+        return "tvsnap"
+
+    @property
+    def capabilities(self) -> EnvironmentCapabilities:
+        """What it can do: networks that are restricted by name, but not changed after the start."""
+        return EnvironmentCapabilities(
+            disable_internet=True,
+            network_allowlist=True,
+            network_allowlist_hostnames=True,
+            network_allowlist_wildcard_hostnames=True,
+            network_allowlist_ipv4_addresses=True,
+        )
+
+    @classmethod
+    def resource_capabilities(cls) -> EnvironmentResourceCapabilities:
+        """Limits, but no reservations."""
+        return EnvironmentResourceCapabilities(cpu_limit=True, memory_limit=True, fractional_cpus=True)
+
+    @classmethod
+    def preflight(cls) -> None:
+        """Checks that sandboxes can be had at all, before any trial begins.
+
+        Raises:
+            SystemExit: they cannot.
+        """
+        if not sys.platform.startswith("linux"):
+            raise SystemExit(f"tvsnap runs on Linux, and this is {sys.platform}")
+        if os.geteuid() != 0:
+            raise SystemExit(
+                "tvsnap makes its sandboxes in this process, which needs root: run Harbor as root "
+                "(a service that root runs, and Harbor talks to, is yet to come)"
+            )
+
+    def _validate_definition(self) -> None:
+        described = self._image_name is not None or (self._folder() / SPEC_FILE).is_file()
+        if not described:
+            require_agent_environment_definition(self.environment_dir, docker_image=self.task_env_config.docker_image)
+
+    # Its beginning and its end.
+
+    async def start(self, force_build: bool) -> None:
+        """Begins the rollout, and builds its image if that is not there.
+
+        Args:
+            force_build: build the Dockerfile although the task names an image.
+
+        Raises:
+            SandboxBuildFailedError: the image cannot be had; the message says why.
+            TvsnapError: no sandbox can be made.
+        """
+        cache = await shared_cache(self._options)
+        try:
+            self._image = await self._find_image(cache, force_build)
+        except (ImageBuildError, ImageSpecError, MachineLacks) as error:
+            said = f"\n{error.output}" if isinstance(error, ImageBuildError) and error.output else ""
+            raise SandboxBuildFailedError(f"{self.environment_name}: no image: {error}{said}") from error
+        rollout = cache.rollout(
+            self._image,
+            self.environment_name,
+            self._salt,
+            self.session_id,
+            limits=self._limits(cache.cache.limits_for(self._image)),
+            network=_network(self.network_policy),
+        )
+        self._rollout = rollout
+        try:
+            if self.task_env_config.workdir:
+                await self.ensure_dirs([self.task_env_config.workdir], chmod=False)
+            await self.ensure_dirs(self._mount_targets(writable_only=True))
+            for mount in self._host_mounts:
+                upload = self.upload_dir if Path(mount["source"]).is_dir() else self.upload_file
+                await upload(mount["source"], mount["target"])
+            await self._upload_environment_dir_after_start()
+        except BaseException:
+            await self.stop(delete=True)
+            raise
+
+    async def stop(self, delete: bool) -> None:
+        """Ends the rollout, and writes what came of it to `tvsnap-*.json` in the trial's folder.
+
+        Args:
+            delete: whether Harbor will not come back to it. The state stays in the graph in any case, where
+                `tvsnap shell` opens it, for as long as the data directory has room.
+        """
+        rollout, self._rollout = self._rollout, None
+        if rollout is None:
+            return
+        try:
+            await self._write_report(rollout)
+        finally:
+            await rollout.close()
+
+    async def _write_report(self, rollout: AsyncRollout) -> None:
+        if self._image is None or not any(self._sources.values()):
+            return
+        await rollout.settled()
+        role = self.session_id.partition("__")[2].partition("__")[2] or self.session_id
+        report = {
+            "home": str(self._options.home),
+            "image": self._image.name,
+            "rollout": rollout.id,
+            "root": rollout.root,
+            "state": rollout.state,
+            "private": rollout.private,
+            "calls": sum(self._sources.values()),
+            **self._sources,
+            "tool_time_s": round(self._tool_time, 3),
+        }
+        path = self.trial_paths.trial_dir / f"tvsnap-{role}.json"
+        path.write_text(json.dumps(report, indent=2) + "\n")
+        self.logger.debug(f"tvsnap: {report}")
+
+    async def attach(self) -> None:
+        """Opens a shell in a fork of the present state, in the place of this process."""
+        rollout = self._running()
+        await rollout.settled()
+        await rollout.snapshot_if_idle()
+        state, home = rollout.state, str(self._options.home)
+        cache = await shared_cache(self._options)
+        await self.stop(delete=False)
+        await cache.close()
+        shell = ["shell", state, "--home", home, "--backend", self._options.backend]
+        os.execvp(sys.executable, [sys.executable, "-c", "from tvsnap_cli.entry import main; main()", *shell])
+
+    # Its image and its limits.
+
+    def _folder(self) -> Path:
+        """The folder that describes the image: the task's, for the environment of its agent."""
+        folder: Path = self.environment_dir
+        is_task = folder.name == "environment" and (folder.parent / TASK_TOML).is_file()
+        return folder.parent if is_task else folder
+
+    async def _find_image(self, cache: AsyncCache, force_build: bool) -> Image:
+        if self._image_name is not None:
+            return await cache.images.get(self._image_name)
+        spec = await asyncio.to_thread(self._spec, force_build)
+        return await cache.images.build(spec)
+
+    def _spec(self, force_build: bool) -> ImageSpec:
+        """What is to be built."""
+        folder, image = self._folder(), self.task_env_config.docker_image
+        dockerfile = self.environment_dir / DOCKERFILE_NAME
+        if (folder / SPEC_FILE).is_file():
+            return load_source(folder)
+        if folder != self.environment_dir:
+            spec = load_source(folder)
+            if not (self.environment_dir / COMPOSE_FILE_NAME).is_file():
+                spec = replace(spec, user=None)  # Harbor names the user of each command
+        else:  # of a verifier that has an environment of its own
+            name = name_from(Path(f"{self.environment_name}-{folder.name}"))
+            base = DockerImageBase(image) if image else DockerfileBase(dockerfile, folder)
+            spec = ImageSpec(folder, name, "terminal", base)
+        if image and force_build and dockerfile.is_file():
+            spec = replace(spec, base=DockerfileBase(dockerfile, self.environment_dir))
+        elif image and isinstance(spec.base, DockerfileBase):  # named for a verifier of its own, or by the job
+            spec = replace(spec, base=DockerImageBase(image))
+        return spec
+
+    def _limits(self, usual: Limits) -> Limits:
+        """What the sandbox may use: what Harbor was told, and for the rest what the image asks for."""
+        cpus = self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
+        memory = self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT)
+        if self._resource_mode("memory") == ResourceMode.IGNORE:
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB
+        return replace(
+            usual,
+            cpus=float(cpus or 0.0),
+            memory=int(memory * MIB) if memory else usual.memory,
+            disk=self._effective_storage_mb * MIB if self._effective_storage_mb else usual.disk,
+            output=max(usual.output, OUTPUT),
+        )
+
+    # Commands.
+
+    async def exec(
+        self,
+        command: str,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> ExecResult:
+        """Runs a command in a fresh bash, or answers it from the graph.
+
+        Args:
+            command: the command.
+            cwd: where it starts; by default the task's or the image's working directory.
+            env: environment variables beyond the task's.
+            timeout_sec: seconds after which it is ended; None for never.
+            user: who runs it; by default the phase's user, or the image's.
+
+        Returns:
+            What it printed, standard output and standard error as they interleave, and its exit status.
+
+        Raises:
+            RuntimeError: it was ended by its timeout, as with Harbor's Docker environment.
+            TvsnapError: tvsnap failed, not the command.
+        """
+        if self._held and reads_agent_logs(command):
+            await self._put_held()
+        arguments: dict[str, Any] = {"command": self._numbered(command)}
+        if where := cwd or self.task_env_config.workdir:
+            arguments["cwd"] = where
+        if variables := self._merge_env(env):
+            arguments["env"] = {name: str(value) for name, value in variables.items()}
+        if (who := self._resolve_user(user)) is not None:
+            arguments["user"] = str(who)
+        result = self._counted(await self._running().call("exec", arguments, timeout=timeout_sec))
+        if result.truncated:
+            self.logger.warning(f"{self.session_id}: what a command printed was cut in the middle ({OUTPUT} bytes)")
+        if result.exit_code != 0:
+            self._look_for_lacking_network(result.output)
+        if result.timed_out:
+            raise RuntimeError(f"Command timed out after {timeout_sec} seconds")
+        if result.output and (emit := self._output_callback()):
+            await emit(result.output, "stdout")
+        return ExecResult(stdout=result.output, return_code=result.exit_code if result.exit_code is not None else 1)
+
+    def _counted(self, result: ToolResult) -> ToolResult:
+        self._sources[result.source] += 1
+        self._tool_time += result.duration
+        return result
+
+    def _running(self) -> AsyncRollout:
+        if self._rollout is None:
+            raise RuntimeError(f"{self.session_id}: the environment is not running")
+        return self._rollout
+
+    def _look_for_lacking_network(self, output: str) -> None:
+        """Warns once where a command seems to have failed for want of a network."""
+        line = lacking_network(output)
+        if line is None or self._warned:
+            return
+        self._warned = True
+        policy = self.network_policy.network_mode.value
+        way_out = (
+            "see that this machine reaches it, or through which proxy it does (TVSNAP_NETWORK_PROXY)"
+            if policy != NetworkMode.NO_NETWORK.value
+            else "the task's network_mode allows none; where it needs one, its reward means nothing"
+        )
+        self.logger.warning(
+            f"{self.session_id}: something failed for want of a network, which is {policy} here: {line!r}; {way_out}"
+        )
+
+    # Files.
+
+    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
+        """Copies a file of this machine into the sandbox, as root.
+
+        Args:
+            source_path: the file.
+            target_path: its path inside; the directories above it are made.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        await self._put(Path(source_path).resolve(), self._numbered(target_path))
+
+    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
+        """Copies what a folder of this machine holds into a folder of the sandbox, as root.
+
+        Args:
+            source_dir: the folder.
+            target_dir: the folder inside, which is made where it is missing.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        source = Path(source_dir).resolve()
+        if self._agent_logs == "when-read" and self._is_agent_logs(source, target_dir):
+            self._held[target_dir] = source
+            return
+        await self._put(source, target_dir)
+
+    async def download_file(self, source_path: str, target_path: Path | str) -> None:
+        """Copies a file of the sandbox to this machine.
+
+        Args:
+            source_path: the file's path inside.
+            target_path: the file here, which is replaced.
+
+        Raises:
+            OSError: there is no such file, or it cannot be written here.
+        """
+        target = Path(target_path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        await self._get(self._numbered(source_path), target, "file")
+
+    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
+        """Copies what a folder of the sandbox holds to this machine; what is there is overwritten.
+
+        Args:
+            source_dir: the folder inside.
+            target_dir: the folder here.
+
+        Raises:
+            OSError: there is no such folder, or it cannot be written here.
+        """
+        target = Path(target_dir)
+        target.mkdir(parents=True, exist_ok=True)
+        await self._get(source_dir, target, "directory")
+        tests = target / self.trial_paths.test_stdout_path.name
+        if tests.is_file() and not tests.is_symlink():
+            self._look_for_lacking_network(tests.read_text(errors="replace"))
+
+    async def empty_dirs(self, dirs: Sequence[EnvironmentPath], *, chmod: bool = True) -> ExecResult | None:
+        """Empties directories, and makes those that are missing; see Harbor's `BaseEnvironment`.
+
+        Args:
+            dirs: the directories.
+            chmod: let anybody write there.
+        """
+        self._forget_held(dirs)
+        return await super().empty_dirs(dirs, chmod=chmod)
+
+    async def reset_dirs(
+        self,
+        *,
+        remove_dirs: Sequence[EnvironmentPath],
+        create_dirs: Sequence[EnvironmentPath],
+        chmod_dirs: Sequence[EnvironmentPath] | None = None,
+    ) -> ExecResult:
+        """Removes directories, and makes others; see Harbor's `BaseEnvironment`.
+
+        Args:
+            remove_dirs, create_dirs, chmod_dirs: the directories; the last are those that anybody may write to.
+        """
+        self._forget_held(remove_dirs)
+        return await super().reset_dirs(remove_dirs=remove_dirs, create_dirs=create_dirs, chmod_dirs=chmod_dirs)
+
+    async def _put(self, source: Path, target: str) -> None:
+        if bool(self._held) and await asyncio.to_thread(reads_agent_logs, source):
+            await self._put_held()
+        result = self._counted(await self._running().put(source, target, user="root"))
+        if result.exit_code != 0:
+            raise OSError(f"{source} could not be copied into the sandbox: {result.output.strip()}")
+
+    async def _get(self, path: str, target: Path, kind: str) -> None:
+        fetched = await self._running().get(path)
+        self._counted(fetched.result)
+        if fetched.kind not in (kind, None):
+            raise OSError(f"{path} is a {fetched.kind} in the sandbox, not a {kind}")
+        left_out = await asyncio.to_thread(fetched.extract, target)
+        if left_out:
+            self.logger.warning(f"{self.session_id}: not all of {path} could be fetched, as {left_out[0]}")
+
+    # The agent's logs, which differ in each trial.
+
+    def _is_agent_logs(self, source: Path, target_dir: str) -> bool:
+        paths, inside = self.trial_paths, EnvironmentPaths.for_os(self.os)
+        return (source, PurePosixPath(target_dir)) in (
+            (paths.agent_dir.resolve(), inside.agent_dir),
+            (paths.user_agent_dir.resolve(), inside.user_agent_dir),
+        )
+
+    async def _put_held(self) -> None:
+        held, self._held = self._held, {}
+        for target, source in held.items():
+            if source.is_dir():
+                await self._put(source, target)
+
+    def _forget_held(self, emptied: Sequence[EnvironmentPath]) -> None:
+        gone = set(map(PurePosixPath, emptied))
+        self._held = {target: held for target, held in self._held.items() if PurePosixPath(target) not in gone}
+
+
+def _network(policy: NetworkPolicy) -> Network:
+    """Returns what sandboxes may reach under a policy of Harbor's."""
+    if policy.network_mode == NetworkMode.PUBLIC:
+        return Network(public=True)
+    return Network.of([host.removeprefix("*") for host in policy.allowed_hosts])
