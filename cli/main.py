@@ -21,6 +21,7 @@ from .text import visible
 
 VERBS = {
     "demo": "Show on a small task what the cache does.",
+    "setup": "Install or build what this machine lacks.",
     "doctor": "Tell what works on this machine, and how to mend the rest.",
     "image": "Build, list, show, export and remove environment images.",
     "replay": "Run rollout files through the cache: the main job.",

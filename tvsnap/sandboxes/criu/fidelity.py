@@ -212,7 +212,7 @@ def find_loss(pids: Iterable[int], init: int, upper: Path | None = None, *, term
         mapped = MappedFiles(stack.enter_context(paths.directory(upper))) if upper else None
         for pid in pids:
             if not terminals and _shares_terminal(pid):
-                return f"{describe(pid)} has its terminal from another process (the CRIU of make setup could keep it)"
+                return f"{describe(pid)} has its terminal from another process (the CRIU of tvsnap setup could keep it)"
             for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen)):
                 for loss in look:
                     return f"{describe(pid)} {loss}"
