@@ -13,6 +13,7 @@ from tvsnap.model.errors import MachineLacks, UsageError
 
 from . import context, options
 from .doctor import home_looked_at
+from .text import visible
 
 if TYPE_CHECKING:
     from tvsnap.upkeep.doctor import Check
@@ -54,7 +55,7 @@ def setup(
         _confirm(steps, yes=yes, as_json=as_json)
         for step in steps:
             with context.waiting(step.what):
-                host_setup.carry_out(step, lambda line: console.print(f"==> {line}", soft_wrap=True))
+                host_setup.carry_out(step, lambda line: console.print(visible(line), soft_wrap=True))
     lacks = _lacks() if not (dry_run and steps) else []
     data: dict[str, Any] = {
         "dry_run": dry_run,

@@ -6,8 +6,8 @@ CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/tvsnap
 KEPT=/usr/local/lib/tvsnap
 [ "$(id -u)" = 0 ] || KEPT=$CACHE
 OLDEST_CRIU=4.2
-# What scripts/build_criu.sh adds to CRIU; another name when that changes.
-CRIU_ADDITIONS=tvsnap5
+# What scripts/build_criu.sh adds to CRIU, and keeps beside it; another name when that changes.
+CRIU_ADDITIONS=tvsnap6
 
 # Once the command that runs has ended; what a script removes at its end is removed then, too.
 trap 'exit 130' INT
@@ -65,7 +65,8 @@ install_packages() {
     say "installing system packages: ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
     run_logged apt-update "apt-get update" apt-get update
-    run_logged apt-download "downloading ${missing[*]}" apt_install --download-only "${missing[@]}"
+    grep '^[WE]: ' "$CACHE/apt-update.log" >&2 || true # it fails only where it has no lists at all
+    run_logged apt-download "downloading ${missing[*]} from the network" apt_install --download-only "${missing[@]}"
     run_logged apt-install "apt-get install ${missing[*]}" apt_install_undisturbed "${missing[@]}"
 }
 

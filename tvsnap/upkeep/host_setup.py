@@ -27,7 +27,6 @@ _PACKAGES = {
 """Programs -> the package that has each on Debian and Ubuntu, and what it is for."""
 _INSTALL = '. scripts/common.sh; one_set_up_at_a_time; install_packages "$@"'
 _ERROR = "error: "  # begins the last line of a script that failed
-_SAID = "==> "  # begins a line that tells what a script does next
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def carry_out(step: Step, say: Callable[[str], None]) -> None:
 
     Args:
         step: see `plan`.
-        say: called with each line that tells what is done next.
+        say: called with each line that tells what is done next, or what a failed program printed last.
 
     Raises:
         InfrastructureError: with the reason, and where the log is.
@@ -98,27 +97,26 @@ def carry_out(step: Step, say: Callable[[str], None]) -> None:
         start_new_session=True,
     ) as script:
         try:
-            last = _follow(script, say)
+            error = _follow(script, say)
         except BaseException:
-            os.killpg(script.pid, signal.SIGINT)
+            os.killpg(script.pid, signal.SIGTERM)  # not SIGINT, which it ignores where this process was begun so
             _follow(script, lambda _: None)
             script.wait()
             raise
     if script.returncode != 0:
-        raise InfrastructureError(f"{step.what}: {last or f'ended with status {script.returncode}'}")
+        raise InfrastructureError(f"{step.what}: {error or f'ended with status {script.returncode}'}")
 
 
 def _follow(script: subprocess.Popen[str], say: Callable[[str], None]) -> str:
-    """Reads what a script prints, to its end; returns its error, or else its last line."""
+    """Reads what a script prints, to its end; returns its error, empty if it printed none."""
     assert script.stdout is not None
-    error = last = ""
-    for line in map(str.strip, script.stdout):
-        if line.startswith(_SAID):
-            say(line.removeprefix(_SAID))
-        elif line.startswith(_ERROR):
+    error = ""
+    for line in map(str.rstrip, script.stdout):
+        if line.startswith(_ERROR):
             error = line.removeprefix(_ERROR)
-        last = line or last
-    return error or last
+        else:
+            say(line)
+    return error
 
 
 def _packages() -> list[Step]:
