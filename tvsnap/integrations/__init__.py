@@ -1,0 +1,1 @@
+"""Plug-ins: tvsnap in other projects' harnesses, one module each."""
