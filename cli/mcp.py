@@ -10,7 +10,13 @@ from tvsnap.model.errors import UsageError
 from . import completion, context, options
 
 
-@options.verb("15", backend=True, s2="bad usage, or the package mcp is missing", s3="no such image")
+@options.verb(
+    "15",
+    backend=True,
+    s0="the client closed the connection",
+    s2="bad usage, or the package mcp is missing",
+    s3="no such image",
+)
 def mcp(
     image: str = Argument(..., metavar="IMAGE", help="The image to start.", autocompletion=completion.images),
     task: str = Option("", metavar="TASK", help="The task that the rollout is of."),
@@ -18,11 +24,11 @@ def mcp(
     timeout: float = options.seconds(120.0, "--timeout", "Seconds for each call."),
     policy: str = Option("eager", metavar="NAME", help="When to snapshot: eager, break-even or never."),
 ) -> None:
-    """Serve the tools of a sandbox to an agent, over the Model Context Protocol.
+    """Serve the tools of a sandbox to an agent over MCP.
 
-    Speaks it on standard input and output, for programs that start their servers themselves. The tools are those of the
-    image's environment, and tvsnap_state, tvsnap_restore, tvsnap_fork, tvsnap_switch and tvsnap_diff. It needs the
-    package mcp: pip install 'tvsnap[mcp]'.
+    MCP is the Model Context Protocol, spoken on standard input and output, for programs that start their servers
+    themselves. The tools are those of the image's environment, and tvsnap_state, tvsnap_restore, tvsnap_fork,
+    tvsnap_switch and tvsnap_diff. It needs the package mcp: pip install 'tvsnap[mcp]'.
 
     \b
     Examples:
