@@ -24,7 +24,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines harbor native demo unit test fuzz bench soak lint format docs clean
+.PHONY: help setup engines harbor native demo unit test fuzz bench soak lint format docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -110,6 +110,9 @@ docs: setup .venv/docs.stamp ## build the documentation site into build/site; a 
 .venv/docs.stamp: pyproject.toml
 	$(PY) -m pip install --disable-pip-version-check --quiet -e '.[docs]'
 	@touch $@
+
+dist: setup ## build the wheel that others install, the source archive, and the sources of what is linked in
+	@scripts/build_dist.sh
 
 clean: ## remove what was built here (not the data directory, not the kept CRIU)
 	rm -rf .venv .venv-harbor build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

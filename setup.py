@@ -1,5 +1,6 @@
 """Packages whose folder has another name, and the static C programs that run inside and around a sandbox."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,13 +17,33 @@ RENAMED = {
 }
 
 
+# What `tvsnap setup` runs and builds from; in the package it has the same paths below this one.
+SCRIPTS = [
+    "scripts/common.sh",
+    "scripts/apt_sources.sh",
+    "scripts/build_criu.sh",
+    "scripts/ensure_criu.sh",
+    "native/criu",
+]
+CARRIED = "tvsnap/host/setup"
+
+
 class BuildWithNative(build_py):
-    """Compiles the C programs before their binaries are collected as package data."""
+    """Compiles the C programs before their binaries are collected as package data, and adds scripts."""
 
     def run(self) -> None:
         # The Makefile is the one place that knows how they are compiled; a second run does nothing.
         subprocess.run(["make", "--no-print-directory", "native"], cwd=HERE, check=True)
         super().run()
+        if self.editable_mode:
+            return
+        for path in SCRIPTS:
+            target = Path(self.build_lib, CARRIED, path)
+            if (HERE / path).is_dir():
+                shutil.copytree(HERE / path, target, dirs_exist_ok=True)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(HERE / path, target)
 
 
 class PlatformDistribution(Distribution):
@@ -39,8 +60,7 @@ setup(
         "tvsnap": [
             "py.typed",
             "guest/rc",
-            "host/bin/*",
-            "host/bin/criu_plugin/*",
+            "host/bin/**/*",
             "**/*.sql",
         ],
         "tvsnap_images": ["*/*", "*/**/*"],

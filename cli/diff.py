@@ -9,8 +9,6 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from tvsnap.model.errors import UsageError
-
 from . import completion, context, options
 from .text import cut, one_line, size, visible
 
@@ -45,15 +43,11 @@ def diff(
       tvsnap diff 3fa9c1~ 3fa9c1            what the last call changed
       tvsnap diff 3fa9c1 77d0aa --patch     with the lines of text files
     """
-    from tvsnap.upkeep.diff import compare
+    from tvsnap.upkeep.diff import compare_states
 
     with context.open_cache() as cache:
         first, second = cache.graph.resolve(a), cache.graph.resolve(b)
-        images = {root.hash: root.image_digest for root in cache.graph.roots()}
-        if images[first.root] != images[second.root]:
-            raise UsageError(f"{a} and {b} are states of different images")
-        with cache.materialise(first.hash) as before, cache.materialise(second.hash) as after:
-            difference = compare(before, after, patch=patch)
+        difference = compare_states(cache, a, b, patch=patch)
     data = {"a": first.hash, "b": second.hash, "differs": bool(difference), **asdict(difference)}
     context.answer(data, as_json=as_json, show=lambda: _print(difference, context.console(soft_wrap=True)))
     if exit_code and difference:

@@ -55,7 +55,7 @@ def doctor(
     """
     if image is not None and not self_test:
         raise UsageError("--image is for the self-test: add --self-test")
-    checks = [] if self_test and context.backend_name() != "local" else run_checks(_home())
+    checks = [] if self_test and context.backend_name() != "local" else run_checks(home_looked_at())
     able = all(check.ok for check in checks if check.required)
     if self_test and able:
         _self_test(image, as_json)
@@ -78,7 +78,7 @@ def _self_test(image: str | None, as_json: bool) -> None:
             if status is not None:
                 status.update(name)
 
-        for result in self_test(_home(), context.backend_name(), image, begin):
+        for result in self_test(home_looked_at(), context.backend_name(), image, begin):
             results.append(result)
             if not as_json:
                 console.print(_line(result), soft_wrap=True)
@@ -106,7 +106,7 @@ def _line(result: Result) -> Text:
     return line
 
 
-def _home() -> Path:
+def home_looked_at() -> Path:
     """Returns the data directory, which need not exist."""
     chosen = os.environ.get("TVSNAP_HOME")
     if chosen:

@@ -21,6 +21,7 @@ from .text import visible
 
 VERBS = {
     "demo": "Show on a small task what the cache does.",
+    "setup": "Install or build what this machine lacks.",
     "doctor": "Tell what works on this machine, and how to mend the rest.",
     "image": "Build, list, show, export and remove environment images.",
     "replay": "Run rollout files through the cache: the main job.",
@@ -30,6 +31,7 @@ VERBS = {
     "diff": "Show how two states differ: files, processes, shell.",
     "shell": "Open an interactive shell in a fork of a state.",
     "exec": "Run one command in a throw-away fork of a state.",
+    "mcp": "Serve the tools of a sandbox to an agent over MCP.",
     "verify": "Make recorded calls again, and compare.",
     "stats": "Show hit rates, time saved, disk and memory in use.",
     "gc": "Free what nothing needs.",

@@ -1,57 +1,21 @@
 #!/usr/bin/env bash
 # Builds CRIU from the source package of a newer suite, fetched from the mirror that this machine's apt uses, with
-# functions of ours in place of some of its own (native/criu explains them), and keeps the binary as
-# ~/.cache/tvsnap/criu-VERSION-ADDITIONS/criu. apt verifies the source against the archive's keys; its lists and
-# configuration on this machine are only read.
+# functions of ours in place of some of its own (native/criu explains them), and keeps it, as root, in
+# /usr/local/lib/tvsnap/criu-VERSION-ADDITIONS, else below ~/.cache/tvsnap: the binary, the licences of all that is
+# linked into it, which sources that is (sources.txt), and CRIU's own. apt verifies the source against the archive's
+# keys; its lists and configuration on this machine are only read.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
-
-KEYRINGS=/usr/share/keyrings
+. scripts/apt_sources.sh
 
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/tvsnap-criu.XXXXXX")
-trap 'rm -rf "$WORK"' EXIT
-
-# Sets ORIGIN (Debian or Ubuntu) and MIRROR (the address of this machine's own main archive), as apt understands
-# its configuration. The lists must have been fetched: they tell whose archive it is.
-find_mirror() {
-    local codename targets
-    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-    targets=$(apt-get indextargets --format '$(ORIGIN) $(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
-        grep -E '^(Debian|Ubuntu) ' || true)
-    # Its own suite first: other entries may be mirrors of security updates only.
-    read -r ORIGIN _ MIRROR < <(
-        grep -E "^[^ ]+ $codename " <<<"$targets" || cat <<<"$targets"
-    ) || true
-    [ -n "${MIRROR:-}" ]
-}
-
-# private_apt COMMAND...: apt-get with a source list and state of its own.
-private_apt() { apt-get -c "$WORK/apt.conf" "$@"; }
-
-write_private_configuration() { # SUITE
-    local signed_by='' keyring=$KEYRINGS/${ORIGIN,,}-archive-keyring.gpg components=main
-    [ ! -e "$keyring" ] || signed_by="[signed-by=$keyring] "
-    [ "$ORIGIN" = Debian ] || components="main universe"
-    rm -rf "$WORK/lists"
-    mkdir -p "$WORK/lists/partial" "$WORK/cache/archives/partial" "$WORK/source" "$WORK/none"
-    echo "deb-src $signed_by$MIRROR $1 $components" >"$WORK/sources.list"
-    cat >"$WORK/apt.conf" <<CONF
-Dir::Etc::sourcelist "$WORK/sources.list";
-Dir::Etc::sourceparts "$WORK/none";
-Dir::State::lists "$WORK/lists";
-Dir::Cache "$WORK/cache";
-APT::Sandbox::User "root";
-Acquire::AllowInsecureRepositories "false";
-APT::Get::AllowUnauthenticated "false";
-#clear APT::Update::Post-Invoke;
-#clear APT::Update::Post-Invoke-Success;
-CONF
-}
+NEW=$KEPT/new.$$
+trap 'rm -rf "$WORK" "$NEW"' EXIT
 
 # fetch_source SUITE: downloads the source of a new enough CRIU; sets TAR and VERSION. Fails if the suite has none.
 fetch_source() {
-    write_private_configuration "$1"
+    write_private_configuration "$MIRROR $1"
     {
         echo "== suite $1"
         private_apt update && (cd "$WORK/source" && private_apt source --download-only --tar-only criu)
@@ -133,13 +97,30 @@ compile() {
     # Only the last link may be static: CRIU's parasite code is linked with the same flags, and must not be.
     # Where a suite has no static libnl or libnet, the dynamic program serves.
     mv criu/criu criu/criu.dynamic
-    "${make[@]}" LDFLAGS=-static || mv criu/criu.dynamic criu/criu
+    "${make[@]}" LDFLAGS="-static -Wl,-Map=$PWD/linked.map" || mv criu/criu.dynamic criu/criu
+}
+
+# owner PATH: prints the package that a file is of, which may know it by a name from before /lib was moved to /usr/lib.
+owner() { { dpkg-query -S "$1" 2>/dev/null || dpkg-query -S "${1#/usr}"; } | sed 's/: .*//'; }
+
+# note_origins DIRECTORY: writes there whose code is in the binary: CRIU's source, the licences, and the packages of the
+# static libraries that were linked into it, as `SOURCE=VERSION`.
+note_origins() {
+    local path package
+    cp "$TAR" COPYING "$1" || return
+    [ -e linked.map ] || return 0
+    sed -n 's/^LOAD \(\/.*\)$/\1/p' linked.map | xargs realpath | sort -u | grep -v "^$PWD/" >linked || return
+    while read -r path; do owner "$path" || return; done <linked | sort -u >packages
+    xargs dpkg-query -W -f '${source:Package}=${source:Version}\n' <packages | sort -u >"$1/sources.txt" || return
+    while read -r package; do keep_licence "${package%:*}" "$1" || return; done <packages
 }
 
 mkdir -p "$CACHE"
 packages=(libc6-dev libcap-dev libnet1-dev libnl-3-dev libprotobuf-c-dev libprotobuf-dev protobuf-c-compiler
     protobuf-compiler uuid-dev xz-utils)
-command -v pkg-config >/dev/null || packages+=(pkg-config)
+for program in gcc make pkg-config; do
+    command -v "$program" >/dev/null || packages+=("$program")
+done
 install_packages "${packages[@]}"
 
 if ! find_mirror; then
@@ -157,7 +138,11 @@ cd "$WORK/build"
 run_logged criu-build "adding $ADDED to CRIU $VERSION" add_ours "$ADDED"
 run_logged criu-build "building CRIU $VERSION" compile
 
-kept=$CACHE/criu-$VERSION-$CRIU_ADDITIONS
+strip -o "$WORK/criu" criu/criu
+mkdir -p "$NEW"
+run_logged criu-notes "noting what was linked into CRIU" note_origins "$NEW"
+kept=$KEPT/criu-$VERSION-$CRIU_ADDITIONS
 mkdir -p "$kept"
-strip -o "$kept/criu.new" criu/criu
-mv "$kept/criu.new" "$kept/criu"
+mv "$NEW"/* "$kept"
+cp "$WORK/criu" "$kept/criu.new"
+mv "$kept/criu.new" "$kept/criu" # last, and renamed into place: the old one may be running

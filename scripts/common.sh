@@ -2,9 +2,16 @@
 
 HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/tvsnap
+# Where CRIU is kept that was built here: for all if root builds it.
+KEPT=/usr/local/lib/tvsnap
+[ "$(id -u)" = 0 ] || KEPT=$CACHE
 OLDEST_CRIU=4.2
-# What scripts/build_criu.sh adds to CRIU; another name when that changes.
-CRIU_ADDITIONS=tvsnap6
+# What scripts/build_criu.sh adds to CRIU, and keeps beside it; another name when that changes.
+CRIU_ADDITIONS=tvsnap7
+
+# Once the command that runs has ended; what a script removes at its end is removed then, too.
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 say() { echo "==> $*"; }
 
@@ -37,6 +44,15 @@ at_least() { [[ $1 == [0-9]* ]] && [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | 
 # criu_version BINARY: prints its version, or nothing if it does not run.
 criu_version() { "$1" --version 2>/dev/null | sed -n 's/^Version: //p'; }
 
+# apt-get, such that nobody is asked, and that waits for another apt-get to end.
+apt_install() { apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@"; }
+
+# The same, which Ctrl-C does not stop: half of it would have to be mended by hand (dpkg --configure -a).
+apt_install_undisturbed() (
+    trap '' INT TERM HUP
+    apt_install "$@"
+)
+
 # install_packages PACKAGE...: installs those that are missing; does not touch apt when none is.
 install_packages() {
     local package missing=()
@@ -49,6 +65,28 @@ install_packages() {
     say "installing system packages: ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
     run_logged apt-update "apt-get update" apt-get update
-    run_logged apt-install "apt-get install ${missing[*]}" \
-        apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}"
+    grep '^[WE]: ' "$CACHE/apt-update.log" >&2 || true # it fails only where it has no lists at all
+    run_logged apt-download "downloading ${missing[*]} from the network" apt_install --download-only "${missing[@]}"
+    run_logged apt-install "apt-get install ${missing[*]}" apt_install_undisturbed "${missing[@]}"
+}
+
+# keep_licence PACKAGE DIRECTORY: copies what a package says of its licences, and the common ones that it names.
+keep_licence() {
+    local name said=/usr/share/doc/$1/copyright
+    cp -L "$said" "$2/$1.copyright"
+    for name in $(grep -o 'common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$said" | cut -d/ -f2 | sort -u); do
+        cp -L "/usr/share/common-licenses/$name" "$2"
+    done
+}
+
+# The newest CRIU that was built here with these additions.
+kept_criu() {
+    local binary
+    while read -r _ binary; do
+        if at_least "$(criu_version "$binary")" "$OLDEST_CRIU"; then
+            echo "$binary"
+            return
+        fi
+    done < <(find "$KEPT" "$CACHE" -mindepth 2 -maxdepth 2 -path "*/criu-*-$CRIU_ADDITIONS/criu" -type f \
+        -printf '%P %p\n' 2>/dev/null | sort -rV)
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 
 /*
  * Added to CRIU's criu/files-reg.c when scripts/build_criu.sh builds it.

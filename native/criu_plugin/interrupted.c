@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* A plugin of CRIU: system calls that a dump interrupts go on waiting, as if nothing had been.
  *
  * CRIU stops all threads before it looks into them, and a call that waits then returns from the kernel. Most are begun

@@ -20,7 +20,7 @@ from tvsnap.upkeep.doctor import Check, run_checks
 
 
 def fake_criu(path: Path, *, version: str = "4.2.1", complaint: str = "", ours: bool = True) -> Path:
-    """Writes a program that answers `--version` and `check` as CRIU does, and is marked as that of `make setup` is."""
+    """Writes a program that answers `--version` and `check` as CRIU does, and is marked as ours is."""
     path.parent.mkdir(parents=True, exist_ok=True)
     status = 1 if complaint else 0
     path.write_text(
@@ -35,9 +35,10 @@ def fake_criu(path: Path, *, version: str = "4.2.1", complaint: str = "", ours: 
 
 @pytest.fixture
 def no_criu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without CRIU: nothing beside Python, in the cache or in PATH. Returns the cache directory."""
+    """A machine without CRIU: none carried, kept for all, in the cache or in PATH. Returns the cache directory."""
     monkeypatch.delenv("TVSNAP_CRIU", raising=False)
-    monkeypatch.setattr("sys.prefix", str(tmp_path / "prefix"))
+    monkeypatch.setattr("tvsnap.host.native.BIN", tmp_path / "carried")
+    monkeypatch.setattr(criu_binary, "KEPT", tmp_path / "kept")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("shutil.which", lambda *_args, **_named: None)
     return tmp_path / "cache"
@@ -87,8 +88,12 @@ def test_criu_is_looked_for_in_order(no_criu: Path, monkeypatch: pytest.MonkeyPa
     assert criu_binary.find_criu() == old
     new = fake_criu(no_criu / "tvsnap" / "criu-4.10.1" / "criu")
     assert criu_binary.find_criu() == new, "versions are compared by number, not by letter"
-    beside = fake_criu(tmp_path / "prefix" / "bin" / "criu")
-    assert criu_binary.find_criu() == beside
+    for_all = fake_criu(tmp_path / "kept" / "criu-4.10.1-tvsnap5" / "criu")
+    assert criu_binary.find_criu() == for_all
+    carried = fake_criu(tmp_path / "carried" / "criu-4.10.1-tvsnap5" / "criu")
+    assert criu_binary.find_criu() == carried
+    newest = fake_criu(tmp_path / "kept" / "criu-4.10.1-tvsnap6" / "criu")
+    assert criu_binary.find_criu() == newest, "an older installation may have been given a newer one"
     chosen = fake_criu(tmp_path / "chosen")
     monkeypatch.setenv("TVSNAP_CRIU", str(chosen))
     assert criu_binary.find_criu() == chosen
@@ -113,7 +118,7 @@ def test_criu_of_a_distribution(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     check = doctor.check_criu()
     assert not check.ok
     assert "does not bring back the terminal of background jobs" in check.detail
-    assert "make setup" in check.remedy
+    assert "tvsnap setup" in check.remedy
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_BIN = Path(__file__).with_name("bin")
-INIT = _BIN / "tvsnap-init"
+BIN = Path(__file__).with_name("bin")
+"""Where they are; in a wheel, CRIU is there, too."""
+INIT = BIN / "tvsnap-init"
 """PID 1 of a sandbox."""
-FIXED = _BIN / "tvsnap-fixed.so"
+FIXED = BIN / "tvsnap-fixed.so"
 """Gives programs a fixed clock and fixed chance, in images that ask for it."""
-LAUNCH = _BIN / "tvsnap-launch"
+LAUNCH = BIN / "tvsnap-launch"
 """Makes the namespaces and mounts of a sandbox of the local backend, and of an image's build."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 """Device nodes that these have."""
 DEVICE_OPTIONS = tuple(option for name in DEVICES for option in ("--device", name))
 """The same, for the command line of `LAUNCH`."""
-REWIND = _BIN / "tvsnap-rewind.so"
+REWIND = BIN / "tvsnap-rewind.so"
 """Takes evidence of processes from outside."""
-CRIU_PLUGIN = _BIN / "criu_plugin" / "interrupted.so"
+CRIU_PLUGIN = BIN / "criu_plugin" / "interrupted.so"
 """Has system calls that a dump interrupts go on; CRIU loads all plugins of a directory."""
-SYSTEM_CALLS = _BIN / "allowed.h"  # the list of those that pass the filter of a sandbox
+SYSTEM_CALLS = BIN / "allowed.h"  # the list of those that pass the filter of a sandbox

@@ -10,13 +10,17 @@ import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from tvsnap.model.errors import UsageError
 from tvsnap.model.images import UID_BASE
 from tvsnap.model.observations import FileChange, Process
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.observing import KINDS
 from tvsnap.sandboxes.protocol import Sandbox
+
+if TYPE_CHECKING:
+    from tvsnap.cache import Cache
 
 PATCH_LIMIT = 1024 * 1024  # bytes of the largest file that is compared line by line
 COMPARE_LIMIT = 16 * 1024 * 1024
@@ -71,6 +75,29 @@ class StateDifference:
 
     def __bool__(self) -> bool:
         return bool(self.files or self.ended or self.started or self.shell)
+
+
+def compare_states(cache: Cache, a: str, b: str, *, patch: bool = False) -> StateDifference:
+    """Compares two states of one image in live throw-away sandboxes.
+
+    Args:
+        cache: where the states are.
+        a: the first state's hash, or a prefix of it; see `Graph.resolve`.
+        b: the second's.
+        patch: compare text files line by line.
+
+    Raises:
+        UsageError: they are of different images.
+        NotFound: there is no such state.
+        StateLost: what kept a state is gone, and nothing else leads to it.
+        InfrastructureError: a sandbox failed.
+    """
+    first, second = cache.graph.resolve(a), cache.graph.resolve(b)
+    images = {root.hash: root.image_digest for root in cache.graph.roots()}
+    if images[first.root] != images[second.root]:
+        raise UsageError(f"{a} and {b} are states of different images")
+    with cache.materialise(first.hash) as before, cache.materialise(second.hash) as after:
+        return compare(before, after, patch=patch)
 
 
 def compare(before: Sandbox, after: Sandbox, *, patch: bool = False) -> StateDifference:

@@ -150,7 +150,7 @@ def check_home(home: Path) -> Found:
     return Found(True, str(home) if home.is_dir() else f"{home} (not there yet)")
 
 
-@check("native programs", _NO_SANDBOX, "make native", required=True)
+@check("native programs", _NO_SANDBOX, "make native; or install the wheel (make dist)", required=True)
 def check_native_programs() -> Found:
     """The C programs that run inside and around a sandbox."""
     missing = [program.name for program in NATIVE_PROGRAMS if not os.access(program, os.X_OK)]
@@ -198,24 +198,26 @@ def check_cgroups() -> Found:
 @check(
     "CRIU",
     "states with live processes beyond the idle shell are replayed instead of forked",
-    "make setup (builds CRIU with what it lacks)",
+    "tvsnap setup",
 )
 def check_criu() -> Found:
     """A CRIU that is new enough and content with this kernel."""
     binary = find_criu()
+    chosen = os.environ.get("TVSNAP_CRIU")
+    remedy = "unset TVSNAP_CRIU; then tvsnap setup" if chosen else None
     if binary is None:
-        chosen = os.environ.get("TVSNAP_CRIU")
-        return Found(False, f"not found at $TVSNAP_CRIU, {chosen}" if chosen else "not found")
+        return Found(False, f"not found at $TVSNAP_CRIU, {chosen}" if chosen else "not found", remedy)
     version = criu_version(binary)
     detail = f"{'.'.join(map(str, version)) or 'does not run'}, {binary}"
     if not version:
-        return Found(False, detail)
+        return Found(False, detail, remedy)
     if version < OLDEST_CRIU:
-        return Found(False, f"{detail}: {'.'.join(map(str, OLDEST_CRIU))} or newer is needed")
+        return Found(False, f"{detail}: {'.'.join(map(str, OLDEST_CRIU))} or newer is needed", remedy)
     if complaint := criu_complaint(binary):
-        return Found(False, f"{detail}: {complaint}")
+        kernel = "a kernel that has what CRIU names (in a container: run it with --privileged)"
+        return Found(False, f"{detail}: {complaint}", kernel)
     if "terminals" not in additions(binary):
-        return Found(False, f"{detail}: it does not bring back the terminal of background jobs")
+        return Found(False, f"{detail}: it does not bring back the terminal of background jobs", remedy)
     return Found(True, detail)
 
 
@@ -229,7 +231,7 @@ def check_btrfs(home: Path) -> Found:
     if on_btrfs(home):
         return Found(True, f"{home} is on one")
     if not _program("mkfs.btrfs"):
-        return Found(False, "mkfs.btrfs is missing", "apt-get install btrfs-progs")
+        return Found(False, "mkfs.btrfs is missing", "tvsnap setup")
     return Found(True, "in a loop file in the data directory")
 
 
@@ -292,8 +294,7 @@ def check_users(home: Path) -> Found:
     """Users of this machine for each sandbox, so that what the kernel counts for a user is counted for a sandbox."""
     criu = find_criu()
     if criu is not None and "owners" not in additions(criu):
-        remedy = "make setup (builds CRIU with what it lacks)"
-        return Found(False, "this CRIU gives a fork the users of what it is a fork of", remedy)
+        return Found(False, "this CRIU gives a fork the users of what it is a fork of", "tvsnap setup")
     if not os.access("/run", os.W_OK):
         lack = "no rights to write /run, where is noted which are in use"
         return Found(False, lack, "mount /run such that it can be written")
@@ -331,7 +332,7 @@ def check_descriptors() -> Found:
 @check(
     "Debian bootstrap",
     "images that start from a Debian bootstrap, such as terminal, cannot be built",
-    "apt-get install mmdebstrap",
+    "tvsnap setup",
 )
 def check_bootstrap() -> Found:
     """A program that makes a Debian system from nothing."""

@@ -91,7 +91,7 @@ def check_storage_driver(about: Mapping[str, Any]) -> Found:
 @check(
     "Docker CRIU",
     REPLAYED,
-    'make setup, then ln -s "$PWD/.venv/bin/criu" /usr/local/sbin/criu and systemctl restart docker',
+    "tvsnap setup; ln -s CRIU /usr/local/sbin/criu, whose path tvsnap doctor tells; systemctl restart docker",
 )
 def check_engines_criu(address: str) -> Found:
     """The CRIU that the engine's containers are checkpointed with: the first in the engine's own PATH."""

@@ -8,11 +8,15 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+
+from tvsnap.host import native, scripts
 
 OLDEST_CRIU = (4, 2)
 """Older ones fail on the kernels of today (3.17 on Linux 6.18, for its vDSO)."""
+
+KEPT = Path("/usr/local/lib/tvsnap")
+"""Where `tvsnap setup` keeps the CRIU that it builds."""
 
 _ADDITIONS = re.compile(rb"tvsnap-additions: ([a-z, ]+)\0")
 
@@ -21,17 +25,15 @@ def find_criu() -> Path | None:
     """Returns the CRIU to use, or None if this machine has none.
 
     Looked for in this order: `$TVSNAP_CRIU`, which counts alone if it is set (a path where nothing is simulates
-    a machine without CRIU); beside this Python, where the set-up script links it; among those that the set-up
-    script kept in the user's cache, newest first; `PATH`.
+    a machine without CRIU); the newest of that which the package carries and those that `tvsnap setup` kept, for all or
+    in the user's cache; `PATH`.
     """
     chosen = os.environ.get("TVSNAP_CRIU")
     if chosen:
         return Path(chosen) if _runs(Path(chosen)) else None
-    beside = Path(sys.prefix) / "bin" / "criu"
-    if _runs(beside):
-        return beside
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tvsnap"
-    kept = [binary for binary in cache.glob("criu-*/criu") if _runs(binary)]
+    places = (native.BIN, KEPT, cache)
+    kept = [binary for place in places for binary in place.glob("criu-*/criu") if _runs(binary)]
     if kept:
         return max(kept, key=lambda binary: _numbers(binary.parent.name))
     # Debian's CRIU lives in sbin, which is not in everyone's PATH.
@@ -50,9 +52,14 @@ def criu_version(binary: Path) -> tuple[int, ...]:
     return _numbers(match[1]) if match else ()
 
 
+def is_current(binary: Path) -> bool:
+    """Whether a CRIU has been given all that this version of tvsnap would give it."""
+    return binary.parent.name.endswith(f"-{scripts.criu_additions()}")
+
+
 @functools.cache
 def additions(binary: Path) -> frozenset[str]:
-    """Returns what a CRIU has been given that stock CRIU lacks: all that is listed here if `make setup` built it.
+    """Returns what a CRIU has been given that stock CRIU lacks: all that is listed here if it is ours.
 
     "terminals": it brings back those of processes that lead no session. "owners": it gives a fork other users of this
     machine than what it is a fork of had. "roots": it brings back Unix sockets of processes with a root directory of

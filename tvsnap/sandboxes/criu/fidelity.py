@@ -225,7 +225,7 @@ def find_loss(
         mapped = MappedFiles(stack.enter_context(paths.directory(upper))) if upper else None
         for pid in pids:
             if not terminals and _shares_terminal(pid):
-                return f"{describe(pid)} has its terminal from another process (the CRIU of make setup could keep it)"
+                return f"{describe(pid)} has its terminal from another process (the CRIU of tvsnap setup could keep it)"
             for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen, roots)):
                 for loss in look:
                     return f"{describe(pid)} {loss}"

@@ -473,7 +473,7 @@ def _usable_criu() -> Criu | None:
     wanted = ".".join(map(str, OLDEST_CRIU))
     have = f"{binary} is too old" if binary else "none was found"
     raise MachineLacks(
-        f"CRIU {wanted} or newer is needed to snapshot live processes, {have}; make setup builds it, "
+        f"CRIU {wanted} or newer is needed to snapshot live processes, {have}; tvsnap setup brings it, "
         f"TVSNAP_WITHOUT_CRIU=1 goes on with snapshots of idle shells only (tvsnap doctor)"
     )
 
