@@ -534,7 +534,7 @@ class Cache:
             self._check_open()
             self._rollouts.add(rollout)
         self._meter.add(rollouts=1)
-        self._acquirer.expect(rollout._at.state, rollout._recipe)
+        self._acquirer.expect(rollout.state, rollout._recipe)
         return rollout
 
     def _standing_at(self, state: str, recipe: Recipe) -> LiveSandbox:
@@ -574,7 +574,7 @@ class Cache:
             rollouts = list(self._rollouts)
         standing = None
         for rollout in rollouts:
-            if rollout._at.state == state or rollout._outcome is not None:
+            if rollout._cursor.at.state == state or not rollout._cursor.settled:
                 try:
                     if rollout.state == state and rollout.snapshot_if_idle():
                         return None

@@ -255,7 +255,7 @@ def test_a_checkpoint_is_no_change(sql_cache: Cache, sql_image: Image) -> None:
     """Nor is what it makes the server do: else each call after one would seem to change something."""
     with begin(sql_cache, sql_image) as rollout:
         make(rollout, "INSERT INTO items VALUES (20, 'lime', 1)")
-        live, _ = rollout._own.acquire(rollout._at)
+        live, _ = rollout._own.acquire(rollout._cursor.at)
         observe = rollout._recipe.environment.observe
         before = observe(live.sandbox)
         live.sandbox.checkpoint()

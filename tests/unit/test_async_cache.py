@@ -304,7 +304,7 @@ OURS = frozenset(
 """What tvsnap does with a sandbox, and a user of a rollout does not."""
 INSIDE = frozenset(
     {"accompany", "begin_in", "call_cancellably", "close_if_idle", "fork_if_idle", "settling", "try_hit"}
-    | {"put_arguments", "get_arguments", "fetched"}
+    | {"file_calls"}
 )
 """What a cache does with its rollouts."""
 

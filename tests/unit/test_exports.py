@@ -34,6 +34,7 @@ INSIDE = {
     "Rollout.settling",
     "Rollout.fork_if_idle",
     "Rollout.begin_in",
+    "Rollout.file_calls",
     "Fetched.__init__",
     "ImageStore.manifest",
 }

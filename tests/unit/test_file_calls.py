@@ -109,7 +109,8 @@ def test_a_call_that_names_an_unknown_content(cache: Cache) -> None:
         for digest in ("0" * 64, "../../etc/passwd", ""):
             with pytest.raises(UsageError, match=r'put "/x": the content .* is not in the data directory'):
                 rollout.call("put", {"path": "/x", "digest": digest})
-        assert rollout.call("put", dict(rollout.put_arguments(b"1", "/x"))).exit_code == 0
+        arguments = rollout.file_calls.put_arguments(b"1", "/x", user=None, owners=False, mode=None)
+        assert rollout.call("put", dict(arguments)).exit_code == 0
 
 
 def test_a_tool_of_the_same_name_comes_first(tmp_path: Path) -> None:

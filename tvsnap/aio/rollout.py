@@ -199,7 +199,7 @@ class AsyncRollout(Twin[Rollout]):
         """
         rollout = self._begun or await self._start()
         chosen: dict[str, Any] = {"user": user, "owners": owners, "mode": mode}
-        arguments = await in_thread(self._threads, lambda: rollout.put_arguments(source, path, **chosen))
+        arguments = await in_thread(self._threads, lambda: rollout.file_calls.put_arguments(source, path, **chosen))
         return await self.call(PUT, arguments, timeout)
 
     async def get(
@@ -230,12 +230,12 @@ class AsyncRollout(Twin[Rollout]):
             InfrastructureError: the content could not be kept; or see `call`.
         """
         rollout = self._begun or await self._start()
-        arguments = rollout.get_arguments(path, owners=owners, limit=limit)
+        arguments = rollout.file_calls.get_arguments(path, owners=owners, limit=limit)
         fetched = None
         while fetched is None:
             await self.settled()
             state = rollout.state
-            fetched = rollout.fetched(await self.call(GET, arguments, timeout), arguments, state)
+            fetched = rollout.file_calls.fetched(await self.call(GET, arguments, timeout), arguments, state)
         if destination is not None:
             got = fetched
             await in_thread(self._threads, lambda: got.extract(destination))

@@ -24,17 +24,19 @@ from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.terminal import exec_all_arguments, results_of
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge, RootInfo
-from tvsnap.host.trees import MOST_FETCHED, items_of
+from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, UsageError
 from tvsnap.model.observations import Command
-from tvsnap.model.stats import Way
 from tvsnap.recording.cancellation import Cancellation
-from tvsnap.recording.claims import Claim, Wanted
+from tvsnap.recording.claims import Claim
 from tvsnap.recording.host_calls import HostAnswer, HostCalls
 from tvsnap.recording.live import LiveSandbox
-from tvsnap.recording.recorder import Aftermath, Executed, Position, Recorder
+from tvsnap.recording.recorder import Aftermath, Position, Recorder
+from tvsnap.rollout.cursor import Cursor
+from tvsnap.rollout.execution import Execution
+from tvsnap.rollout.file_calls import FileCalls
 from tvsnap.sandboxes.protocol import Sandbox
 
 DEFAULT_TIMEOUT = 30.0  # seconds
@@ -62,18 +64,14 @@ class Rollout:
         self._host_calls = HostCalls(
             context.graph, claims, self._recorder, recipe.environment, recipe.limits, root.salt
         )
-        self._hold = context.holds.add() if context.use_cache else None
+        self._cursor = Cursor(context, recipe, at)
         self._turn = threading.RLock()
-        self._at = at
-        if self._hold is not None:
-            self._hold.stand(at.state)
         self._calls = 0
-        self._ended = time.monotonic()  # the last call
-        self._not_before = 0.0  # when the clock has caught up with the waits that were said
-        self._outcome: Future[Position] | None = None  # of the last call, until it is taken into _at
         self._own = OwnSandbox(context, recipe, root.hash)
         self._uncached = UncachedSandbox(context, recipe, root.hash)
-        self._conclusions = Conclusions(context, recipe, self._recorder, self._hold)
+        self._execution = Execution(recipe, self._own, self._cursor)
+        self._conclusions = Conclusions(context, recipe, self._recorder, self._cursor.hold)
+        self._files = FileCalls(context, self.tools)
         self._under_way: Cancellation | None = None
         self._closed = False
 
@@ -93,24 +91,29 @@ class Rollout:
         return self._recipe.environment.tools
 
     @property
+    def file_calls(self) -> FileCalls:
+        """What calls of `put` and `get` say, for the awaitable twin."""
+        return self._files
+
+    @property
     def state(self) -> str:
         """The hash of the state at which it stands. Where the last call led may have to be waited for."""
-        return self._where().state
+        return self._cursor.where().state
 
     @property
     def depth(self) -> int:
         """The number of calls that changed the state, counted from its root."""
-        return self._where().depth
+        return self._cursor.where().depth
 
     @property
     def private(self) -> str | None:
         """The reason why it is in a private branch, of which nothing is shared; None if it is not."""
-        return self._where().private
+        return self._cursor.where().private
 
     @property
     def unshared(self) -> str | None:
         """The reason why the result of the last call will answer no other call; None if it may answer some."""
-        return self._where().unshared
+        return self._cursor.where().unshared
 
     def call(
         self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, *, after: float = 0.0
@@ -191,21 +194,21 @@ class Rollout:
         # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
         began = time.perf_counter()
         self._catch_up()
-        self._let_pass(after)
-        edge = self._lookup(call, timeout)
+        self._cursor.let_pass(after)
+        edge = self._cursor.lookup(call, timeout)
         if edge is not None:
             return self._follow(edge, "hit", began)
         # 2. Of all that miss this call in this state, one executes it, and the others take its result.
         tool = self._tool(call)
-        claim = self._claim(tool, call, timeout, cancellation)
+        claim = self._cursor.claim(tool, call, timeout, cancellation)
         if isinstance(claim, Edge):
             return self._follow(claim, "coalesced", began)
         try:
             # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
-            live, executed, way = self._execute(tool, call, timeout, claim, cancellation)
+            live, executed, way = self._execution.execute(tool, call, timeout, claim, cancellation)
             # 5. What is left is done while the caller thinks.
             concluding = self._conclusions.begin(live, executed, exposed=self._own.exposed)
-            self._outcome = concluding.outcome
+            self._cursor.lead_to(concluding.outcome)
             self._own.free_later(concluding.freed)
         except BaseException as error:
             self._abandon(claim, untouched=isinstance(error, CallCancelled))
@@ -240,11 +243,11 @@ class Rollout:
             if self._own.exposed or self._closed or self.settling() is not None:
                 return None
             began = time.perf_counter()
-            self._settle()
-            self._let_pass(after)
+            self._cursor.settle()
+            self._cursor.let_pass(after)
             if self._is_on_host(name):
                 return self._answer_on_host(call, timeout, began)
-            edge = self._lookup(call, timeout, patient=False)
+            edge = self._cursor.lookup(call, timeout, patient=False)
             return None if edge is None else self._follow(edge, "hit", began)
         finally:
             self._turn.release()
@@ -307,28 +310,7 @@ class Rollout:
             StateLost: see `call`.
             InfrastructureError: the content could not be kept; or see `call`.
         """
-        return self.call(PUT, self.put_arguments(source, path, user=user, owners=owners, mode=mode), timeout)
-
-    def put_arguments(
-        self,
-        source: str | Path | bytes,
-        path: str,
-        *,
-        user: str | None = None,
-        owners: bool = False,
-        mode: int | None = None,
-    ) -> Mapping[str, Any]:
-        """Keeps a content in the data directory, and returns the arguments of the call that `put` makes with it.
-
-        Args:
-            source, path, user, owners, mode: see `put`.
-        """
-        self._check_file_tool(PUT)
-        if not isinstance(source, (str, Path, bytes)):
-            raise UsageError(f"source must be a path, or bytes, not {source!r}")
-        digest = self._context.contents.add(lambda: items_of(source, owners=owners, mode=mode))
-        chosen: dict[str, Any] = {"user": user} if user is not None else {}
-        return {"path": path, "digest": digest, **chosen, **({"owners": True} if owners else {})}
+        return self.call(PUT, self._files.put_arguments(source, path, user=user, owners=owners, mode=mode), timeout)
 
     def get(
         self,
@@ -360,47 +342,18 @@ class Rollout:
             StateLost: see `call`.
             InfrastructureError: the content could not be kept; or see `call`.
         """
-        arguments = self.get_arguments(path, owners=owners, limit=limit)
+        arguments = self._files.get_arguments(path, owners=owners, limit=limit)
         fetched = None
         while fetched is None:
             state = self.state
-            fetched = self.fetched(self.call(GET, arguments, timeout), arguments, state)
+            fetched = self._files.fetched(self.call(GET, arguments, timeout), arguments, state)
         if destination is not None:
             fetched.extract(destination)
         return fetched
 
-    def get_arguments(self, path: str, *, owners: bool, limit: int) -> Mapping[str, Any]:
-        """Returns the arguments of the call that `get` makes; those that are as usual are left out.
-
-        Args:
-            path, owners, limit: see `get`.
-        """
-        self._check_file_tool(GET)
-        check_whole(limit, "limit", 0)
-        chosen = {"owners": True} if owners else {}
-        return {"path": path, **chosen, **({"limit": limit} if limit != MOST_FETCHED else {})}
-
-    def fetched(self, result: ToolResult, arguments: Mapping[str, Any], state: str) -> Fetched | None:
-        """Returns what a call of `get` that was just made has fetched; None if that is gone: make it again then.
-
-        Args:
-            result: of the call.
-            arguments: of the call.
-            state: where it was made.
-        """
-        fetched = Fetched(result, str(arguments["path"]), self._context.contents, owners=bool(arguments.get("owners")))
-        if fetched.digest is None or self._context.contents.has(fetched.digest):
-            return fetched
-        edge = self._context.graph.recorded(state, ToolCall(GET, arguments)) if result.source != "executed" else None
-        if edge is None:
-            raise InfrastructureError(f"what was fetched from {arguments['path']} is gone from the data directory")
-        self._context.graph.retire(edge, "what it fetched is gone from the data directory")
-        return None
-
     def settling(self) -> Future[Position] | None:
         """Returns a future that is done once it is known where the last call led; None if that is known already."""
-        outcome = self._outcome
-        return None if outcome is None or outcome.done() else outcome
+        return self._cursor.settling()
 
     def fork(self, n: int = 1) -> list[Rollout]:
         """Begins several rollouts where this one stands, live processes included; this one goes on, too.
@@ -422,7 +375,7 @@ class Rollout:
         with self._turn:
             self._catch_up()
             with contextlib.ExitStack() as undo:
-                state, task, waited = self._at.state, self._task, self._at.waited
+                state, task, waited = self._cursor.at.state, self._task, self._cursor.at.waited
                 forks = [undo.enter_context(self._context.resume(state, task, waited)) for _ in range(n)]
                 undo.pop_all()
                 return forks
@@ -442,7 +395,7 @@ class Rollout:
             if not self._context.use_cache:
                 return self._uncached.live().sandbox
             self._catch_up()
-            live, _ = self._own.acquire(self._at)
+            live, _ = self._own.acquire(self._cursor.at)
             if live.observation is None:
                 live.observation = self._recipe.environment.observe(live.sandbox)
             live.sandbox.note()
@@ -471,14 +424,14 @@ class Rollout:
             live = self._own.live if self._own.exposed else None
             if live is None:
                 raise UsageError("there is no sandbox to keep; ask for one with Rollout.sandbox")
-            before = self._at
+            before = self._cursor.at
             self._notice_outside(label, output)
             if self._own.live is None:
                 raise InfrastructureError("the sandbox has ended: what was done in it is lost")
-            if self._at != before:
+            if self._cursor.at != before:
                 with self._looking_again(live):
                     self._context.snapshotter.take(live, pinned=True)
-            return self._at.state
+            return self._cursor.at.state
 
     def snapshot_if_idle(self) -> bool:
         """Snapshots the present state if a sandbox of the rollout's own stands there and no call is being made.
@@ -493,7 +446,7 @@ class Rollout:
             return False
         try:
             self._catch_up()
-            live = self._own.standing_at(self._at.state)
+            live = self._own.standing_at(self._cursor.at.state)
             if live is not None:
                 with self._looking_again(live):
                     self._context.snapshotter.take(live)
@@ -518,7 +471,7 @@ class Rollout:
             return None
         try:
             self._catch_up()
-            live = self._own.standing_at(self._at.state)
+            live = self._own.standing_at(self._cursor.at.state)
             if live is None or live.state != state:
                 return None
             with self._looking_again(live):
@@ -536,7 +489,7 @@ class Rollout:
         Raises:
             InfrastructureError: none could be had.
         """
-        if self._closed or self._at.state != state or self._context.pool.full:
+        if self._closed or self._cursor.at.state != state or self._context.pool.full:
             return
         live = self._context.acquirer.acquire(state, self._recipe).live
         try:
@@ -547,8 +500,8 @@ class Rollout:
         taken = False
         if self._turn.acquire(blocking=False):
             try:
-                idle = self._own.absent and self._outcome is None
-                taken = idle and not self._closed and self._at.state == state
+                idle = self._own.absent and self._cursor.settled
+                taken = idle and not self._closed and self._cursor.at.state == state
                 if taken:
                     self._own.take(live)
             finally:
@@ -570,13 +523,11 @@ class Rollout:
                 return
             self._closed = True
             try:
-                self._settle()
+                self._cursor.settle()
             finally:
                 self._leave_sandbox()
-                if self._hold is not None:
-                    self._context.holds.remove(self._hold)
-                    self._hold = None
-                self._context.ended(self, self._at)
+                self._cursor.let_go()
+                self._context.ended(self, self._cursor.at)
 
     def close_if_idle(self) -> None:
         """Ends the rollout unless a call of it is being executed."""
@@ -599,32 +550,18 @@ class Rollout:
 
     # Where it stands.
 
-    def _where(self) -> Position:
-        """Returns where it stands, once the last call's outcome is known; for any thread."""
-        outcome = self._outcome
-        if outcome is None:
-            return self._at
-        self._context.home.check()
-        return outcome.result()
-
-    def _settle(self) -> None:
-        """Moves to where the last call led, once that is known."""
-        if self._outcome is not None:
-            self._stand_at(self._outcome.result())
-            self._outcome = None
-
     def _catch_up(self) -> None:
         """Moves to where the last call led, and notices what was done in a sandbox that was given out."""
         if self._closed:
             raise UsageError("the rollout is closed")
         self._context.home.check()
-        self._settle()
+        self._cursor.settle()
         if self._own.exposed:
             self._notice_outside()
 
     def _notice_outside(self, label: str | None = None, output: str = "") -> None:
         """Goes on in a private branch if a sandbox that was given out is no longer as it was."""
-        live = self._own.standing_at(self._at.state)
+        live = self._own.standing_at(self._cursor.at.state)
         if live is None:
             return
         try:
@@ -637,10 +574,10 @@ class Rollout:
             call = ToolCall(OUTSIDE, {"what": label} if label else {})
             reason = label or "changed from outside, in the sandbox that was given out"
             left = Aftermath(False, quiet_s=observation.quiet_s, active=observation.active)
-            self._stand_at(
-                self._recorder.branch_off(self._at, call, ToolResult.of_text(output, None, 0.0), reason, left)
+            self._cursor.stand_at(
+                self._recorder.branch_off(self._cursor.at, call, ToolResult.of_text(output, None, 0.0), reason, left)
             )
-            live.state, live.observation, live.since = self._at.state, observation, self._at.since
+            live.state, live.observation, live.since = self._cursor.at.state, observation, self._cursor.at.since
         live.sandbox.note()  # what is done in it from here on is noticed by itself
 
     @contextlib.contextmanager
@@ -652,89 +589,14 @@ class Rollout:
             if not self._conclusions.look_again(live):
                 self._own.drop()
 
-    def _stand_at(self, at: Position) -> None:
-        """Takes its place at a state."""
-        self._at = at
-        if self._hold is not None:
-            self._hold.stand(at.state)
-
-    def _let_pass(self, after: float) -> None:
-        """Sees to it that so many seconds have passed since the last call."""
-        now = time.monotonic()
-        missing = after - (now - self._ended)
-        if missing > 0:
-            self._at = self._at.pass_time(missing)
-            self._ended -= missing
-            self._not_before = max(self._not_before, now) + missing
-
-    def _make_up_time(self, live: LiveSandbox, cancellation: Cancellation) -> None:
-        """Waits until the sandbox, and the clock that programs read, are where the rollout is."""
-        missing = max(0.0, self._not_before - time.monotonic())
-        live.let_run(max(self._at.waited, live.age() + missing), cancellation.pause)
-        self._not_before = 0.0
-
-    # Answering from the graph.
-
-    def _lookup(self, call: ToolCall, timeout: float, *, patient: bool = True) -> Edge | None:
-        """Returns the recorded answer to a call, if there is one that may be given; the state it leads to is held then.
-
-        Args:
-            call, timeout: see `call`.
-            patient: wait for an eviction that is under way; else there is no answer.
-        """
-        at, holds = self._at, self._context.holds
-        if at.private:
-            return None
-        evictions = holds.evictions
-        edge = self._look_up(call, timeout, retire=patient)
-        if edge is None or not edge.changed or self._hold is None:
-            return edge
-        self._hold.approach(edge.next_state)
-        if evictions % 2 == 0 and holds.evictions == evictions:
-            return edge
-        if patient:
-            holds.wait_for_evictions()
-            again = self._look_up(call, timeout)
-            if again is not None and again.id == edge.id:
-                return again
-        self._hold.stand(at.state)
-        return None
-
-    def _look_up(self, call: ToolCall, timeout: float, *, retire: bool = True) -> Edge | None:
-        at, graph = self._at, self._context.graph
-        backend = self._context.backend.name
-        edge = graph.lookup(at.state, call, timeout, backend, waited=at.waited, quiet_s=at.quiet_s)
-        if edge is None or not edge.asked:
-            return edge
-        tool = self.tools.get(call.name)
-        lasts, age = self._context.network_answers if tool is None else self._lasts(tool), time.time() - edge.created
-        if lasts is None or age <= lasts:
-            return edge
-        if retire:  # an event loop that looks must not wait for a writer
-            graph.retire(edge, f"what it asked of the network was {age:.0f} s old")
-        return None
-
-    def _lasts(self, tool: Tool) -> float | None:
-        """Returns the seconds for which what a tool's call asked of the network answers others; None for ever."""
-        return self._context.network_answers if tool.time_to_live is None else tool.time_to_live
-
     def _follow(self, edge: Edge, source: Source, began: float) -> ToolResult:
         """Moves along an edge; returns its result."""
-        at, now = self._at, time.monotonic()
         if edge.changed:
             self._leave_sandbox()
-            course = at.course_after(edge.call)
-            self._not_before -= max(0.0, time.time() - edge.created)  # so long ago was the state made
-            self._stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course))
-        elif at.quiet_s < math.inf:
-            # It has waited as long as the one whose answer it is given, and for the call's own time.
-            self._at = replace(at, unshared=None, since=min(at.since, now - edge.waited) - edge.result.duration)
-        elif at.unshared:
-            self._at = replace(at, unshared=None)
-        self._ended = now
+        self._cursor.follow(edge)
         context = self._context
-        if self._at.quiet_s < math.inf and self._own.absent:
-            context.companions.expect(self, self._at.state)
+        if self._cursor.at.quiet_s < math.inf and self._own.absent:
+            context.companions.expect(self, self._cursor.at.state)
         context.graph.touch_hit(edge, self._task)
         context.audit.answered(edge)
         self._calls += 1
@@ -748,14 +610,6 @@ class Rollout:
     def _tool(self, call: ToolCall) -> Tool:
         """Returns the tool that a call names, once the call is seen to be valid."""
         return self._recipe.environment.tool(call)
-
-    def _claim(self, tool: Tool, call: ToolCall, timeout: float, cancellation: Cancellation) -> Edge | Claim | None:
-        """Returns someone else's result, or the right to execute the call; None where nothing is to be shared."""
-        at = self._at
-        if at.private or tool.stochastic or not tool.cacheable:
-            return None
-        wanted = Wanted(at.state, call, timeout, self._context.backend.name, at.waited, at.quiet_s)
-        return self._context.claims.claim(wanted, lambda: self._lookup(call, timeout), cancellation)
 
     def _abandon(self, claim: Claim | None, *, untouched: bool) -> None:
         """Gives up a call that was not executed to its end: the next who wants it executes it.
@@ -777,7 +631,7 @@ class Rollout:
 
     def _answer_on_host(self, call: ToolCall, timeout: float, began: float) -> ToolResult | None:
         """Returns the recorded answer to a call of a tool on the host, if there is one."""
-        answer = self._host_calls.look_up(self.tools[call.name], call, timeout, self._at)
+        answer = self._host_calls.look_up(self.tools[call.name], call, timeout, self._cursor.at)
         return None if answer is None else self._answered_on_host(answer, began)
 
     def _call_on_host(self, call: ToolCall, timeout: float, after: float, cancellation: Cancellation) -> ToolResult:
@@ -785,85 +639,35 @@ class Rollout:
         began = time.perf_counter()
         self._catch_up()
         if self._context.use_cache:
-            self._let_pass(after)
+            self._cursor.let_pass(after)
             answered = self._answer_on_host(call, timeout, began)
             if answered is not None:
                 return answered
         else:
-            cancellation.pause(max(0.0, after - (time.monotonic() - self._ended)))
-        made = self._host_calls.make(self._tool(call), call, timeout, self._at, cancellation)
+            cancellation.pause(self._cursor.missing(after))
+        made = self._host_calls.make(self._tool(call), call, timeout, self._cursor.at, cancellation)
         return self._answered_on_host(made, began)
 
     def _answered_on_host(self, answer: HostAnswer, began: float) -> ToolResult:
         """Counts a call of a tool on the host, and takes the time that it took; returns its result."""
         context, result, edge = self._context, answer.result, answer.edge
         self._calls += 1
-        self._ended = time.monotonic()
+        self._cursor.end_call()
         seconds = time.perf_counter() - began
         if edge is None:
-            self._at = replace(self._at, unshared=answer.unshared)
+            self._cursor.at = replace(self._cursor.at, unshared=answer.unshared)
             context.meter.executed(result.duration, seconds, self._calls, None)
             return result
-        self._at = replace(self._at.pass_time(result.duration), unshared=None)
+        self._cursor.at = replace(self._cursor.at.pass_time(result.duration), unshared=None)
         context.graph.touch_hit(edge, self._task)
         count = context.meter.hit if result.source == "hit" else context.meter.coalesced
         count(result.duration, seconds, self._calls, result.cost)
         return result
 
-    def _check_file_tool(self, name: str) -> None:
-        if name in self.tools:
-            raise UsageError(f"the environment has a tool of its own that is called {name}; use it, or Rollout.sandbox")
-
-    # Sandboxes.
-
-    def _execute(
-        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None, cancellation: Cancellation
-    ) -> tuple[LiveSandbox, Executed, Way | None]:
-        """Executes a call in a sandbox in the present state; if the sandbox dies over it, once more in another."""
-        try:
-            return self._attempt(tool, call, timeout, claim, cancellation)
-        except SandboxDied:
-            self._own.drop()
-        cancellation.check()
-        try:
-            return self._attempt(tool, call, timeout, claim, cancellation)
-        except SandboxDied as death:
-            self._own.drop()
-            raise InfrastructureError(
-                f"the sandbox died twice over {call.brief} ({death}); give it more memory, or see what it does"
-            ) from death
-
-    def _attempt(
-        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None, cancellation: Cancellation
-    ) -> tuple[LiveSandbox, Executed, Way | None]:
-        live, way = self._own.acquire(self._at)
-        at = self._at
-        # Where something runs by itself or may wake, how it looked at first is what the outcome is compared with.
-        if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
-            live.observation = self._recipe.environment.observe(live.sandbox)
-        self._make_up_time(live, cancellation)
-        if not tool.read_only:
-            live.sandbox.note()
-        if claim is not None:
-            claim.begin()
-        # Looked for before, too: a disk that was full may have room again when the call ends.
-        trouble = live.sandbox.trouble("")
-        age = live.age()
-        with cancellation.executing(live.sandbox):
-            result = self._recipe.environment.execute(live.sandbox, call, timeout, self._recipe.limits)
-        self._ended = ended = time.monotonic()
-        trouble = live.sandbox.trouble(result.output) or trouble
-        asked = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()
-        before, cancelled, lasts = live.observation, cancellation.wanted, self._lasts(tool)
-        executed = Executed(
-            tool, call, timeout, result, at, before, claim, trouble, age, ended, cancelled, asked, lasts
-        )
-        return live, executed, way
-
     def _leave_sandbox(self) -> None:
         """Leaves its sandbox to others, where they may have it."""
         self._uncached.close()
-        self._own.leave(shared=self._context.use_cache and not self._at.private)
+        self._own.leave(shared=self._context.use_cache and not self._cursor.at.private)
 
     # Without the cache.
 
@@ -874,14 +678,14 @@ class Rollout:
         began = time.perf_counter()
         tool = self._tool(call)
         live = self._uncached.live()
-        cancellation.pause(max(0.0, after - (time.monotonic() - self._ended)))
+        cancellation.pause(self._cursor.missing(after))
         try:
             with cancellation.executing(live.sandbox):
                 result = self._uncached.execute(live, tool, call, timeout)
         finally:
             self._calls += 1
-            self._ended = time.monotonic()
-        self._at = Position(next_state(self._at.state, call), self._at.depth + 1, recorded=False)
+            self._cursor.end_call()
+        self._cursor.at = Position(next_state(self._cursor.at.state, call), self._cursor.at.depth + 1, recorded=False)
         self._context.meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
         return result
 
