@@ -557,6 +557,7 @@ class Cache:
         try:
             if recipe.image.network.attached:
                 network_files.prepare(fork.sandbox, self._lent)
+                fork.sandbox.lend(network_files.variables(self._lent))
         except BaseException:
             self.pool.discard(fork)
             raise

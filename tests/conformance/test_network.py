@@ -14,7 +14,7 @@ import pytest
 
 from tests.conformance.helpers import eventually
 from tests.conformance.targets import TARGETS
-from tvsnap import Cache, NetworkSettings, Rollout
+from tvsnap import Cache, Command, NetworkSettings, Rollout
 from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import MachineLacks
@@ -346,4 +346,9 @@ def test_certificates_are_handed_in(
         with cache, cache.rollout(terminal_image, salt=salt, network="public") as rollout:
             assert bash(rollout, "cat $SSL_CERT_FILE").output == text
             roots.add(rollout.root)
+            with cache.rollout(terminal_image, salt=salt) as without:
+                bash(without, "echo > x")
+            with cache.materialise(without.state, network="public") as grader:  # that has a network only now
+                assert grader.exec("cat $SSL_CERT_FILE", timeout=30).output.decode() == text
+                assert grader.exec_all([Command("cat $CURL_CA_BUNDLE")], timeout=30)[0].output.decode() == text
     assert len(roots) == 2

@@ -301,6 +301,9 @@ class FakeSandbox:
         output, truncated = cut(bytes(run.output), self.limits.output)
         return Outcome(output, status, duration, timed_out, blocked, truncated, lost)
 
+    def lend(self, variables: Mapping[str, str]) -> None:
+        raise AssertionError("no sandbox of these has a network")
+
     def traffic(self) -> Traffic:
         return Traffic()
 

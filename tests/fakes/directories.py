@@ -278,6 +278,9 @@ class DirectorySandbox:
         duration = time.monotonic() - began
         return Outcome(output, None if late else ended, duration, late, blocked, truncated, lost)
 
+    def lend(self, variables: Mapping[str, str]) -> None:
+        raise AssertionError("no sandbox of these has a network")
+
     def traffic(self) -> Traffic:
         return Traffic()
 

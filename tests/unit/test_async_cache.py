@@ -299,7 +299,19 @@ async def _enter(block: AbstractAsyncContextManager[Any]) -> None:
 
 
 OURS = frozenset(
-    {"attach", "checkpoint", "close", "go_back", "interrupt", "note", "read_tree", "settle", "traffic", "trouble"}
+    {
+        "attach",
+        "checkpoint",
+        "close",
+        "go_back",
+        "interrupt",
+        "lend",
+        "note",
+        "read_tree",
+        "settle",
+        "traffic",
+        "trouble",
+    }
 )
 """What tvsnap does with a sandbox, and a user of a rollout does not."""
 INSIDE = frozenset(

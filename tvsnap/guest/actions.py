@@ -7,7 +7,9 @@ import os
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tvsnap.guest import together, trees
@@ -50,6 +52,7 @@ class GuestActions(ABC):
     limits: Limits
     changes_settled: int = 0
     _turn: int = 0
+    _lent: Mapping[str, str] = MappingProxyType({})
     _guest: Guest | None = None
 
     @abstractmethod
@@ -100,6 +103,7 @@ class GuestActions(ABC):
     ) -> Outcome:
         check_seconds(timeout)
         other = find_service(self.image, service)
+        env = {**self._lent, **env}
         if separate:
             apart = Command(command, cwd, env, separate)
             if other is not None:
@@ -135,6 +139,7 @@ class GuestActions(ABC):
         if len(commands) > together.MOST_COMMANDS:
             raise UsageError(f"{len(commands)} commands at once are too many: at most {together.MOST_COMMANDS}")
         limit = self.limits.output
+        commands = [replace(each, env={**self._lent, **each.env}) for each in commands]
         self.number_processes()
         try:
             whole = self.guest().execute(
@@ -223,6 +228,9 @@ class GuestActions(ABC):
             number = outcome.exit_code or errno.ETIMEDOUT
             raise OSError(number, os.strerror(number), path)
         return outcome
+
+    def lend(self, variables: Mapping[str, str]) -> None:
+        self._lent = dict(variables)
 
     def trouble(self, said: str) -> str | None:
         return None

@@ -310,6 +310,13 @@ class Sandbox(Protocol):
             InfrastructureError: what was seen is certainly this machine's doing.
         """
 
+    def lend(self, variables: Mapping[str, str]) -> None:
+        """Gives environment variables to all that `exec` and `exec_all` run from here on; the shell keeps its own.
+
+        Args:
+            variables: beyond those of the image.
+        """
+
     def traffic(self) -> Traffic:
         """Returns what was asked of the network since this was last asked; nothing where `Image.network` is none."""
         ...
