@@ -47,6 +47,7 @@ class TestTerminal(OnOurImage, EnvironmentConformance):
         (
             ("bash", {"command": "cd /tmp; x=1; echo 1 > f; sleep 1000 &"}),
             ("exec", {"command": "cat /tmp/f; echo $y", "env": {"y": "2"}}),
+            ("exec_all", {"commands": [{"command": "cat /tmp/f"}, {"command": "echo 2 > /tmp/h", "separate": True}]}),
             ("write_file", {"path": "g", "content": "text\n"}),
             ("read_file", {"path": "g"}),
             ("bash", {"command": "cat f g; echo $x; jobs"}),
@@ -69,6 +70,7 @@ class TestPython(OnOurImage, EnvironmentConformance):
             ("bash", {"command": "cat /tmp/f"}),
             ("python", {"code": "1 / 0"}),
             ("exec", {"command": "true"}),
+            ("exec_all", {"commands": [{"command": "true"}, {"command": "cat /tmp/f"}]}),
             ("write_file", {"path": "/tmp/m.py", "content": "y = 5"}),
             ("python", {"code": "import sys; sys.path.append('/tmp'); import m\nm.y"}),
             ("read_file", {"path": "/tmp/m.py"}),

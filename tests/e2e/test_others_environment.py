@@ -35,6 +35,7 @@ class TestWordcount(EnvironmentConformance):
             ("look_up", {"word": "cat"}),
             ("look_up", {"word": "dog"}),
             ("exec", {"command": "true"}),
+            ("exec_all", {"commands": [{"command": "echo 1"}, {"command": "echo 2"}]}),
             ("read_file", {"path": "t"}),
             ("keys", {"keys": "", "wait": 0.1}),
             ("screen", {}),

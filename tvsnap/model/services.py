@@ -115,7 +115,11 @@ class Services:
         return (self.main, *(service.name for service in self.others))
 
     def named(self, name: str) -> ImageService | None:
-        """Returns a service; None for the main one, or where there is none of that name."""
+        """Returns a service; None for the main one, or where there is none of that name.
+
+        Args:
+            name: of the service.
+        """
         return next((service for service in self.others if service.name == name), None)
 
     @property
@@ -125,7 +129,11 @@ class Services:
         return (*system, *self.binds)
 
     def with_variables(self, env: Mapping[str, str]) -> Services:
-        """Returns the same services with more environment variables."""
+        """Returns the same services with more environment variables.
+
+        Args:
+            env: the variables, for each of the services but the main one.
+        """
         return replace(self, others=tuple(replace(one, env={**one.env, **env}) for one in self.others))
 
     def to_json(self) -> dict[str, Any]:
@@ -134,7 +142,14 @@ class Services:
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Services:
-        """Raises KeyError, TypeError, ValueError or AttributeError if `said` is none of what `to_json` returns."""
+        """Returns the services that `to_json` expressed.
+
+        Args:
+            said: what it returned.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: it is something else.
+        """
         return cls(
             said["main"], tuple(map(_service, said["others"])), tuple((one, other) for one, other in said["binds"])
         )
