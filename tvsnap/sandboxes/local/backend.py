@@ -377,7 +377,6 @@ class LocalBackend:
         criu = self._criu
 
         def take() -> SnapshotInfo:
-            sandbox.end_connections()
             return self._snapshots.take_processes(sandbox, criu) if criu else self._snapshots.take_shell(sandbox)
 
         info = attempts.repeat(take, CHECKPOINT_PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)

@@ -169,6 +169,7 @@ class Snapshots:
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
                 fidelity.refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
                 fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
+                sandbox.end_connections()
                 sandbox.disconnect()
                 resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
                 begin = time.perf_counter()
@@ -197,6 +198,7 @@ class Snapshots:
         """
         with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
             image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
+            sandbox.end_connections()
             self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
             info = sandbox.guest().info()
             if sandbox.other_processes() or (info.inner, info.idle) != (image.inner, True):

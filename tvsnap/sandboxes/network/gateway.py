@@ -74,7 +74,7 @@ class Gateway:
             InfrastructureError: the relay does not answer.
         """
         told = self._ask(id, "take" if forget else "tell")
-        return Traffic(tuple(told["asked"]), tuple(told["refused"]), told["open"])
+        return Traffic(tuple(told["asked"]), tuple(told["refused"]), told["open"], told["stirred"])
 
     def reset(self, id: str) -> int:
         """Ends all connections out of a sandbox, as a network that fails does; returns how many.
