@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tvsnap.sandboxes.network import addresses
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
 from tvsnap.sandboxes.network.pace import Pace
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
+from tvsnap.sandboxes.network.resolver import Resolver
 
 
 @pytest.mark.parametrize(
@@ -115,6 +118,24 @@ def test_names_of_hosts(name: str, is_one: bool, private: bool) -> None:
     assert is_host_name(name) is is_one
     if is_one:
         assert is_private_name(name) is private
+
+
+def test_private_names_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the host knows to be private is not there; what it does not know is, unless its name says otherwise."""
+    known = {"inside.example.org": ["10.0.0.1"], "both.example.org": ["10.0.0.1", "8.8.8.8"]}
+
+    def look_up(name: str, *_: object, **__: object) -> list[Any]:
+        if name not in known:
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in known[name]]
+
+    async def there(proxy: str | None) -> dict[str, bool]:
+        resolver, turn = Resolver(NetworkSettings(proxy=proxy, hosts={"db": "127.0.0.1:1"})), asyncio.Semaphore()
+        return {name: await resolver.is_there(name, turn) for name in (*known, "far.example.org", "db", "other")}
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    assert list(asyncio.run(there("http://proxy.test:3128")).values()) == [False, True, True, True, False]
+    assert list(asyncio.run(there(None)).values()) == [False, True, False, True, False]
 
 
 def asks(name: str, kind: str = "A") -> bytes:
