@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import ipaddress
+import math
 import socket
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dns.message
 import dns.rcode
 import pytest
 
+from tests.fakes.backend import fake_image
 from tvsnap import InfrastructureError, Network, NetworkSettings, UsageError
-from tvsnap.model.network import NO_NETWORK, is_host_name, is_private_name, is_within_reach
+from tvsnap.model.network import NO_NETWORK, Traffic, is_host_name, is_private_name, is_within_reach
+from tvsnap.model.observations import Observation
 from tvsnap.sandboxes.network import addresses
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
 from tvsnap.sandboxes.network.pace import Pace
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
+from tvsnap.sandboxes.network.relay import Way
 from tvsnap.sandboxes.network.resolver import Resolver
+from tvsnap.sandboxes.network.sandbox import Networked
 
 
 @pytest.mark.parametrize(
@@ -196,3 +204,45 @@ def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             patch.setenv(f"TVSNAP_NETWORK_{name}", wrong)
             with pytest.raises(UsageError):
                 NetworkSettings.of_environment()
+
+
+def test_what_is_under_way() -> None:
+    """Also what the relay has not taken yet: who waits for an answer does not see the difference."""
+    with (
+        closing(socket.create_server(("127.0.0.1", 0))) as tcp,
+        closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as dns,
+        closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asker,
+    ):
+        dns.bind(("127.0.0.1", 0))
+        way = Way(Network(public=True), tcp, dns, -1)
+        assert way.under_way() == 0
+        with closing(socket.create_connection(tcp.getsockname())):
+            assert way.under_way() == 1
+            asker.sendto(b"?", dns.getsockname())
+            assert way.under_way() == 2
+
+
+@pytest.mark.parametrize(
+    ("told", "looks", "active"),
+    [
+        ([Traffic(stirred=True), Traffic()], 1, None),
+        ([Traffic(), Traffic(open=1, stirred=True)], 1, "a connection or look-up out of the sandbox may be answered"),
+        ([Traffic(), Traffic(open=2, stirred=True)], 1, "2 connections or look-ups out of the sandbox may be answered"),
+        ([Traffic(open=1, stirred=True), Traffic(stirred=True), Traffic()], 2, None),
+        ([Traffic(stirred=True)] * 6, 5, "a connection or look-up out of the sandbox may be answered"),
+    ],
+)
+def test_a_look_during_which_something_was_under_way(told: list[Traffic], looks: int, active: str | None) -> None:
+    """What ended meanwhile may have woken who had been looked at: then all is looked at again."""
+    answers = iter(told)
+    sandbox, seen = Networked(), list[None]()
+    sandbox.id, sandbox.image = "one", dataclasses.replace(fake_image(), network=Network(public=True))
+    sandbox.gateway = SimpleNamespace(traffic=lambda _, forget: next(answers))  # type: ignore[assignment]
+
+    def look() -> Observation:
+        seen.append(None)
+        return Observation("files", "processes", "shell")
+
+    found = sandbox.with_connections(look)
+    assert (len(seen), found.active, found.quiet_s) == (looks, active, 0.0 if active else math.inf)
+    assert next(answers, None) is None
