@@ -14,9 +14,11 @@ import pytest
 
 from tests.conformance.helpers import eventually, on_host, unique_sleep
 from tests.conformance.targets import TARGETS
-from tvsnap import AsyncCache, Cache, CallCancelled
+from tests.fakes.caches import settle
+from tvsnap import AsyncCache, Budget, Cache, CallCancelled
 from tvsnap.images import Image
 from tvsnap.model.errors import MachineLacks
+from tvsnap.model.limits import MIB, Limits
 from tvsnap.rollout import Rollout
 
 LONG = 600.0
@@ -104,6 +106,48 @@ def test_a_wait_for_another_s_call_ends(cache: Cache, terminal_image: Image) -> 
         assert first.result(SOON).output == "done\n"
         assert two.call("bash", {"command": "echo on"}).output == "on\n"
     assert not two.cancel()
+
+
+def test_a_call_that_waits_for_its_time_keeps_its_sandbox(terminal_image: Image, tvsnap_home: Path) -> None:
+    """It is cancelled while its sandbox is let run for as long as the rollout is to have waited."""
+    with Cache(tvsnap_home, budget=Budget(parked=0)) as cache:
+        with cache.rollout(terminal_image, salt=f"cancel-{time.time_ns()}") as first:
+            first.call("bash", {"command": "while sleep 0.2; do :; done &"})
+            settle(first)
+            state = first.state
+        with cache.resume(state, after=LONG) as rollout, ThreadPoolExecutor(1) as threads:
+            forks = cache.stats().forks
+            call = threads.submit(rollout.call, "bash", {"command": "echo on"}, LONG)
+            eventually(lambda: cache.stats().forks > forks)
+            assert rollout.cancel()
+            with pytest.raises(CallCancelled):
+                call.result(SOON)
+            assert (rollout.state, rollout.private) == (state, None)
+            assert rollout.sandbox().run("echo on", timeout=SOON).output == b"on\n"
+            assert cache.stats().forks == forks + 1
+
+
+def test_a_write_that_is_cancelled(terminal_image: Image, tvsnap_home: Path) -> None:
+    """It is slow for want of processor time; what it has written until then stays, and forks have just that."""
+    path = f"/root/{time.time_ns()}"
+    write = ("write_file", {"path": path, "content": "x" * (8 * MIB)}, LONG)
+    with (
+        Cache(tvsnap_home) as cache,
+        cache.rollout(terminal_image, limits=Limits(cpus=0.03)) as rollout,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        rollout.call("bash", {"command": "x=kept"})
+        call = threads.submit(rollout.call, *write)
+        eventually(lambda: on_host(path))
+        assert rollout.cancel()
+        result = call.result(SOON)
+        assert (result.timed_out, result.exit_code) == (True, None)
+        assert rollout.private is not None
+        assert rollout.private.startswith("was cancelled after ")
+        size = rollout.call("bash", {"command": f"wc -c < {path}; test $x = kept"}).output
+        assert int(size) < 8 * MIB
+        with cache.materialise(rollout.state) as fork:
+            assert len(fork.read_file(path)) == int(size)
 
 
 def test_a_cancelled_awaitable_ends_its_command(terminal_image: Image, tvsnap_home: Path) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.conformance.helpers import Lab, commands, eventually, job, on_host, run, sh, unique_sleep, usable
+from tvsnap import Cache
+from tvsnap.images import Image
 from tvsnap.model.limits import MIB, Limits
+from tvsnap.sandboxes.protocol import Backend
 
 
 def test_memory(lab: Lab) -> None:
@@ -61,12 +65,27 @@ def test_fork_bomb(lab: Lab) -> None:
     assert time.monotonic() - began < 30
 
 
+BURN = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
+
+
 @pytest.mark.parametrize("cpus", [0.2])
 def test_processor_time(lab: Lab, cpus: float) -> None:
     sandbox = lab.start(Limits(cpus=cpus))
-    program = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
-    sandbox.write_file("burn.py", program.encode())
+    sandbox.write_file("burn.py", BURN.encode())
     assert float(sh(sandbox, "python3 burn.py")) < 0.6
+
+
+def test_processor_time_of_forks(backend: Backend, terminal_image: Image, tvsnap_home: Path) -> None:
+    """With less of it, more times out: it is part of the root's name, and forks have what their rollout had."""
+    salt, limits = f"processor-{time.time_ns()}", Limits(cpus=0.2)
+    with Cache(tvsnap_home, backend=backend.name) as cache:
+        roots = {cache.rollout(terminal_image, salt=salt, limits=its).root for its in (None, limits)}
+        assert len(roots) == 2
+        with cache.rollout(terminal_image, salt=salt, limits=limits) as rollout:
+            rollout.call("write_file", {"path": "/tmp/burn.py", "content": BURN})
+            state = rollout.state
+    with Cache(tvsnap_home, backend=backend.name, limits=Limits(cpus=2.0)) as cache, cache.materialise(state) as fork:
+        assert float(sh(fork, "python3 /tmp/burn.py")) < 0.6
 
 
 MEMORY_FILLERS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import socket
 import threading
@@ -19,6 +20,8 @@ from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import MachineLacks
 from tvsnap.model.network import NetworkLike
+from tvsnap.sandboxes.network.addresses import Addresses
+from tvsnap.sandboxes.network.gateway import NOT_KNOWN
 from tvsnap.upkeep import verify
 
 SERVER = "files.test"
@@ -177,6 +180,27 @@ def own_address() -> str:
         return str(one.getsockname()[0])
 
 
+def test_names_of_one_salt_are_no_matter_of_another(
+    cache: Cache, terminal_image: Image, site: Site, salt: str, tmp_path: Path
+) -> None:
+    """Neither its look-ups nor its addresses tell what another salt has asked for."""
+    with (
+        cache.rollout(terminal_image, salt=salt, network="public") as one,
+        cache.rollout(terminal_image, salt=f"{salt} other", network="public") as other,
+    ):
+        address = bash(one, f"getent hosts {SERVER}").output.split()[0]
+        assert bash(one, f"getent hosts {address}").output.split()[1:] == [SERVER]
+        assert bash(other, f"getent hosts {address}").exit_code == 2
+        assert "rror" in fetch(other, host=address).output
+        assert site.asked == 0
+        own = bash(other, f"getent hosts {SERVER}").output.split()[0]
+        assert own != address
+        with closing(Addresses(tmp_path)) as unasked:  # where nobody has asked for anything
+            space = hashlib.sha256(f"{salt} other".encode()).hexdigest()[:32]
+            assert unasked.address_of(space, SERVER) == own
+        assert fetch(other, host=own).output == "1\n"
+
+
 def test_roots_are_told_apart(cache: Cache, terminal_image: Image, salt: str) -> None:
     policies: list[NetworkLike] = [None, "none", "public", [SERVER]]
     roots = [cache.rollout(terminal_image, salt=salt, network=policy).root for policy in policies]
@@ -211,25 +235,22 @@ def test_a_grader_may_have_a_network(cache: Cache, terminal_image: Image, salt: 
         assert later.root == root
 
 
-def test_what_comes_over_a_connection_counts(
-    cache: Cache, terminal_image: Image, site: Site, salt: str, backend: str
-) -> None:
-    get = f"import urllib.request as u; print(len(u.urlopen('http://{SERVER}/slow').read()))"
+def test_what_comes_over_a_connection_counts(cache: Cache, terminal_image: Image, site: Site, salt: str) -> None:
+    get = f"import urllib.request as u; open('/tmp/go').read(); page = u.urlopen('http://{SERVER}/slow'); "
+    get += "open('/tmp/begun', 'w'); print(len(page.read()))"
     with cache.rollout(terminal_image, salt=salt, network="public") as rollout:
-        bash(
-            rollout,
-            f'(python3 -c "{get}" > /tmp/said 2>&1; echo $? > /tmp/status) & while ! [ -e /proc/$!/fd ]; do :; done',
-        )
-        eventually(lambda: site.asked == 1)
-        bash(rollout, "x=1")
+        bash(rollout, f'mkfifo /tmp/go; (python3 -c "{get}" > /tmp/said 2>&1; echo $? > /tmp/status) &')
+        bash(rollout, "echo > /tmp/go; until [ -e /tmp/begun ]; do sleep 0.01; done")
         edge = cache.graph.edge_to(rollout.state)
         assert edge is not None
-        if backend == "local":  # a snapshot of it was taken, for which the connection was ended
+        assert edge.active is not None
+        if cache.backend.captures.processes:  # a snapshot of it was taken, for which the connection was ended
             assert site.gone.wait(30)
             eventually(lambda: bash(rollout, "cat /tmp/status").output == "1\n")
             assert "rror" in bash(rollout, "tail -1 /tmp/said").output
-        else:  # nothing ended the connection: what comes over it may change the state at any time
-            assert edge.active is not None
+        else:  # nothing ended the connection, as no snapshot can be taken
+            assert "Running" in bash(rollout, "jobs").output
+            assert not site.gone.is_set()
 
 
 def test_answers_grow_old(backend: str, terminal_image: Image, tvsnap_home: Path, site: Site, salt: str) -> None:
@@ -259,6 +280,9 @@ def test_the_relay_is_begun_anew_if_it_dies(
             gateway.relay.kill()
             gateway.relay.wait()
             bash(rollout, "x=1")
+            edge = cache.graph.edge_to(rollout.state)
+            assert edge is not None
+            assert edge.asked == (NOT_KNOWN,)  # it may have asked for anything
             assert fetch(rollout).output == "2\n"
         relay = gateway.relay
     assert relay.poll() is not None
@@ -286,6 +310,46 @@ def test_many_questions_harm_nobody(cache: Cache, terminal_image: Image, salt: s
         assert fetch(other).output == "2\n"
         assert cache.backend.gateway.relay is relay  # type: ignore[attr-defined]
         assert relay.poll() is None
+
+
+FLOOD = """
+import socket, struct
+def question(number, *labels, more=b"", count=1):
+    name = b"".join(bytes([len(one)]) + one for one in labels)
+    return struct.pack(">6H", number, 0x100, count, 0, 0, 0) + (name + bytes([0, 0, 1, 0, 1])) * count + more
+def ask(*messages):
+    its = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for message in messages:
+        its.sendto(message, ("8.8.8.8", 53))
+    answer = its.recv(512)
+    print(answer[1], answer[3] & 15, end=" ", flush=True)
+nothing = [question(1, b"files", b"test", more=bytes(600)), question(2, b"files", b"test", count=2), bytes(12), b"x"]
+names = [(b"a b", b"test"), (b"127", b"0", b"0", b"1"), (bytes([200, 0, 10]), b"test"), (b"files.test",)]
+for number, name in enumerate(names):
+    ask(question(number, *name))
+ask(*nothing, question(9, b"files", b"test"))  # what is not answered would have been before this
+open("/tmp/asked", "w")
+its = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    for message in [*nothing, *[question(0, *name) for name in names], bytes(60000)]:
+        its.sendto(message, ("8.8.8.8", 53))
+"""
+
+
+def test_hostile_questions_take_nothing_from_others(cache: Cache, terminal_image: Image, salt: str) -> None:
+    """What is no name of a host is not there, what is no question has no answer, and others are served meanwhile."""
+    with (
+        cache.rollout(terminal_image, salt=salt, network="public") as hostile,
+        cache.rollout(terminal_image, salt=f"{salt} other", network="public") as other,
+    ):
+        hostile.call("write_file", {"path": "/tmp/flood.py", "content": FLOOD})
+        flood = "python3 /tmp/flood.py > /tmp/said 2>&1 & until [ -e /tmp/asked ]; do sleep 0.05; done; cat /tmp/said"
+        said = bash(hostile, flood)
+        assert said.output == "0 3 1 3 2 3 3 3 9 0 "
+        command = f"python3 -c \"import urllib.request as u; print(len(u.urlopen('http://{SERVER}/big').read()))\""
+        assert bash(other, command).output == "20000000\n"
+        assert bash(other, f"getent hosts {SERVER}").exit_code == 0
+        assert bash(hostile, "kill -0 $! && cat /tmp/said").output == said.output, "the flood has ended"
 
 
 class Proxy(threading.Thread):
@@ -330,6 +394,28 @@ def test_through_a_proxy(backend: str, terminal_image: Image, tvsnap_home: Path,
     (head,) = proxy.asked
     assert head.startswith("CONNECT far.test:80 HTTP/1.1\r\n")
     assert "Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=\r\n" in head
+
+
+def test_what_is_private_is_not_asked_of_a_proxy(
+    backend: str, terminal_image: Image, tvsnap_home: Path, site: Site, salt: str
+) -> None:
+    proxy = Proxy(("127.0.0.1", site.server_address[1]))
+    proxy.start()
+    private = ["127.0.0.1", "10.0.0.1", "169.254.169.254", own_address(), "localhost", "db", "metadata.google.internal"]
+    command = f"""python3 -c "
+import urllib.request as u
+for host in {[*private, "far.test"]}:
+    try: print(host, u.urlopen('http://' + host, timeout=20).read())
+    except OSError: print(host, 'refused')" """
+    try:
+        cache = Cache(tvsnap_home, backend=backend, network_settings=NetworkSettings(proxy=proxy.address))
+    except MachineLacks as lack:
+        pytest.skip(str(lack))
+    with cache, cache.rollout(terminal_image, salt=salt, network="public") as rollout:
+        said = bash(rollout, command).output.splitlines()
+    assert said == [*(f"{host} refused" for host in private), "far.test b'1\\n'"]
+    (head,) = proxy.asked
+    assert head.startswith("CONNECT far.test:80 ")
 
 
 def test_certificates_are_handed_in(

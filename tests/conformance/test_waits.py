@@ -11,6 +11,8 @@ import pytest
 from tests.fakes.caches import settle
 from tvsnap import Budget, Cache
 from tvsnap.images import Image
+from tvsnap.model.errors import NotCheckpointable
+from tvsnap.recording.snapshotter import LATE
 from tvsnap.rollout import Rollout
 
 BUILD = "rm -f /tmp/f; (sleep 2; echo done > /tmp/f) > /dev/null 2>&1 &"
@@ -113,3 +115,34 @@ def test_thinking_costs_no_hit_beside_a_server(cache: Cache, request: pytest.Fix
             assert found[0] == "1"
             if number:
                 assert found[1] == "hit"
+
+
+def test_a_snapshot_that_comes_late_is_refused(
+    tvsnap_home: Path, terminal_image: Image, request: pytest.FixtureRequest
+) -> None:
+    """Who has not waited would be given a later state by it; a fork of the sandbox as it is serves who asks now."""
+    with Cache(tvsnap_home, policy="never") as cache, begin(cache, request) as rollout:
+        ask(rollout, "rm -f /tmp/ticks; (while sleep 0.2; do echo >> /tmp/ticks; done) > /dev/null 2>&1 &")
+        state = rollout.state
+        time.sleep(LATE + 0.5)
+        with pytest.raises(NotCheckpointable, match="the state has changed by itself"):
+            rollout.snapshot_if_idle()
+        with cache.materialise(state) as fork:
+            assert int(fork.run("wc -l < /tmp/ticks", timeout=20.0).output) >= 4
+        assert cache.graph.snapshot(state, "local") is None
+        assert (rollout.state, rollout.private) == (state, None)
+
+
+def test_a_fork_has_waited_as_long_as_its_rollout(
+    tvsnap_home: Path, terminal_image: Image, request: pytest.FixtureRequest
+) -> None:
+    """The rollout was only answered: nothing of it has run."""
+    with Cache(tvsnap_home, budget=Budget(parked=0)) as cache:
+        for source in ("executed", "hit"):
+            with begin(cache, request) as rollout:
+                assert ask(rollout, "rm -f /tmp/f; (sleep 1; echo done > /tmp/f) > /dev/null 2>&1 &")[1] == source
+                if source == "hit":
+                    time.sleep(1.5)
+                    (fork,) = rollout.fork()
+                    with fork:
+                        assert ask(fork, "cat /tmp/f || echo none")[0] == "done"

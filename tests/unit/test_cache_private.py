@@ -59,6 +59,17 @@ def test_a_timeout_while_working_may_be_shared(tmp_path: Path) -> None:
         open_cache(tmp_path, timeouts="never")
 
 
+def test_shared_timeouts_answer_only_caches_that_share_them(tmp_path: Path) -> None:
+    """Several caches use one data directory, each in its way."""
+    backend = FakeBackend()
+
+    def ask(timeouts: str) -> str:
+        with open_cache(tmp_path, backend, timeouts=timeouts) as cache, cache.rollout("terminal") as rollout:
+            return bash(rollout, f"echo 1 > f; {BUSY}", timeout=2.0).source
+
+    assert [ask(timeouts) for timeouts in ("shared", "private", "shared")] == ["executed", "executed", "hit"]
+
+
 def test_a_timeout_while_working_is_not_shared(cache: Cache) -> None:
     for _ in range(2):
         with cache.rollout("terminal") as rollout:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import ipaddress
+import math
+import socket
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dns.message
 import dns.rcode
 import pytest
 
+from tests.fakes.backend import fake_image
 from tvsnap import InfrastructureError, Network, NetworkSettings, UsageError
-from tvsnap.model.network import NO_NETWORK, is_host_name, is_private_name, is_within_reach, lacks_network
+from tvsnap.model.network import NO_NETWORK, Traffic, is_host_name, is_private_name, is_within_reach, lacks_network
+from tvsnap.model.observations import Observation
 from tvsnap.sandboxes.network import addresses
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
 from tvsnap.sandboxes.network.pace import Pace
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
+from tvsnap.sandboxes.network.relay import Way
+from tvsnap.sandboxes.network.resolver import Resolver
+from tvsnap.sandboxes.network.sandbox import Networked
 
 
 @pytest.mark.parametrize(
@@ -117,6 +128,24 @@ def test_names_of_hosts(name: str, is_one: bool, private: bool) -> None:
         assert is_private_name(name) is private
 
 
+def test_private_names_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the host knows to be private is not there; what it does not know is, unless its name says otherwise."""
+    known = {"inside.example.org": ["10.0.0.1"], "both.example.org": ["10.0.0.1", "8.8.8.8"]}
+
+    def look_up(name: str, *_: object, **__: object) -> list[Any]:
+        if name not in known:
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in known[name]]
+
+    async def there(proxy: str | None) -> dict[str, bool]:
+        resolver, turn = Resolver(NetworkSettings(proxy=proxy, hosts={"db": "127.0.0.1:1"})), asyncio.Semaphore()
+        return {name: await resolver.is_there(name, turn) for name in (*known, "far.example.org", "db", "other")}
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    assert list(asyncio.run(there("http://proxy.test:3128")).values()) == [False, True, True, True, False]
+    assert list(asyncio.run(there(None)).values()) == [False, True, False, True, False]
+
+
 def asks(name: str, kind: str = "A") -> bytes:
     return bytes(dns.message.make_query(name, kind).to_wire())
 
@@ -196,3 +225,45 @@ def test_what_is_printed_for_want_of_a_network(output: str) -> None:
 @pytest.mark.parametrize("output", ["", "resolved", "curl: (7) Failed to connect to localhost port 80", "no such file"])
 def test_what_says_nothing_of_the_network(output: str) -> None:
     assert not lacks_network(output)
+
+
+def test_what_is_under_way() -> None:
+    """Also what the relay has not taken yet: who waits for an answer does not see the difference."""
+    with (
+        closing(socket.create_server(("127.0.0.1", 0))) as tcp,
+        closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as dns,
+        closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asker,
+    ):
+        dns.bind(("127.0.0.1", 0))
+        way = Way(Network(public=True), tcp, dns, -1)
+        assert way.under_way() == 0
+        with closing(socket.create_connection(tcp.getsockname())):
+            assert way.under_way() == 1
+            asker.sendto(b"?", dns.getsockname())
+            assert way.under_way() == 2
+
+
+@pytest.mark.parametrize(
+    ("told", "looks", "active"),
+    [
+        ([Traffic(stirred=True), Traffic()], 1, None),
+        ([Traffic(), Traffic(open=1, stirred=True)], 1, "a connection or look-up out of the sandbox may be answered"),
+        ([Traffic(), Traffic(open=2, stirred=True)], 1, "2 connections or look-ups out of the sandbox may be answered"),
+        ([Traffic(open=1, stirred=True), Traffic(stirred=True), Traffic()], 2, None),
+        ([Traffic(stirred=True)] * 6, 5, "a connection or look-up out of the sandbox may be answered"),
+    ],
+)
+def test_a_look_during_which_something_was_under_way(told: list[Traffic], looks: int, active: str | None) -> None:
+    """What ended meanwhile may have woken who had been looked at: then all is looked at again."""
+    answers = iter(told)
+    sandbox, seen = Networked(), list[None]()
+    sandbox.id, sandbox.image = "one", dataclasses.replace(fake_image(), network=Network(public=True))
+    sandbox.gateway = SimpleNamespace(traffic=lambda _, forget: next(answers))  # type: ignore[assignment]
+
+    def look() -> Observation:
+        seen.append(None)
+        return Observation("files", "processes", "shell")
+
+    found = sandbox.with_connections(look)
+    assert (len(seen), found.active, found.quiet_s) == (looks, active, 0.0 if active else math.inf)
+    assert next(answers, None) is None

@@ -34,12 +34,14 @@ class Traffic:
     Attributes:
         asked: `name:port` for a connection, and the bare name for a look-up, each once, in the order of the first.
         refused: those of them that its policy does not allow.
-        open: how many connections out of it are open now.
+        open: how many connections out of it are open now, and names are being looked up.
+        stirred: there were such since that was last told, whether they have ended or not.
     """
 
     asked: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     open: int = 0
+    stirred: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ class DockerSandbox(Networked, Rewindable):
 
     def observe(self, service: Service = NO_SERVICE) -> Observation:
         try:
-            return self._observe(service)
+            return self.with_connections(lambda: self._observe(service))
         except SandboxRefused as refusal:  # no process of ours can be started in it
             unknown = secrets.token_hex()
             return Observation(unknown, unknown, unknown, active=f"it cannot be looked at ({refusal})", quiet_s=0.0)
@@ -212,7 +212,7 @@ class DockerSandbox(Networked, Rewindable):
         shell, hidden = shell_report.seen(dump, info)
         look = self._look(table, service, info)
         processes = secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service)
-        seen = Observation(
+        return Observation(
             files=f"{files} {self._digest(_IN_MEMORY)}",
             processes=f"{processes} {look.passing}",
             shell=shell,
@@ -223,7 +223,6 @@ class DockerSandbox(Networked, Rewindable):
             active=look.active,
             quiet_s=look.quiet_s,
         )
-        return self.with_connections(seen)
 
     def _look(self, table: process_report.ProcessTable, service: Service, info: GuestInfo) -> activity.Look:
         """Returns what may happen by itself; whatever lives may do something, if it is out of reach."""

@@ -73,6 +73,7 @@ class Taker:
         return self._take_live(sandbox, others, began)
 
     def _take_idle(self, sandbox: DockerSandbox, shell: shell_image.ShellImage, began: float) -> SnapshotInfo:
+        sandbox.end_connections()
         with self.snapshots.taking() as unfinished:
             self._note_lent(sandbox, unfinished)
             depth, size = self._commit(sandbox, unfinished)
@@ -93,6 +94,7 @@ class Taker:
             init_here = sandbox.files.outside()  # in this machine's /proc
             if init_here and (waits := cut_short.find(activity.family(int(init_here.name)))):
                 raise attempts.AttemptFailed(waits)
+            sandbox.end_connections()
             frozen = time.perf_counter()
             with self.containers.paused(sandbox.container):
                 init, pids = self.containers.processes(sandbox.container)

@@ -162,6 +162,9 @@ class LocalSandbox(Networked, Rewindable):
         return observe.file_changes(self.layer / "upper", self._tree)
 
     def observe(self, service: Service = NO_SERVICE) -> Observation:
+        return self.with_connections(lambda: self._observe(service))
+
+    def _observe(self, service: Service) -> Observation:
         guest = self.guest()
         dump = guest.shell_state()
         info = guest.info()
@@ -173,7 +176,7 @@ class LocalSandbox(Networked, Rewindable):
         told, hidden = shell_report.seen(dump, info)
         look = self._watch.look(shell if info.idle else 0, served)
         self._owner.keep_limit(self)
-        seen = Observation(
+        return Observation(
             files=files,
             processes=f"{processes} {look.passing}",
             shell=told,
@@ -184,7 +187,6 @@ class LocalSandbox(Networked, Rewindable):
             active=look.active,
             quiet_s=look.quiet_s,
         )
-        return self.with_connections(seen)
 
     def digest(self) -> str | None:
         return digests.digest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -19,6 +20,8 @@ from tvsnap.model.network import Network, Traffic
 from tvsnap.sandboxes.network.attach import WayOut, attach
 from tvsnap.sandboxes.network.settings import NetworkSettings
 
+NOT_KNOWN = "(not known: the program that counts it had ended)"
+"""Stands for what a sandbox asked before its way out was begun anew."""
 _LONGEST_ANSWER = 1 << 20
 _ANSWER_TIMEOUT = 30.0  # seconds: on a busy machine the relay takes a second to start
 
@@ -37,6 +40,7 @@ class Gateway:
         self._settings = settings
         self._lock = threading.RLock()
         self._ways: dict[str, tuple[Network, WayOut]] = {}
+        self._unknown: set[str] = set()  # of whom a relay knew something when it ended
         self.relay: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._closed = False
@@ -74,7 +78,12 @@ class Gateway:
             InfrastructureError: the relay does not answer.
         """
         told = self._ask(id, "take" if forget else "tell")
-        return Traffic(tuple(told["asked"]), tuple(told["refused"]), told["open"])
+        asked, unknown = tuple(told["asked"]), id in self._unknown
+        if forget:
+            self._unknown.discard(id)
+        return Traffic(
+            (*asked, NOT_KNOWN) if unknown else asked, tuple(told["refused"]), told["open"], told["stirred"] or unknown
+        )
 
     def reset(self, id: str) -> int:
         """Ends all connections out of a sandbox, as a network that fails does; returns how many.
@@ -104,6 +113,12 @@ class Gateway:
     def _ask(self, id: str, what: str) -> Mapping[str, Any]:
         with self._lock:
             self._ask_relay()
+            try:
+                return self._send({"id": id, "do": what}, ())
+            except InfrastructureError:
+                if self.relay is not None and self.relay.poll() is None:
+                    raise
+            self._ask_relay()  # it ended meanwhile, and is begun anew
             return self._send({"id": id, "do": what}, ())
 
     def _ask_relay(self) -> None:
@@ -132,6 +147,7 @@ class Gateway:
         if died:
             for id in self._ways:
                 self._say_open(id)
+                self._unknown.add(id)
 
     def _say_open(self, id: str) -> None:
         network, way = self._ways[id]
@@ -143,10 +159,12 @@ class Gateway:
         try:
             socket.send_fds(self._control, [json.dumps(message).encode()], list(descriptors))
             told = self._control.recv(_LONGEST_ANSWER)
+            if not told:
+                raise ConnectionResetError(errno.ECONNRESET, "it ended")
         except OSError as error:
             self._end_relay()
             raise InfrastructureError(f"the network of sandboxes does not answer: {error.strerror or error}") from None
-        answer: Mapping[str, Any] = json.loads(told) if told else {"error": "it ended"}
+        answer: Mapping[str, Any] = json.loads(told)
         if "error" in answer:
             raise InfrastructureError(f"the network of sandboxes failed: {answer['error']}")
         return answer
@@ -161,6 +179,7 @@ class Gateway:
 
     def _forget(self, id: str) -> None:
         _, way = self._ways.pop(id)
+        self._unknown.discard(id)
         way.close()
 
 

@@ -12,10 +12,11 @@ import contextlib
 import json
 import os
 import resource
+import select
 import socket
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,6 +58,7 @@ class Way:
         open: the connections that are being relayed, by their task.
         asked: what was asked of the network since that was last told, each once.
         refused: likewise, what was not allowed.
+        stirred: there was something under way since that was last told, or may have been.
         known: the names whose addresses were asked for.
         questions: how many are being answered.
         looking: is held while names are looked up outside.
@@ -71,6 +73,7 @@ class Way:
     open: dict[asyncio.Task[None], socket.socket] = field(default_factory=dict)
     asked: dict[str, None] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
+    stirred: bool = True
     known: set[str] = field(default_factory=set)
     questions: int = 0
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_LOOKUPS))
@@ -84,6 +87,19 @@ class Way:
         for noted in (self.asked, self.refused) if refused else (self.asked,):
             if len(noted) < _MOST_NAMES:
                 noted[what] = None
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begins a task, which ends at the latest when the way is closed."""
+        task = asyncio.ensure_future(work)
+        self.listening.append(task)
+        task.add_done_callback(self.listening.remove)
+
+    def under_way(self) -> int:
+        """Returns how many connections are open, and questions are not answered: also such as wait to be taken here."""
+        waiting = select.poll()
+        waiting.register(self.tcp, select.POLLIN)
+        waiting.register(self.dns, select.POLLIN)
+        return len(self.open) + self.questions + len(waiting.poll(0))
 
 
 class Relay:
@@ -113,12 +129,20 @@ class Relay:
             if not message:
                 self._ended.set()
                 return
-            answer = self._do(json.loads(message), descriptors)
+            asked = json.loads(message)
+            if asked["do"] == "reset":
+                way = self._ways[str(asked["id"])]
+                way.begin(self._tell_of_reset(way))
+                return
+            answer = self._do(asked, descriptors)
         except Exception as error:  # the other end is told
             for descriptor in descriptors:
                 with contextlib.suppress(OSError):
                     os.close(descriptor)
             answer = {"error": f"{type(error).__name__}: {error}"}
+        self._tell(answer)
+
+    def _tell(self, answer: Mapping[str, Any]) -> None:
         try:
             self._control.send(json.dumps(answer).encode())
         except OSError:
@@ -134,10 +158,15 @@ class Relay:
         if asked["do"] == "close":
             del self._ways[id]
             self._close(way)
-        elif asked["do"] == "reset":
-            return {"reset": self._reset(way)}
         elif asked["do"] in ("tell", "take"):
-            told = {"open": len(way.open), "asked": list(way.asked), "refused": list(way.refused)}
+            count = way.under_way()
+            told = {
+                "open": count,
+                "stirred": way.stirred or count > 0,
+                "asked": list(way.asked),
+                "refused": list(way.refused),
+            }
+            way.stirred = count > 0
             if asked["do"] == "take":
                 way.asked.clear()
                 way.refused.clear()
@@ -151,27 +180,36 @@ class Relay:
             one.setblocking(False)
         self._ways[id] = way
         self._listen_for_questions(way)
-        way.listening.append(asyncio.ensure_future(self._accept(way)))
+        way.begin(self._accept(way))
 
     def _close(self, way: Way) -> None:
         asyncio.get_running_loop().remove_reader(way.dns)
         if way.pause is not None:
             way.pause.cancel()
-        for task in way.listening:
+        for task in list(way.listening):
             task.cancel()
         self._reset(way)
         way.tcp.close()
         way.dns.close()
         os.close(way.link)
 
-    def _reset(self, way: Way) -> int:
-        """Ends all connections of a sandbox at once; returns how many there were."""
-        count = len(way.open)
-        for task, inside in list(way.open.items()):
+    def _reset(self, way: Way) -> dict[asyncio.Task[None], socket.socket]:
+        """Begins to end all connections of a sandbox; returns them."""
+        ended = dict(way.open)
+        for task, inside in ended.items():
             _reset_at_close(inside)
             task.cancel()
         way.open.clear()
-        return count
+        return ended
+
+    async def _tell_of_reset(self, way: Way) -> None:
+        """Ends all connections of a sandbox, and answers that once the sandbox knows of it."""
+        ended = self._reset(way)
+        if ended:
+            await asyncio.wait(ended)
+        for inside in ended.values():
+            inside.close()
+        self._tell({"reset": len(ended)})
 
     # Connections.
 
@@ -190,6 +228,7 @@ class Relay:
                 continue
             task = asyncio.ensure_future(self._relay(way, inside))
             way.open[task] = inside
+            way.stirred = True
             task.add_done_callback(lambda done: way.open.pop(done, None))
             await asyncio.sleep(pause)
 
@@ -251,9 +290,8 @@ class Relay:
             message, about, _, asker = way.dns.recvmsg(_PART, socket.CMSG_SPACE(12))
             if way.questions < _MOST_QUESTIONS:
                 way.questions += 1
-                task = asyncio.ensure_future(self._answer(way, message, about, asker))
-                way.listening.append(task)
-                task.add_done_callback(way.listening.remove)
+                way.stirred = True
+                way.begin(self._answer(way, message, about, asker))
         pause = way.questioning.take()
         if pause:
             loop = asyncio.get_running_loop()

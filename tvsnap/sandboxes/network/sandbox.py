@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tvsnap.model.images import Image
@@ -10,6 +11,7 @@ from tvsnap.model.observations import Observation
 from tvsnap.sandboxes.network.gateway import Gateway
 
 _MOST_NAMED = 50
+_MOST_LOOKS = 5
 
 
 class Networked:
@@ -33,19 +35,31 @@ class Networked:
 
     def is_connected(self) -> bool:
         """Returns whether there is a connection out of it."""
-        return bool(self._connections())
+        return self.image.network.attached and self.gateway.traffic(self.id, forget=False).open > 0
 
     def end_connections(self) -> None:
         """Ends the connections out of it, before a snapshot, which holds none."""
         if self.image.network.attached:
             self.gateway.reset(self.id)
 
-    def with_connections(self, seen: Observation) -> Observation:
-        """Returns how it looks, where connections out of it count: what comes over one comes when it likes."""
-        if not (count := self._connections()):
-            return seen
-        what = "a connection" if count == 1 else f"{count} connections"
-        return replace(seen, active=seen.active or f"{what} out of the sandbox may be written to", quiet_s=0.0)
+    def with_connections(self, look: Callable[[], Observation]) -> Observation:
+        """Returns how it looks, where connections out of it count: what comes over one comes when it likes.
 
-    def _connections(self) -> int:
-        return self.gateway.traffic(self.id, forget=False).open if self.image.network.attached else 0
+        What came over one that has ended meanwhile may have woken those who had been looked at, so they are looked at
+        again.
+
+        Args:
+            look: looks at the sandbox itself.
+        """
+        if not self.image.network.attached:
+            return look()
+        self.gateway.traffic(self.id, forget=False)
+        for _ in range(_MOST_LOOKS):
+            seen = look()
+            told = self.gateway.traffic(self.id, forget=False)
+            if told.open or not told.stirred:
+                break
+        if not told.stirred:
+            return seen
+        what = f"{told.open} connections or look-ups" if told.open > 1 else "a connection or look-up"
+        return replace(seen, active=seen.active or f"{what} out of the sandbox may be answered", quiet_s=0.0)
