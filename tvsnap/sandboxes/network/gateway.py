@@ -26,6 +26,10 @@ _LONGEST_ANSWER = 1 << 20
 _ANSWER_TIMEOUT = 30.0  # seconds: on a busy machine the relay takes a second to start
 
 
+class _RelayEnded(InfrastructureError):
+    """The relay ended, or was ended as it did not answer; another can be begun."""
+
+
 class Gateway:
     """The ways out of the sandboxes of one process. Thread-safe."""
 
@@ -59,12 +63,16 @@ class Gateway:
         """
         way = attach(init)
         with self._lock:
-            self._ways[id] = (network, way)
             try:
                 self._ask_relay()
-                self._say_open(id)
+                self._ways[id] = (network, way)
+                try:
+                    self._say_open(id)
+                except _RelayEnded:
+                    self._ask_relay()
             except BaseException:
-                self._forget(id)
+                self._ways.pop(id, None)
+                way.close()
                 raise
 
     def traffic(self, id: str, *, forget: bool = True) -> Traffic:
@@ -111,18 +119,17 @@ class Gateway:
                 self._forget(id)
 
     def _ask(self, id: str, what: str) -> Mapping[str, Any]:
+        message = {"id": id, "do": what}
         with self._lock:
             self._ask_relay()
             try:
-                return self._send({"id": id, "do": what}, ())
-            except InfrastructureError:
-                if self.relay is not None and self.relay.poll() is None:
-                    raise
-            self._ask_relay()  # it ended meanwhile, and is begun anew
-            return self._send({"id": id, "do": what}, ())
+                return self._send(message, ())
+            except _RelayEnded:
+                self._ask_relay()
+                return self._send(message, ())
 
     def _ask_relay(self) -> None:
-        """Sees to it that the relay runs and knows all ways but those just added."""
+        """Sees to it that the relay runs; one that is begun anew is told of all ways."""
         if self._closed:
             raise InfrastructureError("the gateway of the sandboxes is closed")
         if self.relay is not None and self.relay.poll() is None:
@@ -163,7 +170,7 @@ class Gateway:
                 raise ConnectionResetError(errno.ECONNRESET, "it ended")
         except OSError as error:
             self._end_relay()
-            raise InfrastructureError(f"the network of sandboxes does not answer: {error.strerror or error}") from None
+            raise _RelayEnded(f"the network of sandboxes does not answer: {error.strerror or error}") from None
         answer: Mapping[str, Any] = json.loads(told)
         if "error" in answer:
             raise InfrastructureError(f"the network of sandboxes failed: {answer['error']}")
