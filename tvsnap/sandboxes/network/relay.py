@@ -364,7 +364,8 @@ async def _connect_through(proxy: str, host: str, port: int) -> tuple[asyncio.St
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Passes on what one end says, until it has said all."""
+    """Passes on what one end says, until it has said all, and the kernel has it."""
+    writer.transport.set_write_buffer_limits(high=0)  # what drain leaves in a buffer would be lost when all ends
     while True:
         part = await reader.read(_PART)
         if not part:
