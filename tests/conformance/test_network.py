@@ -235,18 +235,6 @@ def test_a_grader_may_have_a_network(cache: Cache, terminal_image: Image, salt: 
         assert later.root == root
 
 
-def test_who_has_said_all_gets_all(cache: Cache, terminal_image: Image, salt: str) -> None:
-    """Also who reads late."""
-    get = f"""import socket, time
-s = socket.create_connection(('{SERVER}', 80))
-s.sendall(b'GET /big HTTP/1.0\\r\\n\\r\\n')
-s.shutdown(socket.SHUT_WR)
-time.sleep(0.3)
-print(sum(map(len, iter(lambda: s.recv(1 << 16), b''))) > 20_000_000)"""
-    with cache.rollout(terminal_image, salt=salt, network="public") as rollout:
-        assert bash(rollout, f'python3 -c "{get}"').output == "True\n"
-
-
 def test_what_comes_over_a_connection_counts(cache: Cache, terminal_image: Image, site: Site, salt: str) -> None:
     get = f"import urllib.request as u; open('/tmp/go').read(); page = u.urlopen('http://{SERVER}/slow'); "
     get += "open('/tmp/begun', 'w'); print(len(page.read()))"

@@ -20,7 +20,7 @@ from tests.fakes.backend import fake_image
 from tvsnap import InfrastructureError, Network, NetworkSettings, UsageError
 from tvsnap.model.network import NO_NETWORK, Traffic, is_host_name, is_private_name, is_within_reach, lacks_network
 from tvsnap.model.observations import Observation
-from tvsnap.sandboxes.network import addresses
+from tvsnap.sandboxes.network import addresses, relay
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
 from tvsnap.sandboxes.network.pace import Pace
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
@@ -267,3 +267,31 @@ def test_a_look_during_which_something_was_under_way(told: list[Traffic], looks:
     found = sandbox.with_connections(look)
     assert (len(seen), found.active, found.quiet_s) == (looks, active, 0.0 if active else math.inf)
     assert next(answers, None) is None
+
+
+def test_nothing_is_lost_when_all_is_said() -> None:
+    """Also where it is read late, and both ends are let go at once."""
+
+    async def pass_on(data: bytes) -> bytes:
+        ours, its = socket.socketpair()
+        with ours, its:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            said = asyncio.StreamReader()
+            said.feed_data(data)
+            said.feed_eof()
+            _, writer = await asyncio.open_connection(sock=ours)
+
+            async def pump_and_end() -> None:
+                await relay.pump(said, writer)
+                writer.transport.abort()
+
+            pumping = asyncio.create_task(pump_and_end())
+            its.setblocking(False)
+            loop, heard = asyncio.get_running_loop(), b""
+            while part := await loop.sock_recv(its, 1000):
+                heard += part
+            await pumping
+            return heard
+
+    data = bytes(range(256)) * 1000
+    assert asyncio.run(pass_on(data)) == data

@@ -174,7 +174,7 @@ def test_a_wait_is_made_up_for_by_the_age_of_the_answer_that_comes_next(
     with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, "x=1", "y=1")
         now = time.time()
-        monkeypatch.setattr("tvsnap.rollout.time.time", lambda: now + 70.0)
+        monkeypatch.setattr("tvsnap.rollout.cursor.time.time", lambda: now + 70.0)
         with cache.rollout("terminal") as rollout:
             ask(rollout, "x=1")
             assert ask(rollout, "y=1", 100.0)[1] == "hit"

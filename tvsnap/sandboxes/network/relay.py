@@ -240,7 +240,7 @@ class Relay:
         try:
             address, port = inside.getsockname()
             far, outside = await self._reach(way, address, port)
-            await asyncio.gather(_pump(reader, outside), _pump(far, writer))
+            await asyncio.gather(pump(reader, outside), pump(far, writer))
             _close_in_turn(inside)
         except (Refused, OSError, asyncio.TimeoutError):
             pass
@@ -363,7 +363,7 @@ async def _connect_through(proxy: str, host: str, port: int) -> tuple[asyncio.St
     return reader, writer
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Passes on what one end says, until it has said all, and the kernel has it."""
     writer.transport.set_write_buffer_limits(high=0)  # what drain leaves in a buffer would be lost when all ends
     while True:
