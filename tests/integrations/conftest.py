@@ -22,6 +22,6 @@ def harbor_programs() -> Path:
 
 @pytest.fixture(scope="session")
 def harness_programs() -> Path:
-    """The folder of programs of a Python that has mini-swe-agent and tvsnap."""
+    """The folder of programs of a Python that has mini-swe-agent, Inspect and tvsnap."""
     subprocess.run([ROOT / "scripts/install_harnesses.sh"], check=True)
     return ROOT / ".venv-harnesses/bin"

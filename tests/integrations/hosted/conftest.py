@@ -8,6 +8,11 @@ import uuid
 import pytest
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves out what Inspect checks by waiting for five seconds, for a second user."""
+    items[:] = [item for item in items if not ("_timeout_kills_" in item.name and item.name.endswith("[nobody]"))]
+
+
 @pytest.fixture(scope="session")
 def home() -> str:
     """The data directory, with the image `terminal`."""
