@@ -24,7 +24,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines harbor native demo unit test fuzz bench soak lint format docs dist clean
+.PHONY: help setup engines harbor harnesses native demo unit test fuzz bench soak lint format docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,9 @@ engines: ## install the container engines that tests and benchmarks use; start n
 
 harbor: setup ## install Harbor beside .venv, for the tests of its plug-in, where there is Python 3.12 or newer
 	@scripts/install_harbor.sh
+
+harnesses: setup ## install mini-swe-agent and Inspect beside .venv, for the tests of their plug-ins
+	@scripts/install_harnesses.sh
 
 native: $(NATIVE) ## compile the C programs that run inside and around a sandbox
 
@@ -85,7 +88,7 @@ lint: setup ## ruff, mypy, and the floors that imports keep to
 unit: ## the tests that need neither root nor images nor an engine, in a minute
 	@$(PY) -m pytest -n 2 -p no:cacheprovider tests/unit tests/fakes
 
-test: lint engines harbor ## lint, type-check and run the test suite
+test: lint engines harbor harnesses ## lint, type-check and run the test suite
 	@images=$$(mktemp -d) && trap 'rm -rf "$$images"' EXIT && export TVSNAP_TEST_IMAGES=$$images && \
 	$(PY) -m pytest -rs -n 6
 
@@ -115,6 +118,6 @@ dist: setup ## build the wheel that others install, the source archive, and the 
 	@scripts/build_dist.sh
 
 clean: ## remove what was built here (not the data directory, not the kept CRIU)
-	rm -rf .venv .venv-harbor build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-harbor .venv-harnesses build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(NATIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

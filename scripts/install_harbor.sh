@@ -7,6 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
+. scripts/beside.sh
 
 HARBOR=0.25.0
 VENV=.venv-harbor
@@ -24,15 +25,6 @@ find_python() {
         fi
     done
 }
-
-stamp() {
-    pwd
-    "$1" -c 'import sys; print(sys.version)'
-    echo "$HARBOR"
-    sha256sum pyproject.toml setup.py scripts/install_harbor.sh
-}
-
-pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check "$@"; }
 
 # Harbor asks for the newest certificates of its day, which an index that keeps new packages back for a while does not
 # have yet: then any that it has will do.
@@ -55,11 +47,4 @@ if [ -z "$python" ]; then
     say "no Python 3.12 or newer: the tests with Harbor will be skipped"
     exit 0
 fi
-wanted=$(stamp "$python")
-[ "$wanted" != "$(cat "$VENV/tvsnap.stamp" 2>/dev/null)" ] || exit 0
-say "installing Harbor $HARBOR into $VENV, with $("$python" --version)"
-run_logged harbor-venv "$python -m venv $VENV" "$python" -m venv --clear "$VENV"
-run_logged harbor "pip install harbor" install_harbor
-run_logged harbor-tvsnap "pip install -e ." pip_install -e .
-ln -sfn ../../.venv/bin/criu "$VENV/bin/criu"
-echo "$wanted" >"$VENV/tvsnap.stamp"
+make_venv "$python" install_harbor "Harbor $HARBOR"

@@ -1,7 +1,8 @@
 """The Python, YAML and JSON in README.md and docs/ is right: Python is run, each block as a program of its own.
 
 A comment in the line above a block says what it needs: `<!-- example: sandbox -->` the image `terminal`,
-`<!-- example: docker -->` an engine as well; `<!-- example: image -->` marks a complete image.yaml.
+`<!-- example: docker -->` an engine as well; `<!-- example: image -->` marks a complete image.yaml. What needs another
+program that runs agents, `<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def marked(mark: str) -> list[Block]:
 
 
 def test_every_mark_is_known() -> None:
-    assert {block.mark for block in PYTHON} <= {"", "sandbox", "docker"}
+    assert {block.mark for block in PYTHON} <= {"", "sandbox", "docker", "harness"}
     assert len(marked("sandbox")) > 5
 
 

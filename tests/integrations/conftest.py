@@ -18,3 +18,10 @@ def harbor_programs() -> Path:
     if not programs.is_dir():
         pytest.skip("Harbor needs Python 3.12 or newer, and there is none")
     return programs
+
+
+@pytest.fixture(scope="session")
+def harness_programs() -> Path:
+    """The folder of programs of a Python that has mini-swe-agent, Inspect and tvsnap."""
+    subprocess.run([ROOT / "scripts/install_harnesses.sh"], check=True)
+    return ROOT / ".venv-harnesses/bin"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tvsnap import Cache, UsageError
+from tvsnap import Cache, Image, UsageError
 from tvsnap.integrations.caches import CacheOptions, shared_cache
 
 
@@ -41,3 +43,24 @@ def test_a_cache_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
         assert (await shared_cache(CacheOptions(home))).cache.home == home
 
     asyncio.run(ask())
+
+
+def test_a_process_has_one_cache_for_the_same_options_and_closes_it_at_its_end(
+    terminal_image: Image, tvsnap_home: Path
+) -> None:
+    script = f"""
+import os, pathlib
+from tvsnap.integrations.caches import CacheOptions, process_cache
+home = pathlib.Path({str(tvsnap_home)!r})
+cache = process_cache(CacheOptions(home))
+assert process_cache(CacheOptions(home)) is cache
+assert process_cache(CacheOptions(home, use_cache=False)) is not cache
+left = cache.rollout("terminal", salt="left at the end")
+assert list(home.glob(f"run/owners/{{os.getpid()}}-*"))
+print(os.getpid(), left.call("exec", {{"command": "(sleep 300 &)"}}).exit_code)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    pid, status = done.stdout.split()
+    assert status == "0"
+    assert not list(tvsnap_home.glob(f"run/owners/{pid}-*"))

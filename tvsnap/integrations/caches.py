@@ -1,16 +1,20 @@
-"""Caches that the environments of one harness share: one for each event loop, data directory and set of options."""
+"""Caches that the environments of one harness share: one for each set of options, in an event loop or in a process."""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tvsnap.aio.cache import AsyncCache
 from tvsnap.aio.threads import begin
+from tvsnap.cache import Cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +33,19 @@ class CacheOptions:
     use_cache: bool = True
     timeouts: Literal["private", "shared"] = "private"
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What `Cache` is opened with."""
+        return {"home": self.home, "backend": self.backend, "use_cache": self.use_cache, "timeouts": self.timeouts}
+
 
 _Opened = asyncio.Future[AsyncCache]
 _CACHES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[CacheOptions, _Opened]] = weakref.WeakKeyDictionary()
 _KEEPERS: set[asyncio.Task[None]] = set()
+_PROCESS_CACHES: dict[CacheOptions, Cache] = {}
+_OPENING = threading.Lock()
+_at_exit = getattr(threading, "_register_atexit", atexit.register)
+"""Registers what is done at the interpreter's end while threads can still be started, which closing a cache needs."""
 
 
 async def shared_cache(options: CacheOptions) -> AsyncCache:
@@ -59,13 +72,9 @@ async def shared_cache(options: CacheOptions) -> AsyncCache:
 
 async def _keep(options: CacheOptions, opened: _Opened, caches: dict[CacheOptions, _Opened]) -> None:
     """Opens a cache, and closes it when this task is cancelled."""
-
-    def make() -> AsyncCache:
-        return AsyncCache(options.home, backend=options.backend, use_cache=options.use_cache, timeouts=options.timeouts)
-
     threads = ThreadPoolExecutor(1, thread_name_prefix="tvsnap-open")
     try:
-        cache = await begin(threads, make, lambda cache: cache.cache.close())
+        cache = await begin(threads, lambda: AsyncCache(**options.arguments), lambda cache: cache.cache.close())
     except BaseException as error:
         del caches[options]
         if isinstance(error, Exception):
@@ -81,3 +90,31 @@ async def _keep(options: CacheOptions, opened: _Opened, caches: dict[CacheOption
     finally:
         del caches[options]
         await cache.close()
+
+
+def process_cache(options: CacheOptions) -> Cache:
+    """Returns the process's cache with these options, for a harness that has no event loop, or one for each call.
+
+    The first who asks opens it. It is closed when the process ends.
+
+    Args:
+        options: how it is opened.
+
+    Raises:
+        TvsnapError: it cannot be opened; see `Cache`.
+    """
+    with _OPENING:
+        cache = _PROCESS_CACHES.get(options)
+        if cache is None:
+            cache = Cache(**options.arguments)
+            if not _PROCESS_CACHES:
+                _at_exit(_close_process_caches)
+            _PROCESS_CACHES[options] = cache
+        return cache
+
+
+def _close_process_caches() -> None:
+    with _OPENING, contextlib.ExitStack() as ends:
+        for cache in _PROCESS_CACHES.values():
+            ends.callback(cache.close)
+        _PROCESS_CACHES.clear()

@@ -1,0 +1,139 @@
+"""Inspect's evals on tvsnap, with its scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.model import ChatMessage, ChatMessageTool, ModelOutput, ModelUsage, get_model
+from inspect_ai.scorer import Score, Target, accuracy, scorer
+from inspect_ai.solver import TaskState, basic_agent
+from inspect_ai.tool import bash
+from inspect_ai.util import SandboxEnvironmentSpec, sandbox
+
+import tvsnap
+from tvsnap.integrations.inspect_ai import TvsnapSandboxConfig, TvsnapSandboxEnvironment
+
+COMMANDS = ["cat /root/given", "echo $(($(cat /root/given) + 1)) > /root/answer", "sleep 60", "cat /root/answer /no"]
+SAMPLES = 8
+
+
+@scorer(metrics=[accuracy()])
+def answer_is_right() -> Any:
+    async def score(state: TaskState, target: Target) -> Score:
+        said = await sandbox().read_file("/root/answer")
+        ours = sandbox().as_type(TvsnapSandboxEnvironment)
+        return Score(value=float(said == target.text), metadata=dict(ours.sources))
+
+    return score
+
+
+def answer(messages: list[ChatMessage], *_: Any) -> ModelOutput:
+    """Returns the model's next answer: as many were given as the conversation holds."""
+    given = sum(message.role == "assistant" for message in messages)
+    name, arguments = ("bash", {"command": COMMANDS[given]}) if given < len(COMMANDS) else ("submit", {"answer": "42"})
+    said = ModelOutput.for_tool_call("mockllm", name, arguments)
+    said.usage = ModelUsage()  # or Inspect counts tokens, with tables from the network
+    return said
+
+
+def run(config: TvsnapSandboxConfig, logs: Path, samples: int = SAMPLES) -> tuple[Any, list[Any], dict[str, int]]:
+    """Returns an eval's accuracy, all that tools said in each sample, and how calls were answered."""
+    task = Task(
+        dataset=[
+            Sample(
+                id=number,
+                input="add one",
+                target="42\n",
+                files={"/root/given": "41\n"},
+                setup="echo $(basename $0) ran >> /root/log; ls -d /etc",
+            )
+            for number in range(samples)
+        ],
+        solver=basic_agent(tools=[bash(timeout=1)]),
+        scorer=answer_is_right(),
+        sandbox=SandboxEnvironmentSpec("tvsnap", config),
+    )
+    model = get_model("mockllm/model", custom_outputs=answer)
+    (log,) = eval(task, model=model, log_dir=str(logs), display="none", max_samples=samples)
+    assert log.status == "success", log.error
+    said = [
+        [message.text for message in sample.messages if isinstance(message, ChatMessageTool)]
+        + [message.error.type for message in sample.messages if isinstance(message, ChatMessageTool) and message.error]
+        for sample in log.samples or ()
+    ]
+    scores = [score for sample in log.samples or () for score in (sample.scores or {}).values()]
+    sources = {way: sum(score.metadata[way] for score in scores) for way in ("hit", "coalesced", "executed")}
+    assert log.results is not None
+    return log.results.scores[0].metrics["accuracy"].value, said, sources
+
+
+def test_an_eval_comes_to_the_same_with_and_without_the_cache(home: str, salt: str, tmp_path: Path) -> None:
+    told: dict[str, Any] = {"image": "terminal", "home": home, "salt": salt}
+    without = run(TvsnapSandboxConfig(**told, use_cache=False), tmp_path)
+    first = run(TvsnapSandboxConfig(**told), tmp_path)
+    second = run(TvsnapSandboxConfig(**told), tmp_path)
+    assert without[:2] == first[:2] == second[:2]
+    accuracy_of_all, said, counted = first
+    assert accuracy_of_all == 1.0
+    assert said[0][0] == "41\n"
+    assert "timeout" in said[0]
+    each = sum(counted.values()) // SAMPLES
+    assert counted["executed"] == each, "each distinct call was executed once"
+    assert second[2] == {"hit": each * SAMPLES, "coalesced": 0, "executed": 0}
+
+
+async def begin(home: str, salt: str) -> TvsnapSandboxEnvironment:
+    config = TvsnapSandboxConfig(image="terminal", home=home, salt=salt)
+    environments = await TvsnapSandboxEnvironment.sample_init("by-hand", config, {})
+    ours = environments["default"]
+    assert isinstance(ours, TvsnapSandboxEnvironment)
+    return ours
+
+
+async def end(sandbox: TvsnapSandboxEnvironment) -> None:
+    await TvsnapSandboxEnvironment.sample_cleanup("by-hand", sandbox.config, {"default": sandbox}, False)
+
+
+async def test_a_cancelled_call_ends_its_command(home: str, salt: str) -> None:
+    ours = await begin(home, salt)
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(ours.exec(["sleep", "600"]), 0.5)
+    assert (await ours.exec(["echo", "next"])).stdout == "next\n"
+    await end(ours)
+
+
+async def test_several_calls_at_once(home: str, salt: str) -> None:
+    ours = await begin(home, salt)
+    done = await asyncio.gather(*(ours.exec(["sh", "-c", f"echo {n}; echo {n} >> /tmp/all"]) for n in range(8)))
+    assert [one.stdout for one in done] == [f"{n}\n" for n in range(8)]
+    assert sorted((await ours.read_file("/tmp/all")).split()) == [str(n) for n in range(8)]
+    await end(ours)
+
+
+async def test_a_shell_can_be_opened_in_a_fork_of_a_sample(home: str, salt: str) -> None:
+    ours = await begin(home, salt)
+    await ours.exec(["sh", "-c", "echo here > /tmp/seen"])
+    command = (await ours.connection()).command
+    shell = await asyncio.create_subprocess_shell(
+        f"{command} <<<'cat /tmp/seen'",
+        executable="/bin/bash",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await shell.communicate()
+    assert b"here" in said, said
+    await end(ours)
+
+
+async def test_a_failure_of_tvsnap_is_not_shown_as_a_commands_output(home: str, salt: str) -> None:
+    ours = await begin(home, salt)
+    await end(ours)
+    with pytest.raises(tvsnap.UsageError, match="closed"):
+        await ours.exec(["true"])
+    with pytest.raises(tvsnap.NotFound, match="no-such-image"):
+        await TvsnapSandboxEnvironment.task_init("none", TvsnapSandboxConfig(image="no-such-image", home=home))

@@ -1,0 +1,31 @@
+"""The image that a harness names: one that was built, or a folder from which it is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tvsnap.images import Image, ImageNotFound, ImageStore, shipped_images
+from tvsnap.images.descriptions.detect import DESCRIPTIONS
+
+
+def find_image(store: ImageStore, name: str) -> Image:
+    """Returns an image, and builds it first where it is described by a folder, or comes with tvsnap.
+
+    Args:
+        store: where images are.
+        name: an image's name or digest; or the path of a folder with an image.yaml, a Dockerfile or a task, which holds
+            a slash, or of such a file.
+
+    Raises:
+        ImageNotFound: there is no such image.
+        TvsnapError: it cannot be built; see `ImageStore.build`.
+    """
+    path = Path(name)
+    if ("/" in name or path.name in DESCRIPTIONS) and path.exists():
+        return store.build(path)
+    try:
+        return store.get(name)
+    except ImageNotFound:
+        if name not in shipped_images():
+            raise
+        return store.build(name)
