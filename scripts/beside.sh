@@ -18,6 +18,5 @@ make_venv() { # PYTHON FUNCTION WHAT
     run_logged "$name-venv" "$python -m venv $VENV" "$python" -m venv --clear "$VENV"
     run_logged "$name" "pip install of $what" "$install"
     run_logged "$name-tvsnap" "pip install -e ." pip_install -e .
-    ln -sfn ../../.venv/bin/criu "$VENV/bin/criu"
     echo "$wanted" >"$VENV/tvsnap.stamp"
 }

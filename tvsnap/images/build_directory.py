@@ -38,7 +38,8 @@ def locked(directory: Path, *, wait: bool) -> Iterator[bool]:
 def _acquire(directory: Path, wait: bool) -> int | None:
     while True:
         # Closed while it is being filled: files in it may still be root's of this machine, and set the user id.
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # `exist_ok` would still raise it if another removes it just now
+            directory.mkdir(mode=0o700, parents=True)
         try:
             descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
