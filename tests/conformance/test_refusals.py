@@ -502,6 +502,17 @@ def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab, monkeypatch:
     usable(local_lab.fork_of(sandbox))  # nothing of all that is left
 
 
+def test_a_stopped_process_more_than_once(local_lab: Lab) -> None:
+    """A dump leaves SIGSTOP to it, which does nothing there."""
+    sandbox = local_lab.start()
+    sh(sandbox, "sleep 1000 & kill -STOP $!")
+    local_lab.checkpoint(sandbox)
+    fork = local_lab.fork_of(sandbox)
+    for one in (sandbox, fork):
+        sh(one, "kill -CONT $!")
+        settled(one, "sleep 1000")
+
+
 def test_a_terminal_that_criu_would_lose(local_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CRIU of the distribution's gives a terminal to those alone that lead a session."""
     sandbox = local_lab.start()
