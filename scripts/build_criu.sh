@@ -81,6 +81,16 @@ add_ours() { # DIRECTORY of our sources
         replace criu/sk-unix.c 'd->deleted = strip_deleted(path, ret);' '&\n\tnote_root(p->pid, name, \&st, \&ue->name_dir);' &&
         replace criu/sk-unix.c 'if (chdir(ui->name_dir))' 'if (go_to_name(ui->name, ui->name_dir))' || return
     cat "$1/roots.c" >>criu/sk-unix.c
+    replace criu/fsnotify.c '^static int dump_one_inotify(int lfd' \
+        'static int parse_watches(int, const struct fd_parms *, InotifyFileEntry *);\n\n&' &&
+        replace criu/fsnotify.c 'parse_fdinfo(lfd, FD_TYPES__INOTIFY, &ie)' 'parse_watches(lfd, p, \&ie)' || return
+    cat "$1/watches.c" >>criu/fsnotify.c
+    printf '%s\n' 'extern bool is_on_overlay(int, const char *);' >>criu/include/fsnotify.h
+    replace criu/proc_parse.c '^#include "util.h"$' '&\n#include "fsnotify.h"' &&
+        replace criu/proc_parse.c 'if (vfi->dev_maj == 0)' 'if (vfi->dev_maj == 0 \&\& !is_on_overlay(dirfd(mfd), path))' &&
+        replace criu/mount.c 'openat(pfd, "root", O_RDONLY | O_DIRECTORY, 0)' 'openat(pfd, "root", O_PATH | O_DIRECTORY)' &&
+        replace criu/mount.c 'open_proc(PROC_SELF, "root")' 'open_proc_path(PROC_SELF, "root")' &&
+        replace criu/mount-v2.c 'open_proc(PROC_SELF, "root")' 'open_proc_path(PROC_SELF, "root")' || return
     # A fork's files are a copy of those at the dump, so their size will do; it would read each program and library, as
     # root, for an id that says whether it is the same one.
     replace criu/include/cr_options.h 'FILE_VALIDATION_DEFAULT FILE_VALIDATION_BUILD_ID' \

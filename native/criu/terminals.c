@@ -17,9 +17,9 @@
 #include <poll.h>
 
 
-/* Tells tvsnap that this CRIU has them, and those of owners.c and roots.c. */
+/* Tells tvsnap that this CRIU has them, and those of owners.c, roots.c and watches.c. */
 extern const char tvsnap_additions[];
-const char tvsnap_additions[] = "tvsnap-additions: terminals, owners, roots";
+const char tvsnap_additions[] = "tvsnap-additions: terminals, owners, roots, watches";
 
 #ifndef TIOCGPTPEER
 #define TIOCGPTPEER _IO('T', 0x41)

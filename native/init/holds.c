@@ -61,17 +61,13 @@ static bool starts(const char *text, const char *with) { return strncmp(text, wi
 
 /* What fdinfo says: position, flags and locks; of a timer not how much time is left, but when it rings. */
 static void take_info(pid_t pid, const char *number) {
-    static char text[65536];
-    char name[64];
-    snprintf(name, sizeof name, "fdinfo/%.20s", number);
-    if (read_proc(pid, name, text, sizeof text) <= 0) {
-        doubt = true;
-        return;
-    }
-    for (char *line = text, *next; *line; line = next) {
-        next = line + strcspn(line, "\n");
-        size_t length = (size_t)(next - line);
-        next += *next == '\n';
+    char name[64], *line = NULL;
+    size_t room = 0;
+    snprintf(name, sizeof name, "/proc/%d/fdinfo/%.20s", pid, number);
+    FILE *info = fopen(name, "re");
+    doubt = doubt || !info;
+    for (ssize_t n; info && (n = getline(&line, &room, info)) > 0;) { /* one for each watch of inotify */
+        size_t length = (size_t)n - (line[n - 1] == '\n');
         if (starts(line, "lock:")) locks = mix(mix(locks, number, strlen(number)), line, length);
         if (starts(line, "it_value:")) {
             uint64_t expiry = 0;
@@ -81,6 +77,8 @@ static void take_info(pid_t pid, const char *number) {
             take(line, length);
         }
     }
+    free(line);
+    if (info) fclose(info);
 }
 
 /* Who is signalled when a file is ready, and by what. */

@@ -49,7 +49,7 @@ shared[0] = 1
 gone = open("/tmp/gone", "w+"); gone.write("abc"); gone.flush(); os.unlink("/tmp/gone")
 main, other = pty.openpty()
 pipe = os.pipe()
-open("/tmp/ready", "w").write(f"{gone.fileno()} {memory} {os.ttyname(other)} {pipe[0]}")
+open("/tmp/ready", "w").write(f"{gone.fileno()} {memory} {os.ttyname(other)} {pipe[0]} {watch}")
 time.sleep(100000)
 """
 SHARE = """
@@ -67,6 +67,23 @@ class Value(ctypes.Union):
     _fields_ = [("value", ctypes.c_int)]
 id = libc.semget(77, 1, 0o1600)
 libc.semctl(id, 0, 16, ctypes.c_int(libc.semctl(id, 0, 12) + 1))
+"""
+ADD_WATCH = """
+import ctypes, os, sys
+pid, number, path, mask = sys.argv[1:]
+libc = ctypes.CDLL(None, use_errno=True)
+instance = libc.syscall(438, os.pidfd_open(int(pid)), int(number), 0)
+assert libc.inotify_add_watch(instance, path.encode(), int(mask, 16) | 0x20000000) > 0, os.strerror(ctypes.get_errno())
+"""
+MANY_WATCHES = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+watch = libc.inotify_init()
+for number in range(1000):
+    os.mkdir(f"/tmp/many/{number}")
+    assert libc.inotify_add_watch(watch, f"/tmp/many/{number}".encode(), 0x100) > 0
+open("/tmp/ready", "w").close()
+time.sleep(100000)
 """
 OPTION = "import socket; s = socket.socket(fileno=9); s.setsockopt(1, 9, 1 - s.getsockopt(1, 9)); s.detach()"
 
@@ -120,6 +137,8 @@ CHANGES = (
     "stty -F $TTY -echo",
     "stty -F $TTY 4800",
     "stty -F $TTY rows 33",
+    "python3 /tmp/add_watch.py $H $WATCH /etc 100",
+    "python3 /tmp/add_watch.py $H $WATCH /etc 200",
     "touch /tmp/watched/x; rm /tmp/watched/x",
     "python3 /tmp/poke.py $J",
     "python3 /tmp/poke.py $J",
@@ -141,6 +160,8 @@ PROGRAMS = {
     "semaphore": SEMAPHORE,
     "lease": LEASE,
     "option": OPTION,
+    "add_watch": ADD_WATCH,
+    "many_watches": MANY_WATCHES,
 }
 
 
@@ -150,7 +171,7 @@ def prepared(sandbox: Sandbox) -> Sandbox:
         sandbox.write_file(f"/tmp/{name}.py", program.encode())
     sh(sandbox, "cd /; mkdir /tmp/watched; python3 /tmp/holder.py & H=$!")
     eventually(lambda: sh(sandbox, "ls /tmp | grep ready; true"))
-    sh(sandbox, "read -r GONE MEMORY TTY PIPE < /tmp/ready; sleep 100000 & J=$!")
+    sh(sandbox, "read -r GONE MEMORY TTY PIPE WATCH < /tmp/ready; sleep 100000 & J=$!")
     eventually(lambda: "100000" in sh(sandbox, "ps -o args= -p $J"))
     eventually(lambda: changed(sandbox, "ls / > /dev/null") == set())
     return sandbox
@@ -175,6 +196,14 @@ def test_changes_are_seen(sandbox: Sandbox) -> None:
         elif outcome.exit_code != 0:
             assert b"ermission" in outcome.output or b"ermitted" in outcome.output, (change, outcome)
     assert unseen == []
+
+
+def test_each_of_many_watches_is_seen(sandbox: Sandbox) -> None:
+    for name in ("add_watch", "many_watches"):
+        sandbox.write_file(f"/tmp/{name}.py", PROGRAMS[name].encode())
+    sh(sandbox, "mkdir /tmp/many; python3 /tmp/many_watches.py & until [ -e /tmp/ready ]; do sleep 0.05; done")
+    eventually(lambda: changed(sandbox, "true") == set())
+    assert "processes" in changed(sandbox, "python3 /tmp/add_watch.py $! 3 /tmp/many/0 200")
 
 
 def test_nothing_is_seen_where_nothing_changed(sandbox: Sandbox) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.helpers import Lab, commands, eventually, job, settled, sh, usable
 from tvsnap.model.errors import NotCheckpointable, NotRestorable
 from tvsnap.sandboxes.criu import copied_up, fidelity
-from tvsnap.sandboxes.processes import procfs
+from tvsnap.sandboxes.processes import procfs, watches
 from tvsnap.sandboxes.protocol import Sandbox
 
 COMMON = """
@@ -69,6 +69,9 @@ signal.signal(signal.SIGUSR1, write)
 # A connection that is not accepted, and one that is.
 TCP = "s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); "
 ACCEPTED = TCP + "p, _ = s.accept(); "
+# An instance of inotify, and what is told of its watches.
+WATCH = "i = libc.inotify_init(); watch = lambda path, mask=0xfff: libc.inotify_add_watch(i, path.encode(), mask); "
+MARKS = "[line.split()[1:5:3] for line in open('/proc/self/fdinfo/%d' % i) if line.startswith('inotify')]"
 
 # Name -> what sets it up, and what a report of it is, in the original and in a fork.
 CAPTURED = {
@@ -268,6 +271,19 @@ CAPTURED = {
         "until(lambda: os.readlink(f'/proc/{p}/cwd').endswith('jail'))",
         "os.readlink(f'/proc/{p}/root'), os.readlink(f'/proc/{p}/cwd')",
     ),
+    "watches of inotify": (
+        WATCH
+        + "open('/tmp/w', 'w'); k = [watch(p, m) for p, m in [('/', 0x80000400), ('/etc/passwd', 2), ('/tmp/w', 0), "
+        "('/tmp/w', 0x4000006), ('/usr', 0x100), ('/bin/sh', 4), ('/bin/sh', 0x2000200)]]; "
+        "[libc.inotify_rm_watch(i, n) for n in (2, 4, 6)]; os.read(i, 99)",
+        f"k, {MARKS}, watch('/var'), {MARKS}",
+    ),
+    "descriptors of one inotify": (
+        WATCH
+        + "j = os.dup(i); watch('/etc', 0x100); p = child(lambda: None); fcntl.fcntl(j, fcntl.F_SETFL, os.O_NONBLOCK)",
+        f"{MARKS}, libc.inotify_add_watch(j, b'/var', 2), {MARKS}, fcntl.fcntl(i, fcntl.F_GETFL), fcntl.fcntl(j, 1), "
+        "[line[:14] for line in open(f'/proc/{p}/fdinfo/{i}')][4:]",
+    ),
 }
 
 UDP = "a = socket.socket(type=socket.SOCK_DGRAM); a.bind(('127.0.0.1', 0)); "
@@ -346,7 +362,34 @@ REFUSED = {
         + "a.setsockopt(0, socket.IP_ADD_MEMBERSHIP, socket.inet_aton('224.1.1.1') + socket.inet_aton('127.0.0.1'))",
         "that is a member of a multicast group",
     ),
-    "inotify": ("libc.inotify_add_watch(libc.inotify_init(), b'/tmp', 0x100)", "watches files with inotify"),
+    "a watch of a deleted file": (
+        WATCH + "f = open('/tmp/w', 'w'); watch('/tmp/w', 2); os.unlink('/tmp/w')",
+        r"watches files with inotify \(descriptor \d+\): one was deleted, or no name of it was found",
+    ),
+    "a watch of a process": (
+        WATCH + "watch('/proc/self/status')",
+        r"watches files with inotify \(descriptor \d+\): one is none of its root",
+    ),
+    "events of inotify": (
+        WATCH + "watch('/tmp', 0x100); open('/tmp/e', 'w').close(); os.unlink('/tmp/e')",
+        r"watches files with inotify \(descriptor \d+\): events wait to be read",
+    ),
+    "inotify that tells by a signal": (
+        WATCH + "watch('/etc'); fcntl.fcntl(i, 4, fcntl.fcntl(i, 3) | 0x2000)",
+        r"watches files with inotify \(descriptor \d+\): CRIU does not bring back its flags \(20000\)",
+    ),
+    "inotify in flight": (
+        WATCH + "a, b = socket.socketpair(); watch('/etc'); socket.send_fds(a, [b'm'], [i]); os.close(i)",
+        "has sent an instance of inotify that is not received yet",
+    ),
+    "many instances of inotify": (
+        WATCH + "k = [os.dup(i) for _ in range(60)]",
+        "has, with others, more than 50 descriptors of inotify",
+    ),
+    "many watches": (
+        WATCH + "os.mkdir('/tmp/m')\nfor n in range(110): os.mkdir(f'/tmp/m/{n}'); watch(f'/tmp/m/{n}')",
+        "watches, with others, more than 100 files with inotify",
+    ),
     "a semaphore of eventfd": ("os.eventfd(5, os.EFD_SEMAPHORE)", "has an eventfd that counts as a semaphore"),
     "a pipe of packets": ("r, w = os.pipe2(os.O_DIRECT); os.write(w, b'x')", "has a pipe of packets"),
     "an epoll of what was closed": (
@@ -482,6 +525,8 @@ def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab, monkeypatch:
     monkeypatch.setattr(procfs, "MOST_MAPPINGS", 1500)
     monkeypatch.setattr(procfs, "MOST_SHARED", 200)
     monkeypatch.setattr(fidelity, "_SHARED", 0.25)
+    monkeypatch.setattr(watches, "_MOST", 100)
+    monkeypatch.setattr(watches, "_MOST_DESCRIPTORS", 50)
     sandbox = local_lab.start()
     refusals = {}
     for name, (program, _) in REFUSED.items():
@@ -502,6 +547,17 @@ def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab, monkeypatch:
     usable(local_lab.fork_of(sandbox))  # nothing of all that is left
 
 
+def test_a_stopped_process_more_than_once(local_lab: Lab) -> None:
+    """A dump leaves SIGSTOP to it, which does nothing there."""
+    sandbox = local_lab.start()
+    sh(sandbox, "sleep 1000 & kill -STOP $!")
+    local_lab.checkpoint(sandbox)
+    fork = local_lab.fork_of(sandbox)
+    for one in (sandbox, fork):
+        sh(one, "kill -CONT $!")
+        settled(one, "sleep 1000")
+
+
 def test_a_terminal_that_criu_would_lose(local_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CRIU of the distribution's gives a terminal to those alone that lead a session."""
     sandbox = local_lab.start()
@@ -511,6 +567,15 @@ def test_a_terminal_that_criu_would_lose(local_lab: Lab, monkeypatch: pytest.Mon
     usable(local_lab.fork_of(sandbox))
     job(sandbox, "sleep 2000")
     with pytest.raises(NotCheckpointable, match=r"\(sleep 2000\) has its terminal from another process"):
+        local_lab.checkpoint(sandbox)
+
+
+def test_watches_that_criu_would_lose(local_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CRIU of the distribution's knows files by handles, which overlays have not."""
+    sandbox = local_lab.start()
+    start(sandbox, "watches", WATCH + "watch('/srv')")
+    monkeypatch.setattr("tvsnap.sandboxes.criu.binary.additions", lambda _: {"owners", "terminals"})
+    with pytest.raises(NotCheckpointable, match="watches files with inotify or fanotify"):
         local_lab.checkpoint(sandbox)
 
 

@@ -21,8 +21,10 @@ TVSNAP = Path(sys.executable).with_name("tvsnap")
 WATCHING = """
 import ctypes, os, time
 libc = ctypes.CDLL(None)
+gone = os.open("/tmp/watched", os.O_RDWR | os.O_CREAT)
 watch = libc.inotify_init()
-libc.inotify_add_watch(watch, b"/tmp/watched", 0x100)
+libc.inotify_add_watch(watch, b"/tmp/watched", 2)
+os.unlink("/tmp/watched")
 open("/tmp/watching", "w").close()
 os.read(watch, 4096)
 open("/tmp/noticed", "w").write("noticed")
@@ -31,12 +33,11 @@ time.sleep(1000)
 
 # Name -> what leads to the state, what is asked there, what it answers, and what is said of the state.
 STATES = {
-    "inotify": (
-        f"cat > /tmp/w.py <<'END'\n{WATCHING}\nEND\nmkdir /tmp/watched; python3 /tmp/w.py & "
-        "until [ -e /tmp/watching ]; do sleep 0.1; done",
-        "touch /tmp/watched/x; until [ -s /tmp/noticed ]; do sleep 0.1; done; cat /tmp/noticed",
+    "a deleted file that is watched": (
+        f"cat > /tmp/w.py <<'END'\n{WATCHING}\nEND\npython3 /tmp/w.py & until [ -e /tmp/watching ]; do sleep 0.1; done",
+        "echo x > /proc/$!/fd/3; until [ -s /tmp/noticed ]; do sleep 0.1; done; cat /tmp/noticed",
         "noticed",
-        "(python3 /tmp/w.py) watches files with inotify or fanotify",
+        "(python3 /tmp/w.py) watches files with inotify (descriptor 4): one was deleted, or no name of it was found",
     ),
     "an error that waits": (
         "exec 9<> /dev/udp/127.0.0.1/9; echo x >&9",

@@ -10,7 +10,7 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -179,6 +179,8 @@ class Criu:
         enter: Sequence[str],
         on_start: Callable[[], None],
         on_frozen: Callable[[], None],
+        *,
+        without_watches: bool = False,
     ) -> None:
         """Writes the process tree below `pid` to a directory; the tree goes on afterwards.
 
@@ -191,6 +193,8 @@ class Criu:
             on_start: called just before the tree is stopped; nothing is done to it if this raises anything.
             on_frozen: called while the tree stands still and its memory has been written; the dump fails with what it
                 raises.
+            without_watches: instances of inotify are dumped without what they watch, by a CRIU that can ("watches" in
+                `additions`).
 
         Raises:
             NotCheckpointable: with CRIU's reason, which is known to be a property of the processes.
@@ -219,7 +223,10 @@ class Criu:
                 failures.append(error)
             return not failures
 
-        end = self._request(_DUMP, options, enter, notified, plugins=native.CRIU_PLUGIN.parent)
+        environment = {"CRIU_LIBS_DIR": str(native.CRIU_PLUGIN.parent)}
+        if without_watches:
+            environment["TVSNAP_WATCHES"] = "noted"
+        end = self._request(_DUMP, options, enter, notified, environment)
         if failures and not stopped:
             raise failures[0]
         if not end.success:
@@ -302,8 +309,7 @@ class Criu:
         options: Any,
         enter: Sequence[str],
         notified: Callable[[str, int], bool],
-        *,
-        plugins: Path | None = None,
+        environment: Mapping[str, str] = {},
     ) -> _End:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # No pipes: processes that a killed CRIU leaves half restored would hold them open.
@@ -314,7 +320,7 @@ class Criu:
                     stdin=theirs.fileno(),
                     stdout=log,
                     stderr=errors,
-                    env={**os.environ, "CRIU_LIBS_DIR": str(plugins)} if plugins else None,
+                    env={**os.environ, **environment},
                 )
             try:
                 ended = os.pidfd_open(process.pid)

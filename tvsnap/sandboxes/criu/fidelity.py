@@ -18,6 +18,7 @@ import os
 import platform
 import re
 import select
+import signal
 import socket
 import stat
 import sys
@@ -40,6 +41,8 @@ from tvsnap.sandboxes.processes.procfs import describe, head, lines, stat_fields
 from tvsnap.sandboxes.processes.unseen import pending_signals
 
 _SIGCHLD = 17
+_STOP = 1 << signal.SIGSTOP - 1
+"""CRIU leaves it to who is stopped already, where it does nothing and is forgotten with SIGCONT."""
 _EXIT_SIGNAL, _PERSONALITY = 35, 0  # a place in /proc/PID/stat after the name; the usual value
 _IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
 _LAST_OPERATION, _SIZE = 8, 3
@@ -125,7 +128,7 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
     """Returns what of processes that are not frozen a fork would lack, in words; empty if nothing."""
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
-            if stat_fields(pid)[0] == "T" and pending_signals(pid)[1]:
+            if stat_fields(pid)[0] == "T" and pending_signals(pid)[1] & ~_STOP:
                 return f"{describe(pid)} is stopped, with signals that wait for it"
     return ""
 

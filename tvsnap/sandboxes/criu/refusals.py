@@ -220,6 +220,7 @@ _RULES: tuple[tuple[str, str | _Sentence], ...] = (
         "has connections to a Unix socket that wait to be accepted",
     ),
     (r"fsnotify:\s+Can't dump that handle", "watches files with inotify or fanotify"),
+    (r"fsnotify:\s+An instance of inotify is on its way", "has sent an instance of inotify that is not received yet"),
     (r"Dump eventpoll \(pid: \d+\) failed", "has an epoll that watches a descriptor which the process has closed"),
     (r"Unseizable non-zombie \d+ found, state (\w)", _unseizable),
     (r"SEIZE \d+: unsupported stop signal (\d+)", _stopped),

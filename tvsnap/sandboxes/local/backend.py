@@ -46,12 +46,13 @@ from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.local import terminals
 from tvsnap.sandboxes.local.cgroups import CgroupTree
 from tvsnap.sandboxes.local.id_ranges import IdRanges
+from tvsnap.sandboxes.local.places import Places
 from tvsnap.sandboxes.local.sandbox import LocalSandbox, Resources
 from tvsnap.sandboxes.local.snapshot_store import NODES, Noted, Snapshots, size_of
 from tvsnap.sandboxes.local.storage.layers import open_storage
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.processes import inheritance, processors, tcp, tcp_ends
+from tvsnap.sandboxes.processes import inheritance, processors, tcp, tcp_ends, watches
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
 from tvsnap.sandboxes.sealing import DISK_ERRORS
 from tvsnap.sandboxes.shell.image import restore
@@ -200,7 +201,7 @@ class LocalBackend:
                 reason = f"a sandbox of {image.name} did not start: {run.stderr.strip()}"
                 raise AttemptFailed(reason, machine=refusals.is_trouble(run.stderr))
             self._open_network(resources, int(run.stdout))
-            return self._adopt(resources, int(run.stdout), None, clock)
+            return self._adopt(resources, int(run.stdout), clock=clock)
 
     def _restore(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
         """Restores the processes of a snapshot on a copy of its files."""
@@ -209,6 +210,7 @@ class LocalBackend:
         noted = self._snapshots.noted(snapshot)
         time_waits: list[TimeWaits] = []
         clocks: list[fixed.Clock] = []
+        watched: dict[int, str] = {}
 
         with (
             self._set_aside(image, limits, self._snapshots.files(snapshot)) as resources,
@@ -222,6 +224,8 @@ class LocalBackend:
                     processors.bind(noted.bound, init, resources.cgroup.pids())
                 if noted.connections:
                     tcp_ends.bring_back(init, resources.cgroup.pids(), tcp.read(images))
+                if noted.watches:
+                    watched.update(watches.bring_back(init, resources.cgroup.pids(), watches.read(images)))
                 if noted.closed:
                     time_waits.append(TimeWaits(init))
                     time_waits[0].bring_back(noted.closed)
@@ -236,7 +240,7 @@ class LocalBackend:
                 [str(native.LAUNCH), "restore", *self._criu.directories, *self._options(resources), "--"],
                 bring_back if noted != Noted() or image.network.attached else None,
             )
-            return self._adopt(resources, init, time_waits[0] if time_waits else None, clocks[0] if clocks else None)
+            return self._adopt(resources, init, *time_waits, clock=clocks[0] if clocks else None, watched=watched)
 
     def _open_network(self, resources: Resources, init: int) -> None:
         """Opens the way out of a sandbox that is to have one, before anything of it runs again."""
@@ -299,13 +303,23 @@ class LocalBackend:
         else:
             options += ["--pool-dir", str(self._storage.path)]
         options += ["--live", f"live/{resources.id}"]
-        for lower in (self._guest_layer, *resources.image.layers):
+        for lower in self._layers(resources)[1:]:
             options += ["--lower", str(lower)]
         options += [*native.DEVICE_OPTIONS, "--ids", str(UID_BASE), str(UID_COUNT)]
         return options + (["--own", str(resources.own_users)] if resources.own_users else [])
 
+    def _layers(self, resources: Resources) -> list[Path]:
+        """Returns the layers of a sandbox's root, topmost first."""
+        return [resources.layer / "upper", self._guest_layer, *resources.image.layers]
+
     def _adopt(
-        self, resources: Resources, init: int, time_waits: TimeWaits | None, clock: fixed.Clock | None
+        self,
+        resources: Resources,
+        init: int,
+        time_waits: TimeWaits | None = None,
+        *,
+        clock: fixed.Clock | None,
+        watched: Mapping[int, str] = {},
     ) -> LocalSandbox:
         """Returns the sandbox whose PID 1 has started."""
         sandbox = LocalSandbox(
@@ -316,6 +330,7 @@ class LocalBackend:
             contents=self._contents.of(resources.origin),
             time_waits=time_waits or TimeWaits(init),
             clock=clock,
+            places=Places(init, self._layers(resources), watched),
         )
         with self._lock:
             self._sandboxes[sandbox.id] = sandbox

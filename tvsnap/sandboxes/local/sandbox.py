@@ -32,6 +32,7 @@ from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
 from tvsnap.sandboxes.local import syscalls
 from tvsnap.sandboxes.local.cgroups import Cgroup
+from tvsnap.sandboxes.local.places import Places
 from tvsnap.sandboxes.network.sandbox import Networked
 from tvsnap.sandboxes.process_report import ShellHold
 from tvsnap.sandboxes.processes import activity, observe, procfs
@@ -93,6 +94,7 @@ class LocalSandbox(Networked, Rewindable):
         contents: digests.Contents,
         time_waits: TimeWaits,
         clock: Clock | None,
+        places: Places,
     ) -> None:
         """Takes charge of a running PID 1.
 
@@ -104,6 +106,7 @@ class LocalSandbox(Networked, Rewindable):
             contents: what is known of its files' contents.
             time_waits: its connections that end by themselves.
             clock: its own, if its image sets one.
+            places: where its files lie.
         """
         self.id = resources.id
         self.image = resources.image
@@ -117,6 +120,7 @@ class LocalSandbox(Networked, Rewindable):
         self.contents = contents
         self.time_waits = time_waits
         self.clock = clock
+        self.places = places
         self.looked = time.monotonic()  # when it was last asked for trouble
         self.gateway = owner.gateway
         self._resources = resources

@@ -36,7 +36,7 @@ from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
 from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.processes import observe, processors, tcp
+from tvsnap.sandboxes.processes import observe, processors, tcp, watches
 from tvsnap.sandboxes.processes.processors import Bound
 from tvsnap.sandboxes.processes.time_wait import Closed
 from tvsnap.sandboxes.sealing import (
@@ -74,6 +74,7 @@ class Noted:
         closed: the connections that were in TIME_WAIT.
         connections: whether there were others, which are in a file beside CRIU's.
         bound: the threads that are bound to some processors.
+        watches: whether there were instances of inotify, which are in another file there.
         clock: its clock, if its image sets one.
         directories: in which CRIU makes something when it restores the processes, as they were.
     """
@@ -81,6 +82,7 @@ class Noted:
     closed: tuple[Closed, ...] = ()
     connections: bool = False
     bound: tuple[Bound, ...] = ()
+    watches: bool = False
     clock: StoppedClock | None = None
     directories: tuple[DirectoryTimes, ...] = ()
 
@@ -91,6 +93,7 @@ class Noted:
             tuple(map(Closed.from_json, manifest["time_wait"])),
             bool(manifest.get("connections")),
             tuple(Bound(**{name: tuple(value) for name, value in one.items()}) for one in manifest.get("bound", ())),
+            bool(manifest.get("watches")),
             StoppedClock.from_json(manifest.get("clock")),
             tuple(DirectoryTimes(**one) for one in manifest.get("directories", ())),
         )
@@ -159,6 +162,7 @@ class Snapshots:
             (unfinished / "criu").chmod(0o755)
             processes = tuple(sandbox.other_processes())
             noted = Noted()
+            keeps_watches = "watches" in criu.additions
 
             def cut_nothing_short() -> None:
                 if waits := cut_short.find(sandbox.cgroup.pids()):
@@ -176,6 +180,8 @@ class Snapshots:
                 kept, others = tcp.note(sandbox.time_waits.present, sandbox.init, pids)
                 noted.connections = tcp.write(kept, images)
                 noted.closed = tuple(sandbox.time_waits.note(pids, others))
+                if keeps_watches:
+                    noted.watches = watches.write(watches.note(sandbox.init, pids, sandbox.places.find), images)
                 noted.bound = tuple(processors.note(pids, sandbox.init))
                 noted.directories = tuple(directory_times.note(pids, sandbox.init))
                 refuse_loss()
@@ -184,6 +190,8 @@ class Snapshots:
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
                 fidelity.refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
                 fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
+                if keeps_watches:
+                    watches.look_for(sandbox.init, sandbox.cgroup.pids(), sandbox.places.find)
                 if sandbox.is_connected():
                     refuse_loss()  # before connections are ended for a snapshot that cannot be taken
                 sandbox.end_connections()
@@ -200,6 +208,7 @@ class Snapshots:
                         [*enter, *(item for path in group.paths for item in ("--cgroup", str(path))), "--"],
                         cut_nothing_short,
                         copy_files,
+                        without_watches=keeps_watches,
                     )
                 frozen = time.perf_counter() - begin
                 observe.wait_for_rest(resting)

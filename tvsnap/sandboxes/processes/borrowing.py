@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import platform
 import select
 import struct
 import termios
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from tvsnap.host.libc import checked, closing, libc
 
 _PIDFD_GETFD = 438
+_KCMP, _KCMP_FILE = 312 if platform.machine() == "x86_64" else 272, 0
 _SIOCUNIXFILE = 0x89E0
 
 
@@ -29,6 +31,20 @@ def borrowed(pid: int, number: int) -> Iterator[int]:
         descriptor = checked(libc.syscall(_PIDFD_GETFD, process, number, 0), what)
     with closing(descriptor):
         yield descriptor
+
+
+def compare(one: tuple[int, int], other: tuple[int, int]) -> int:
+    """Returns 0 if two descriptors are the same open file, else -1 or 1: an order among open files.
+
+    Args:
+        one, other: process, as the host sees it, and number.
+
+    Raises:
+        OSError: one is gone, or this kernel does not tell.
+    """
+    (pid, number), (other_pid, other_number) = one, other
+    found = libc.syscall(_KCMP, pid, other_pid, _KCMP_FILE, number, other_number)
+    return (0, -1, 1)[checked(found, f"descriptor {number} of process {pid}")]
 
 
 @contextlib.contextmanager

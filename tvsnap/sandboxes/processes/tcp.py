@@ -12,19 +12,18 @@ import base64
 import contextlib
 import fcntl
 import itertools
-import json
 import os
 import select
 import socket
 import struct
 import termios
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.sandboxes.processes import connections, repair
+from tvsnap.sandboxes.processes import connections, noted_file, repair
 from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.connections import (
     CLOSE_WAIT,
@@ -159,17 +158,8 @@ def note(
 
 
 def write(kept: Sequence[Kept], images: int) -> bool:
-    """Writes connections to a file in a directory, if there are any, and returns whether there are.
-
-    Args:
-        kept: the connections.
-        images: the directory's descriptor.
-    """
-    if kept:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with open(os.open(_FILE, flags, 0o600, dir_fd=images), "w") as file:
-            json.dump([asdict(one) for one in kept], file)
-    return bool(kept)
+    """See `noted_file.write`."""
+    return noted_file.write(_FILE, kept, images)
 
 
 def read(images: int) -> list[Kept]:
@@ -178,8 +168,7 @@ def read(images: int) -> list[Kept]:
     Raises:
         OSError, KeyError, TypeError, ValueError: it is not there.
     """
-    with open(os.open(_FILE, os.O_RDONLY | os.O_CLOEXEC, dir_fd=images)) as file:
-        return [Kept.from_json(one) for one in json.load(file)]
+    return [Kept.from_json(one) for one in noted_file.read(_FILE, images)]
 
 
 @dataclass(frozen=True, slots=True)

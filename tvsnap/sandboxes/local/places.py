@@ -1,0 +1,167 @@
+"""Finds files of a sandbox of which the kernel tells nothing but the inode: the paths at which they lie.
+
+First where they lay before, then where the processes that use them may have them from: their directories, arguments and
+open files. Else all names in the sandbox are looked through, layer by layer. What was found is looked at in the sandbox
+itself, so that a wrong guess, or a name that another layer hides, is found to be one.
+
+The sandbox's own directories are not read for that: who watches them would be told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.libc import closing
+from tvsnap.model.errors import NotCheckpointable
+from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.processes.procfs import read
+
+_MOST_NAMES = 1_000_000
+"""Names in all layers that are looked through: about 2 s."""
+_LONGEST = 10.0
+"""Seconds."""
+_MOST_WORDS = 200
+_MOST_FILES = 200
+"""Arguments and open files of a process that are tried."""
+_OF_A_LAYER = (1 << 56) - 1
+"""The part of an inode number that it has in its layer; the kernel puts the number of the layer above (xino)."""
+
+
+class Places:
+    """What is known of one sandbox."""
+
+    def __init__(self, init: int, layers: Sequence[Path], known: Mapping[int, str] = {}) -> None:
+        """
+        Args:
+            init: PID 1 of the sandbox, as the host sees it.
+            layers: the directories of its overlay, topmost first.
+            known: paths that are known, by inode.
+        """
+        self._init = init
+        self._layers = layers
+        self._known = dict(known)
+
+    def find(self, inodes: Collection[int], pids: Collection[int]) -> Mapping[int, str]:
+        """Returns paths of inodes, of those that are found; no symbolic link is in them.
+
+        Args:
+            inodes: of the sandbox's root file system.
+            pids: processes that use them, as the host sees them.
+
+        Raises:
+            NotCheckpointable: there are too many names to look through.
+            AttemptFailed: to look took too long.
+            OSError: the sandbox has ended.
+        """
+        with paths.directory(f"/proc/{self._init}/root") as root:
+            search = _Search(root, inodes)
+            for inode in inodes:
+                if inode in self._known:
+                    search.take(self._known[inode])
+            for pid in pids:
+                if search.wanted:
+                    search.take_all(_guesses(pid), follow=True)
+            if search.wanted:
+                search.take_all(self._names(search.has_number))
+            if search.wanted:  # the upper layer has another number for what was copied up, and then moved
+                search.take_all(self._names(lambda _: True, layers=1))
+        self._known = dict(search.found)
+        return search.found
+
+    def _names(self, has_number: Callable[[int], bool], layers: int | None = None) -> Iterator[str]:
+        """Yields the names in the first layers whose inodes' numbers there are asked for."""
+        began, left = time.monotonic(), _MOST_NAMES
+        for layer in self._layers[:layers]:
+            for path, inode in _walk(layer):
+                left -= 1
+                if left < 0:
+                    raise NotCheckpointable(
+                        f"a process watches a file with inotify that is not among the first {_MOST_NAMES:,} looked at"
+                    )
+                if time.monotonic() - began > _LONGEST:
+                    raise AttemptFailed("to look for what is watched with inotify takes too long", machine=True)
+                if has_number(inode):
+                    yield path
+
+
+class _Search:
+    """A search for inodes in one root."""
+
+    def __init__(self, root: int, inodes: Collection[int]) -> None:
+        self._root = root
+        self._device = os.fstat(root).st_dev
+        self.wanted = set(inodes)
+        self._numbers = {inode & _OF_A_LAYER for inode in inodes}
+        self.found: dict[int, str] = {}
+
+    def has_number(self, number: int) -> bool:
+        """Whether one of them may have a number in its layer."""
+        return number in self._numbers
+
+    def take_all(self, candidates: Iterator[str], *, follow: bool = False) -> None:
+        """Looks at paths until all is found; see `take`."""
+        for path in candidates:
+            self.take(path, follow=follow)
+            if not self.wanted:
+                return
+
+    def take(self, path: str, *, follow: bool = False) -> None:
+        """Looks whether one of them is at a path, which symbolic links may be in if `follow`."""
+        with contextlib.suppress(OSError, ValueError):
+            if follow:
+                with closing(paths.open_in_root(self._root, path)) as file:
+                    if not self._is_wanted(file):
+                        return
+                    path = os.readlink(f"/proc/self/fd/{file}")
+            with closing(paths.open_beneath(self._root, path)) as file:
+                if self._is_wanted(file):
+                    inode = os.fstat(file).st_ino
+                    self.found[inode] = path
+                    self.wanted.discard(inode)
+
+    def _is_wanted(self, file: int) -> bool:
+        about = os.fstat(file)
+        return about.st_dev == self._device and about.st_ino in self.wanted
+
+
+def _guesses(pid: int) -> Iterator[str]:
+    """Yields paths that a process has, in the sandbox's root, and the directories in which they lie."""
+    with contextlib.suppress(OSError):  # it has ended
+        root, here = os.readlink(f"/proc/{pid}/root"), os.readlink(f"/proc/{pid}/cwd")
+        yield here
+        yield root
+        for word in read(f"/proc/{pid}/cmdline").split(b"\0")[:_MOST_WORDS]:
+            for part in {word, word.rpartition(b"=")[2]}:
+                said = os.fsdecode(part)
+                path = f"{root}/{said}" if said.startswith("/") else f"{here}/{said}"
+                yield path
+                yield os.path.dirname(path)
+        for name in os.listdir(f"/proc/{pid}/fd")[:_MOST_FILES]:
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+            if target.startswith("/"):
+                yield target
+                yield os.path.dirname(target)
+
+
+def _walk(layer: Path) -> Iterator[tuple[str, int]]:
+    """Yields a layer's directory, as `/`, and all that lies below it, with the inode numbers there. Follows no link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME
+    with paths.directory(layer) as root:
+        yield "/", os.fstat(root).st_ino
+        waiting = [""]
+        while waiting:
+            here = waiting.pop()
+            try:
+                descriptor = paths.open_beneath(root, here or "/", flags)
+            except OSError:  # it was removed, or replaced
+                continue
+            with closing(descriptor), os.scandir(descriptor) as entries:
+                for entry in entries:
+                    yield f"{here}/{entry.name}", entry.inode()
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{here}/{entry.name}")

@@ -1,0 +1,141 @@
+"""The kernel's inotify: instances of our own and borrowed ones, and what /proc tells of them (inotify(7), proc(5))."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import struct
+import termios
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from tvsnap.host.libc import checked, closing, libc
+from tvsnap.sandboxes.processes.procfs import lines
+
+LINK = "anon_inode:inotify"
+"""What /proc/PID/fd shows for an instance."""
+_DELETED_ITSELF, _IGNORED = 0x400, 0x8000
+_ONLY_AT_ITS_NAME, _ONCE = 0x0400_0000, 0x8000_0000  # IN_EXCL_UNLINK, IN_ONESHOT
+_NEW_ONLY = 0x1000_0000  # IN_MASK_CREATE
+_ANY_WATCH = 0x2000  # IN_UNMOUNT: the kernel sets it anyway, and wants one
+_SET_NEXT = 0x40044900  # INOTIFY_IOC_SETNEXTWD
+_EVENT = struct.Struct("=iIII")
+_WATCH = re.compile(r"inotify wd:([0-9a-f]+) ino:([0-9a-f]+) sdev:([0-9a-f]+) mask:([0-9a-f]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A watch, as the kernel tells it.
+
+    Attributes:
+        number: its watch descriptor.
+        inode, device: of what it watches; the device as the kernel counts it, which is not as programs do.
+        mask: what is told of it, and how.
+    """
+
+    number: int
+    inode: int
+    device: int
+    mask: int
+
+
+def marks(path: str) -> Iterator[Mark]:
+    """Yields the watches of an instance, the newest first.
+
+    Args:
+        path: of its file in /proc/PID/fdinfo.
+
+    Raises:
+        OSError: it is gone.
+    """
+    for line in lines(path):
+        if match := _WATCH.match(line):
+            yield Mark(*(int(number, 16) for number in match.groups()))
+
+
+def marks_of(instance: int) -> Iterator[Mark]:
+    """Yields the watches of an instance that this process has open, the newest first."""
+    return marks(f"/proc/self/fdinfo/{instance}")
+
+
+@contextlib.contextmanager
+def own_instance() -> Iterator[int]:
+    """A block with an instance of our own."""
+    with closing(checked(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK), "inotify")) as instance:
+        yield instance
+
+
+def watch(instance: int, file: int, mask: int = _DELETED_ITSELF) -> int:
+    """Watches an open file, which may be one opened by O_PATH; returns the number of the watch."""
+    return checked(libc.inotify_add_watch(instance, _path(file), ctypes.c_uint32(mask)), "a watch of inotify")
+
+
+def watch_anew(instance: int, file: int, number: int, mask: int) -> None:
+    """Watches what an instance does not watch yet.
+
+    Args:
+        instance: its descriptor.
+        file: descriptor of what it is to watch.
+        number: that the watch is to have.
+        mask: see `Mark`.
+
+    Raises:
+        OSError: it cannot be had.
+    """
+    set_next(instance, number)
+    if watch(instance, file, mask | _NEW_ONLY | _ANY_WATCH) != number:
+        raise OSError(errno.EEXIST, "a watch has another number")
+
+
+def watches(instance: int, file: int) -> bool:
+    """Whether an instance in which nothing waits to be read watches an open file; it stays as it was."""
+    try:
+        number = watch(instance, file, _NEW_ONLY | _ANY_WATCH)
+    except FileExistsError:
+        return True
+    _forget(instance, number)
+    return False
+
+
+def next_number(instance: int) -> int:
+    """Returns which number the next watch of an instance will have; nothing waits to be read there, nor does then."""
+    with closing(os.memfd_create("watched", os.MFD_CLOEXEC)) as file:
+        number = watch(instance, file)
+        _forget(instance, number)
+    return number
+
+
+def set_next(instance: int, number: int) -> None:
+    """Sets which number the next watch of an instance will have, if that is free."""
+    fcntl.ioctl(instance, _SET_NEXT, number)
+
+
+def unread(instance: int) -> int:
+    """Returns how many bytes of events wait to be read."""
+    return int(struct.unpack("i", fcntl.ioctl(instance, termios.FIONREAD, bytes(4)))[0])
+
+
+@cache
+def tells_all() -> bool:
+    """Whether this kernel tells all of a watch's mask (since 5.19)."""
+    mask = _DELETED_ITSELF | _ONLY_AT_ITS_NAME | _ONCE
+    with own_instance() as own, closing(os.memfd_create("watched", os.MFD_CLOEXEC)) as file:
+        watch(own, file, mask)
+        return [mark.mask for mark in marks_of(own)] == [mask]
+
+
+def _forget(instance: int, number: int) -> None:
+    """Removes the newest watch, and that this was told; its number is the next again."""
+    checked(libc.inotify_rm_watch(instance, number), "a watch of inotify")
+    set_next(instance, number)
+    if unread(instance) != _EVENT.size or os.read(instance, _EVENT.size) != _EVENT.pack(number, _IGNORED, 0, 0):
+        raise OSError(errno.EBUSY, "it is told of what happens while it is looked at")
+
+
+def _path(file: int) -> bytes:
+    return b"/proc/self/fd/%d" % file

@@ -1,0 +1,264 @@
+"""Watches of inotify, in forks: what is watched is noted by path when a snapshot is taken, and watched again.
+
+The kernel tells the inode of what is watched, and the backend finds a path that leads there. That it leads to the very
+inode, an instance of our own tells, and that this is watched, the instance itself. CRIU dumps an instance without its
+watches (native/criu/watches.c), and restores it empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cmp_to_key
+from itertools import groupby, islice
+from typing import Any
+
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.libc import closing
+from tvsnap.model.errors import NotCheckpointable
+from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.processes import inotify, noted_file
+from tvsnap.sandboxes.processes.borrowing import borrowed, compare
+from tvsnap.sandboxes.processes.inotify import Mark
+from tvsnap.sandboxes.processes.procfs import describe, head, inner_pid, insiders
+
+_MOST = 10_000
+_MOST_DESCRIPTORS = 1000
+"""Watches of a sandbox, and descriptors of instances, beyond which a state has no snapshot."""
+_USUAL_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+_FILE = "tvsnap-watches.json"
+
+Find = Callable[[Collection[int], Collection[int]], Mapping[int, str]]
+"""Returns paths in a sandbox, by inode number, of those among some inodes that it finds.
+
+The processes that watch them, which it is told next, may give it a hint.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """One watch.
+
+    Attributes:
+        number: its watch descriptor.
+        mask: of what is told, and how; see `inotify.Mark`.
+        path: inside the sandbox, without a symbolic link in it.
+    """
+
+    number: int
+    mask: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance of inotify.
+
+    Attributes:
+        holder: a process that has it open, as the sandbox numbers it, and as which descriptor.
+        watches: the oldest first.
+        next_number: of the next watch.
+    """
+
+    holder: tuple[int, int]
+    watches: tuple[Watch, ...]
+    next_number: int
+
+    @classmethod
+    def from_json(cls, about: Mapping[str, Any]) -> Instance:
+        """Raises KeyError, TypeError or ValueError if it is none."""
+        watches = tuple(Watch(**one) for one in about["watches"])
+        return cls(**{**about, "holder": tuple(about["holder"]), "watches": watches})
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """An instance that a process of a sandbox has open, and its watches, the newest first."""
+
+    pid: int
+    number: int
+    marks: tuple[Mark, ...]
+
+    def __str__(self) -> str:
+        return f"{describe(self.pid)} watches files with inotify (descriptor {self.number})"
+
+
+def look_for(init: int, pids: Iterable[int], find: Find) -> None:
+    """Has what is watched be found before the processes stand still, which is when `note` looks for it again.
+
+    Raises:
+        NotCheckpointable: there is something that a fork could not watch.
+    """
+    with contextlib.suppress(OSError):  # a process has ended
+        _find_all(init, _instances(pids), find)
+
+
+def note(init: int, pids: Iterable[int], find: Find) -> list[Instance]:
+    """Returns the instances of inotify of a sandbox, none of whose processes runs meanwhile.
+
+    Args:
+        init: its PID 1, as the host sees it.
+        pids: its processes.
+        find: finds what is watched.
+
+    Raises:
+        NotCheckpointable: a fork could not have the same.
+        AttemptFailed: they cannot be looked at, or events wait to be read.
+    """
+    try:
+        instances = _instances(pids)
+        found = _find_all(init, instances, find)
+        with paths.directory(f"/proc/{init}/root") as root, inotify.own_instance() as own:
+            return [_note(held, found, root, own) for held in instances]
+    except OSError as error:
+        raise AttemptFailed(f"watches of inotify could not be looked at: {error.strerror}", machine=True) from None
+
+
+def write(instances: Sequence[Instance], images: int) -> bool:
+    """See `noted_file.write`."""
+    return noted_file.write(_FILE, instances, images)
+
+
+def read(images: int) -> list[Instance]:
+    """Returns what `write` wrote.
+
+    Raises:
+        OSError, KeyError, TypeError, ValueError: it is not there.
+    """
+    return [Instance.from_json(one) for one in noted_file.read(_FILE, images)]
+
+
+def bring_back(init: int, pids: Iterable[int], instances: Iterable[Instance]) -> dict[int, str]:
+    """Has the instances of a fork, which are there and empty, watch what they watched; returns the paths by inode.
+
+    Args:
+        init: PID 1 of the fork, as the host sees it.
+        pids: processes, of which those of the fork are looked at; none of them runs yet.
+        instances: what was noted.
+
+    Raises:
+        AttemptFailed: that failed.
+    """
+    inside = insiders(init, pids)
+    found: dict[int, str] = {}
+    try:
+        with paths.directory(f"/proc/{init}/root") as root:
+            for one in instances:
+                pid, number = one.holder
+                with borrowed(inside[pid], number) as instance:
+                    found |= _watch_again(instance, one, root)
+    except (OSError, KeyError) as error:
+        told = error.strerror if isinstance(error, OSError) else "one of the processes is not there"
+        raise AttemptFailed(f"watches of inotify could not be brought back in a fork: {told}") from None
+    return found
+
+
+def _watch_again(instance: int, noted: Instance, root: int) -> dict[int, str]:
+    for one in noted.watches:
+        with closing(paths.open_beneath(root, one.path)) as file:
+            inotify.watch_anew(instance, file, one.number, one.mask)
+    inotify.set_next(instance, noted.next_number)
+    marks = list(inotify.marks_of(instance))
+    wanted = [(one.number, one.mask) for one in reversed(noted.watches)]
+    if [(mark.number, mark.mask) for mark in marks] != wanted or inotify.unread(instance):
+        raise OSError(errno.EINVAL, "they are others than they were")
+    return {mark.inode: one.path for mark, one in zip(marks, reversed(noted.watches), strict=True)}
+
+
+def _instances(pids: Iterable[int]) -> list[_Held]:
+    """Returns the instances of some processes, each once."""
+    descriptors = list(islice(_descriptors(pids), _MOST_DESCRIPTORS + 1))
+    if len(descriptors) > _MOST_DESCRIPTORS:
+        raise NotCheckpointable(f"a process has, with others, more than {_MOST_DESCRIPTORS} descriptors of inotify")
+    by_file = cmp_to_key(compare)
+    left, found = _MOST, []
+    for _, same in groupby(sorted(descriptors, key=by_file), by_file):
+        pid, number = next(same)
+        marks = tuple(islice(inotify.marks(f"/proc/{pid}/fdinfo/{number}"), left + 1))
+        left -= len(marks)
+        if left < 0:
+            raise NotCheckpointable(f"a process watches, with others, more than {_MOST} files with inotify")
+        found.append(_Held(pid, number, marks))
+    return found
+
+
+def _descriptors(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError):  # it has ended
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(FileNotFoundError):  # closed meanwhile, or CRIU's own
+                    if os.readlink(f"/proc/{pid}/fd/{name}") == inotify.LINK:
+                        yield pid, int(name)
+
+
+def _find_all(init: int, instances: Iterable[_Held], find: Find) -> Mapping[int, str]:
+    """Returns the paths of what instances watch.
+
+    Raises:
+        NotCheckpointable: there is none for something that is watched, or none that tells it from others.
+        OSError: a process has ended.
+    """
+    watching = [held for held in instances if held.marks]
+    if not watching:
+        return {}
+    about = os.stat(f"/proc/{init}/root/.")
+    device = os.major(about.st_dev) << 20 | os.minor(about.st_dev)
+    for held in watching:
+        if any(mark.device != device for mark in held.marks):
+            raise NotCheckpointable(f"{held}: one is none of its root, such as those in /proc")
+        if len({mark.inode for mark in held.marks}) < len(held.marks):
+            raise NotCheckpointable(f"{held}: several have the same number")
+        if not inotify.tells_all():
+            raise NotCheckpointable(f"{held}: this kernel does not tell how (Linux 5.19 does)")
+    found = find({mark.inode for held in watching for mark in held.marks}, {held.pid for held in watching})
+    for held in watching:
+        if not all(mark.inode in found for mark in held.marks):
+            raise NotCheckpointable(f"{held}: one was deleted, or no name of it was found")
+    return found
+
+
+def _note(held: _Held, found: Mapping[int, str], root: int, own: int) -> Instance:
+    """Returns an instance as it is to be noted, having made sure that the paths are those of what it watches.
+
+    Args:
+        held: the instance.
+        found: paths of what is watched, by inode.
+        root: descriptor of the sandbox's root.
+        own: an instance of our own.
+    """
+    flags = int(head(f"/proc/{held.pid}/fdinfo/{held.number}").partition("flags:")[2].split()[0], 8)
+    if flags & ~_USUAL_FLAGS:
+        raise NotCheckpointable(f"{held}: CRIU does not bring back its flags ({flags:o})")
+    with borrowed(held.pid, held.number) as instance:
+        if inotify.unread(instance):
+            raise AttemptFailed(f"{held}: events wait to be read", kind="events of inotify to read")
+        numbers: dict[int, int] = {}
+        for mark in held.marks:
+            with closing(paths.open_beneath(root, found[mark.inode])) as file:
+                numbers[mark.number] = inotify.watch(own, file)
+                if not inotify.watches(instance, file):
+                    raise _other(held)
+        inodes = {mark.number: mark.inode for mark in inotify.marks_of(own)}
+        if any(inodes[numbers[mark.number]] != mark.inode for mark in held.marks):
+            raise _other(held)
+        following = _next_number(held, instance)
+        if tuple(inotify.marks_of(instance)) != held.marks:
+            raise AttemptFailed(f"{held}: others than a moment ago", kind="watches of inotify change")
+    watches = tuple(Watch(mark.number, mark.mask, found[mark.inode]) for mark in reversed(held.marks))
+    return Instance((inner_pid(held.pid), held.number), watches, following)
+
+
+def _next_number(held: _Held, instance: int) -> int:
+    try:
+        return inotify.next_number(instance)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise NotCheckpointable(f"{held}: its user may watch no more, as it must for a moment") from None
+
+
+def _other(held: _Held) -> NotCheckpointable:
+    return NotCheckpointable(f"{held}: one is no longer what its name leads to")
