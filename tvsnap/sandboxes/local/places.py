@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tvsnap.host.attempts import AttemptFailed
@@ -22,8 +22,9 @@ from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.processes.procfs import read
 
 _MOST_NAMES = 1_000_000
-"""Names in all layers that are looked through: about 2 s."""
-_LONGEST = 10.0
+_MOST_CHANGED = 100_000
+"""Names in all layers that are looked through, and in the upper one that are each looked at: about 2 s."""
+_LONGEST = 5.0
 """Seconds."""
 _MOST_WORDS = 200
 _MOST_FILES = 200
@@ -67,21 +68,22 @@ class Places:
                 if search.wanted:
                     search.take_all(_guesses(pid), follow=True)
             if search.wanted:
-                search.take_all(self._names(search.has_number))
+                search.take_all(self._names(self._layers, _MOST_NAMES, search.has_number))
             if search.wanted:  # the upper layer has another number for what was copied up, and then moved
-                search.take_all(self._names(lambda _: True, layers=1))
+                search.take_all(self._names(self._layers[:1], _MOST_CHANGED, lambda _: True))
         self._known = dict(search.found)
         return search.found
 
-    def _names(self, has_number: Callable[[int], bool], layers: int | None = None) -> Iterator[str]:
-        """Yields the names in the first layers whose inodes' numbers there are asked for."""
-        began, left = time.monotonic(), _MOST_NAMES
-        for layer in self._layers[:layers]:
+    @staticmethod
+    def _names(layers: Iterable[Path], most: int, has_number: Callable[[int], bool]) -> Iterator[str]:
+        """Yields the names in some layers whose inodes' numbers there are asked for."""
+        began, left = time.monotonic(), most
+        for layer in layers:
             for path, inode in _walk(layer):
                 left -= 1
                 if left < 0:
                     raise NotCheckpointable(
-                        f"a process watches a file with inotify that is not among the first {_MOST_NAMES:,} looked at"
+                        f"a process watches a file with inotify that is not among the first {most:,} looked at"
                     )
                 if time.monotonic() - began > _LONGEST:
                     raise AttemptFailed("to look for what is watched with inotify takes too long", machine=True)
