@@ -52,7 +52,7 @@ class GuestActions(ABC):
     limits: Limits
     changes_settled: int = 0
     _turn: int = 0
-    _lent: Mapping[str, str] = MappingProxyType({})
+    _more_variables: Mapping[str, str] = MappingProxyType({})
     _guest: Guest | None = None
 
     @abstractmethod
@@ -103,7 +103,7 @@ class GuestActions(ABC):
     ) -> Outcome:
         check_seconds(timeout)
         other = find_service(self.image, service)
-        env = {**self._lent, **env}
+        env = {**self._more_variables, **env}
         if separate:
             apart = Command(command, cwd, env, separate)
             if other is not None:
@@ -139,7 +139,7 @@ class GuestActions(ABC):
         if len(commands) > together.MOST_COMMANDS:
             raise UsageError(f"{len(commands)} commands at once are too many: at most {together.MOST_COMMANDS}")
         limit = self.limits.output
-        commands = [replace(each, env={**self._lent, **each.env}) for each in commands]
+        commands = [replace(each, env={**self._more_variables, **each.env}) for each in commands]
         self.number_processes()
         try:
             whole = self.guest().execute(
@@ -230,7 +230,7 @@ class GuestActions(ABC):
         return outcome
 
     def lend(self, variables: Mapping[str, str]) -> None:
-        self._lent = dict(variables)
+        self._more_variables = dict(variables)
 
     def trouble(self, said: str) -> str | None:
         return None
