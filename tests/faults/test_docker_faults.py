@@ -290,7 +290,7 @@ def test_nothing_of_an_image_stays_that_was_removed_after_an_upgrade(
             (known / small.digest).rmdir()
         images.reap(known)
         assert not any(tag.startswith("tvsnap/guest:" + digest) for tag in bench.tags())
-        assert (f"tvsnap/image:{digest}" in bench.tags()) == is_there
+        assert any(tag.startswith(f"tvsnap/image:{digest}") for tag in bench.tags()) == is_there
 
 
 def test_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

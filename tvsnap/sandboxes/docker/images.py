@@ -56,10 +56,11 @@ class EngineImages:
             NotFound: the engine does not have the image, and its files are not in the data directory either.
             InfrastructureError: the engine failed.
         """
-        reference = f"{STARTABLE}:{image.digest[:40]}-{self.guest_version}"
+        build = _build_of(image)
+        reference = f"{STARTABLE}:{build}-{self.guest_version}"
         if reference in self._there:
             return reference
-        base = f"{IMAGES}:{image.digest[:40]}"
+        base = f"{IMAGES}:{build}"
         with self._lock, self._alone():
             for each in (base, reference):  # first, so that nothing is in the engine that nobody knows of
                 (self._known / _tag(each)).touch()
@@ -78,8 +79,8 @@ class EngineImages:
         """
         have = {path.name[:40] for path in images.iterdir()} if images.is_dir() else None
         for record in sorted(self._known.iterdir(), reverse=True):  # what stands on another before that
-            digest, _, version = record.name.partition("-")
-            gone = have is not None and digest not in have
+            build, _, version = record.name.partition("-")
+            gone = have is not None and build.partition(".")[0] not in have
             if gone or version not in ("", self.guest_version):
                 removed = self._engine.remove_image(f"{STARTABLE if version else IMAGES}:{record.name}")
                 if removed is not False:  # nothing stands on it
@@ -143,6 +144,11 @@ class EngineImages:
             self._engine.do(doing, self._api.commit, made["Id"], STARTABLE, tag, changes=changes)
         finally:
             self._engine.do("removing a container", self._api.remove_container, made["Id"], v=True, force=True)
+
+
+def _build_of(image: Image) -> str:
+    """Returns what names a build of an image: two that only differ in the times of their files have the same digest."""
+    return f"{image.digest[:40]}.{hashlib.sha256(repr(image.created).encode()).hexdigest()[:12]}"
 
 
 def _files(image: Image) -> Iterator[tuple[str, os.stat_result]]:
