@@ -14,7 +14,8 @@ from tvsnap.sandboxes.protocol import Backend, Sandbox
 COMMANDS = (
     "env | sort",
     "echo $$ $PPID $SHLVL $- $BASH_VERSION",
-    "ps ax -o pid,ppid,tty,stat,command > /dev/shm/ps; grep -v ps /dev/shm/ps; rm /dev/shm/ps",  # no pipe: who is about to be grep is seen
+    # No pipe, whose other end would be seen while it is about to become grep.
+    "ps ax -o pid,ppid,tty,stat,command > /dev/shm/ps; grep -v ps /dev/shm/ps; rm /dev/shm/ps",
     "id; umask; pwd; hostname; tty",
     "ulimit -a; ulimit -Ha",
     # /etc/hostname, which an engine lends, is as old as the sandbox; the sizes of directories are the file system's.
