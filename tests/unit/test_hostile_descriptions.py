@@ -60,7 +60,7 @@ def test_an_environment_file_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a0: &a0 {k: v}\n" + "".join(f"a{n + 1}: &a{n + 1} {{<<: [*a{n}, *a{n}]}}\n" for n in range(40)),
+        "a: &a {" + ", ".join(f"k{n}: v" for n in range(2000)) + "}\nb: {<<: [" + ", ".join(["*a"] * 100) + "]}\n",
         "a0: &a0 [v]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40)),
         "a: &a [*a]\n",
         "[" * 100_000,

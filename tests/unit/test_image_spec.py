@@ -20,13 +20,14 @@ from tvsnap.images import (
     load_source,
     shipped_images,
 )
+from tvsnap.images.descriptions.document import load_yaml
 from tvsnap.images.descriptions.spec import DebianBase, FileCopy, OciBase
 from tvsnap.model.errors import MachineLacks, TvsnapError, UsageError
 
-MERGE_BOMB = "a0: &a0 {x: 1}\n" + "".join(
-    f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+MERGE_BOMB = f"a: &a {{{', '.join(f'k{n}: 1' for n in range(2000))}}}\n" + "".join(
+    f"b{n}: {{<<: *a}}\n" for n in range(100)
 )
-"""Mappings that merge each other: few lines, and a hundred million keys."""
+"""Mappings that merge a large one: few lines, and 200,000 keys."""
 
 
 def test_mappings_are_merged(tmp_path: Path) -> None:
@@ -34,6 +35,18 @@ def test_mappings_are_merged(tmp_path: Path) -> None:
         tmp_path / "img", "debian: &d {suite: bookworm}\nenv: {<<: [{A: '1', B: '1'}, {B: '2'}], C: '3'}"
     )
     assert load_source(folder).env == {"A": "1", "B": "1", "C": "3"}
+
+
+def test_mappings_that_merge_each_other_again_and_again_hold_each_key_once(tmp_path: Path) -> None:
+    """In each version of PyYAML, some of which would multiply the keys until the memory is used up."""
+    (tmp_path / "file").write_text(
+        "a0: &a0 {k: v}\n"
+        + "".join(f"a{n + 1}: &a{n + 1} {{<<: [*a{n}, *a{n}], k{n}: v}}\n" for n in range(40))
+        + "itself: &itself {<<: *itself, k: v}\n"
+    )
+    loaded = load_yaml(tmp_path / "file")
+    assert loaded["a40"] == {"k": "v", **{f"k{n}": "v" for n in range(40)}}
+    assert loaded["itself"] == {"k": "v"}
 
 
 def test_nothing_is_imported_for_descriptions_before_one_is_read() -> None:
@@ -144,7 +157,7 @@ class TestSpec:
             ("debian:\nfiles: [{source: /etc/passwd, dest: /a}]", r"files\[0\].source: .*outside the image's folder"),
             ("debian:\ndebian:", "line 2, column 1: the key 'debian' is given twice"),
             ("debian: {", "line 1, column 10: "),
-            (MERGE_BOMB, "merges make it more than 10000 keys"),
+            (MERGE_BOMB, "its merges stand for more than 100,000 keys"),
         ],
     )
     def test_mistakes(self, tmp_path: Path, text: str, complaint: str) -> None:

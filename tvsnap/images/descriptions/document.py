@@ -68,13 +68,17 @@ def _size(value: object, known: dict[int, int]) -> int:
 
 
 _MOST_VALUES = 100_000
-_MOST_KEYS = 10_000
-"""Of one mapping, with those that it merges (`<<: *defaults`): merges of merges multiply."""
-_BOOL, _TIME, _MERGE = (f"tag:yaml.org,2002:{name}" for name in ("bool", "timestamp", "merge"))
+_BOOL, _TIME, _MERGE, _VALUE, _STR = (
+    f"tag:yaml.org,2002:{name}" for name in ("bool", "timestamp", "merge", "value", "str")
+)
 
 
 class _Loader(yaml.SafeLoader):
     """YAML in which a key given twice is an error, and `yes`, `no`, `on`, `off` and dates are words, as in 1.2."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._merged = 0
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()
@@ -91,11 +95,51 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        if len(node.value) > _MOST_KEYS:
+        """Puts the keys of the mappings that one merges (`<<: *defaults`) into it: its own and earlier ones prevail.
+
+        PyYAML's own method multiplies the keys of merges of merges in some versions and not in others.
+        """
+        merges = [value for key, value in node.value if key.tag == _MERGE]
+        node.value = [pair for pair in node.value if pair[0].tag != _MERGE]
+        for key, _ in node.value:
+            if key.tag == _VALUE:
+                key.tag = _STR
+        if not merges:
+            return
+        known = {_identity(key) for key, _ in node.value}
+        merged = []
+        for mapping in (part for value in merges for part in _mappings_of(value, node)):
+            self.flatten_mapping(mapping)
+            self._merged += len(mapping.value)
+            if self._merged > _MOST_VALUES:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"its merges stand for more than {_MOST_VALUES:,} keys", node.start_mark
+                )
+            for pair in mapping.value:
+                identity = _identity(pair[0])
+                if identity not in known:
+                    known.add(identity)
+                    merged.append(pair)
+        node.value = merged + node.value
+
+
+def _mappings_of(value: yaml.Node, merging: yaml.MappingNode) -> list[yaml.MappingNode]:
+    """Returns the mappings that a merge names: one, or a list of them."""
+    parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
+    for part in parts:
+        if not isinstance(part, yaml.MappingNode):
             raise yaml.constructor.ConstructorError(
-                None, None, f"merges make it more than {_MOST_KEYS} keys", node.start_mark
+                "while constructing a mapping",
+                merging.start_mark,
+                "what is merged is neither a mapping nor a list of mappings",
+                part.start_mark,
             )
+    return list(parts)
+
+
+def _identity(key: yaml.Node) -> Hashable:
+    """What tells keys apart before they are constructed; keys that are no scalars are told apart later."""
+    return (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)
 
 
 _Loader.yaml_implicit_resolvers = {
