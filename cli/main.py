@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 from typer import Option
@@ -16,7 +14,7 @@ from typer.main import get_group
 
 from tvsnap.model.errors import TvsnapError
 
-from . import options
+from . import options, signals
 from .text import visible
 
 VERBS = {
@@ -167,13 +165,7 @@ def _begin(
     context.with_resource(options.environment(home, backend))
 
 
-def _end(number: int, _frame: FrameType | None) -> NoReturn:
-    """Lets a signal end the process by way of everything that cleans up."""
-    raise SystemExit(128 + number)
-
-
 def main() -> None:
     """Runs the command line and ends the process."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    signals.arrange()
     make_app()()

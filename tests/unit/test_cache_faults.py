@@ -378,7 +378,9 @@ def test_who_waits_for_one_that_is_interrupted_takes_its_place(tmp_path: Path) -
         with pytest.raises(KeyboardInterrupt):
             first.result(60)
         results = [other.result(60) for other in others]
-    assert sorted(sources([result[0] for result in results])) == ["coalesced", "coalesced", "executed"]
+    found = sources([result[0] for result in results])
+    assert sorted(found).pop() == "executed"
+    assert set(sorted(found)[:2]) <= {"coalesced", "hit"}  # one that arrives late need not wait
     assert gate.passed == 2
 
 
