@@ -24,10 +24,10 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines harbor harnesses native demo unit test fuzz bench soak lint format docs dist clean
+.PHONY: help setup engines harbor harnesses constraints native demo unit test fuzz bench soak lint format docs dist clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install whatever is missing: system packages, CRIU, .venv
 	@scripts/setup.sh
@@ -40,6 +40,9 @@ harbor: setup ## install Harbor beside .venv, for the tests of its plug-in, wher
 
 harnesses: setup ## install mini-swe-agent and Inspect beside .venv, for the tests of their plug-ins
 	@scripts/install_harnesses.sh
+
+constraints: setup ## renew the versions of packages that the tests run with (tests/constraints)
+	@scripts/renew_constraints.sh
 
 native: $(NATIVE) ## compile the C programs that run inside and around a sandbox
 

@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/beside.sh
 
-HARBOR=0.25.0
 VENV=.venv-harbor
+REQUIREMENTS=tests/constraints/harbor.txt
 
 good() { "$1" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; }
 
@@ -26,25 +26,10 @@ find_python() {
     done
 }
 
-# Harbor asks for the newest certificates of its day, which an index that keeps new packages back for a while does not
-# have yet: then any that it has will do.
-install_harbor() {
-    if pip_install "harbor==$HARBOR"; then return; fi
-    pip_install --no-deps "harbor==$HARBOR"
-    "$VENV/bin/python" - >"$VENV/requirements.txt" <<'END'
-from importlib.metadata import requires
-
-for one in requires("harbor") or ():
-    if "extra ==" not in one:
-        print("certifi" if one.startswith("certifi") else one)
-END
-    pip_install -r "$VENV/requirements.txt"
-}
-
 one_set_up_at_a_time
 python=$(find_python)
 if [ -z "$python" ]; then
     say "no Python 3.12 or newer: the tests with Harbor will be skipped"
     exit 0
 fi
-make_venv "$python" install_harbor "Harbor $HARBOR"
+make_venv "$python" "Harbor"

@@ -7,17 +7,14 @@ cd "$(dirname "$0")/.."
 . scripts/beside.sh
 
 VENV=.venv-harnesses
-INSPECT=inspect_ai==0.3.285
+REQUIREMENTS=tests/constraints/harnesses.txt
+# Without what it depends on, most of which no test imports: see harnesses.in.
 MINI_SWE_AGENT=mini-swe-agent==2.4.6
-# What mini-swe-agent's loop and its scripted model import. What speaks to models and fetches data sets (litellm, datasets),
-# which no test does, would add 500 MB.
-MINI_SWE_AGENT_IMPORTS=(jinja2 platformdirs pydantic python-dotenv rich typer)
-
-install_harnesses() {
-    pip_install "$INSPECT" "${MINI_SWE_AGENT_IMPORTS[@]}" pytest pytest-asyncio &&
-        pip_install --no-deps "$MINI_SWE_AGENT"
-}
 
 one_set_up_at_a_time
 python=$(.venv/bin/python -c 'import sys; print(sys._base_executable)')
-make_venv "$python" install_harnesses "$MINI_SWE_AGENT and $INSPECT"
+if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    say "Inspect needs Python 3.11 or newer: the tests with it and with mini-swe-agent will be skipped"
+    exit 0
+fi
+make_venv "$python" "Inspect and mini-swe-agent" "$MINI_SWE_AGENT"

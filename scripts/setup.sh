@@ -13,6 +13,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
+CONSTRAINTS=tests/constraints/newest.txt # what the tests run with; `make constraints` renews it
+
 # A .venv keeps its interpreter unless another is asked for.
 if [ -z "${PYTHON:-}" ]; then
     PYTHON=$(.venv/bin/python -c 'import sys; print(sys._base_executable)' 2>/dev/null) || PYTHON=python3
@@ -39,12 +41,14 @@ install_system_packages() {
     install_packages "${wanted[@]}"
 }
 
+pip_install() { .venv/bin/python -m pip install --disable-pip-version-check -c "$CONSTRAINTS" "$@"; }
+
 # What .venv was made from; when it changes, the package is installed anew.
 venv_stamp() {
     pwd
     "$PYTHON" -c 'import sys; print(sys.version)'
     ls -d tvsnap/__init__.py cli images 2>/dev/null || true
-    sha256sum pyproject.toml setup.py
+    sha256sum pyproject.toml setup.py "$CONSTRAINTS"
 }
 
 ensure_venv() {
@@ -60,7 +64,9 @@ ensure_venv() {
         run_logged venv "$PYTHON -m venv .venv" "$PYTHON" -m venv --clear .venv
     fi
     say "installing tvsnap and its development tools into .venv"
-    run_logged pip "pip install" .venv/bin/python -m pip install --disable-pip-version-check -e '.[dev]'
+    # The build backend comes first: where pip fetched one by itself, it would be another with each release.
+    run_logged pip-build "pip install setuptools" pip_install setuptools wheel
+    run_logged pip "pip install" pip_install --no-build-isolation -e '.[dev]'
     echo "$stamp" >.venv/tvsnap.stamp
 }
 

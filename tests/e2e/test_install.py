@@ -69,18 +69,19 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
             assert opened.read(CARRIED + name) == (ROOT / name).read_bytes()
 
 
-def another_python() -> str:
-    """Returns an interpreter that tvsnap can run with, of another version than this one if there is one."""
+def other_pythons() -> list[str]:
+    """Returns the interpreters that tvsnap can run with, the newest first: others than this one, if any."""
     kept = sorted(Path.home().glob(".pyenv/versions/*/bin/python"), reverse=True)
     named = [shutil.which(f"python3.{minor}") for minor in range(14, 9, -1)]
+    found: dict[tuple[int, ...], str] = {}
     for python in [*filter(None, named), *map(str, kept)]:
         look = "import sys, venv; print(*sys.version_info[:2])"
         run = subprocess.run([python, "-c", look], capture_output=True, text=True, check=False)
         if run.returncode == 0:
             version = tuple(map(int, run.stdout.split()))
             if version >= (3, 10) and version != sys.version_info[:2]:
-                return python
-    return sys.executable
+                found.setdefault(version, python)
+    return [found[version] for version in sorted(found, reverse=True)] or [sys.executable]
 
 
 @dataclass
@@ -109,21 +110,31 @@ class Installed:
         return json.loads(self(*arguments, "--json"))
 
 
-def install(wheel: Path, directory: Path) -> Installed:
-    """Installs the wheel and what it needs as others would."""
+def install(wheel: Path, directory: Path, age: str) -> Installed:
+    """Installs the wheel and what it needs as others would.
+
+    Args:
+        age: "newest" or "oldest": of the versions that the wheel admits, and of the Pythons there are.
+    """
     environment = directory / "environment"
-    subprocess.run([another_python(), "-m", "venv", "--without-pip", str(environment)], check=True, timeout=120)
-    pip = [sys.executable, "-m", "pip", "--python", str(environment), "--disable-pip-version-check", "--quiet"]
-    pip += ["install", "--no-compile", str(wheel)]
-    done = subprocess.run(pip, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    python = other_pythons()[0 if age == "newest" else -1]
+    subprocess.run([python, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=120)
+    pip_install(environment, age, "--no-compile", str(wheel))
     return Installed(environment, directory)
 
 
+def pip_install(environment: Path, age: str, *arguments: str) -> None:
+    pip = [sys.executable, "-m", "pip", "--python", str(environment), "--disable-pip-version-check", "--quiet"]
+    pip += ["install", "-c", str(ROOT / f"tests/constraints/{age}.txt"), *arguments]
+    done = subprocess.run(pip, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="sandboxes need root's rights")
-def test_what_was_installed_works(wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("age", ["newest", "oldest"])
+def test_what_was_installed_works(wheel: Path, tmp_path: Path, age: str) -> None:
     """One test, since what it needs takes a while to install."""
-    tvsnap = install(wheel, tmp_path)
+    tvsnap = install(wheel, tmp_path, age)
     assert "tvsnap replay" in tvsnap("--help")
 
     found = {check["name"]: check for check in tvsnap.json("doctor")["checks"]}
@@ -139,3 +150,26 @@ def test_what_was_installed_works(wheel: Path, tmp_path: Path) -> None:
     shutil.rmtree(carried)
     steps = [step["name"] for step in tvsnap.json("setup", "--dry-run")["steps"]]
     assert ("criu" in steps) != (KEPT / carried.name).is_dir(), "it is built, unless this machine has one for all"
+
+
+USING_OTHERS: tuple[str, ...] = (
+    "cli",
+    "docker_distinction",
+    "dumps",
+    "hostile_descriptions",
+    "hostile_sandbox",
+    "image_spec",
+    "network",
+)
+USING_OTHERS += ("screen_work", "sql_statements", "terminal_environment", "tools")
+"""Unit tests of what uses the packages that tvsnap depends on."""
+
+
+def test_the_oldest_packages_that_are_admitted_will_do(tmp_path: Path) -> None:
+    subprocess.run([other_pythons()[-1], "-m", "venv", "--without-pip", str(tmp_path)], check=True, timeout=120)
+    listed = str(ROOT / "tests/constraints/oldest.txt")
+    pip_install(tmp_path, "oldest", "-r", listed, "pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
+    command = [str(tmp_path / "bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += [f"tests/unit/test_{name}.py" for name in USING_OTHERS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]

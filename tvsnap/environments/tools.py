@@ -295,10 +295,13 @@ def _schema(hint: Any, subject: str) -> dict[str, Any]:
 
 
 def _without_none(hint: Any) -> Any:
-    """Returns a type without the None in it; itself if there is none."""
+    """Returns a type without the None in it; itself if there is none.
+
+    Python 3.10 makes `Annotated[str | None, ...]` of a parameter whose default is None a union with None once more.
+    """
     if get_origin(hint) is Annotated:
         return Annotated[(_without_none(get_args(hint)[0]), *hint.__metadata__)]
-    inner = [one for one in get_args(hint) if one is not type(None)]
+    inner = [_without_none(one) for one in get_args(hint) if one is not type(None)]
     is_union = get_origin(hint) in (Union, types.UnionType)
     return Union[tuple(inner)] if is_union and inner else hint  # noqa: UP007  (its members are known only here)
 
