@@ -180,6 +180,49 @@ def test_cancelling_a_call_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     in_loop(work())
 
 
+def test_what_is_asked_at_once_happens_in_the_order_in_which_it_was_asked(tmp_path: Path) -> None:
+    """An answer from the graph would otherwise be given before a thread has begun with the call that precedes it."""
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend) as cache:
+        assert [result.output for result in run(cache, "echo 0 > f", "cat f")] == ["", "0\n"]
+
+    async def work() -> list[str]:
+        async with open_async(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
+            await bash(rollout, "echo 0 > f")
+            commands = ["echo 1 > f", "cat f", "echo 2 >> f", "cat f"]
+            results = asyncio.gather(*(bash(rollout, command) for command in commands))
+            await asyncio.sleep(0)  # they begin
+            (fork,) = await rollout.fork(1)
+            async with fork:
+                assert (await bash(fork, "cat f")).output == "1\n2\n"
+            return [result.output for result in await results]
+
+    assert in_loop(work()) == ["", "1\n", "", "1\n2\n"]
+
+
+def test_the_next_call_waits_for_one_that_was_cancelled_and_is_ending(tmp_path: Path) -> None:
+    gate = Gate("make")
+    backend = FakeBackend(hooks={"run": gate})
+    with open_cache(tmp_path, backend) as cache:
+        assert [result.output for result in run(cache, "pwd")] == ["/task\n"]
+
+    async def work() -> None:
+        async with open_async(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
+            call = asyncio.create_task(bash(rollout, "make"))
+            while not gate.arrived.is_set():
+                await asyncio.sleep(0.001)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            following = asyncio.create_task(bash(rollout, "pwd"))
+            done, _ = await asyncio.wait([following], timeout=0.05)
+            assert not done
+            gate.open.set()
+            assert (await following).output == "/task\n"
+
+    in_loop(work())
+
+
 def test_cancelling_who_waits_for_an_outcome_is_clean(tmp_path: Path) -> None:
     observing, go = threading.Event(), threading.Event()
 

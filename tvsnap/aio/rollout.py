@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import Twin, awaited, begin, in_thread
+from tvsnap.aio.threads import Twin, awaited, begin, in_thread, until_done
 from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.terminal import exec_all_arguments, results_of
 from tvsnap.environments.tools import Tool
@@ -33,6 +34,8 @@ class AsyncRollout(Twin[Rollout]):
         self._threads = threads
         self._begun: Rollout | None = None
         self._beginning = asyncio.Lock()
+        self._order = asyncio.Lock()  # it serves those that wait in the order in which they came
+        self._ending: Future[ToolResult] | None = None  # a call that nobody waits for any more
 
     @classmethod
     def of(cls, rollout: Rollout, threads: ThreadPoolExecutor) -> AsyncRollout:
@@ -126,7 +129,13 @@ class AsyncRollout(Twin[Rollout]):
             StateLost: what kept the rollout's state is gone, and nothing else leads to it. The rollout cannot go on.
             InfrastructureError: tvsnap, not the tool, failed. The call may be made again.
         """
-        rollout = self._begun or await self._start()
+        async with self._in_order() as rollout:
+            return await self._call(rollout, name, arguments, timeout, after)
+
+    async def _call(
+        self, rollout: Rollout, name: str, arguments: Mapping[str, Any], timeout: float | None, after: float = 0.0
+    ) -> ToolResult:
+        """Makes a tool call whose turn has come; see `call`."""
         if rollout.settling() is not None:
             await self.settled()
         result = rollout.try_hit(name, arguments, timeout, after=after)
@@ -142,6 +151,7 @@ class AsyncRollout(Twin[Rollout]):
             return await asyncio.wrap_future(under_way)
         except asyncio.CancelledError:
             if not under_way.cancelled():  # a thread makes it; ours are all for calls
+                self._ending = under_way
                 threading.Thread(target=cancellation.cancel, name="tvsnap-cancel", daemon=True).start()
             raise
 
@@ -197,10 +207,10 @@ class AsyncRollout(Twin[Rollout]):
             StateLost: see `call`.
             InfrastructureError: the content could not be kept; or see `call`.
         """
-        rollout = self._begun or await self._start()
         chosen: dict[str, Any] = {"user": user, "owners": owners, "mode": mode}
-        arguments = await in_thread(self._threads, lambda: rollout.file_calls.put_arguments(source, path, **chosen))
-        return await self.call(PUT, arguments, timeout)
+        async with self._in_order() as rollout:
+            arguments = await in_thread(self._threads, lambda: rollout.file_calls.put_arguments(source, path, **chosen))
+            return await self._call(rollout, PUT, arguments, timeout)
 
     async def get(
         self,
@@ -229,13 +239,14 @@ class AsyncRollout(Twin[Rollout]):
             StateLost: see `call`.
             InfrastructureError: the content could not be kept; or see `call`.
         """
-        rollout = self._begun or await self._start()
-        arguments = rollout.file_calls.get_arguments(path, owners=owners, limit=limit)
         fetched = None
-        while fetched is None:
-            await self.settled()
-            state = rollout.state
-            fetched = rollout.file_calls.fetched(await self.call(GET, arguments, timeout), arguments, state)
+        async with self._in_order() as rollout:
+            arguments = rollout.file_calls.get_arguments(path, owners=owners, limit=limit)
+            while fetched is None:
+                await self.settled()
+                state = rollout.state
+                result = await self._call(rollout, GET, arguments, timeout)
+                fetched = rollout.file_calls.fetched(result, arguments, state)
         if destination is not None:
             got = fetched
             await in_thread(self._threads, lambda: got.extract(destination))
@@ -263,13 +274,13 @@ class AsyncRollout(Twin[Rollout]):
             StateLost: no snapshot can be taken of the state, and nothing else leads to it.
             InfrastructureError: the snapshot failed.
         """
-        rollout = self._begun or await self._start()
 
         def close(begun: list[Rollout]) -> None:
             for one in begun:
                 one.close()
 
-        forks = await begin(self._threads, lambda: rollout.fork(n), close)
+        async with self._in_order() as rollout:
+            forks = await begin(self._threads, lambda: rollout.fork(n), close)
         return [AsyncRollout.of(fork, self._threads) for fork in forks]
 
     async def sandbox(self) -> AsyncSandbox:
@@ -279,8 +290,8 @@ class AsyncRollout(Twin[Rollout]):
             StateLost: what kept the rollout's state is gone, and nothing else leads to it.
             InfrastructureError: no sandbox could be made.
         """
-        rollout = self._begun or await self._start()
-        return AsyncSandbox(await in_thread(self._threads, rollout.sandbox), self._threads)
+        async with self._in_order() as rollout:
+            return AsyncSandbox(await in_thread(self._threads, rollout.sandbox), self._threads)
 
     keep = awaited(Rollout.keep)
     """`Rollout.keep`, to be awaited."""
@@ -298,6 +309,24 @@ class AsyncRollout(Twin[Rollout]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    @contextlib.asynccontextmanager
+    async def _in_order(self) -> AsyncIterator[Rollout]:
+        """Waits for what was asked of the rollout before, and yields the rollout; what is asked later waits for this.
+
+        Without it, the threads of two calls would race for their turn, and an answer from the graph would be given
+        before a thread has begun with the call that precedes it.
+        """
+        async with self._order:
+            rollout = self._begun or await self._start()
+            ending, self._ending = self._ending, None
+            if ending is not None:
+                try:
+                    await until_done(ending)
+                except asyncio.CancelledError:
+                    self._ending = ending
+                    raise
+            yield rollout
 
     async def _start(self) -> Rollout:
         async with self._beginning:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +17,19 @@ T = TypeVar("T")
 async def in_thread(threads: ThreadPoolExecutor | None, work: Callable[[], T]) -> T:
     """Returns what `work`, done by a thread, returns; None for the loop's own threads."""
     return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+async def until_done(under_way: Future[Any]) -> None:
+    """Waits until what a thread does has ended, however it ends."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def tell(_: Future[Any]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+            loop.call_soon_threadsafe(ended.set)
+
+    under_way.add_done_callback(tell)
+    await ended.wait()
 
 
 async def begin(threads: ThreadPoolExecutor, work: Callable[[], T], undo: Callable[[T], None]) -> T:
