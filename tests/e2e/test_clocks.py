@@ -9,10 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conformance.helpers import eventually
+from tvsnap.images import Image
 from tvsnap.sandboxes.processes import clocks
 from tvsnap.sandboxes.processes.activity import Look, Watch
 
@@ -36,21 +39,22 @@ WAITS = {
 fd = libc.timerfd_create(1, 0)
 libc.timerfd_settime(fd, 1, (ctypes.c_long * 4)(0, 0, *at(time.CLOCK_MONOTONIC)), None)
 os.read(fd, 8)""",
-    "timer": f"""
+    "timer": """
 timer = ctypes.c_void_p()
 libc.timer_create(1, None, ctypes.byref(timer))
 libc.timer_settime(timer, 1, (ctypes.c_long * 4)(0, 0, *at(time.CLOCK_MONOTONIC)), None)
 signal.pause()""",
     "alarm": f"signal.alarm({LASTS:.0f}); signal.pause()",
 }
+SAY = "print(os.getpid(), flush=True)"
 PROGRAM = f"""
 import ctypes, os, signal, threading, time
 libc = ctypes.CDLL(None)
 def at(clock):
     return (ctypes.c_long * 2)(int(time.clock_gettime(clock)) + {LASTS:.0f}, 0)
-print(os.getpid(), flush=True)
+{SAY}
 """
-LOOK = f"""
+LOOK = """
 import json, sys
 from tests.e2e.test_clocks import look_at
 look = look_at(int(sys.argv[1]))
@@ -88,7 +92,9 @@ def look_at(pid: int) -> Look:
         look = Watch(lambda: [pid], os.getpid(), list).look(0)
         return look if "running" not in str(look.active) and "has just" not in str(look.active) else None
 
-    return eventually(seen)
+    look = eventually(seen)
+    assert look is not None
+    return look
 
 
 @pytest.mark.parametrize("wait", WAITS)
@@ -120,10 +126,72 @@ def test_a_clock_is_as_its_process_sees_it(begin: Callable[[list[str]], int]) ->
 
 def test_what_cannot_be_told_is_not_guessed(begin: Callable[[list[str]], int]) -> None:
     """The kernel tells of the namespace that a process has made for its children, and not of its own."""
-    other = f"libc.unshare({0x80})\n"
-    pid = begin(
-        shifted(OFFSETS["ahead"], sys.executable, "-c", PROGRAM.replace("print", other + "print") + WAITS["sleep"])
-    )
+    program = PROGRAM.replace(SAY, f"libc.unshare(0x80)\n{SAY}") + WAITS["sleep"]
+    pid = begin(shifted(OFFSETS["ahead"], sys.executable, "-c", program))
     with pytest.raises(OSError, match="for its children"):
         clocks.shown_to(pid, 1)
     assert look_at(pid).quiet_s == 0.0
+
+
+ROLLOUTS = """
+import json, math, sys
+from tests.fakes.caches import settle
+from tvsnap import Budget, Cache
+home, rollouts = sys.argv[1], json.loads(sys.argv[2])
+with Cache(home, budget=Budget(parked=0)) as cache:
+    for salt, calls in rollouts:
+        seen = []
+        with cache.rollout("terminal", salt=salt) as rollout:
+            for command, after in calls:
+                result = rollout.call("bash", {"command": command}, 60.0, after=after)
+                settle(rollout)
+                made_by = cache.graph.edge_to(rollout.state)
+                quiet_s = None if made_by is None or made_by.quiet_s == math.inf else made_by.quiet_s
+                seen.append((result.output.strip(), result.source, quiet_s))
+        print(json.dumps(seen))
+"""
+READY = "open('/tmp/ready', 'w')"
+BEGUN = "until [ -e /tmp/ready ] && grep -q '^State:.S' /proc/$!/status; do :; done"
+JOBS = {
+    name: f'python3 -c "{PROGRAM.replace(SAY, READY)}{WAITS[name]}" & {BEGUN}'
+    for name in ("sleep", "condition", "timerfd", "poll")
+}
+"""Commands that begin a wait, and end once it has begun."""
+
+
+def roll(home: Path, offset: int, *rollouts: tuple[str, list[tuple[str, float]]]) -> list[list[Any]]:
+    """Makes rollouts, each of a salt and of calls, in a process whose clocks are shifted.
+
+    Returns:
+        For each rollout and each of its calls: output, source, and for how long the state is quiet; None for ever.
+    """
+    command = shifted(offset, sys.executable, "-c", ROLLOUTS, str(home), json.dumps(rollouts))
+    said = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    return [json.loads(line) for line in said.splitlines()]
+
+
+@pytest.mark.parametrize(("first", "then"), [("ahead", "behind"), ("behind", "ahead")])
+def test_forks_after_another_start_of_the_machine(
+    tvsnap_home: Path, terminal_image: Image, first: str, then: str
+) -> None:
+    """Its clock shows less than it did, or more, and in forks it goes on as it was."""
+    salts = {name: f"{name} {time.time_ns()}" for name in JOBS}
+    begun = [(salts[name], [(job, 0.0)]) for name, job in JOBS.items()]
+    for name, ((_, _, quiet_s),) in zip(JOBS, roll(tvsnap_home, OFFSETS[first], *begun), strict=True):
+        assert LASTS - LATE < quiet_s <= LASTS + 1, name
+    gone_on = [(salt, [*calls, ("echo 1 > /tmp/g", 0.0)]) for salt, calls in begun]
+    for name, (was, went_on) in zip(JOBS, roll(tvsnap_home, OFFSETS[then], *gone_on), strict=True):
+        assert (was[1], went_on[1]) == ("hit", "executed"), name
+        assert LASTS - LATE < went_on[2] <= LASTS + 1, name
+
+
+def test_who_has_waited_is_answered_so(tvsnap_home: Path, terminal_image: Image) -> None:
+    """After another start of the machine, by whose clock the job would have long to wait."""
+    salt = f"{time.time_ns()}"
+    wait = PROGRAM.replace(SAY, READY) + "time.sleep(2); open('/tmp/f', 'w')"
+    job = (f'python3 -c "{wait}" & {BEGUN}', 0.0)
+    calls = [job, ("echo 1 > /tmp/g", 0.0)]
+    look = "test -e /tmp/f && echo done || echo none"
+    roll(tvsnap_home, OFFSETS["ahead"], (salt, [job]))
+    _, late = roll(tvsnap_home, 0, (salt, [*calls, (look, 0.0)]), (salt, [*calls, (look, 3.5)]))
+    assert late[2][0] == "done"

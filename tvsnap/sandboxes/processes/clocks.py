@@ -1,9 +1,9 @@
 """Clocks as a process sees them.
 
-A fork lives in a time namespace: the clocks that count from the machine's start go on there as they did in the snapshot,
-also after another start of the machine. So a moment is compared with the clock of whoever gave it: a process, or the
-kernel, whose timers go by clocks of no namespace. Moments that /proc tells, such as when a process began, are by the
-clock of whoever reads them.
+A fork lives in a time namespace: the clocks that count from the machine's start go on there as they did in the
+snapshot, also after another start of the machine. So a moment is compared with the clock of whoever gave it: a process,
+or the kernel, whose timers go by clocks of no namespace. Moments that /proc tells, such as when a process began, are by
+the clock of whoever reads them.
 """
 
 from __future__ import annotations
