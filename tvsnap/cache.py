@@ -208,7 +208,7 @@ class Cache:
             workers=self._workers,
             dropped=self._dropped,
             ended=self._ended,
-            resume=lambda state, task, after: self.resume(state, task, after=after),
+            resume=self.resume,
             contents=self._contents,
             network_answers=network_answers,
             shares_timeouts=timeouts == "shared",

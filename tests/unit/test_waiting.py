@@ -182,6 +182,24 @@ def test_a_wait_is_made_up_for_by_the_age_of_the_answer_that_comes_next(
         assert virtual_time == pytest.approx([30.0], abs=5.0)
 
 
+def test_a_fork_of_a_rollout_has_waited_as_that_has(tmp_path: Path, virtual_time: list[float]) -> None:
+    """What was said of waits that nothing needed so far, and what has really passed since the last call."""
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
+        run(cache, "x=1", "pwd")
+        with cache.rollout("terminal") as rollout:
+            assert ask(rollout, "x=1", 500.0)[1] == "hit"
+            assert ask(rollout, "pwd", 100.0)[1] == "hit"
+            time.sleep(0.3)
+            for fork in (forks := rollout.fork(2)):
+                assert ask(fork, "pwd; : new", 0.3)[0] == "/task"
+            (of_fork,) = forks[0].fork()
+            assert ask(of_fork, "pwd; : more")[1] == "executed"
+            for fork in (*forks, of_fork):
+                fork.close()
+        (waited,) = virtual_time
+        assert 590.0 < waited <= 599.7, "0.3 s have passed"
+
+
 def test_what_came_by_itself_is_a_state_of_its_own(tmp_path: Path) -> None:
     """The call that found it changed nothing, and yet leads on: the rollout goes on from what it was shown."""
     with open_cache(tmp_path, budget=NOT_PARKED) as cache:

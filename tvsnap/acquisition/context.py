@@ -56,7 +56,7 @@ class Context:
         contents: what rollouts put into sandboxes, and fetched out of them.
         network_answers: seconds for which what was asked of the network answers others; None for ever.
         shares_timeouts: whether what timed out while it was working answers others.
-        resume: begins a rollout at a state, of a task, so many seconds after it was reached; see `Cache.resume`.
+        resume: begins a rollout at a state, of a task; see `Cache.resume`.
     """
 
     home: HomeInUse
@@ -77,4 +77,4 @@ class Context:
     contents: Contents
     network_answers: float | None
     shares_timeouts: bool
-    resume: Callable[[str, str, float], Rollout]
+    resume: Callable[[str, str], Rollout]

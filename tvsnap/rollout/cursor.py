@@ -80,6 +80,11 @@ class Cursor:
         if self.hold is not None:
             self.hold.stand(at.state)
 
+    def go_on_from(self, other: Cursor) -> None:
+        """Stands where another one does, whose last call and whose waits count as its own."""
+        self.stand_at(other.at)
+        self._ended, self._not_before = other._ended, other._not_before
+
     def let_go(self) -> None:
         """Holds no state any more."""
         if self.hold is not None:

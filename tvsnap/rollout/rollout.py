@@ -375,8 +375,10 @@ class Rollout:
         with self._turn:
             self._catch_up()
             with contextlib.ExitStack() as undo:
-                state, task, waited = self._cursor.at.state, self._task, self._cursor.at.waited
-                forks = [undo.enter_context(self._context.resume(state, task, waited)) for _ in range(n)]
+                state, task = self._cursor.at.state, self._task
+                forks = [undo.enter_context(self._context.resume(state, task)) for _ in range(n)]
+                for fork in forks:
+                    fork._cursor.go_on_from(self._cursor)
                 undo.pop_all()
                 return forks
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 from tvsnap.sandboxes.processes import timers
 from tvsnap.sandboxes.processes.alarms import ALARMS
+from tvsnap.sandboxes.processes.clocks import age_of
 from tvsnap.sandboxes.processes.connections import Connection
 from tvsnap.sandboxes.processes.procfs import describe, inner_pid, read, status
 from tvsnap.sandboxes.processes.waits import FOR_EVER, wait_of
 
 __all__ = ["Unrest", "Watch", "family", "inner_pid", "told"]
 
-_TICK = 1 / os.sysconf("SC_CLK_TCK")
 _SIGALRM_BIT = 1 << 13
 _MOST_THREADS, _MOST_FILES = 2000, 4000
 """Beyond so many, all told, not all is looked at, and the sandbox counts as active."""
@@ -194,8 +194,7 @@ def _of_threads(pid: int, threads: Collection[str], init: int) -> Iterator[Unres
         said = read(f"/proc/{pid}/task/{thread}/syscall").decode(errors="replace")
         if state != "S" and said.startswith("-1"):
             continue  # stopped, outside of any call
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) * _TICK
-        wait = wait_of(pid, int(thread), said, age)
+        wait = wait_of(pid, int(thread), said, age_of(int(fields[19])))
         if wait.left >= FOR_EVER:
             continue
         if state != "S" and math.isnan(wait.most):

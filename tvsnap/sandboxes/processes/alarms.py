@@ -12,11 +12,11 @@ import os
 import platform
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tvsnap.host.libc import checked, closing, libc
+from tvsnap.sandboxes.processes.clocks import CLOCKS, of_the_kernel
 
 _TYPES = Path("/sys/kernel/btf/vmlinux")
 _SYS_BPF = 321 if platform.machine() == "x86_64" else 280
@@ -25,7 +25,6 @@ _TRACING, _TRACE_ITER, _SEQ_WRITE, _READ_KERNEL = 26, 28, 127, 113
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _RECORD = struct.Struct("=IIQ")  # process, clock, when it rings there
 _ALARM, _TOO_MANY, _MOST = 0xFFFF, 0xFFFE, 64
-_CLOCKS = {0: time.CLOCK_REALTIME, 1: time.CLOCK_MONOTONIC, 7: time.CLOCK_BOOTTIME, 11: time.CLOCK_TAI}
 
 # Kinds of types in BTF: the bytes that follow a type's header, for each that it counts, or once.
 _INT, _ARRAY, _STRUCT, _UNION, _ENUM, _FUNC, _FUNC_PROTO, _VAR, _DATASEC, _DECL_TAG, _ENUM64 = (
@@ -62,7 +61,7 @@ class Alarms:
             data = b""
             while chunk := records.read(1 << 16):
                 data += chunk
-        now = {clock: time.clock_gettime_ns(name) for clock, name in _CLOCKS.items()}
+        now = {clock: of_the_kernel(clock) for clock in CLOCKS}
         alarms: dict[int, float] = {}
         timers: dict[int, float] = {}
         for pid, clock, rings in _RECORD.iter_unpack(data):

@@ -13,11 +13,11 @@ import platform
 import socket
 import struct
 import termios
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tvsnap.sandboxes.processes.borrowing import borrowed
+from tvsnap.sandboxes.processes.clocks import CLOCKS, shown_to
 from tvsnap.sandboxes.processes.procfs import head
 
 FOR_EVER = 366 * 86400.0
@@ -50,7 +50,6 @@ _NAMES = {
 _FUTEX_COMMAND, _FUTEX_WAIT, _FUTEX_REALTIME = 0x7F, 0, 256
 _FUTEX_ABSOLUTE = {9: False, 13: False, 11: False, 6: True}  # WAIT_BITSET, LOCK_PI2, WAIT_REQUEUE_PI; LOCK_PI: realtime
 _TIMER_ABSTIME = 1
-_CLOCKS = {0: time.CLOCK_REALTIME, 1: time.CLOCK_MONOTONIC, 7: time.CLOCK_BOOTTIME, 11: time.CLOCK_TAI}
 _FIFO_WAITS = ("fifo_open", "wait_for_partner")
 _LARGEST_CLOCK = 64
 _SO_TIMEOUTS = (getattr(socket, "SO_RCVTIMEO", 20), getattr(socket, "SO_SNDTIMEO", 21))
@@ -124,12 +123,12 @@ class _Call:
         return ENDLESS if seconds is None else Wait.lasting(seconds, self.age)
 
     def until(self, moment: float | None, clock: int) -> Wait:
-        """A wait until a clock of the kernel shows `moment`."""
+        """A wait until a clock shows the process `moment`."""
         if moment is None:
             return ENDLESS
-        if clock not in _CLOCKS:
+        if clock not in CLOCKS:
             raise Unreadable
-        return Wait.lasting(moment - time.clock_gettime(_CLOCKS[clock]), 0.0)
+        return Wait.lasting(moment - shown_to(self.pid, clock) / 1e9, 0.0)
 
 
 def _milliseconds(index: int) -> Callable[[_Call], Wait]:
@@ -157,7 +156,7 @@ def _futex(call: _Call) -> Wait:
 
 def _clock_nanosleep(call: _Call) -> Wait:
     clock = call.number(0)
-    if clock not in _CLOCKS:
+    if clock not in CLOCKS:
         raise Unreadable
     asked = call.time(2)
     return call.until(asked, clock) if call.number(1) & _TIMER_ABSTIME else call.relative(asked)
