@@ -288,6 +288,22 @@ def test_no_engine_and_no_buildah(tmp_path: Path, store: ImageStore, monkeypatch
         store.build(folder)
 
 
+def test_a_dockerfile_in_a_compose_file(tmp_path: Path, store: ImageStore, base: str) -> None:
+    folder = write(
+        tmp_path / "inline",
+        note="a note\n",
+        **{
+            "task.yaml": "instruction: x\n",
+            "docker-compose.yaml": "services:\n  client:\n    build:\n      args: {WHO: agent}\n"
+            f"      dockerfile_inline: |\n        FROM {BASE}\n        ARG WHO=nobody\n"
+            '        RUN echo "hello $$WHO" > /greeting\n        COPY note /srv/note\n',
+        },
+    )
+    image = store.build(folder)
+    assert (image.rootfs / "greeting").read_text() == "hello agent\n"
+    assert (image.rootfs / "srv/note").read_text() == "a note\n"
+
+
 def test_a_task_of_terminal_bench(tmp_path: Path, store: ImageStore, base: str) -> None:
     folder = write(
         tmp_path / "a-task",

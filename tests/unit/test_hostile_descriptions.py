@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.images.descriptions.compose import read_dotenv
 from tvsnap.images.descriptions.dockerfile import read_dockerfile
 from tvsnap.images.descriptions.document import load_toml, load_yaml
+from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.errors import BuildStepFailed, ImageSpecError
 from tvsnap.images.oci import unpack_oci
 from tvsnap.model.limits import MIB
@@ -54,7 +54,7 @@ def test_files_that_are_no_descriptions(
 def test_an_environment_file_that_is_none(tmp_path: Path) -> None:
     holes(tmp_path / ".env")
     with pytest.raises(ImageSpecError, match="more than 4 MiB"):
-        read_dotenv(tmp_path / ".env")
+        read_env_file(tmp_path / ".env")
 
 
 @pytest.mark.parametrize(

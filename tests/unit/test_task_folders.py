@@ -185,6 +185,19 @@ mem_limit: 1g
         spec = service(tmp_path, text, **{".env": "FROM_FILE=here\n"})
         assert spec.env == {"A": "here", "B": "none"}
 
+    def test_files_of_variables_may_refer_to_those_of_the_env_file(self, tmp_path: Path) -> None:
+        files = {".env": "ROOT=/srv\n", "vars": 'CACHE=${ROOT}/cache\nWHO="file"\nSAID=1\n'}
+        spec = service(tmp_path, "env_file: vars\nenvironment: {WHO: compose}", **files)
+        assert spec.env == {"CACHE": "/srv/cache", "WHO": "compose", "SAID": "1"}
+
+    def test_a_dockerfile_may_stand_in_the_compose_file(self, tmp_path: Path) -> None:
+        text = "FROM a\\nRUN echo $$X\\n"
+        base = terminal_bench(
+            tmp_path, f'services: {{client: {{build: {{dockerfile_inline: "{text}", args: [X=y]}}}}}}'
+        ).base
+        assert isinstance(base, DockerfileBase)
+        assert (base.text, base.args, base.context) == ("FROM a\nRUN echo $X\n", {"X": "y"}, tmp_path)
+
     @pytest.mark.parametrize(
         ("compose", "complaint"),
         [
@@ -194,7 +207,8 @@ mem_limit: 1g
             ("services: {client: {build: .}, db: {image: a, depends_on: [dc]}}", "db depends on dc, which is no"),
             ("services: {client: {build: .}, db: {image: a, healthcheck: {interval: soon}}}", "be a time as 1m30s"),
             ("services: {}", "services: describes none"),
-            ("services: {client: {build: {dockerfile_inline: FROM a}}}", "dockerfile_inline: is not supported"),
+            ("services: {client: {build: {dockerfile: Dockerfile, dockerfile_inline: FROM a}}}",
+             "dockerfile_inline: stands beside dockerfile"),
             ("services: {client: {build: nope}}", "nope does not exist; it must be a folder"),
             ("services: {client: {build: .., image: a}}", "lies outside the image's folder"),
             ("services: {client: {build: ., mem_limit: lots}}", "client.mem_limit: must be a size"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from tvsnap.images.build.containers import ContainerTool, Fraction, Output
 from tvsnap.images.build.context import context_signature
 from tvsnap.images.descriptions.config import BaseConfig
-from tvsnap.images.descriptions.dockerfile import Dockerfile, read_dockerfile
+from tvsnap.images.descriptions.dockerfile import Dockerfile, parse_dockerfile, read_dockerfile
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase
 from tvsnap.images.errors import BuildStepFailed, ImageBuildError
 from tvsnap.images.progress import BuildProgress
@@ -114,6 +114,8 @@ class ContainerBase:
     @cached_property
     def _dockerfile(self) -> Dockerfile:
         assert isinstance(self.base, DockerfileBase)
+        if self.base.text is not None:
+            return parse_dockerfile(self.base.text, self.base.args, self.base.target)
         return read_dockerfile(self.base.path, self.base.args, self.base.target)
 
     @property

@@ -23,7 +23,7 @@ def context_signature(base: DockerfileBase) -> str:
     Raises:
         OSError: something cannot be read.
     """
-    signature = hashlib.sha256(read_small(base.path))
+    signature = hashlib.sha256(read_small(base.path) if base.text is None else base.text.encode())
     for name in sorted(exclude_paths(str(base.context), _ignored(base.context), dockerfile=_inside(base))):
         info = (base.context / name).lstat()
         fields: tuple[object, ...] = (name, info.st_mode)
@@ -37,20 +37,24 @@ def pack_context(base: DockerfileBase) -> tuple[IO[bytes], str]:
     """Packs the context into a temporary file.
 
     Returns:
-        The tar, and what the Dockerfile is called in it: one that lies elsewhere is put in.
+        The tar, and what the Dockerfile is called in it: one that lies elsewhere, or in a description, is put in.
 
     Raises:
         OSError: something cannot be read.
     """
     name = _inside(base)
-    content = None if name else read_small_text(base.path)
+    content = base.text
+    if content is None and name is None:
+        content = read_small_text(base.path)
     name = name or f".dockerfile-{secrets.token_hex(8)}"
     packed = tar(base.context, exclude=_ignored(base.context), dockerfile=(name, content))
     return cast("IO[bytes]", packed), name
 
 
 def _inside(base: DockerfileBase) -> str | None:
-    """The Dockerfile's path in its context; None if it lies elsewhere."""
+    """The Dockerfile's path in its context; None if it lies elsewhere, or is no file of its own."""
+    if base.text is not None:
+        return None
     path, context = base.path.resolve(), base.context.resolve()
     return str(path.relative_to(context)) if path.is_relative_to(context) else None
 

@@ -63,8 +63,11 @@ def run_build(
         output, env: see `run_client`, also for what is raised.
     """
     with tempfile.TemporaryDirectory(prefix="tvsnap-build-") as scratch:
-        result = Path(scratch) / "id"
-        options = [f"--iidfile={result}", f"--file={base.path}", *([f"--target={base.target}"] if base.target else [])]
+        result, dockerfile = Path(scratch, "id"), base.path
+        if base.text is not None:
+            dockerfile = Path(scratch, "Dockerfile")
+            dockerfile.write_text(base.text, encoding="utf-8")
+        options = [f"--iidfile={result}", f"--file={dockerfile}", *([f"--target={base.target}"] if base.target else [])]
         options += [f"--build-arg={name}={value}" for name, value in {**proxy_variables(), **base.args}.items()]
         run_client([*command, *options, str(base.context)], output, env=env)
         return result.read_text(encoding="ascii").strip()

@@ -14,11 +14,11 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from tvsnap.images.descriptions import values
 from tvsnap.images.descriptions.config import unused_command
 from tvsnap.images.descriptions.document import load_yaml
+from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.descriptions.image_yaml import DockerfilePart
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
 from tvsnap.images.descriptions.variables import expand
 from tvsnap.images.errors import ImageSpecError
-from tvsnap.images.small_files import read_small_text
 from tvsnap.model.images import ImageLimits
 from tvsnap.model.network import NO_NETWORK
 
@@ -57,7 +57,19 @@ _UNSUPPORTED = {
 """Keys that a sandbox does not do, and what that means; nothing where it makes no difference inside."""
 _MEANING = {key: meaning for keys, meaning in _UNSUPPORTED.items() for key in keys.split()}
 
-_BUILD = {"context", "dockerfile", "args", "target", "labels", "tags", "cache_from", "cache_to", "no_cache", "pull"}
+_BUILD = {
+    "context",
+    "dockerfile",
+    "dockerfile_inline",
+    "args",
+    "target",
+    "labels",
+    "tags",
+    "cache_from",
+    "cache_to",
+    "no_cache",
+    "pull",
+}
 """Keys of `build` that are read, or make no difference."""
 
 _Processes = Annotated[int, Field(ge=-1), BeforeValidator(values.scalar), values.must_be("a number of processes")]
@@ -97,6 +109,7 @@ Strings = Annotated[values.Many[values.Scalar], BeforeValidator(_strings)]
 
 class _Build(DockerfilePart):
     args: Variables = values.UNSAID
+    text: values.Text = values.UNSAID
 
     @model_validator(mode="before")
     @classmethod
@@ -104,10 +117,12 @@ class _Build(DockerfilePart):
         """Puts it as image.yaml does."""
         if not isinstance(value, dict):
             value = {"context": value}
-        if "dockerfile_inline" in value:
-            raise values.wrong_key("dockerfile_inline", "is not supported; write it into a file, named by dockerfile")
+        if "dockerfile_inline" in value and value.get("dockerfile"):
+            raise values.wrong_key("dockerfile_inline", "stands beside dockerfile; give one of them")
         values.place_of(info).notes.extend(f"build.{key}: not used" for key in sorted(map(str, value.keys() - _BUILD)))
         said = {"context": "."} | {key: value[key] for key in ("context", "args", "target") if value.get(key)}
+        if "dockerfile_inline" in value:
+            return {**said, "path": values.place_of(info).file.name, "text": value["dockerfile_inline"]}
         parts = said["context"], value.get("dockerfile") or "Dockerfile"
         return {**said, "path": os.path.join(*map(values.scalar, parts))}
 
@@ -179,6 +194,11 @@ class Service(values.Loose):
             return {key: item for key, item in value.items() if key != "image"}
         return value
 
+    def variables(self, place: values.Place) -> dict[str, str]:
+        """Its environment: what its files say, and what it says itself, which prevails."""
+        found = {name: value for file in self.env_file for name, value in read_env_file(file, place.variables).items()}
+        return {**found, **self.environment}
+
     @property
     def limits(self) -> ImageLimits:
         """What it may use."""
@@ -249,18 +269,18 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
         ImageSpecError: it is wrong, or describes what no single sandbox can be.
     """
     missing: list[str] = []
-    document = _expanded(load_yaml(path), {**read_dotenv(path.parent / ".env"), **harness}, missing.append)
+    known = {**read_env_file(path.parent / ".env"), **harness}
+    document = _expanded(load_yaml(path), known, missing.append)
     if main and isinstance(document, dict) and isinstance(services := document.get("services") or {}, dict):
         document = {**document, "services": {main: None, **services}}
-    place = values.Place(spec.folder, path.parent)
+    place = values.Place(spec.folder, path, variables=known)
     spec, service, others = _services(spec, path, document, place)
     base = service.build or (DockerImageBase(service.image) if service.image else spec.base)
-    env = {name: value for file in service.env_file for name, value in read_dotenv(file).items()}
     copied, directories = service.mounts(place)
     return replace(
         spec,
         base=base,
-        env={**env, **service.environment, **spec.env},
+        env={**service.variables(place), **spec.env},
         workdir=spec.workdir or service.working_dir,
         user=spec.user or service.user,
         hostname=service.hostname or spec.hostname,
@@ -330,20 +350,3 @@ def _expanded(value: object, known: Mapping[str, str], missing: Callable[[str], 
     if isinstance(value, dict):
         return {key: _expanded(item, known, missing) for key, item in value.items()}
     return value
-
-
-def read_dotenv(path: Path) -> dict[str, str]:
-    """Returns the variables of a file `.env`; none if it is not there."""
-    found = {}
-    if path.is_file():
-        try:
-            text = read_small_text(path, "replace")
-        except OSError as error:
-            raise ImageSpecError(f"{path}: {error.strerror}") from None
-        for line in text.splitlines():
-            name, equals, value = line.strip().removeprefix("export ").partition("=")
-            if equals and not name.startswith("#"):
-                value = value.strip()
-                quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
-                found[name.strip()] = value[1:-1] if quoted else value.partition(" #")[0].strip()
-    return found

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from tvsnap.images.descriptions import values
-from tvsnap.images.descriptions.compose import Service, Strings, read_dotenv
+from tvsnap.images.descriptions.compose import Service, Strings
 from tvsnap.images.descriptions.config import health_test
 from tvsnap.images.descriptions.service_spec import MAIN, ServiceSettings
 from tvsnap.images.descriptions.spec import NAME, Base, DockerImageBase, ImageBase, ImageSpec
@@ -198,7 +198,7 @@ def _spec_of(spec: ImageSpec, path: Path, name: str, member: Member, place: valu
     base: Base | None = member.build or (DockerImageBase(member.image) if member.image else None)
     if base is None:
         raise ImageSpecError(f"{path}: services.{name}: needs build or image")
-    its = values.Place(place.folder, place.here)
+    its = replace(place, notes=[])
     made = ImageSpec(spec.folder, f"{spec.name}.{name}", "terminal", base, is_service=True)
     return _with_member(made, name, member, its)
 
@@ -206,11 +206,10 @@ def _spec_of(spec: ImageSpec, path: Path, name: str, member: Member, place: valu
 def _with_member(spec: ImageSpec, name: str, member: Member, place: values.Place) -> ImageSpec:
     """Adds what a description says of a service to what it starts from."""
     files, directories = member.mounts(place)
-    env = {variable: value for file in member.env_file for variable, value in read_dotenv(file).items()}
     notes = [note for note in (*member.not_done(), *place.notes) if not note.startswith(_DONE)]
     return replace(
         spec,
-        env={**spec.env, **env, **member.environment},
+        env={**spec.env, **member.variables(place)},
         workdir=member.working_dir or spec.workdir,
         user=member.user or spec.user,
         directories=(*spec.directories, *directories),
@@ -230,7 +229,7 @@ def read_services(said: object, info: ValidationInfo) -> dict[str, Any]:
     document = {str(name): dict(one) if isinstance(one, dict) else one or {} for name, one in said.items()}
     bases = {name: _take_base(name, one, place) for name, one in document.items() if isinstance(one, dict)}
     members = _Several.model_validate(
-        {"services": {MAIN.name: {}, **document}}, context=values.Place(place.folder, place.here, place.allow)
+        {"services": {MAIN.name: {}, **document}}, context=replace(place, notes=[])
     ).services
     main = members.pop(MAIN.name)
     for key in document.get(MAIN.name, {}):
@@ -241,7 +240,7 @@ def read_services(said: object, info: ValidationInfo) -> dict[str, Any]:
     volumes = {one.source for member in (main, *members.values()) for one in member.volumes if _is_name(one.source)}
     services = []
     for name, member in members.items():
-        its = values.Place(place.folder, place.here)
+        its = replace(place, notes=[])
         base = bases[name] or member.build
         if base is None:
             raise values.wrong_key(name, "needs build, image or docker_image")

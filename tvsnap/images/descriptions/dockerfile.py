@@ -48,15 +48,21 @@ class _Instruction:
 
 
 def read_dockerfile(path: Path, args: Mapping[str, str], target: str | None = None) -> Dockerfile:
-    """Reads a Dockerfile.
-
-    Args:
-        path: of it.
-        args: build arguments, which may name images.
-        target: the stage after which nothing matters.
+    """Reads a Dockerfile; see `parse_dockerfile`.
 
     Raises:
         OSError: it cannot be read.
+    """
+    return parse_dockerfile(read_small_text(path, "replace"), args, target)
+
+
+def parse_dockerfile(text: str, args: Mapping[str, str], target: str | None = None) -> Dockerfile:
+    """Returns what a Dockerfile needs.
+
+    Args:
+        text: of it.
+        args: build arguments, which may name images.
+        target: the stage after which nothing matters.
     """
     variables: dict[str, str] = {}
     stages: list[str] = []
@@ -64,7 +70,7 @@ def read_dockerfile(path: Path, args: Mapping[str, str], target: str | None = No
     base = ""
     images: list[str] = []
     buildkit: list[str] = []
-    for instruction in _instructions(read_small_text(path, "replace").splitlines()):
+    for instruction in _instructions(text.splitlines()):
         where = f"line {instruction.line}: {instruction.name}"
         names = _BUILDKIT_FLAGS.get(instruction.name, ())
         buildkit += [f"{where} --{flag.split('=')[0]}" for flag in instruction.flags if flag.split("=")[0] in names]

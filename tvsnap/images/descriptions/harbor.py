@@ -138,7 +138,7 @@ def load_harbor(path: Path) -> ImageSpec:
         ImageSpecError: a file of it is wrong, or no single Linux container can be what the task needs.
     """
     folder = path.parent
-    task = values.read(_Task, path, load_toml(path), values.Place(folder, folder))
+    task = values.read(_Task, path, load_toml(path), values.Place(folder, path))
     environment = task.environment
     notes = _notes(task)
     inside = folder / "environment"

@@ -75,7 +75,7 @@ def load_image_yaml(path: Path, allow: Sequence[Path]) -> spec.ImageSpec:
         ImageSpecError: it is missing or wrong.
     """
     folder = path.parent
-    said = read(_Spec, path, load_yaml(path), Place(folder, folder, tuple(allow))).said()
+    said = read(_Spec, path, load_yaml(path), Place(folder, path, tuple(allow))).said()
     base = next(said.pop(key) for key in _BASES if key in said)
     said.update(said.pop("services", {}))
     if isinstance(base, spec.ImageBase):

@@ -67,16 +67,18 @@ class DockerfileBase:
     """What a Dockerfile makes.
 
     Attributes:
-        path: of the Dockerfile.
+        path: of the Dockerfile, or of the description that holds its text.
         context: the folder that its COPY and ADD take files from.
         args: build arguments (ARG).
         target: the stage to stop at; None for the last.
+        text: of the Dockerfile, where a description holds it; None where it is a file of its own.
     """
 
     path: Path
     context: Path
     args: dict[str, str] = field(default_factory=dict)
     target: str | None = None
+    text: str | None = None
 
 
 Pull = Literal["missing", "always", "never"]

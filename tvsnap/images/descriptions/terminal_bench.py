@@ -29,7 +29,7 @@ def load_terminal_bench(path: Path) -> ImageSpec:
         ImageSpecError: a file of it is wrong, or the task needs several containers.
     """
     folder = path.parent
-    task = read(_Task, path, load_yaml(path), Place(folder, folder))
+    task = read(_Task, path, load_yaml(path), Place(folder, path))
     name = name_from(folder)
     dockerfile = folder / "Dockerfile"
     timeouts = Timeouts(agent=task.max_agent_timeout_sec, verifier=task.max_test_timeout_sec)

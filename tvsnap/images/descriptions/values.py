@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -46,15 +46,22 @@ class Place:
 
     Attributes:
         folder: of the image: what the description names must lie in it.
-        here: what relative paths count from.
+        file: the description.
         allow: directories outside the folder that hold what the image may start from.
+        variables: what files of environment variables may refer to.
         notes: what of the description a sandbox does not do, as far as it was found.
     """
 
     folder: Path
-    here: Path
+    file: Path
     allow: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def here(self) -> Path:
+        """What relative paths count from."""
+        return self.file.parent
 
 
 def place_of(info: ValidationInfo) -> Place:

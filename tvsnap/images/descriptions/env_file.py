@@ -1,0 +1,87 @@
+"""Files of environment variables (`.env`, `env_file`), in the syntax of Docker Compose.
+
+The rules are those of `docker compose`, version 2 (its documentation on interpolation, "env file syntax"): values stand
+bare, in single or in double quotes; a quoted one may go on over several lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from tvsnap.images.descriptions.variables import expand
+from tvsnap.images.errors import ImageSpecError
+from tvsnap.images.small_files import read_small_text
+
+_BLANK = re.compile(r"(?:\s|#[^\n]*)*")
+_NAME = re.compile(r"(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*([=:]?)[ \t]*")
+_QUOTED = {
+    "'": re.compile(r"'((?:[^'\\]|\\.)*)'[^\n]*", re.DOTALL),
+    '"': re.compile(r'"((?:[^"\\]|\\.)*)"[^\n]*', re.DOTALL),
+}
+_BARE = re.compile(r"[^\n]*")
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_ESCAPE = re.compile(r'\\(?:([abfnrtv"\\$])|0([0-7]{0,3}))')
+_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "$": "$$"}
+"""A dollar with a backslash is no beginning of a variable: two of them stand for one."""
+
+
+def read_env_file(path: Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Reads the variables of a file.
+
+    Args:
+        path: of the file; one that is not there has none.
+        known: variables that values may refer to, beside those that stand before them in the file. This machine's
+            environment is not among them, as it is no business of an image; what is not known is empty.
+
+    Raises:
+        ImageSpecError: it cannot be read, or is no such file; the message names the line.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        text = read_small_text(path, "replace").replace("\r\n", "\n")
+    except OSError as error:
+        raise ImageSpecError(f"{path}: {error.strerror}") from None
+    found: dict[str, str] = {}
+    position = _end(_BLANK, text, 0)
+    while position < len(text):
+        name = _NAME.match(text, position)
+        if name is None or not (name[2] or text[name.end() : name.end() + 1] in ("", "\n")):
+            raise _complaint(path, text, position, "begins with no name of a variable")
+        position = name.end()
+        if name[2]:  # a name alone stands for a variable of whoever starts the container
+            value, position = _value(path, text, position, {**(known or {}), **found})
+            found[name[1]] = value
+        position = _end(_BLANK, text, position)
+    return found
+
+
+def _value(path: Path, text: str, position: int, known: Mapping[str, str]) -> tuple[str, int]:
+    """Returns the value that begins at a position, and where it ends."""
+    quote = text[position : position + 1]
+    if quote in _QUOTED:
+        quoted = _QUOTED[quote].match(text, position)
+        if quoted is None:
+            raise _complaint(path, text, position, f"has a value whose quote ({quote}) is not closed")
+        if quote == "'":
+            return quoted[1].replace("\\'", "'"), quoted.end()
+        return expand(_ESCAPE.sub(_unescaped, quoted[1]), known), quoted.end()
+    bare = text[position : (end := _end(_BARE, text, position))]
+    return expand(_COMMENT.sub("", bare).rstrip(), known), end
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if match[1] is None:
+        return chr(int(match[2] or "0", 8))
+    return _ESCAPED.get(match[1], match[1])
+
+
+def _end(pattern: re.Pattern[str], text: str, position: int) -> int:
+    match = pattern.match(text, position)
+    return position if match is None else match.end()
+
+
+def _complaint(path: Path, text: str, position: int, reason: str) -> ImageSpecError:
+    return ImageSpecError(f"{path}: line {text.count(chr(10), 0, position) + 1} {reason}")
