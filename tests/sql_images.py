@@ -36,6 +36,9 @@ DATABASES = {
 }
 """What every database system's image holds; `shop` is in use from the start."""
 
+OWNERS = {"postgres": 'ALTER TABLE items OWNER TO elsewhere; GRANT SELECT ON items TO "nobody here";'}
+"""What a plain dump of another server says of its roles, which are not there."""
+
 CONSOLES = {
     "sqlite": 'sqlite3 /srv/sqlite/shop.db "{}"',
     "postgres": 'psql -X -q -A -t -d shop -c "{}"',
@@ -74,7 +77,7 @@ class SqlImages:
             folder.mkdir()
             (folder / "image.yaml").write_text(yaml.safe_dump(spec))
             for name, script in DATABASES.items():
-                (folder / f"{name}.sql").write_text(script)
+                (folder / f"{name}.sql").write_text(script + (OWNERS.get(system, "") if name == "shop" else ""))
             try:
                 self._built[system] = self.store.build(folder)
             except MachineLacks as lack:

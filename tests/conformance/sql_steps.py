@@ -257,6 +257,7 @@ STEPS: dict[str, dict[str, list[Step]]] = {
         "hidden": [
             *changes("CREATE TABLE log (n INTEGER)"),
             *changes("CREATE PROCEDURE noted() INSERT INTO log VALUES (1)", "CALL noted()"),
+            *changes("DELIMITER //\nCREATE PROCEDURE again() BEGIN CALL noted(); END//\nDELIMITER ;\nCALL again();"),
             *changes("CREATE FUNCTION note() RETURNS INTEGER BEGIN INSERT INTO log VALUES (2); RETURN 1; END"),
             *changes("SELECT note()", "CREATE VIEW noting AS SELECT note() AS n", "SELECT * FROM noting"),
             *changes("CREATE FUNCTION keep() RETURNS INTEGER BEGIN SET @kept = 5; RETURN 1; END", "SELECT keep()"),

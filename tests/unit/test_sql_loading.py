@@ -68,7 +68,39 @@ def test_files_of_every_format(loader: Loader, capsys: pytest.CaptureFixture[str
     ]
     assert json.loads(loader.configuration.read_text()) == {"database": "shop"}
     assert loader.configuration.stat().st_mode & 0o777 == 0o644
-    assert json.loads((loader.folder / "loaded.json").read_text()) == ["empty", "shop", "world"]
+    assert json.loads((loader.folder / "loaded.json").read_text()) == {
+        "databases": ["empty", "shop", "world"],
+        "notes": [],
+    }
+
+
+def test_a_sqlite_file_that_was_copied_with_its_write_ahead_log(loader: Loader) -> None:
+    live = loader.folder / "live"
+    with contextlib.closing(sqlite3.connect(live, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE t(a)")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("INSERT INTO t VALUES (1), (2)")
+        shop = loader.file("shop.sqlite", live.read_bytes())
+        loader.file("shop.sqlite-wal", Path(f"{live}-wal").read_bytes())
+    loader.load([("shop", [shop])])
+    assert loader.query("shop", "SELECT sum(a) FROM t") == [(3,)]
+    assert [path.name for path in (loader.folder / "sqlite").iterdir()] == ["shop.db"]
+
+
+def test_a_sqlite_file_that_was_copied_amid_a_transaction(loader: Loader) -> None:
+    live = loader.folder / "live"
+    with contextlib.closing(sqlite3.connect(live, isolation_level=None)) as connection:
+        connection.execute("PRAGMA cache_size = 1")
+        connection.execute("CREATE TABLE t(a)")
+        connection.execute("INSERT INTO t VALUES (1)")
+        connection.execute("BEGIN")
+        connection.execute("UPDATE t SET a = 2")
+        connection.executemany("INSERT INTO t VALUES (?)", [("x" * 4000,)] * 50)
+        shop = loader.file("shop.sqlite", live.read_bytes())
+        loader.file("shop.sqlite-journal", Path(f"{live}-journal").read_bytes())
+    loader.load([("shop", [shop])])
+    assert loader.query("shop", "SELECT * FROM t") == [(1,)]
 
 
 def test_a_script_that_names_its_own_database(loader: Loader) -> None:

@@ -457,6 +457,6 @@ def test_a_long_text_is_taken_apart_in_one_pass() -> None:
         + "CREATE TRIGGER"
         + ";" * 200_000
     )
-    began = time.monotonic()
+    began = time.process_time()
     assert len(list(statements(text))) == 50_002
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10

@@ -3,8 +3,8 @@
     {"database": name or null, "databases": [{"name": name, "files": [{"path", "format", "table"}]}]}
 
 `database` is the one in use from the start. A name is empty where a script names its own databases. A path is absolute,
-inside; a format is `sql`, `csv` (into `table`) or `sqlite`; what ends in `.gz` is unpacked first. The databases that
-there are in the end are listed in LOADED beside the plan.
+inside; a format is `sql`, `csv` (into `table`) or `sqlite`; what ends in `.gz` is unpacked first. What came of it is in
+LOADED beside the plan: {"databases": the names of those that there are in the end, "notes": what was passed over}.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import shutil
 import tempfile
 import time
 import zlib
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from .system import CONFIGURATION, DatabaseSystem, SystemFailed
-from .tables import read_csv, read_sqlite
+from .tables import merge_journal, read_csv, read_sqlite
 
 LOADED = "loaded.json"
 
@@ -32,6 +32,7 @@ def load(system: DatabaseSystem, plan_file: str, configuration: str = CONFIGURAT
     """
     with open(plan_file, encoding="utf-8") as stream:
         plan = json.load(stream)
+    notes: List[str] = []
     system.initialise()
     system.start(loading=True)
     try:
@@ -39,10 +40,10 @@ def load(system: DatabaseSystem, plan_file: str, configuration: str = CONFIGURAT
             if database["name"]:
                 system.create_database(database["name"])
             for file in database["files"]:
-                print(_load_file(system, database["name"], file), flush=True)
+                print(_load_file(system, database["name"], file, notes), flush=True)
         in_use = _in_use(system, plan)
         with open(os.path.join(os.path.dirname(plan_file), LOADED), "w", encoding="utf-8") as stream:
-            json.dump(system.databases(), stream)
+            json.dump({"databases": system.databases(), "notes": notes}, stream)
     except BaseException:
         with contextlib.suppress(Exception):  # the first trouble is what counts
             system.stop()
@@ -51,20 +52,19 @@ def load(system: DatabaseSystem, plan_file: str, configuration: str = CONFIGURAT
     _write_configuration(configuration, in_use)
 
 
-def _load_file(system: DatabaseSystem, database: str, file: Dict[str, Any]) -> str:
+def _load_file(system: DatabaseSystem, database: str, file: Dict[str, Any], notes: List[str]) -> str:
     began = time.perf_counter()
     name = os.path.basename(file["path"])
     try:
         with _unpacked(file["path"]) as path:
-            done = _FORMATS[file["format"]](system, database, path, file)
+            if file["format"] == "sql":
+                notes += [f"{name}: {note}" for note in system.load_script(path, database)]
+                done = f" into {database}" if database else ""
+            else:
+                done = _FORMATS[file["format"]](system, database, path, file)
     except (SystemFailed, OSError) as error:
         raise SystemFailed(f"{name}: {getattr(error, 'strerror', None) or error}") from None
     return f"loaded {name}{done} in {time.perf_counter() - began:.1f} s"
-
-
-def _load_sql(system: DatabaseSystem, database: str, path: str, _: Dict[str, Any]) -> str:
-    system.load_script(path, database)
-    return f" into {database}" if database else ""
 
 
 def _load_csv(system: DatabaseSystem, database: str, path: str, file: Dict[str, Any]) -> str:
@@ -74,6 +74,7 @@ def _load_csv(system: DatabaseSystem, database: str, path: str, file: Dict[str, 
 
 
 def _load_sqlite(system: DatabaseSystem, database: str, path: str, _: Dict[str, Any]) -> str:
+    merge_journal(path)
     if system.adopt(path, database):
         return f" into {database}"
     tables = read_sqlite(path)
@@ -87,7 +88,6 @@ def _load_sqlite(system: DatabaseSystem, database: str, path: str, _: Dict[str, 
 
 
 _FORMATS: Dict[str, Callable[[DatabaseSystem, str, str, Dict[str, Any]], str]] = {
-    "sql": _load_sql,
     "csv": _load_csv,
     "sqlite": _load_sqlite,
 }

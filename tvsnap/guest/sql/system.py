@@ -255,8 +255,11 @@ class DatabaseSystem(ABC):
         return False
 
     @abstractmethod
-    def load_script(self, path: str, database: str) -> None:
-        """Runs a file of SQL with the system's own client, in a database (empty: the file names its own)."""
+    def load_script(self, path: str, database: str) -> List[str]:
+        """Runs a file of SQL with the system's own client, in a database (empty: the file names its own).
+
+        Returns what of it was passed over, a line each.
+        """
 
     @abstractmethod
     def load_table(self, database: str, table: Table) -> None:

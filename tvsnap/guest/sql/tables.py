@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import os
 import re
 import sqlite3
 from dataclasses import dataclass
@@ -251,6 +252,22 @@ def read_sqlite(path: str) -> List[Table]:
             return [_table(path, connection, relation) for relation in named if relation.kind == "table"]
     except sqlite3.Error as error:
         raise SystemFailed(f"it is not a sound SQLite database: {error}") from None
+
+
+def merge_journal(path: str) -> None:
+    """Has a SQLite file hold all that was committed, where a journal or a write-ahead log lies beside it.
+
+    Raises:
+        SystemFailed: they do not go together, with the reason.
+    """
+    if not any(os.path.exists(path + suffix) for suffix in ("-wal", "-journal")):
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    except sqlite3.Error as error:
+        raise SystemFailed(f"it is not a sound SQLite database, with its journal: {error}") from None
 
 
 def _open(path: str) -> sqlite3.Connection:

@@ -79,7 +79,10 @@ def load_signature(system: SystemName, databases: Sequence[Database], first: str
         OSError: a file cannot be read.
     """
     files = [
-        [entry.name, file.path.name, file_digest(file.path.resolve()), file.format, file.dialect, file.table]
+        [
+            *(entry.name, file.path.name, file_digest(file.path.resolve()), file.format, file.dialect, file.table),
+            *([suffix, file_digest(path)] for suffix, path in _journals(file.path, file.format)),
+        ]
         for entry in databases
         for file in entry.files
     ]
@@ -124,8 +127,10 @@ def load_databases(
         plan = []
         for index, load in enumerate(loads):
             inside = f"{STAGE}/{index}/{load.title or load.path.name}"
-            with load.path.open("rb") as stream:
-                write_file(root, inside, stream)
+            parts = [("", load.path), *_journals(load.path, load.format)]
+            for suffix, path in parts:
+                with path.open("rb") as stream:
+                    write_file(root, inside + suffix, stream)
             said = {"path": inside, "format": load.format, **({"table": load.table} if load.table else {})}
             plan.append({"name": load.database, "files": [said]})
         chosen = first or next((load.database or load.first for load in loads), "") or None
@@ -136,9 +141,24 @@ def load_databases(
             'command -v python3 > /dev/null || { echo "databases need python3: add it to packages"; exit 1; }\n'
             f"python3 -I {_PROGRAM} load {system} {_PLAN} || exit $?"
         )
-        names = tuple(map(str, json.loads(read_text(root, _LOADED))))
+        loaded = json.loads(read_text(root, _LOADED))
+        for text in loaded["notes"]:
+            note(str(text))
+        names = tuple(map(str, loaded["databases"]))
     in_use = json.loads(read_text(root, CONFIGURATION) or "{}").get("database")
     return Loaded(names, {"PGDATABASE": in_use} if system == "postgres" and in_use else {})
+
+
+def _journals(path: Path, format: Format) -> list[tuple[str, Path]]:
+    """The journal and the write-ahead log that lie beside a SQLite file, each with what its name has more.
+
+    They hold what was committed last, or what has to be taken back, where the file was copied while it was in use.
+    """
+    if format != "sqlite":
+        return []
+    file = path.resolve()
+    beside = [(suffix, file.with_name(file.name + suffix)) for suffix in ("-wal", "-journal")]
+    return [(suffix, journal) for suffix, journal in beside if journal.is_file() and not journal.is_symlink()]
 
 
 @contextlib.contextmanager

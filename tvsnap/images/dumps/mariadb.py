@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tvsnap.images.dumps.splitting import PART, statements
+from tvsnap.guest.sql.mariadb.scripts import PART
+from tvsnap.images.dumps.splitting import statements
 
 if TYPE_CHECKING:
     import mmap

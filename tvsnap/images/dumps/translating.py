@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 import sqlglot
 from sqlglot import exp
 
-from tvsnap.images.dumps.splitting import PART, DumpError, Statement, statements
+from tvsnap.guest.sql.mariadb.scripts import PART
+from tvsnap.images.dumps.splitting import DumpError, Statement, statements
 
 if TYPE_CHECKING:
     import mmap

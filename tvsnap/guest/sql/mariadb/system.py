@@ -13,6 +13,7 @@ from . import schema, server, tables
 from .definitions import definitions
 from .facts import Witness
 from .protocol import Connection, Lost, Patience, Refused, Reply
+from .scripts import requests
 from .values import quoted, text, unparsed, value
 
 _MOST_BYTES = 16 * 1024 * 1024
@@ -116,7 +117,8 @@ class MariaDB(DatabaseSystem):
         answer = Answer(counted=self._witness is not None and self._witness.counting)
         replies: List[Reply] = []
         try:
-            for reply in session.run(query, deadline, max_rows, _MOST_BYTES):
+            sent = requests(query)
+            for reply in (one for part in sent for one in session.run(part, deadline, max_rows, _MOST_BYTES)):
                 if reply.fields is None and self._witness:
                     self._witness.saw(reply.affected)
                 if not deadline.passed:
@@ -239,9 +241,10 @@ class MariaDB(DatabaseSystem):
     def create_database(self, name: str) -> None:
         self._set_up(f"CREATE DATABASE IF NOT EXISTS {quoted(name)} CHARACTER SET utf8mb4")
 
-    def load_script(self, path: str, database: str) -> None:
+    def load_script(self, path: str, database: str) -> List[str]:
         self._make_room()
         tables.load_script(path, database)
+        return []
 
     def load_table(self, database: str, table: Table) -> None:
         self._make_room()

@@ -171,7 +171,7 @@ class SQLite(DatabaseSystem):
             connection.execute("PRAGMA user_version = 0")
             connection.execute("VACUUM")  # so that there is a header, and programs see what the file is
 
-    def load_script(self, path: str, database: str) -> None:
+    def load_script(self, path: str, database: str) -> List[str]:
         command = ["sqlite3", "-batch", "-bail", "-init", os.devnull]
         # Nothing is to outlive a crash of the build.
         command += ["-cmd", "PRAGMA journal_mode = MEMORY", "-cmd", "PRAGMA synchronous = OFF"]
@@ -189,6 +189,7 @@ class SQLite(DatabaseSystem):
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()
             raise SystemFailed(said[-2000:] or f"sqlite3 ended with {done.returncode}")
+        return []
 
     def load_table(self, database: str, table: Table) -> None:
         name = quoted(table.name)
