@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from typing import Any, Dict, List, Optional
 
@@ -89,6 +90,12 @@ class Postgres(DatabaseSystem):
         if cleaned.returncode:
             raise SystemFailed(f"vacuumdb failed: {cleaned.stdout.decode('utf-8', 'backslashreplace').strip()}")
         self._server.stop()
+
+    def abandon(self) -> None:
+        for connection in self._connections.values():
+            if connection.alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(connection.pid, signal.SIGTERM)
 
     @property
     def processes(self) -> List[int]:
