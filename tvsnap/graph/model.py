@@ -115,7 +115,7 @@ class Edge:
         return self.next_state != self.state
 
     def is_newer_than(self, seconds: float) -> bool:
-        """Whether it was recorded less than so many seconds ago; where the clock was set back since, that is not known."""
+        """Whether it was surely recorded less than so many seconds ago: the clock may have been set back since."""
         return 0.0 <= time.time() - self.created < seconds
 
     @property
