@@ -115,7 +115,14 @@ class Edge:
         return self.next_state != self.state
 
     def is_newer_than(self, seconds: float) -> bool:
-        """Whether it was surely recorded less than so many seconds ago: the clock may have been set back since."""
+        """Whether it was surely recorded lately: the clock may have been set back since.
+
+        Args:
+            seconds: less than so many ago.
+
+        Returns:
+            False where it seems to be from a time yet to come.
+        """
         return 0.0 <= time.time() - self.created < seconds
 
     @property
