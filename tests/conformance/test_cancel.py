@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FuturesTimeout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,26 @@ from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import MachineLacks
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.rollout import Rollout
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
 LONG = 600.0
 """Seconds that a call here would take; nothing waits for that."""
 SOON = 30.0
+
+
+BEGUN = "/tmp/begun"
+SESSIONS = {
+    "python": ("python", "code", f"import subprocess; open('{BEGUN}', 'w'); subprocess.run(['sleep', '600'])"),
+    "postgres": ("sql", "query", f"COPY (SELECT 1) TO '{BEGUN}'; UPDATE items SET price = 9; SELECT pg_sleep(600)"),
+    "mariadb": ("sql", "query", f"SELECT 1 INTO OUTFILE '{BEGUN}'; BEGIN; UPDATE items SET price = 9; DO SLEEP(600)"),
+}
+"""For each environment with a session, a call that makes a file and then takes long."""
+WORKS = {
+    "python": ("import subprocess; subprocess.run(['pgrep', '-x', 'sleep']).returncode", "1\n"),
+    "postgres": ("UPDATE items SET price = 8 WHERE id = 1", '{"affected":1}'),
+    "mariadb": ("UPDATE items SET price = 8 WHERE id = 1", '{"affected":1}'),
+}
+"""What can be done once nothing of that call goes on any more, and what comes of it."""
 
 
 @pytest.fixture(params=["local", "docker"])
@@ -70,6 +87,44 @@ def test_a_command_ends_as_by_its_timeout(cache: Cache, terminal_image: Image, t
     with cache.rollout(terminal_image, salt=salt) as other:
         other.call("bash", {"command": "cd /tmp; x=kept; echo 1 > f"})
         assert other.call("bash", {"command": "cat f"}).output == "1\n"
+
+
+@pytest.mark.parametrize("cached", [True, False], ids=["cached", "uncached"])
+@pytest.mark.parametrize("system", SESSIONS)
+def test_a_session_is_begun_anew(
+    system: str, cached: bool, request: pytest.FixtureRequest, terminal_image: Image, tvsnap_home: Path
+) -> None:
+    """What it was doing ends, and the rollout goes on with another."""
+    if system == "python":
+        image = replace(terminal_image, environment="python")
+    else:
+        image = request.getfixturevalue("sql_images").get(system)
+    tool, argument, code = SESSIONS[system]
+    with (
+        Cache(tvsnap_home, use_cache=cached) as cache,
+        cache.rollout(image, salt=f"cancel-{time.time_ns()}") as rollout,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        assert rollout.call("exec", {"command": "echo on"}).output == "on\n"
+        call = threads.submit(rollout.call, tool, {argument: code}, 2 * SOON)
+        eventually(lambda: call.done() or begun(rollout))
+        assert rollout.cancel()
+        result = call.result(SOON)
+        assert (result.timed_out, result.exit_code) == (True, None), result
+        assert result.duration < 2 * SOON
+        assert (rollout.private or "").startswith("was cancelled after " if cached else "")
+        code, output = WORKS[system]
+        done = rollout.call(tool, {argument: code})
+        assert (done.output, done.exit_code) == (output, 0)
+
+
+def begun(rollout: Rollout) -> bool:
+    """Whether the call under way has made its file in the rollout's sandbox."""
+    live = rollout._own.live or rollout._uncached._live
+    if live is None:  # it is just being had
+        return False
+    assert isinstance(live.sandbox, LocalSandbox)
+    return Path(f"/proc/{live.sandbox.init}/root{BEGUN}").exists()
 
 
 def test_who_waits_for_the_same_call_goes_on(cache: Cache, terminal_image: Image) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from tests.conformance.helpers import Lab, job, run, sh
+from tests.conformance.helpers import TIMEOUT, Lab, job, run, sh
 from tests.conformance.targets import Target
+from tvsnap import Budget, Cache
+from tvsnap.images import Image
 from tvsnap.sandboxes.protocol import Sandbox
 
 START = "sleep 100 & echo $!"
@@ -98,3 +104,33 @@ def test_nobody_inside_can_number_processes(sandbox: Sandbox, target: Target) ->
     assert sh(sandbox, "sed -n 's/^CapEff:\\t//p' /proc/1/status") == sh(
         sandbox, "sed -n 's/^CapEff:\\t//p' /proc/self/status"
     )
+
+
+SESSIONS = {
+    "python": ("python", "code", "import subprocess; subprocess.run('echo $$ > /tmp/f.$$', shell=True)"),
+    "postgres": ("sql", "query", "COPY (SELECT 1) TO PROGRAM 'cat > /dev/null; echo > /tmp/f.$$'"),
+}
+"""For each environment with a session that begins processes, a call that makes a file which is named for one."""
+
+
+@pytest.mark.parametrize("system", SESSIONS)
+def test_programs_of_a_session_have_ids_of_their_own_in_forks(
+    system: str, request: pytest.FixtureRequest, terminal_image: Image, tvsnap_home: Path
+) -> None:
+    """What a second call makes lies beside what the first did, and is called as without the cache."""
+    if system == "python":
+        image = replace(terminal_image, environment="python")
+    else:
+        image = request.getfixturevalue("sql_images").get(system)
+    tool, argument, code = SESSIONS[system]
+    salt, seen = f"ids-{time.time_ns()}", []
+    for cached in (False, True):
+        with Cache(tvsnap_home, use_cache=cached, budget=Budget(parked=0)) as cache:
+            for calls in ((1, 2),) if not cached else ((1,), (1, 2)):
+                with cache.rollout(image, salt=salt) as rollout:
+                    for _ in calls:
+                        assert rollout.call(tool, {argument: code}, TIMEOUT).exit_code == 0
+                    listed = rollout.call("exec", {"command": "ls /tmp | grep -x 'f[.][0-9]*'"}, TIMEOUT).output
+            seen.append(listed.split())
+    assert len(seen[0]) == 2
+    assert seen[0] == seen[1]

@@ -310,6 +310,9 @@ class FakeSandbox:
     def interrupt(self) -> None:
         """What a fake runs ends at once as it is."""
 
+    def uninterrupted(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def read_file(self, path: str, *, limit: int = 16 * MIB, service: str | None = None) -> bytes:
         self.enter("read_file", path)
         data = self.machine.read(posixpath.join(self.machine.shell.cwd, path))

@@ -284,6 +284,9 @@ class DirectorySandbox:
     def traffic(self) -> Traffic:
         return Traffic()
 
+    def uninterrupted(self) -> contextlib.AbstractContextManager[None]:
+        raise AssertionError("no sandbox of these has a service")
+
     def interrupt(self) -> None:
         self._interrupted.set()
 

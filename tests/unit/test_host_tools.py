@@ -137,6 +137,18 @@ def test_a_value_is_asked_for_again_after_its_time_to_live(cache: Cache, service
         assert rollout.call("weather", {"where": "a"}).output == "a: 2"
 
 
+def test_a_value_from_before_the_clock_was_set_back_is_asked_for_again(
+    cache: Cache, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How old it is, is not known."""
+    with cache.rollout("terminal") as rollout:
+        real = time.time
+        with monkeypatch.context() as patch:
+            patch.setattr("time.time", lambda: real() + 3600.0)
+            rollout.call("weather", {"where": "a"})
+        assert rollout.call("weather", {"where": "a"}).source == "executed"
+
+
 def test_rollouts_that_ask_at_the_same_time_ask_once(cache: Cache, service: Service) -> None:
     service.gate.clear()
     with threads(3) as pool:

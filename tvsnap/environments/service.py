@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import errno
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -74,7 +75,7 @@ class InnerService:
             ) from None
 
     def start(self, sandbox: Sandbox, user: str = "root") -> None:
-        """Starts the program in a sandbox in which it does not run.
+        """Starts the program in a sandbox in which it does not run, also amid a call that is to end.
 
         Args:
             sandbox: the sandbox.
@@ -85,7 +86,8 @@ class InnerService:
         """
         arguments = self._arguments if isinstance(self._arguments, str) else self._arguments(sandbox.image)
         command = " ".join(filter(None, ("python3 -I", self._path, "start", arguments, self.socket)))
-        outcome = sandbox.exec(command, timeout=START_TIMEOUT, cwd="/", user=user)
+        with sandbox.uninterrupted():
+            outcome = sandbox.exec(command, timeout=START_TIMEOUT, cwd="/", user=user)
         if outcome.exit_code != 0:
             said = outcome.output.decode("utf-8", "replace").strip()
             reason = said or ("it took too long" if outcome.timed_out else f"exit status {outcome.exit_code}")
@@ -131,17 +133,18 @@ def call_session(
         grace: seconds beyond those after which the session is taken for dead.
         lost: what is returned where the session is gone.
     """
+    began = time.monotonic()
     try:
         said = service.ask(sandbox, request, seconds + grace)
     except OSError as error:
+        took = min(seconds, time.monotonic() - began)
         if error.errno not in _WAS_GONE:
             raise SandboxDied(
                 f"the session {service.name} of sandbox {sandbox.id} ended amid a call ({error})"
             ) from None
         service.start(sandbox)
-        return (
-            replace(lost, exit_code=None, duration=seconds, timed_out=True) if error.errno == errno.ETIMEDOUT else lost
-        )
+        late = error.errno == errno.ETIMEDOUT
+        return replace(lost, exit_code=None, duration=took, timed_out=True) if late else lost
     pictures = [Part.png(base64.b64decode(picture)) for picture in said.get("pictures", ())]
     parts = [Part.text(said["output"])] if said["output"] or not pictures else []
     return ToolResult(

@@ -6,6 +6,7 @@ States are named by 64 hex digits; times are seconds since the epoch; durations 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
@@ -112,6 +113,17 @@ class Edge:
     def changed(self) -> bool:
         """Whether the call changed the state."""
         return self.next_state != self.state
+
+    def is_newer_than(self, seconds: float) -> bool:
+        """Whether it was surely recorded lately: the clock may have been set back since.
+
+        Args:
+            seconds: less than so many ago.
+
+        Returns:
+            False where it seems to be from a time yet to come.
+        """
+        return 0.0 <= time.time() - self.created < seconds
 
     @property
     def comparable(self) -> bool:

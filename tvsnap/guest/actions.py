@@ -7,6 +7,7 @@ import os
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -203,6 +204,7 @@ class GuestActions(ABC):
         return run
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
+        self.number_processes()
         outcome = self._file("ask", path, timeout=timeout, limit=limit, user="root", cwd="/", stdin=data)
         if outcome.truncated:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
@@ -238,6 +240,9 @@ class GuestActions(ABC):
     def interrupt(self) -> None:
         if self._guest is not None:
             self._guest.interrupt()
+
+    def uninterrupted(self) -> AbstractContextManager[None]:
+        return self.guest().uninterrupted()
 
     def send_keys(self, data: bytes, *, wait: float) -> None:
         self.number_processes()

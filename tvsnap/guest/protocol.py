@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -113,6 +113,7 @@ class Guest:
         self._given_away = False
         self._first = b""  # a request that goes along with the next one
         self._silent = False  # the shell was waited for in vain, and got nothing to do since
+        self._heeding = True  # interrupts are passed on
 
     def __del__(self) -> None:
         if not self._given_away:
@@ -182,7 +183,18 @@ class Guest:
     def interrupt(self) -> None:
         """Ends the command that is under way, as its timeout would; for another thread than that which waits."""
         with contextlib.suppress(OSError), self._sending:  # PID 1 has ended: who waits is told
-            self._socket.sendall(_frame("c"))
+            if self._heeding:
+                self._socket.sendall(_frame("c"))
+
+    @contextlib.contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """A block whose commands `interrupt` does not end."""
+        with self._sending:
+            self._heeding = False
+        try:
+            yield
+        finally:
+            self._heeding = True
 
     def execute(
         self,

@@ -21,6 +21,7 @@ import pwd
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 import traceback
@@ -329,7 +330,7 @@ def read_all(connection: socket.socket) -> bytes:
 def serve(listener: socket.socket, user: str, directory: str, ready: int) -> None:
     """Answers requests until the sandbox ends; says so once its interpreter is ready."""
     interpreter = Interpreter(user, directory)
-    listener.listen(1)
+    listener.listen(8)
     os.write(ready, b"ready")
     os.close(ready)
     while True:
@@ -346,8 +347,24 @@ def serve(listener: socket.socket, user: str, directory: str, ready: int) -> Non
         connection.close()
 
 
+def end_supervisor(path: str) -> None:
+    """Ends the supervisor that listens at a Unix socket, if there is one, and its interpreter."""
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+        probe.connect(path)
+        supervisor, _, _ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        os.kill(supervisor, signal.SIGSTOP)  # lest it begins another interpreter
+        with contextlib.suppress(OSError), open(f"/proc/{supervisor}/task/{supervisor}/children") as children:
+            for interpreter in children.read().split():
+                os.killpg(int(interpreter), signal.SIGKILL)
+        os.kill(supervisor, signal.SIGKILL)
+
+
 def start(user: str, directory: str, path: str) -> None:
-    """Starts the supervisor in the background, and returns once it listens."""
+    """Starts the supervisor in the background, and returns once it listens.
+
+    One that listens there already, and has been given up, is ended.
+    """
+    end_supervisor(path)
     ready, say = os.pipe()
     if os.fork():
         os.close(say)

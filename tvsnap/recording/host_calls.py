@@ -147,4 +147,4 @@ class HostCalls:
 
 
 def _is_too_old(tool: Tool, edge: Edge) -> bool:
-    return tool.time_to_live is not None and time.time() - edge.created >= tool.time_to_live
+    return tool.time_to_live is not None and not edge.is_newer_than(tool.time_to_live)

@@ -177,9 +177,9 @@ class Cursor:
         if edge is None or not edge.asked:
             return edge
         tool = self._recipe.environment.tools.get(call.name)
-        lasts, age = self._context.network_answers if tool is None else self.lasts(tool), time.time() - edge.created
-        if lasts is None or age <= lasts:
+        lasts = self._context.network_answers if tool is None else self.lasts(tool)
+        if lasts is None or edge.is_newer_than(lasts):
             return edge
         if retire:  # an event loop that looks must not wait for a writer
-            graph.retire(edge, f"what it asked of the network was {age:.0f} s old")
+            graph.retire(edge, f"what it asked of the network is older than {lasts:g} s")
         return None

@@ -215,6 +215,13 @@ class Sandbox(Protocol):
         """
         ...
 
+    def uninterrupted(self) -> AbstractContextManager[None]:
+        """Returns a context manager; what is run or executed in its block, `interrupt` does not end.
+
+        It is for what has to be done whatever becomes of the call, such as the start of a service that it has ended.
+        """
+        ...
+
     def send_keys(self, data: bytes, *, wait: float) -> None:
         """Types bytes into the shell's terminal, and waits until the terminal is quiet.
 

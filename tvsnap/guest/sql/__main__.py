@@ -9,9 +9,12 @@ import signal
 import socket
 import struct
 import sys
+import time
 
 from .system import DatabaseSystem, SystemFailed
 
+END_SECONDS = 5.0
+"""That a session has to end by itself."""
 SYSTEMS = {"postgres": "Postgres", "mariadb": "MariaDB", "sqlite": "SQLite"}
 
 
@@ -50,6 +53,7 @@ def start(name: str, path: str) -> None:
         try:
             found.start()
             session = Session(found)
+            end_with_statement(found)
             listener = session.listen(path)
         except BaseException as error:
             stream.write(str(error) or type(error).__name__)
@@ -59,11 +63,28 @@ def start(name: str, path: str) -> None:
 
 
 def end_listener(path: str) -> None:
-    """Ends the process that listens at a Unix socket, if there is one."""
+    """Ends the process that listens at a Unix socket, if there is one, and the statement that it waits for."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
         probe.connect(path)
         process, _, _ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        os.kill(process, signal.SIGTERM)
+        until = time.monotonic() + END_SECONDS
+        while time.monotonic() < until:
+            os.kill(process, 0)
+            time.sleep(0.01)
         os.kill(process, signal.SIGKILL)
+
+
+def end_with_statement(system: DatabaseSystem) -> None:
+    """Has this process, where it is told to end, end what it waits for in the database system first."""
+
+    def end(*_: object) -> None:
+        try:
+            system.abandon()
+        finally:
+            os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def main() -> int:

@@ -158,6 +158,13 @@ class DatabaseSystem(ABC):
     def stop(self) -> None:
         """Closes the session and shuts the server down cleanly; when an image has been loaded."""
 
+    def abandon(self) -> None:
+        """Ends the session's connections in the system, and with them what runs there; called amid anything else.
+
+        It may raise anything.
+        """
+        return
+
     @property
     @abstractmethod
     def processes(self) -> List[int]:

@@ -85,6 +85,10 @@ class MariaDB(DatabaseSystem):
         monitor.close()
         self._session = self._monitor = self._witness = None
 
+    def abandon(self) -> None:
+        if self._session is not None:
+            server.connect().rows(f"KILL CONNECTION {self._session.id}")  # ours may be amid an answer
+
     @property
     def processes(self) -> List[int]:
         return server.running()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import time
 from typing import Any, Dict, List, Optional
 
@@ -93,6 +94,12 @@ class Postgres(DatabaseSystem):
         if cleaned.returncode:
             raise SystemFailed(f"vacuumdb failed: {cleaned.stdout.decode('utf-8', 'backslashreplace').strip()}")
         self._server.stop()
+
+    def abandon(self) -> None:
+        for connection in self._connections.values():
+            if connection.alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(connection.pid, signal.SIGTERM)
 
     @property
     def processes(self) -> List[int]:
