@@ -259,7 +259,8 @@ class Cache:
             network: what its sandboxes may reach outside: "none", "public", or a list of hosts ("example.org") and
                 suffixes (".example.org"); None for what the image says. Rollouts share states where it is the same.
             deadline: seconds from now on by which the rollout is to be through; None for none. Its calls then wait for
-                other rollouts only as long as they would be done before the deadline if they took their whole timeout.
+                other rollouts only as long as they would be done before the deadline if they took their whole timeout,
+                or for a hundredth of what is left.
 
         Returns:
             The rollout, which is to be closed after its last call.

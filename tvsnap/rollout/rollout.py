@@ -42,6 +42,7 @@ from tvsnap.rollout.hedge import Hedge
 from tvsnap.sandboxes.protocol import Sandbox
 
 DEFAULT_TIMEOUT = 30.0  # seconds
+SPARE = 0.01  # of the time until a deadline: nobody has planned it to the hundredth
 OUTSIDE = "(outside)"
 """Stands in the graph in place of a tool, for what was done in a sandbox that `Rollout.sandbox` gave out."""
 
@@ -145,7 +146,8 @@ class Rollout:
             after: seconds that are at least to have passed in the sandbox since the last call. The time that the caller
                 has really let pass counts in any case; what is missing is waited for only where the call is executed.
             deadline: seconds from now on by which the caller needs the result; None for that of the rollout. The call
-                waits for another rollout that makes it only as long as its timeout would still end before.
+                waits for another rollout that makes it only as long as its timeout would still end before, or for a
+                hundredth of what is left.
 
         Returns:
             What the tool returned, now or when the same call was made in the same state before; `ToolResult.source`
@@ -279,10 +281,14 @@ class Rollout:
         return not self._own.absent or self._context.pool.has_room
 
     def _wait_until(self, timeout: float, deadline: float) -> float:
-        """Returns when a call has to be executed so as to be done by the deadlines, by time.monotonic()."""
+        """Returns when a call has to be executed so as to be done by the deadlines, by time.monotonic().
+
+        A call whose timeout would end later may still wait for a small part of what is left: most take far less.
+        """
         now = time.monotonic()
         ahead = [end for end in (self._deadline, now + deadline) if end > now]  # what is missed already is past saving
-        return min(ahead, default=math.inf) - timeout
+        end = min(ahead, default=math.inf)
+        return max(end - timeout, now + SPARE * (end - now))
 
     def try_hit(
         self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, *, after: float = 0.0
