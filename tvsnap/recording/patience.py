@@ -102,12 +102,14 @@ class Patience:
     def left_after(self, ended: float, duration: float) -> float:
         """Returns for how many seconds a call that was executed may wait for another that ended a little earlier.
 
+        Half as long as before: it has a result, and waits only so that both go on from one state.
+
         Args:
             ended: when its own execution ended, by the clock.
             duration: seconds that it took.
         """
         now = self._clock()
-        return min(self._left((self._waited or 0.0) + now - ended, duration), self._until - now)
+        return min(self._left((self._waited or 0.0) + now - ended, duration / 2), self._until - now)
 
     def _left(self, waited: float, least: float) -> float:
         """Returns for how long a call may wait on that takes so many seconds at least; without end below 0 if not."""
