@@ -243,6 +243,7 @@ class Cache:
         *,
         limits: Limits | None = None,
         network: NetworkLike = None,
+        deadline: float | None = None,
     ) -> Rollout:
         """Begins a rollout at the root of an image, which is the state of a freshly started sandbox.
 
@@ -257,6 +258,9 @@ class Cache:
                 where the limits that change behaviour are the same.
             network: what its sandboxes may reach outside: "none", "public", or a list of hosts ("example.org") and
                 suffixes (".example.org"); None for what the image says. Rollouts share states where it is the same.
+            deadline: seconds from now on by which the rollout is to be through; None for none. Its calls then wait for
+                other rollouts only as long as they would be done before the deadline if they took their whole timeout,
+                or for a hundredth of what is left.
 
         Returns:
             The rollout, which is to be closed after its last call.
@@ -271,6 +275,8 @@ class Cache:
         label = "" if label is None else check_text(label, "label")
         if limits is not None:
             check_type(limits, Limits, "limits")
+        if deadline is not None:
+            deadline = time.monotonic() + check_seconds(deadline, "deadline", least=0.0)
         recipe = self._recipes.of_image(image, limits, network, salt)
         root = self._recipes.root(recipe, salt)
         at, id = Position(root.hash), None
@@ -281,7 +287,8 @@ class Cache:
                 id = self.graph.begin_rollout(task=task, image=recipe.image.name, root=root.hash, label=label).id
             except InfrastructureError as error:  # a full disk must not fail a rollout
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
-        return self._begun(Rollout(self._context, recipe, root, id, task, at))
+        until = math.inf if deadline is None else deadline
+        return self._begun(Rollout(self._context, recipe, root, id, task, at, until))
 
     def warm(self, image: str | Image) -> str:
         """Starts an image once and takes a snapshot of its root, so that no rollout waits for the start of a server.

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.helpers import eventually
-from tvsnap import Cache
+from tests.fakes import inside
+from tvsnap import Budget, Cache
 from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import InfrastructureError
+from tvsnap.recording import patience
 
 TVSNAP = Path(sys.executable).with_name("tvsnap")
 
@@ -89,6 +92,44 @@ def test_refused_state(kind: str, home: Path, terminal_image: Image) -> None:
         assert cache.stats().replayed == 0
         assert not [snapshot for snapshot in cache.graph.snapshots() if snapshot.state in states]
     assert_told(home, state, reason)
+
+
+AT_ONCE = 5  # rollouts
+UNTIL_ALL_HAVE_BEGUN = (
+    "touch /tmp/begun; until [ -e /tmp/go ]; do sleep 0.05; done; exec 9<> /dev/udp/127.0.0.1/9; echo x >&9"
+)
+
+
+def let_go_on(cache: Cache) -> bool:
+    """Ends the calls of `UNTIL_ALL_HAVE_BEGUN` once all rollouts are executing one."""
+    found = [Path(f"/proc/{sandbox.init}/root/tmp") for sandbox in inside.sandboxes(cache.pool)]
+    executing = [tmp for tmp in found if (tmp / "begun").exists()]
+    if len(executing) == AT_ONCE:
+        for tmp in executing:
+            owner = (tmp / "begun").stat()
+            (tmp / "go").touch()
+            os.chown(tmp / "go", owner.st_uid, owner.st_gid)
+    return len(executing) == AT_ONCE
+
+
+def test_rollouts_execute_side_by_side_what_cannot_be_kept(
+    home: Path, terminal_image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for a call to its end and then executes it: all are executing it before the first has ended.
+
+    From then on it is known that it leads to what cannot be kept, so that nobody waits for it at all.
+    """
+    with Cache(home, policy="eager", budget=Budget(parked=0)) as cache, ThreadPoolExecutor(AT_ONCE) as pool:
+        for free in (patience.FREE, 600.0):
+            monkeypatch.setattr(patience, "FREE", free)
+            calls = [pool.submit(make, cache, terminal_image, UNTIL_ALL_HAVE_BEGUN) for _ in range(AT_ONCE)]
+            eventually(partial(let_go_on, cache))
+            made = [call.result(60) for call in calls]
+            assert [results[0].source for results, _ in made] == ["executed"] * AT_ONCE
+            assert len({state for _, state in made}) == AT_ONCE
+            for _, state in made:
+                eventually(partial(is_told, cache, state, STATES["an error that waits"][-1]))
+        assert cache.stats().executed == 2 * AT_ONCE
 
 
 def test_a_snapshot_that_cannot_be_restored(home: Path, terminal_image: Image) -> None:

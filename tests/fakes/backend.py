@@ -229,6 +229,7 @@ class FakeSandbox:
         self._image = image
         self._screen = bytearray()
         self._lock = threading.RLock()
+        self.interrupted = threading.Event()
 
     @property
     def id(self) -> str:
@@ -308,7 +309,8 @@ class FakeSandbox:
         return Traffic()
 
     def interrupt(self) -> None:
-        """What a fake runs ends at once as it is."""
+        """What a fake runs ends at once as it is, but for hooks, which may look at `interrupted`."""
+        self.interrupted.set()
 
     def uninterrupted(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

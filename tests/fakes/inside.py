@@ -117,3 +117,9 @@ def drop(cache: Cache, snapshot: Snapshot) -> None:
 def park_nothing(pool: SandboxPool) -> None:
     """Lets no sandbox stay that rollouts leave from now on."""
     pool._budget = Budget(parked=0)
+
+
+def sandboxes(pool: SandboxPool) -> list[Any]:
+    """Returns the sandboxes that live."""
+    with pool._lock:
+        return [live.sandbox for live in pool._live - pool._closing]

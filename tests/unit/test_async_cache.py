@@ -28,7 +28,7 @@ from tvsnap import (
 )
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 from tvsnap.recording.cancellation import Cancellation
-from tvsnap.recording.claims import Claim
+from tvsnap.recording.claims import Claim, Wanted
 
 T = TypeVar("T")
 
@@ -151,9 +151,9 @@ def test_cancelling_a_call_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     waits = threading.Event()
     wait = Claim.wait
 
-    def noticed(claim: Claim, timeout: float, cancellation: Cancellation) -> bool:
+    def noticed(claim: Claim, wanted: Wanted, cancellation: Cancellation) -> bool:
         waits.set()
-        return wait(claim, timeout, cancellation)
+        return wait(claim, wanted, cancellation)
 
     monkeypatch.setattr(Claim, "wait", noticed)
 

@@ -79,6 +79,8 @@ class Conclusions:
         outcome, freed = concluding
         usable = False
         try:
+            if self._recorder.answers_nobody(executed):
+                self._release(executed)  # who waits need not wait for what is looked at now
             looked = time.monotonic()
             observation = self._observe_after(live, executed)
             usable = observation is not None or _left_alone(executed)

@@ -75,6 +75,13 @@ class SandboxPool:
             return self._excess() > 0
 
     @property
+    def has_room(self) -> bool:
+        """Whether another sandbox can be had without waiting for somebody to be done with one."""
+        with self._lock:
+            spare = len(self._closing) + len(self._parked) + len(self._ready) + len(self._resting)
+            return not self._queue and self._excess() <= spare and not self._is_too_heavy()
+
+    @property
     def memory(self) -> int:
         """What they take, bytes, as far as they were weighed."""
         with self._lock:

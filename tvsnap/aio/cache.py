@@ -107,6 +107,7 @@ class AsyncCache(Twin[Cache]):
         *,
         limits: Limits | None = None,
         network: NetworkLike = None,
+        deadline: float | None = None,
     ) -> AsyncRollout:
         """Returns a rollout at the root of an image. It begins with its first use; errors are raised then.
 
@@ -117,9 +118,11 @@ class AsyncCache(Twin[Cache]):
             label: what people call this rollout.
             limits: what its sandboxes may use; None for what all sandboxes of the image may.
             network: what its sandboxes may reach outside; see `Cache.rollout`.
+            deadline: seconds from its beginning on by which it is to be through; see `Cache.rollout`.
         """
         return AsyncRollout(
-            lambda: self.cache.rollout(image, task, salt, label, limits=limits, network=network), self._threads
+            lambda: self.cache.rollout(image, task, salt, label, limits=limits, network=network, deadline=deadline),
+            self._threads,
         )
 
     def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> AsyncRollout:

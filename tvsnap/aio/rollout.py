@@ -108,7 +108,13 @@ class AsyncRollout(Twin[Rollout]):
             await asyncio.wrap_future(outcome)
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, *, after: float = 0.0
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        after: float = 0.0,
+        deadline: float | None = None,
     ) -> ToolResult:
         """Makes a tool call: answers it from the graph if that is possible, and executes it in a thread otherwise.
 
@@ -120,6 +126,7 @@ class AsyncRollout(Twin[Rollout]):
             arguments: the tool's arguments, as plain JSON.
             timeout: seconds that the call may take where it is executed; None for as long as it takes.
             after: seconds that are at least to have passed in the sandbox since the last call; see `Rollout.call`.
+            deadline: seconds from now on by which the caller needs the result; see `Rollout.call`.
 
         Returns:
             What the tool returned, now or when the same call was made in the same state before.
@@ -144,7 +151,7 @@ class AsyncRollout(Twin[Rollout]):
         cancellation = Cancellation()
 
         def make() -> ToolResult:
-            return rollout.call_cancellably(name, arguments, timeout, after, cancellation)
+            return rollout.call_cancellably(name, arguments, timeout, after, cancellation, deadline)
 
         under_way = self._threads.submit(make)
         try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.database import FAILURES, explain, is_undecodable
 from tvsnap.graph.model import Edge, Lease
-from tvsnap.graph.rows import EDGE_COLUMNS, to_answer
+from tvsnap.graph.rows import EDGE_COLUMNS, to_answer, to_mapping
 from tvsnap.host.waiting import alike
 from tvsnap.model.calls import ToolCall
 
@@ -33,6 +33,10 @@ ORDER BY abs(e.waited - ?) LIMIT 1
 # Of the records of a call that is to be shared, the latest counts.
 _IS_DETERMINISTIC = """
 SELECT deterministic FROM edges WHERE state = ? AND call_key = ? AND slot = 0 ORDER BY id DESC LIMIT 1
+"""
+_LATEST = """
+SELECT duration, refusals, timed_out AND NOT blocked AND slot IS NULL, reason FROM edges
+WHERE state = ? AND call_key = ? ORDER BY id DESC LIMIT 1
 """
 _LEASE = """
 INSERT INTO leases (state, call_key, owner, taken) VALUES (?, ?, ?, ?)
@@ -139,6 +143,19 @@ class Answers(GraphPart):
         """
         key = (bytes.fromhex(state), bytes.fromhex(call_key), owner)
         return self._change("DELETE FROM leases WHERE state = ? AND call_key = ? AND owner = ?", key) == 1
+
+    def latest(self, state: str, call_key: str) -> tuple[float, Mapping[str, str], str | None] | None:
+        """Tells how a call went when it was last recorded in a state; None if it never was.
+
+        Returns:
+            The seconds that it took; why the state that it led to could not be checkpointed, by backend; and, where it
+            was ended by its timeout while it was working, why it answers nobody.
+        """
+        row = self._row(_LATEST, (bytes.fromhex(state), bytes.fromhex(call_key)))
+        if row is None:
+            return None
+        duration, refusals, cut_short, reason = row
+        return duration, to_mapping(refusals), reason if cut_short else None
 
     def holder(self, state: str, call_key: str) -> Lease | None:
         """Returns the lease for a call in a state, None if nobody holds it."""

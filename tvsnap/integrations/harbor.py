@@ -61,6 +61,7 @@ class TvsnapEnvironment(BaseEnvironment):
         salt: str | None = None,
         timeouts: Literal["private", "shared"] = "private",
         agent_logs: str = "when-read",
+        deadline: float | None = None,
         **kwargs: Any,
     ) -> None:
         """
@@ -76,6 +77,9 @@ class TvsnapEnvironment(BaseEnvironment):
             agent_logs: when what Harbor wrote on this machine into the agent's logs (trajectories with times and random
                 names, which differ in each trial) is put back into the sandbox: `when-read`, once a command or a test
                 names them; or `always`, as Harbor's other environments do, after which no verifier is answered.
+            deadline: seconds from the start on by which the agent is to be through, so that no command waits for
+                another trial until it is too late; by default the time that the task gives its agent. Say it where the
+                job gives less.
 
         Raises:
             ValueError: an argument makes no sense, or the task asks for what tvsnap does not have.
@@ -91,6 +95,7 @@ class TvsnapEnvironment(BaseEnvironment):
         self._image_name = image
         self._salt = salt
         self._agent_logs = agent_logs
+        self._deadline = deadline
         self._held: dict[str, Path] = {}  # the agents' logs by their folders inside, until somebody reads them
         self._numbered = Numbered()
         self._rollout: AsyncRollout | None = None
@@ -172,6 +177,7 @@ class TvsnapEnvironment(BaseEnvironment):
             self.session_id,
             limits=self._limits(cache.cache.limits_for(self._image)),
             network=_network(self.network_policy),
+            deadline=self._image.timeouts.agent if self._deadline is None else self._deadline,
         )
         self._rollout = rollout
         try:

@@ -17,9 +17,15 @@ class Cancellation:
 
     def __init__(self) -> None:
         self._wanted = threading.Event()
+        self._superseded = threading.Event()
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._sandbox: Sandbox | None = None
+
+    @property
+    def superseded(self) -> bool:
+        """Whether the call need not be executed, as another execution of it answers it."""
+        return self._superseded.is_set()
 
     @property
     def wanted(self) -> bool:
@@ -29,11 +35,17 @@ class Cancellation:
     def cancel(self) -> None:
         """Ends the call, wherever it is, and waits until it has ended; safe to repeat."""
         self._wanted.set()
-        while not self._over.is_set():
-            with self._lock, contextlib.suppress(InfrastructureError):  # the sandbox has ended
-                if self._sandbox is not None:
-                    self._sandbox.interrupt()
-            self._over.wait(_AGAIN)
+        self._interrupt_until(self._over)
+
+    def supersede(self, executed: threading.Event) -> None:
+        """Ends the execution of the call, which is answered otherwise.
+
+        Args:
+            executed: set once the execution has ended, until when this waits.
+        """
+        self._superseded.set()
+        self._wanted.set()
+        self._interrupt_until(executed)
 
     def pause(self, seconds: float) -> None:
         """Waits for so many seconds; raises CallCancelled as soon as the call is to end."""
@@ -60,6 +72,13 @@ class Cancellation:
         finally:
             with self._lock:
                 self._sandbox = None
+
+    def _interrupt_until(self, over: threading.Event) -> None:
+        while not over.is_set():
+            with self._lock, contextlib.suppress(InfrastructureError):  # the sandbox has ended
+                if self._sandbox is not None:
+                    self._sandbox.interrupt()
+            over.wait(_AGAIN)
 
     def end(self) -> None:
         """Says that the call has ended, in whichever way."""

@@ -20,6 +20,7 @@ from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import Limits
 from tvsnap.recording.cancellation import Cancellation
 from tvsnap.recording.claims import Claim, Claims, Wanted
+from tvsnap.recording.patience import UNKNOWN, Patience
 from tvsnap.recording.recorder import Aftermath, Executed, Position, Recorder
 
 ANY_IMAGE = "(any image)"
@@ -82,12 +83,21 @@ class HostCalls:
         edge = self._look(tool, call, timeout, self._place(tool, at))
         return None if edge is None else HostAnswer(edge.result, edge)
 
-    def make(self, tool: Tool, call: ToolCall, timeout: float, at: Position, cancellation: Cancellation) -> HostAnswer:
+    def make(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        at: Position,
+        cancellation: Cancellation,
+        until: float = math.inf,
+    ) -> HostAnswer:
         """Waits for whoever makes a call already, or else makes it, and records what it returns.
 
         Args:
             tool, call, timeout, at: see `look_up`.
             cancellation: of the call; it ends a wait for others, but not the tool's function.
+            until: when a wait for others must end, by time.monotonic().
 
         Raises:
             CallCancelled: the call was cancelled before it was made.
@@ -97,9 +107,10 @@ class HostCalls:
         claim: Claim | None = None
         shared = not (place.private or tool.stochastic) and tool.cacheable
         if self._claims is not None and shared and self._is_writable(tool, call, timeout, place):
-            wanted = Wanted(place.state, call, timeout, "", 0.0, math.inf)
             look = partial(self._look_for_maker, tool, call, timeout, place)
-            settled = self._claims.claim(wanted, look, cancellation)
+            patience = Patience(lambda: UNKNOWN, until, bounded=False)
+            wanted = Wanted(place.state, call, timeout, "", 0.0, math.inf, look, patience)
+            settled = self._claims.claim(wanted, cancellation)
             if isinstance(settled, Edge):
                 return HostAnswer(settled.result.from_source("coalesced"), settled)
             claim = settled

@@ -166,6 +166,10 @@ class Recorder:
         except TvsnapError as error:
             return _unrecorded(at, executed.call, str(error), left, executed.ended)
 
+    def answers_nobody(self, executed: Executed) -> bool:
+        """Whether a call's result is known not to be shared, whatever it left behind."""
+        return _unshareable(executed, Aftermath(unchanged=False), timeouts=self._timeouts) is not None
+
     def branch_off(self, at: Position, call: ToolCall, result: ToolResult, reason: str, left: Aftermath) -> Position:
         """Records a call that led into a private branch, or on in it.
 

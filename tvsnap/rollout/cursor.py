@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 from tvsnap.acquisition.context import Context
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge
 from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import TvsnapError
 from tvsnap.recording.cancellation import Cancellation
 from tvsnap.recording.claims import Claim, Wanted
 from tvsnap.recording.holds import Hold
 from tvsnap.recording.live import LiveSandbox
+from tvsnap.recording.patience import Forecast, Patience
 from tvsnap.recording.recorder import Position
 
 
@@ -144,13 +148,51 @@ class Cursor:
         self.hold.stand(at.state)
         return None
 
-    def claim(self, tool: Tool, call: ToolCall, timeout: float, cancellation: Cancellation) -> Edge | Claim | None:
-        """Returns someone else's result, or the right to execute a call; None where nothing is to be shared."""
+    def claim(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        until: float,
+        able: Callable[[], bool],
+        cancellation: Cancellation,
+    ) -> Edge | Claim | None:
+        """Returns someone else's result, or the right to execute a call; None where nothing is to be shared.
+
+        Args:
+            tool, call, timeout, cancellation: the call.
+            until: when a wait for others must end, by time.monotonic().
+            able: whether there is a sandbox to execute it in, or room for one.
+        """
         at = self.at
         if at.private or tool.stochastic or not tool.cacheable:
             return None
-        wanted = Wanted(at.state, call, timeout, self._context.backend.name, at.waited, at.quiet_s)
-        return self._context.claims.claim(wanted, lambda: self.lookup(call, timeout), cancellation)
+        patience = Patience(lambda: self._forecast(tool, call), until, able=able)
+        look = partial(self.lookup, call, timeout)
+        wanted = Wanted(at.state, call, timeout, self._context.backend.name, at.waited, at.quiet_s, look, patience)
+        return self._context.claims.claim(wanted, cancellation)
+
+    def keeps(self, edge: Edge) -> bool:
+        """Whether the rollout can do without a sandbox of its own once an edge has answered a call."""
+        try:
+            return edge.changed or self._context.acquirer.is_sure(self.at.state)
+        except TvsnapError:
+            return False
+
+    def _forecast(self, tool: Tool, call: ToolCall) -> Forecast:
+        """Returns what is known of a call before it is executed."""
+        at, graph, snapshotter = self.at, self._context.graph, self._context.snapshotter
+        backend = self._context.backend.name
+        lost = snapshotter.refusal(at.course_after(call))
+        if lost is None and not tool.read_only:  # what cannot be kept before a call rarely can be after it
+            lost = snapshotter.refusal(at.state)
+            made_by = None if lost else graph.edge_to(at.state)
+            lost = lost or (made_by.refusals.get(backend) if made_by else None)
+        latest = graph.latest(at.state, call.key)
+        if latest is None:
+            return Forecast(lost)
+        duration, refusals, cut_short = latest
+        return Forecast(lost or refusals.get(backend) or cut_short, duration)
 
     def lasts(self, tool: Tool) -> float | None:
         """Returns the seconds for which what a tool's call asked of the network answers others; None for ever."""

@@ -27,19 +27,22 @@ from tvsnap.graph import Edge, RootInfo
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
-from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, UsageError
+from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, TvsnapError, UsageError
 from tvsnap.model.observations import Command
+from tvsnap.model.stats import Way
 from tvsnap.recording.cancellation import Cancellation
 from tvsnap.recording.claims import Claim
 from tvsnap.recording.host_calls import HostAnswer, HostCalls
 from tvsnap.recording.live import LiveSandbox
-from tvsnap.recording.recorder import Aftermath, Position, Recorder
+from tvsnap.recording.recorder import Aftermath, Executed, Position, Recorder
 from tvsnap.rollout.cursor import Cursor
 from tvsnap.rollout.execution import Execution
 from tvsnap.rollout.file_calls import FileCalls
+from tvsnap.rollout.hedge import Hedge
 from tvsnap.sandboxes.protocol import Sandbox
 
 DEFAULT_TIMEOUT = 30.0  # seconds
+SPARE = 0.01  # of the time until a deadline: nobody has planned it to the hundredth
 OUTSIDE = "(outside)"
 """Stands in the graph in place of a tool, for what was done in a sandbox that `Rollout.sandbox` gave out."""
 
@@ -52,13 +55,21 @@ class Rollout:
     """
 
     def __init__(
-        self, context: Context, recipe: Recipe, root: RootInfo, id: str | None, task: str, at: Position
+        self,
+        context: Context,
+        recipe: Recipe,
+        root: RootInfo,
+        id: str | None,
+        task: str,
+        at: Position,
+        deadline: float = math.inf,
     ) -> None:
         self._context = context
         self._recipe = recipe
         self._root = root.hash
         self._id = id
         self._task = task
+        self._deadline = deadline  # by time.monotonic()
         self._recorder = Recorder(context.graph, context.backend.name, task, timeouts=context.shares_timeouts)
         claims = context.claims if context.use_cache else None
         self._host_calls = HostCalls(
@@ -116,7 +127,13 @@ class Rollout:
         return self._cursor.where().unshared
 
     def call(
-        self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, *, after: float = 0.0
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        after: float = 0.0,
+        deadline: float | None = None,
     ) -> ToolResult:
         """Makes a tool call: answers it from the graph if that is possible, and executes it otherwise.
 
@@ -128,6 +145,9 @@ class Rollout:
             timeout: seconds that the call may take where it is executed; None for as long as it takes.
             after: seconds that are at least to have passed in the sandbox since the last call. The time that the caller
                 has really let pass counts in any case; what is missing is waited for only where the call is executed.
+            deadline: seconds from now on by which the caller needs the result; None for that of the rollout. The call
+                waits for another rollout that makes it only as long as its timeout would still end before, or for a
+                hundredth of what is left.
 
         Returns:
             What the tool returned, now or when the same call was made in the same state before; `ToolResult.source`
@@ -140,7 +160,7 @@ class Rollout:
                 may be made again.
             CallCancelled: `cancel` was called before the call was executed; likewise.
         """
-        return self.call_cancellably(name, arguments, timeout, after, Cancellation())
+        return self.call_cancellably(name, arguments, timeout, after, Cancellation(), deadline)
 
     def call_cancellably(
         self,
@@ -149,21 +169,23 @@ class Rollout:
         timeout: float | None,
         after: float,
         cancellation: Cancellation,
+        deadline: float | None = None,
     ) -> ToolResult:
         """Makes a tool call that can be cancelled before its turn has come, too; see `call`.
 
         Args:
-            name, arguments, timeout, after: see `call`.
+            name, arguments, timeout, after, deadline: see `call`.
             cancellation: of this call and no other.
         """
         timeout, after = _timeout(timeout), check_seconds(after, "after", least=0.0)
+        deadline = math.inf if deadline is None else check_seconds(deadline, "deadline", least=0.0)
         call = ToolCall(name, arguments)
         try:
             with self._turn, self._context.home.in_place():
                 self._under_way = cancellation
                 try:
                     cancellation.check()
-                    return self._make(call, timeout, after, cancellation)
+                    return self._make(call, timeout, after, deadline, cancellation)
                 finally:
                     self._under_way = None
         finally:
@@ -185,10 +207,12 @@ class Rollout:
             under_way.cancel()
         return under_way is not None
 
-    def _make(self, call: ToolCall, timeout: float, after: float, cancellation: Cancellation) -> ToolResult:
+    def _make(
+        self, call: ToolCall, timeout: float, after: float, deadline: float, cancellation: Cancellation
+    ) -> ToolResult:
         """Makes a call, in its turn."""
         if self._is_on_host(call.name):
-            return self._call_on_host(call, timeout, after, cancellation)
+            return self._call_on_host(call, timeout, after, deadline, cancellation)
         if not self._context.use_cache:
             return self._call_uncached(call, timeout, after, cancellation)
         # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
@@ -200,12 +224,16 @@ class Rollout:
             return self._follow(edge, "hit", began)
         # 2. Of all that miss this call in this state, one executes it, and the others take its result.
         tool = self._tool(call)
-        claim = self._cursor.claim(tool, call, timeout, cancellation)
+        able = self._is_able
+        claim = self._cursor.claim(tool, call, timeout, self._wait_until(timeout, deadline), able, cancellation)
         if isinstance(claim, Edge):
             return self._follow(claim, "coalesced", began)
         try:
             # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
-            live, executed, way = self._execution.execute(tool, call, timeout, claim, cancellation)
+            made = self._execute(tool, call, timeout, claim, cancellation)
+            if isinstance(made, Edge):
+                return self._follow(made, "coalesced", began)
+            live, executed, way = made
             # 5. What is left is done while the caller thinks.
             concluding = self._conclusions.begin(live, executed, exposed=self._own.exposed)
             self._cursor.lead_to(concluding.outcome)
@@ -217,6 +245,50 @@ class Rollout:
         seconds = time.perf_counter() - began
         self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
         return executed.result
+
+    def _execute(
+        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None, cancellation: Cancellation
+    ) -> Edge | tuple[LiveSandbox, Executed, Way | None]:
+        """Executes a call; returns what `Execution.execute` does, or the result of another rollout that was quicker."""
+        if claim is None:
+            return self._execution.execute(tool, call, timeout, claim, cancellation)
+        claims, edge = self._context.claims, None
+        claim.wanted.patience.execute()
+        hedge = Hedge(claims, claim, self._cursor.keeps, cancellation) if claim.beside else None
+        try:
+            made = self._execution.execute(tool, call, timeout, claim, cancellation)
+        except TvsnapError:
+            edge = None if hedge is None else hedge.outlast()
+            if edge is None:
+                raise
+        except BaseException:
+            if hedge is not None:
+                hedge.end()
+            raise
+        else:
+            edge = None if hedge is None else hedge.end()
+            if edge is None and not cancellation.wanted:
+                edge = claims.end(claim, made[1].result.duration)
+                edge = edge if edge is not None and self._cursor.keeps(edge) else None
+            if edge is None:
+                return made
+        self._own.drop()
+        claims.release(claim)
+        return edge
+
+    def _is_able(self) -> bool:
+        """Whether there is a sandbox of its own, or room for one."""
+        return not self._own.absent or self._context.pool.has_room
+
+    def _wait_until(self, timeout: float, deadline: float) -> float:
+        """Returns when a call has to be executed so as to be done by the deadlines, by time.monotonic().
+
+        A call whose timeout would end later may still wait for a small part of what is left: most take far less.
+        """
+        now = time.monotonic()
+        ahead = [end for end in (self._deadline, now + deadline) if end > now]  # what is missed already is past saving
+        end = min(ahead, default=math.inf)
+        return max(end - timeout, now + SPARE * (end - now))
 
     def try_hit(
         self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, *, after: float = 0.0
@@ -636,7 +708,9 @@ class Rollout:
         answer = self._host_calls.look_up(self.tools[call.name], call, timeout, self._cursor.at)
         return None if answer is None else self._answered_on_host(answer, began)
 
-    def _call_on_host(self, call: ToolCall, timeout: float, after: float, cancellation: Cancellation) -> ToolResult:
+    def _call_on_host(
+        self, call: ToolCall, timeout: float, after: float, deadline: float, cancellation: Cancellation
+    ) -> ToolResult:
         """Makes a call of a tool that runs on the host: no sandbox is needed, and none changes."""
         began = time.perf_counter()
         self._catch_up()
@@ -647,7 +721,8 @@ class Rollout:
                 return answered
         else:
             cancellation.pause(self._cursor.missing(after))
-        made = self._host_calls.make(self._tool(call), call, timeout, self._cursor.at, cancellation)
+        until = self._wait_until(timeout, deadline)
+        made = self._host_calls.make(self._tool(call), call, timeout, self._cursor.at, cancellation, until)
         return self._answered_on_host(made, began)
 
     def _answered_on_host(self, answer: HostAnswer, began: float) -> ToolResult:
