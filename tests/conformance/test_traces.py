@@ -59,7 +59,7 @@ def test_prompt_command_is_the_users(lab: Lab, sandbox: Sandbox) -> None:
 def test_prompt_command_outlives_aborted_commands(reused: Sandbox, declaration: str, abort: str) -> None:
     sh(reused, f"{declaration}; said=$(declare -p PROMPT_COMMAND)")
     run(reused, abort)
-    assert sh(reused, "set +u; [[ $(declare -p PROMPT_COMMAND) == \"$said\" ]] && echo same") == "same\n"
+    assert sh(reused, 'set +u; [[ $(declare -p PROMPT_COMMAND) == "$said" ]] && echo same') == "same\n"
     sh(reused, "unset PROMPT_COMMAND said")
     usable(reused)
 

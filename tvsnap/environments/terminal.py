@@ -141,7 +141,7 @@ class TerminalEnvironment(ToolEnvironment):
     def __init__(
         self,
         name: str = "terminal",
-        version: str = "7",
+        version: str = "8",
         tools: Iterable[Tool] = (),
         services: Iterable[InnerService] = (),
     ) -> None:
