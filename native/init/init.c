@@ -38,6 +38,7 @@
 #include "bridge.h"
 #include "census.h"
 #include "clients.h"
+#include "command_line.h"
 #include "confine.h"
 #include "connections.h"
 #include "exec.h"
@@ -195,6 +196,7 @@ _Noreturn static void serve(char **argv) {
 
 int main(int argc, char **argv) {
     umask(022);
+    argv = take_arguments(argc, argv);
     if (argc == 6 && strcmp(argv[1], "serve") == 0) serve(argv + 2);
     static char room[65536];
     setvbuf(stdout, room, _IOFBF, sizeof room); /* some libraries' own is a sixtieth of that */

@@ -6,6 +6,7 @@
 
 #include "action.h"
 #include "attributes.h"
+#include "command_line.h"
 #include "connections.h"
 #include "output.h"
 #include "shell.h"
@@ -52,7 +53,10 @@ static void take_state(const char *text, size_t length) {
     guest.unready = false;
     if (!set_mode(SHELL_IDLE)) return;
     if (guest.out_reader < 0) open_output();
-    if (!guest.fresh_kernel) kernel_attributes(guest.shell, KEPT_BY_SHELLS, &guest.fresh_kernel);
+    if (!guest.fresh_kernel) { /* it is ready for the first time */
+        kernel_attributes(guest.shell, KEPT_BY_SHELLS, &guest.fresh_kernel);
+        shorten_command_line(guest.shell, &guest.user);
+    }
     if (action.kind == RUN && action.unread) { /* fed again, the command would run twice */
         set_mode(SHELL_RUNNING);
     } else if (action.kind == RUN && action.timed_out) {

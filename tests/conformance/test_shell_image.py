@@ -147,7 +147,6 @@ REFUSED = [
     ("bind '\"\\C-xq\": abort'", "key bindings"),
     ("ionice -c 3 -p $$", "what the kernel keeps of the shell was changed"),
     ("echo 0x77 > /proc/$$/coredump_filter", "what the kernel keeps of the shell was changed"),
-    ("PROMPT_COMMAND=(a b)", "PROMPT_COMMAND"),
     ("echo : >> /etc/bash.bashrc", "bash.bashrc"),
     ("OPTIND=12345", "OPTIND"),
     ("COLUMNS=200", "COLUMNS"),

@@ -165,10 +165,9 @@ USING_OTHERS += ("screen_work", "sql_statements", "terminal_environment", "tools
 """Unit tests of what uses the packages that tvsnap depends on."""
 
 
-def test_the_oldest_packages_that_are_admitted_will_do(tmp_path: Path) -> None:
+def test_the_oldest_packages_that_are_admitted_will_do(wheel: Path, tmp_path: Path) -> None:
     subprocess.run([other_pythons()[-1], "-m", "venv", "--without-pip", str(tmp_path)], check=True, timeout=120)
-    listed = str(ROOT / "tests/constraints/oldest.txt")
-    pip_install(tmp_path, "oldest", "-r", listed, "pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
+    pip_install(tmp_path, "oldest", str(wheel), "pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
     command = [str(tmp_path / "bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += [f"tests/unit/test_{name}.py" for name in USING_OTHERS]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)

@@ -116,6 +116,13 @@ def test_long_output_is_cut_in_the_middle(ask: Ask) -> None:
     cut = ask("print('a' * 5000 + 'b' * 4999)", limit=100)
     assert cut["truncated"]
     assert cut["output"] == "a" * 50 + python_session.CUT + "b" * 49 + "\n"
+    cut = ask("print('é' * 5000, end='')", limit=102)  # of which each half is an odd number of bytes
+    assert cut["output"] == "é" * 25 + python_session.CUT + "é" * 25
+
+
+def test_the_command_line_is_plain(ask: Ask) -> None:
+    said = ask("import os; [open(f'/proc/{p}/cmdline', 'rb').read() for p in (os.getpid(), os.getppid())]")
+    assert said["output"] == f"{[os.fsencode(sys.executable) + bytes(1)] * 2}\n"
 
 
 def test_what_goes_on_by_itself_is_shown_later(ask: Ask) -> None:

@@ -12,7 +12,8 @@ import pytest
 from tests.fakes.backend import FakeBackend, FakeSandbox, Faults, fake_image
 from tvsnap.environments import environment
 from tvsnap.environments.screen import encode_keys, render
-from tvsnap.environments.terminal import CUT, TerminalEnvironment, clean
+from tvsnap.environments.terminal import TerminalEnvironment, clean
+from tvsnap.guest.python_session import CUT
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import MIB, Limits
@@ -117,6 +118,29 @@ def test_output_is_cut_in_the_middle(sandbox: FakeSandbox) -> None:
 )
 def test_clean_text(raw: bytes, text: str) -> None:
     assert clean(raw) == text
+
+
+@pytest.mark.parametrize("limit", range(8, 21))
+@pytest.mark.parametrize("character", ["é", "日", "😀"])
+def test_output_is_cut_between_whole_characters(character: str, limit: int) -> None:
+    data = (character * 20).encode()
+    kept = data[: limit // 2] + data[len(data) - (limit - limit // 2) :]
+    head, tail = clean(kept, truncated=True).split(CUT)
+    width = len(character.encode())
+    assert head == character * (limit // 2 // width)
+    assert tail == character * ((limit - limit // 2) // width)
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "text"),
+    [
+        (b"ab\xff", b"\xffcd", "ab\ufffd" + CUT + "\ufffdcd"),
+        (b"ab\xc3(", b"(cdef", "ab\ufffd(" + CUT + "(cdef"),
+        (b"\x80" * 6, b"\x80" * 6, "\ufffd" * 6 + CUT + "\ufffd" * 6),
+    ],
+)
+def test_bytes_that_are_no_characters_stay_at_a_cut(head: bytes, tail: bytes, text: str) -> None:
+    assert clean(head + tail, truncated=True) == text
 
 
 def test_files(sandbox: FakeSandbox) -> None:

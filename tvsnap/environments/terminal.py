@@ -11,6 +11,7 @@ from tvsnap.environments.screen import KEYS_HELP, encode_keys, render
 from tvsnap.environments.service import InnerService
 from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
 from tvsnap.environments.toolset import ToolEnvironment
+from tvsnap.guest.python_session import CUT, whole
 from tvsnap.model.calls import JSON, STDERR, Part, ToolCall, ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Command, Observation, Outcome
@@ -18,7 +19,6 @@ from tvsnap.sandboxes.protocol import Sandbox
 from tvsnap.sandboxes.shell.words import may_change_unseen
 
 DEFAULT_WAIT = 1.0
-CUT = "\n[... output cut here ...]\n"
 LOST = "[the shell ended, and its variables and working directory with it; a fresh one takes its place]\n"
 """The last line of the output of a call of `bash` that ended the shell, or that found it ended."""
 
@@ -141,7 +141,7 @@ class TerminalEnvironment(ToolEnvironment):
     def __init__(
         self,
         name: str = "terminal",
-        version: str = "7",
+        version: str = "8",
         tools: Iterable[Tool] = (),
         services: Iterable[InnerService] = (),
     ) -> None:
@@ -218,11 +218,12 @@ def clean(data: bytes, *, truncated: bool = False) -> str:
 
     Args:
         data: the output.
-        truncated: it was cut in the middle, where a line says so.
+        truncated: it was cut in the middle, where a line says so, between whole characters.
     """
     if truncated:
         middle = len(data) // 2  # a sandbox keeps the first half of its limit, and the last
-        return _text(data[:middle]) + CUT + _text(data[middle:])
+        head, tail = whole(data[:middle], data[middle:])
+        return _text(head) + CUT + _text(tail)
     return _text(data)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import codecs
 import contextlib
 import fcntl
 import io
@@ -32,6 +33,7 @@ GRACE = 2.0  # seconds that code has to stop once it was interrupted
 START = 60.0  # seconds that an interpreter may take to start
 MOST_PICTURES = 8 << 20  # bytes of all pictures of one call
 CUT = "\n[... output cut here ...]\n"
+CONTINUING = bytes(range(0x80, 0xC0))  # what follows the first byte of a character of UTF-8: three at most
 INTERRUPTED = "[interrupted after %g s]\n"
 LOST = "[the interpreter ended, and its variables with it; a fresh one takes its place]\n"
 
@@ -188,6 +190,22 @@ def interpret(channel: socket.socket) -> None:
 # -- the supervisor -------------------------------------------------------------------------------------------------
 
 
+def whole(head: bytes, tail: bytes) -> tuple[bytes, bytes]:
+    """Returns the two ends of an output that was cut in the middle without what is left of a character that was cut.
+
+    Only UTF-8 has such characters. Bytes that are none stay.
+
+    Args:
+        head: what comes before the cut.
+        tail: what comes after it.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(head[-3:])
+    begun = len(decoder.getstate()[0])
+    rest = len(tail[:4]) - len(tail[:4].lstrip(CONTINUING))
+    return head[: len(head) - begun], tail[rest if rest < 4 else 0 :]
+
+
 class Output:
     """What was printed, of which the first and the last part are kept, half of a limit each."""
 
@@ -205,8 +223,11 @@ class Output:
         self._tail = tail[len(tail) - most :] if len(tail) > most else tail
 
     def text(self) -> str:
-        cut = CUT.encode() if self.truncated else b""
-        text = (self._head + cut + self._tail).decode("utf-8", "replace")
+        head, tail = self._head, self._tail
+        if self.truncated:
+            head, tail = whole(head, tail)
+            head += CUT.encode()
+        text = (head + tail).decode("utf-8", "replace")
         return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
 
 
@@ -359,6 +380,19 @@ def end_supervisor(path: str) -> None:
         os.kill(supervisor, signal.SIGKILL)
 
 
+def shorten_command_line() -> None:
+    """Has `ps` and `pgrep -f` show only the first word of this process's command line, and not where our files are.
+
+    Where the last byte of the arguments is not NUL, the kernel takes it that they were overwritten, and shows the first
+    string of them.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/stat", "rb") as stat:
+        end = int(stat.read().rpartition(b")")[2].split()[46])
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(end - 1)
+            memory.write(b".")
+
+
 def start(user: str, directory: str, path: str) -> None:
     """Starts the supervisor in the background, and returns once it listens.
 
@@ -375,6 +409,7 @@ def start(user: str, directory: str, path: str) -> None:
     os.setsid()
     if os.fork():
         os._exit(0)
+    shorten_command_line()
     os.close(ready)
     try:
         with contextlib.suppress(FileNotFoundError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tvsnap.guest.python_session import whole
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Command, Outcome
 
@@ -91,7 +92,7 @@ def outcomes(commands: Sequence[Command], whole: Outcome, limit: int) -> list[Ou
 
 def _outcome(command: Command, seen: _Seen, whole: Outcome, limit: int) -> Outcome:
     ended = seen.status is not None
-    output, errors = (bytes(stream[:limit]) + _rest(stream, limit, ended) for stream in seen.streams)
+    output, errors = (_whole(bytes(stream[:limit]), limit, ended) for stream in seen.streams)
     return Outcome(
         output,
         seen.status if ended else whole.exit_code,
@@ -104,6 +105,8 @@ def _outcome(command: Command, seen: _Seen, whole: Outcome, limit: int) -> Outco
     )
 
 
-def _rest(stream: bytearray, limit: int, ended: bool) -> bytes:
-    """Returns what stands for the rest of an output of which the end is not known."""
-    return b"" if ended or len(stream) < max(1, limit // 2) else b"\n[... what followed is not known ...]\n"
+def _whole(stream: bytes, limit: int, ended: bool) -> bytes:
+    """Returns an output; where its end is not known, a line stands for the rest of it."""
+    if ended or len(stream) < max(1, limit // 2):
+        return stream
+    return whole(stream, b"")[0] + b"\n[... what followed is not known ...]\n"

@@ -16,7 +16,7 @@ VOLATILE = {
     "_", "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL",
     "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "SECONDS", "SRANDOM",
 }  # fmt: skip
-_NOT_TOLD = {*VOLATILE, "", "PROMPT_COMMAND", "RANDOM"}  # variables that are not listed for people
+_NOT_TOLD = {*VOLATILE, "", "RANDOM"}  # variables that are not listed for people
 _HEAD = re.compile(rb"declare -([-a-zA-Z]+) ")
 _CLOCK = re.compile(rb"\x01clock\n(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
 

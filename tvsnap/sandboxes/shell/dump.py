@@ -16,9 +16,9 @@ _SECTIONS = (
 DYNAMIC = frozenset({
     "_", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND",
     "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "GROUPS",
-    "HISTCMD", "LINENO", "PIPESTATUS", "PROMPT_COMMAND", "RANDOM", "SECONDS", "SHELLOPTS", "SRANDOM",
+    "HISTCMD", "LINENO", "PIPESTATUS", "RANDOM", "SECONDS", "SHELLOPTS", "SRANDOM",
 })  # fmt: skip
-"""Variables that bash (or `rc`) sets: their values are no state, or are told elsewhere in the dump."""
+"""Variables that bash sets: their values are no state, or are told elsewhere in the dump."""
 
 _PLAIN = r'"[^"\\$`]*(?:\\.[^"\\$`]*)*"'
 _ANSI = r"\$'[^'\\]*(?:\\.[^'\\]*)*'"

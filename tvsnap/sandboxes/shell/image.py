@@ -252,8 +252,6 @@ def _reasons(dump: ShellDump, info: GuestInfo, numbered: bool) -> Iterator[tuple
     yield "ERR" in trapped and (bool(dump.status) or traced), "a trap on ERR runs while a shell is made"
     for option in ("allexport", "onecmd", "verbose", "xtrace"):
         yield f"set -o {option}" in dump.set_options, f"the option {option} acts while a shell is made"
-    prompt = dump.variables.get("PROMPT_COMMAND")
-    yield prompt is not None and prompt.elements is not None, "PROMPT_COMMAND is an array"
     yield not _in_step(dump), "a variable has switched an option and BASHOPTS does not yet tell"
     yield _sees_lines(dump), "a function can see its source or line numbers"
     yield optind is not None and not _SMALL.fullmatch(optind.scalar or ""), "OPTIND is no small number"

@@ -36,7 +36,7 @@ _TRANSPARENT = frozenset({
     "builtin", "coproc",
 })  # fmt: skip
 """Words that a command word may follow."""
-_VARIABLES = re.compile(r"OPTIND|(?<![$])(?<![$][{])\bRANDOM\b|BASH_ALIASES|PROMPT_COMMAND")
+_VARIABLES = re.compile(r"OPTIND|(?<![$])(?<![$][{])\bRANDOM\b|BASH_ALIASES")
 """Variables whose assignment does more than it shows."""
 _REDIRECTION = re.compile(r"(?:[0-9]+|\{\w+\})?(?:<<<|<<-?|<>|<&|>>|>&|>\||&>>|&>|<(?!\()|>(?!\())")
 _ASSIGNMENT = re.compile(r"\w+(?:\[.*\])?\+?=", re.DOTALL)

@@ -1,0 +1,10 @@
+/* What `ps` and `pgrep -f` show of our processes: a plain name. */
+#ifndef TVSNAP_COMMAND_LINE_H
+#define TVSNAP_COMMAND_LINE_H
+
+#include "users.h"
+
+char **take_arguments(int argc, char **argv);
+void shorten_command_line(pid_t pid, const struct user *owner);
+
+#endif
