@@ -11,19 +11,134 @@
  *
  * 2. Lines that no program has read yet. CRIU takes whole lines out of a terminal and types them in again, which echoes
  *    them once more, also where the processes go on; a line without its Enter stays behind. Here that line is taken as
- *    well, and what is typed in again is taken as it is, without an echo. The three functions at the end stand in place
- *    of CRIU's.
+ *    well, and what is typed in again is taken as it is, without an echo. The functions at the end stand in place of
+ *    CRIU's. They also see to it that a master in packet mode is read, and its slave printed to, without it.
+ *
+ * 3. /dev/tty: such a descriptor is one of the terminal that was the controlling one of whoever opened it. CRIU takes all
+ *    of them for the same. Here each is opened again, before anything is forked, by a process that leads a session with
+ *    that very terminal, and that ends then. See current_driver.
+ *
+ * 4. Terminals of which no process has the slave open under its own name: programs have it as /dev/tty only, or have
+ *    ended. CRIU forgets what waits there, and that a slave was ever open: reading the master fails then, once all
+ *    has been read. Here a dump opens the slave for a moment, and so does a restore, if it has to. See lend_slaves.
  */
 #include <poll.h>
-
+#include <sched.h>
+#include <sys/wait.h>
 
 /* Tells tvsnap that this CRIU has them, and those of owners.c, roots.c and watches.c. */
 extern const char tvsnap_additions[];
-const char tvsnap_additions[] = "tvsnap-additions: terminals, owners, roots, watches";
+const char tvsnap_additions[] = "tvsnap-additions: terminals, owners, queues, roots, watches";
 
 #ifndef TIOCGPTPEER
 #define TIOCGPTPEER _IO('T', 0x41)
 #endif
+#ifndef TIOCGDEV
+#define TIOCGDEV _IOR('T', 0x32, unsigned int)
+#endif
+#ifndef TIOCGPKT
+#define TIOCGPKT _IOR('T', 0x38, int)
+#endif
+
+/* Of TtyInfoEntry: the terminal that is open as /dev/tty, beyond what CRIU numbers. MAX_TTYS is greater by as many. */
+#define CURRENT_INDEX 1100
+
+static int current_index(int fd, const struct fd_parms *p)
+{
+	unsigned int device;
+
+	if (ioctl(fd, TIOCGDEV, &device)) {
+		pr_perror("A terminal that is open as /dev/tty has hung up");
+		return INDEX_ERR;
+	}
+	device = (device & 0xff) | (device >> 12 & 0xfff00); /* the minor number, which is that of the slave */
+	if (device <= MAX_PTY_INDEX)
+		return CURRENT_INDEX + device;
+	pr_err("Index %u of /dev/tty is too big\n", device);
+	return INDEX_ERR;
+}
+
+static int open_current(struct tty_info *info)
+{
+	int fd = fdstore_get(info->fdstore_id);
+
+	if (fd < 0 || !rst_file_params(fd, info->tfe->fown, info->tfe->flags))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* In place of ctty_driver. */
+static struct tty_driver current_driver = {
+	.type = TTY_TYPE__CTTY,
+	.name = "current",
+	.fd_get_index = current_index,
+	.open = open_current,
+};
+
+struct opening {
+	struct tty_info *info;
+	int master, fd;
+};
+
+/* In a process of its own, which shares our memory and descriptors, and for whose end we wait. */
+static int open_as_leader(void *arg)
+{
+	struct opening *opening = arg;
+	int slave = ioctl(opening->master, TIOCGPTPEER, O_RDWR | O_NOCTTY);
+
+	if (slave < 0 || setsid() < 0 || tty_set_sid(slave))
+		pr_perror("Can't have a controlling terminal");
+	else
+		opening->fd = open_tty_reg(opening->info->reg_d, opening->info->tfe->flags);
+	close_safe(&slave);
+	return 0;
+}
+
+static int open_current_tty(struct tty_info *info, int master)
+{
+	const size_t size = 1 << 20;
+	struct opening opening = { info, master, -1 };
+	void *stack = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pid_t pid;
+
+	if (stack == MAP_FAILED || unlock_pty(master))
+		return -1;
+	pid = clone(open_as_leader, stack + size, CLONE_VM | CLONE_VFORK | CLONE_FILES, &opening); /* ends without a signal */
+	if (pid < 0 || waitpid(pid, NULL, __WALL) != pid)
+		pr_perror("Can't start a process");
+	munmap(stack, size);
+	if (opening.fd < 0)
+		return -1;
+	info->fdstore_id = fdstore_add(opening.fd);
+	close(opening.fd);
+	return info->fdstore_id < 0 ? -1 : 0;
+}
+
+/* Opens each /dev/tty. They stay in the store until their processes have them, so that their terminals do not hang up. */
+static int open_current_ttys(void)
+{
+	struct tty_info *info, *master;
+	int fd, ret;
+
+	list_for_each_entry(info, &all_ttys, list) {
+		if (info->driver != &current_driver)
+			continue;
+		fd = -1;
+		list_for_each_entry(master, &all_ttys, list) {
+			if (is_pty(master->driver) && tty_is_master(master) &&
+			    master->tie->pty->index == tty_get_index(info->tie->id) - CURRENT_INDEX)
+				fd = fdstore_get(master->fdstore_id);
+		}
+		ret = fd < 0 ? -1 : open_current_tty(info, fd);
+		close_safe(&fd);
+		if (ret) {
+			pr_err("Can't open /dev/tty (%#x)\n", info->tfe->id);
+			return -1;
+		}
+	}
+	return 0;
+}
 
 /* Gives a terminal its size while nobody has it: the kernel tells a foreground process group of each change (SIGWINCH). */
 static int size_terminal(int master, const WinsizeEntry *size)
@@ -62,7 +177,7 @@ int open_masters(void)
 		if (info->fdstore_id < 0)
 			return -1;
 	}
-	return 0;
+	return open_current_ttys();
 }
 
 /*
@@ -181,6 +296,8 @@ static int type_again(int master, int slave, const char *data, size_t len)
 static int print_again(int slave, const char *data, size_t len)
 {
 	struct termios t, literal;
+	ssize_t n;
+	int i;
 
 	if (tcgetattr(slave, &t))
 		return -1;
@@ -188,9 +305,165 @@ static int print_again(int slave, const char *data, size_t len)
 	literal.c_oflag &= ~OPOST;
 	if (tcsetattr(slave, TCSANOW, &literal))
 		return -1;
-	if (write(slave, data, len) != (ssize_t)len)
+	/* The kernel moves it on later, which makes room; and it has most room for small pieces. */
+	for (i = 0; i < 1000 && len; i++) {
+		n = write(slave, data, len < 128 ? len : 128);
+		if (n > 0) {
+			data += n;
+			len -= n;
+		} else {
+			usleep(1000);
+		}
+	}
+	if (len)
 		pr_err("Not all that was printed could be printed again\n");
 	return tcsetattr(slave, TCSANOW, &t);
+}
+
+/* Bytes that a terminal may hold in one direction, and more: up to 13 KiB on the way, and 4 KiB to be read. */
+#define QUEUE_SIZE 32768
+
+/* What the slave of a terminal is called that a dump has opened itself. */
+#define LENT_ID (~0u)
+
+/* Stands in place of CRIU's check of /dev/tty: opens slaves that no process has open, or as /dev/tty only. */
+static int tty_verify_ctty(void)
+{
+	struct tty_dump_info *d, *other, *lent;
+	bool is_current, has_slave, hung;
+	struct pollfd look;
+
+	list_for_each_entry(d, &all_ttys, list) {
+		if (d->driver == &current_driver &&
+		    !test_bit(tty_gen_id(&ptm_driver, tty_get_index(d->id) - CURRENT_INDEX), tty_active_pairs)) {
+			pr_err("The master of a terminal that is open as /dev/tty is not there\n");
+			return -1;
+		}
+		if (d->driver != &ptm_driver)
+			continue;
+		is_current = has_slave = false;
+		list_for_each_entry(other, &all_ttys, list) {
+			is_current |= other->driver == &current_driver && tty_get_index(other->id) - CURRENT_INDEX == d->index;
+			has_slave |= other->driver == &pts_driver && other->index == d->index;
+		}
+		look = (struct pollfd){ .fd = d->lfd, .events = POLLIN };
+		if (has_slave || poll(&look, 1, 0) < 0)
+			continue;
+		hung = look.revents & POLLHUP; /* a slave was open once */
+		if (!hung && !is_current) {
+			if (look.revents & POLLIN) {
+				pr_err("Data waits at a terminal of which nobody has opened the slave\n");
+				return -1;
+			}
+			continue;
+		}
+		lent = xzalloc(sizeof(*lent));
+		if (!lent)
+			return -1;
+		lent->id = LENT_ID;
+		lent->driver = &pts_driver;
+		lent->index = d->index;
+		lent->flags = O_RDWR | O_NONBLOCK;
+		lent->lfd = ioctl(d->lfd, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK);
+		list_add_tail(&lent->list, &all_ttys); /* after its master, as dump_lent wants it */
+		if (lent->lfd < 0) {
+			pr_perror("Can't open the slave of a terminal that nobody has open");
+			return -1;
+		}
+	}
+	return 0;
+}
+
+/* Has a master give what was printed, and nothing else. */
+static int stop_packets(struct tty_dump_info *master)
+{
+	struct pollfd look = { .fd = master->lfd, .events = POLLPRI };
+	int on = 0;
+
+	if (ioctl(master->lfd, TIOCGPKT, &on) || !on)
+		return 0;
+	if (poll(&look, 1, 0) > 0 && look.revents & POLLPRI) {
+		pr_err("A terminal in packet mode has a status that is not read yet\n");
+		return -1;
+	}
+	master->packets = true;
+	return send_packets(master->lfd, 0);
+}
+
+static void resume_packets(struct tty_dump_info *dinfo)
+{
+	if (dinfo->packets)
+		send_packets(dinfo->lfd, 1);
+}
+
+static int send_packets(int master, int on)
+{
+	if (!ioctl(master, TIOCPKT, &on))
+		return 0;
+	pr_perror("Can't set the packet mode of a terminal");
+	return -1;
+}
+
+/* Writes what waits at a terminal, the slave of which is lent: how much was printed, that, and what was typed. */
+static int dump_lent(struct tty_dump_info *lent, const struct termios *t)
+{
+	TtyDataEntry e = TTY_DATA_ENTRY__INIT;
+	u32 printed = lent->link->tty_data_size;
+	struct termios same = *t;
+	ssize_t len;
+	int ret;
+
+	lent->tty_data = xmalloc(QUEUE_SIZE);
+	if (!lent->tty_data)
+		return -1;
+	if (t->c_lflag & ICANON)
+		len = take_lines(lent->lfd, &same, lent->tty_data, QUEUE_SIZE);
+	else
+		len = read(lent->lfd, lent->tty_data, QUEUE_SIZE);
+	if (len < 0 && errno != EAGAIN) {
+		pr_perror("Can't read what was typed into a terminal that nobody has open");
+		return -1;
+	}
+	lent->tty_data_size = len < 0 ? 0 : len;
+	e.tty_id = lent->link->id; /* the last of several counts */
+	e.data.len = sizeof(printed) + printed + lent->tty_data_size;
+	e.data.data = xmalloc(e.data.len);
+	if (!e.data.data)
+		return -1;
+	memcpy(e.data.data, &printed, sizeof(printed));
+	memcpy(e.data.data + sizeof(printed), lent->link->tty_data, printed);
+	memcpy(e.data.data + sizeof(printed) + printed, lent->tty_data, lent->tty_data_size);
+	ret = pb_write_one(img_from_set(glob_imgset, CR_FD_TTY_DATA), &e, PB_TTY_DATA);
+	xfree(e.data.data);
+	return ret;
+}
+
+/* The counterpart: for a master that no slave is linked to. Where nobody has the slave open, it hangs up again. */
+static int restore_lent(struct tty_info *info, int master)
+{
+	const char *data;
+	int slave, ret;
+	u32 printed;
+	size_t len;
+
+	if (!info->tty_data)
+		return 0;
+	data = (char *)info->tty_data->tde->data.data;
+	len = info->tty_data->tde->data.len;
+	slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK);
+	if (slave < 0 || len < sizeof(printed)) {
+		pr_perror("Can't open the slave of tty %#x", info->tfe->id);
+		close_safe(&slave);
+		return -1;
+	}
+	memcpy(&printed, data, sizeof(printed));
+	data += sizeof(printed);
+	len -= sizeof(printed);
+	ret = print_again(slave, data, printed);
+	if (!ret && len > printed)
+		ret = type_again(master, slave, data + printed, len - printed);
+	close(slave);
+	return ret;
 }
 
 static int tty_do_dump_queued_data(struct tty_dump_info *dinfo)
@@ -200,14 +473,20 @@ static int tty_do_dump_queued_data(struct tty_dump_info *dinfo)
 	ssize_t len;
 	char *buf;
 
-	if (__tty_is_master(dinfo->driver) || tcgetattr(dinfo->lfd, &t) || !(t.c_lflag & ICANON))
+	if (stop_packets(__tty_is_master(dinfo->driver) ? dinfo : dinfo->link))
+		return -1;
+	if (tcgetattr(dinfo->lfd, &t))
+		return -1;
+	if (dinfo->id == LENT_ID)
+		return dump_lent(dinfo, &t);
+	if (__tty_is_master(dinfo->driver) || !(t.c_lflag & ICANON))
 		return criu_do_dump_queued_data(dinfo);
 	if (tty_unblock(dinfo->id, dinfo->lfd, dinfo->flags))
 		return -1;
-	buf = xmalloc(16384);
+	buf = xmalloc(QUEUE_SIZE);
 	if (!buf)
 		return -1;
-	len = take_lines(dinfo->lfd, &t, buf, 16384);
+	len = take_lines(dinfo->lfd, &t, buf, QUEUE_SIZE);
 	if (len <= 0) {
 		xfree(buf);
 		return len;

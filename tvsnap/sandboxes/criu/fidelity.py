@@ -35,7 +35,7 @@ from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.criu.copied_up import MappedFiles
 from tvsnap.sandboxes.criu.directory_times import DELETED
 from tvsnap.sandboxes.processes import procfs
-from tvsnap.sandboxes.processes.borrowing import borrowed, events, file_of, takes_output
+from tvsnap.sandboxes.processes.borrowing import borrowed, events, file_of, hung_up, sends_packets, takes_output
 from tvsnap.sandboxes.processes.namespaces import in_namespace_of
 from tvsnap.sandboxes.processes.procfs import describe, head, lines, stat_fields, status
 from tvsnap.sandboxes.processes.unseen import pending_signals
@@ -59,6 +59,7 @@ _TIME_STEP = 9.0
 """Seconds by which times of terminals may be behind, as the kernel moves them, and one more."""
 _SHARED = 2.0
 """Times the sandbox's limit of memory: CRIU saves what forked processes share once for each of them."""
+_MASTERS = ("/dev/ptmx", "/dev/pts/ptmx")
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _USUAL_GROUPS = re.compile("010000E0|ff0[12]0{27}1|ff020{19}1ff.{6}")
@@ -200,6 +201,7 @@ def find_loss(
     upper: Path | None = None,
     *,
     terminals: bool = True,
+    queues: bool = False,
     roots: bool = False,
     binds: bool = False,
 ) -> str:
@@ -210,6 +212,7 @@ def find_loss(
         init: its PID 1.
         upper: the writable layer of its overlay; None where that is out of reach.
         terminals: whether CRIU brings back the terminal of a process that leads no session.
+        queues: whether it brings back what waits at a terminal of which no process has the slave open, and packet mode.
         roots: whether it brings back Unix sockets of a process with a root directory of its own.
         binds: whether threads are bound to their processors again.
 
@@ -229,7 +232,7 @@ def find_loss(
         for pid in pids:
             if not terminals and _shares_terminal(pid):
                 return f"{describe(pid)} has its terminal from another process (the CRIU of tvsnap setup could keep it)"
-            for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen, roots)):
+            for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen, roots, queues)):
                 for loss in look:
                     return f"{describe(pid)} {loss}"
             changed = "" if mapped is None else mapped.changed_under(pid)
@@ -344,7 +347,7 @@ def _has_io_priority(thread: int) -> bool:
     return kind > 0 and (kind, level) != (_BEST_EFFORT, (os.getpriority(os.PRIO_PROCESS, thread) + 20) // 5)
 
 
-def _losses_of_descriptors(pid: int, root: int, seen: set[str], roots: bool) -> Iterator[str]:
+def _losses_of_descriptors(pid: int, root: int, seen: set[str], roots: bool, queues: bool) -> Iterator[str]:
     mapped: set[str] | None = None
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -365,7 +368,13 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str], roots: bool) -> 
         elif target.endswith(DELETED) and _leads_away(target, root):
             where = f"{_path(target)}, descriptor {name}"
             yield f"holds a deleted file, and a symbolic link is where its directory was ({where})"
-        elif target.startswith("/dev/pts/") and target != "/dev/pts/ptmx":
+        elif target in _MASTERS:
+            with borrowed(pid, int(name)) as master:
+                if not queues and hung_up(master):
+                    yield f"has a terminal whose programs have ended (descriptor {name})"
+                if not queues and sends_packets(master):
+                    yield f"has a terminal in packet mode (descriptor {name})"
+        elif target.startswith("/dev/pts/") or target == "/dev/tty":
             with borrowed(pid, int(name)) as terminal:
                 if not takes_output(terminal):
                     yield f"has a terminal whose output was stopped, as by Ctrl-S (descriptor {name})"

@@ -170,7 +170,7 @@ class Snapshots:
 
             def refuse_loss() -> None:
                 upper = sandbox.layer / "upper"
-                added = {name: name in criu.additions for name in ("terminals", "roots")}
+                added = {name: name in criu.additions for name in ("terminals", "queues", "roots")}
                 pids = sandbox.cgroup.pids()
                 fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, **added, binds=True))
 
