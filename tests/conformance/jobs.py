@@ -65,7 +65,8 @@ def start(sandbox: Sandbox, name: str, program: str) -> None:
     eventually(
         lambda: sh(sandbox, f"cat /tmp/jobs/{name}/log 2> /dev/null; ls /tmp/jobs/{name} | grep ready"), timeout=60
     )
-    assert sh(sandbox, f"cat /tmp/jobs/{name}/log") == "", name
+    said = sh(sandbox, f"cat /tmp/jobs/{name}/log")
+    assert said == "", (name, said)
 
 
 def report_of(sandbox: Sandbox, name: str) -> str:

@@ -273,9 +273,9 @@ REFUSED = {
         "s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s.new'); s.listen(); os.rename('/tmp/s.new', '/tmp/s')",
         r"has a socket whose file was renamed \(/tmp/s.new\)",
     ),
-    "deferred accepts": (
-        "s = socket.create_server(('127.0.0.1', 0)); s.setsockopt(6, socket.TCP_DEFER_ACCEPT, 5)",
-        "has a socket with TCP_DEFER_ACCEPT set",
+    "headers of connections": (
+        "s = socket.create_server(('127.0.0.1', 0)); s.setsockopt(6, 27, 1)",
+        "has a socket with TCP_SAVE_SYN set",
     ),
     "all descriptors open": (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50)); k = []\n"

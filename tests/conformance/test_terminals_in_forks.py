@@ -53,7 +53,7 @@ KEPT = {
         "def talk():\n"
         " t, u = os.open('/dev/tty', os.O_RDWR), os.open('/dev/tty', os.O_RDONLY | os.O_NONBLOCK)\n"
         " [os.close(n) for n in (0, 1, 2)]; os.write(t, b'begin')\n"
-        " while line := os.read(t, 99): os.write(t, b'got ' + line + str(os.tcgetpgrp(u) == os.getpid()).encode() + b'.')\n"
+        " while line := os.read(t, 99): os.write(t, line + str(os.tcgetpgrp(u) == os.getpid()).encode() + b'.')\n"
         "p, m = spawn(talk); until(lambda: ready(m)); time.sleep(0.05)",
         "os.write(m, b'line\\n'), shown(m, b'.'), os.write(m, b'\\3'), os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]), "
         "hung_up(m)",
@@ -72,7 +72,7 @@ KEPT = {
         "hung_up(m), os.write(t, b'more'), os.read(m, 99)",
     ),
     "last words of a program": (
-        "p, m = spawn(lambda: os.write(1, b'last words\\n')); until(lambda: hung_up(m)); until(lambda: state(p) == 'Z')",
+        "p, m = spawn(lambda: os.write(1, b'last words\\n')); until(lambda: hung_up(m) and state(p) == 'Z')",
         "hung_up(m), os.read(m, 99), attempt(os.read, m, 99), attempt(os.read, m, 99), os.waitpid(p, 0)[1]",
     ),
     "many last words": (
@@ -105,7 +105,8 @@ KEPT = {
 }
 FILL = """
 def fill_terminal():
-    while not isinstance(attempt(os.write, 1, PATTERN[:100].translate(bytes(33 + n % 90 for n in range(256)))), str): pass
+    data = bytes(33 + n % 90 for n in range(100))
+    while not isinstance(attempt(os.write, 1, data), str): pass
 """
 
 # Name -> what sets it up, and what is said of it.

@@ -82,7 +82,7 @@ def hung_up(master: int) -> bool:
 
 def sends_packets(master: int) -> bool:
     """Whether the master of a terminal is in packet mode (TIOCPKT)."""
-    return struct.unpack("i", fcntl.ioctl(master, _TIOCGPKT, bytes(4)))[0] != 0
+    return any(fcntl.ioctl(master, _TIOCGPKT, bytes(4)))
 
 
 def unread(pipe: int) -> int:
