@@ -119,6 +119,10 @@ REFUSED = {
         "m = os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY); os.write(m, b'typed\\n'); until(lambda: ready(m))",
         "has a terminal with data that waits there, and of which nobody has opened the slave",
     ),
+    "a terminal of one program alone": (
+        "m, s = os.openpty(); fcntl.ioctl(s, 0x540c)",
+        "has a terminal that nobody else may open",
+    ),
     "a terminal that was left": (
         "p, m = spawn(lambda: (signal.signal(1, signal.SIG_IGN), os.open('/dev/tty', 2), os.write(1, b'x'), "
         "time.sleep(1000))); until(lambda: ready(m)); os.close(m)",

@@ -34,7 +34,15 @@ from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.criu.copied_up import MappedFiles
 from tvsnap.sandboxes.criu.directory_times import DELETED
 from tvsnap.sandboxes.processes import procfs, socket_options
-from tvsnap.sandboxes.processes.borrowing import borrowed, events, file_of, hung_up, sends_packets, takes_output
+from tvsnap.sandboxes.processes.borrowing import (
+    borrowed,
+    events,
+    file_of,
+    hung_up,
+    is_exclusive,
+    sends_packets,
+    takes_output,
+)
 from tvsnap.sandboxes.processes.namespaces import in_namespace_of
 from tvsnap.sandboxes.processes.procfs import describe, head, lines, stat_fields, status
 from tvsnap.sandboxes.processes.unseen import pending_signals
@@ -336,6 +344,8 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str], keeps: Keeps) ->
             with borrowed(pid, int(name)) as terminal:
                 if not takes_output(terminal):
                     yield f"has a terminal whose output was stopped, as by Ctrl-S (descriptor {name})"
+                if is_exclusive(terminal):
+                    yield f"has a terminal that nobody else may open (TIOCEXCL, descriptor {name})"
         elif target.startswith("/"):
             locked = next(filter(None, map(_POSIX_LOCK.match, lines(f"/proc/{pid}/fdinfo/{name}"))), None)
             if locked is not None:

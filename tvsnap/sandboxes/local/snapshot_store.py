@@ -52,7 +52,7 @@ from tvsnap.sandboxes.sealing import (
 )
 from tvsnap.sandboxes.shell.image import ShellImage, capture
 
-FORMAT = 4
+FORMAT = 5
 """Version of the snapshots' layout on disk; others are unusable."""
 NODES = "/run/dev"
 """Where mounts.c makes a sandbox's device nodes, out of its sight."""

@@ -17,7 +17,7 @@ from tvsnap.host.libc import checked, closing, libc
 _PIDFD_GETFD = 438
 _KCMP, _KCMP_FILE = 312 if platform.machine() == "x86_64" else 272, 0
 _SIOCUNIXFILE = 0x89E0
-_TIOCGPKT = 0x80045438
+_TIOCGPKT, _TIOCGEXCL = 0x80045438, 0x80045440
 
 
 @contextlib.contextmanager
@@ -78,6 +78,11 @@ def hung_up(master: int) -> bool:
     poll = select.poll()
     poll.register(master, 0)
     return bool(poll.poll(0))
+
+
+def is_exclusive(terminal: int) -> bool:
+    """Whether a terminal may not be opened any more (TIOCEXCL)."""
+    return any(fcntl.ioctl(terminal, _TIOCGEXCL, bytes(4)))
 
 
 def sends_packets(master: int) -> bool:

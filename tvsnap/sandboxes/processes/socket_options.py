@@ -12,6 +12,7 @@ a raw socket, the usual value of which depends on its protocol, and options of a
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import itertools
 import socket
@@ -321,23 +322,23 @@ def bring_back(init: int, pids: Iterable[int], noted: Iterable[Options], *, late
     """
     inside = insiders(init, pids)
     for one in noted:
+        wanted = [each for each in one.sets if each.late == late]
+        if not wanted:
+            continue
         pid, number = one.holder
-        for each in one.sets:
-            if each.late != late:
-                continue
-            try:
-                with borrowed(inside[pid], number) as descriptor, repair.duplicate(descriptor) as its:
+        try:
+            with borrowed(inside[pid], number) as descriptor, repair.duplicate(descriptor) as its:
+                for each in wanted:
                     _set(its, each.level, each.number, bytes.fromhex(each.value))
-            except (OSError, KeyError) as error:
-                told = error.strerror if isinstance(error, OSError) else "one of the processes is not there"
-                name = next(o.name for o in OPTIONS if (o.level, o.number) == (each.level, each.number))
-                raise AttemptFailed(f"{name} of a socket could not be brought back in a fork: {told}") from None
+        except (OSError, KeyError) as error:
+            told = error.strerror if isinstance(error, OSError) else "one of the processes is not there"
+            raise AttemptFailed(f"options of a socket could not be brought back in a fork: {told}") from None
 
 
 def _set(its: socket.socket, level: int, number: int, value: bytes) -> None:
     its.setsockopt(level, number, value)
     if its.getsockopt(level, number, len(value)) != value:
-        raise OSError(0, "it has another value")
+        raise OSError(errno.EINVAL, f"option {number} of level {level} has another value")
 
 
 def _is_connected(its: socket.socket) -> bool:
