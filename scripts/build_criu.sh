@@ -70,7 +70,7 @@ add_ours() { # DIRECTORY of our sources
         replace criu/tty.c 'int packet_mode = 1;' 'int packet_mode = 0;' &&
         replace criu/tty.c '^	pty_restore_queued_data(info->link, master);$' \
             '&\n\tif (!info->link \&\& restore_lent(info, master))\n\t\tgoto err;\n\tif (info->tie->packet_mode \&\& send_packets(master, 1))\n\t\tgoto err;' || return
-    cat "$1/terminals.c" >>criu/tty.c
+    cat "$1/terminals.c" "$1/queues.c" >>criu/tty.c
     printf '%s\n' 'extern int open_masters(void);' 'extern pid_t lead_session(void);' >>criu/include/tty.h
     replace criu/cr-restore.c 'sid = setsid();' 'sid = lead_session();' &&
         replace criu/cr-restore.c 'if (open_transport_socket())' 'if (open_transport_socket() || open_masters())' || return
