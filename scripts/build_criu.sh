@@ -55,8 +55,22 @@ stand_in() {
 add_ours() { # DIRECTORY of our sources
     stand_in tty_do_dump_queued_data 'struct tty_dump_info \*dinfo' int &&
         stand_in __tty_do_writeback_queued_data 'struct tty_dump_info \*dinfo' void &&
-        stand_in pty_restore_queued_data 'struct tty_info \*info, int fd' void || return
-    cat "$1/terminals.c" >>criu/tty.c
+        stand_in pty_restore_queued_data 'struct tty_info \*info, int fd' void &&
+        stand_in tty_verify_ctty void int &&
+        replace criu/tty.c '^#define MAX_TTYS 1088$' '#define MAX_TTYS (1088 + 1024)' &&
+        replace criu/tty.c '^static struct tty_driver ctty_driver = {$' \
+            'static struct tty_driver current_driver;\nstatic __maybe_unused struct tty_driver ctty_driver = {' &&
+        replace criu/tty.c 'return &ctty_driver;' 'return \&current_driver;' &&
+        replace criu/tty.c 'if (!tty_deps_restored(info))' 'if (info->driver != \&current_driver \&\& !tty_deps_restored(info))' &&
+        replace criu/tty.c 'size_t off = 0, size = 16384;' 'size_t off = 0, size = 32768;' &&
+        replace criu/tty.c '^	size_t tty_data_size;$' '&\n\tbool packets;' &&
+        replace criu/tty.c '^static bool stdin_isatty' 'static int send_packets(int, int);\nstatic int restore_lent(struct tty_info *, int);\nstatic void resume_packets(struct tty_dump_info *);\n\n&' &&
+        replace criu/tty.c '__tty_do_writeback_queued_data(dinfo->link);' \
+            '&\n\tresume_packets(dinfo);\n\tresume_packets(dinfo->link);' &&
+        replace criu/tty.c 'int packet_mode = 1;' 'int packet_mode = 0;' &&
+        replace criu/tty.c '^	pty_restore_queued_data(info->link, master);$' \
+            '&\n\tif (!info->link \&\& restore_lent(info, master))\n\t\tgoto err;\n\tif (info->tie->packet_mode \&\& send_packets(master, 1))\n\t\tgoto err;' || return
+    cat "$1/terminals.c" "$1/queues.c" >>criu/tty.c
     printf '%s\n' 'extern int open_masters(void);' 'extern pid_t lead_session(void);' >>criu/include/tty.h
     replace criu/cr-restore.c 'sid = setsid();' 'sid = lead_session();' &&
         replace criu/cr-restore.c 'if (open_transport_socket())' 'if (open_transport_socket() || open_masters())' || return

@@ -10,61 +10,11 @@ import re
 import pytest
 
 from tests.conformance.helpers import Lab, commands, eventually, job, settled, sh, usable
+from tests.conformance.jobs import REPORTING, report_of, start
 from tvsnap.model.errors import NotCheckpointable, NotRestorable
 from tvsnap.sandboxes.criu import copied_up, fidelity
 from tvsnap.sandboxes.processes import procfs, watches
 from tvsnap.sandboxes.protocol import Sandbox
-
-COMMON = """
-import ctypes, fcntl, mmap, os, select, signal, socket, struct, subprocess, sys, threading, time
-libc = ctypes.CDLL(None, use_errno=True)
-ME, HERE = os.getpid(), os.path.abspath(sys.argv[1])
-PATTERN = bytes(range(251)) * 40
-def child(work):
-    pid = os.fork()
-    if pid == 0:
-        work()
-        while True: time.sleep(1000)
-    return pid
-def state(pid):
-    return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]
-def until(probe):
-    while not probe(): time.sleep(0.01)
-def attempt(function, *arguments):
-    try: return function(*arguments)
-    except OSError as error: return error.strerror
-def fill(s):
-    "Sends all that there is room for; returns what that was."
-    sent = 0
-    while not isinstance(part := attempt(s.send, PATTERN[sent % 251:][:9000], socket.MSG_DONTWAIT), str): sent += part
-    return sent
-def drain(s, size):
-    "Receives so much; returns whether it is what fill() sends."
-    data = bytearray()
-    while len(data) < size and (part := s.recv(1 << 16)): data += part
-    return len(data) == size and data == (PATTERN * (size // len(PATTERN) + 1))[:size]
-def hangs_up(s):
-    look = select.poll()
-    look.register(s, select.POLLRDHUP)
-    return bool(look.poll(0))
-def stopped(*signals):
-    pid = child(lambda: None)
-    os.kill(pid, signal.SIGSTOP)
-    until(lambda: state(pid) == "T")
-    for each in signals: os.kill(pid, each)
-    return pid
-"""
-READY = """
-open(HERE + ".ready", "w").close()
-while True: time.sleep(1000)
-"""
-REPORTING = """
-def write(*_):
-    if os.getpid() != ME: return
-    with open(HERE + ".new", "w") as file: file.write(repr(report()))
-    os.rename(HERE + ".new", HERE + ".report")
-signal.signal(signal.SIGUSR1, write)
-"""
 
 # A connection that is not accepted, and one that is.
 TCP = "s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); "
@@ -323,9 +273,9 @@ REFUSED = {
         "s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s.new'); s.listen(); os.rename('/tmp/s.new', '/tmp/s')",
         r"has a socket whose file was renamed \(/tmp/s.new\)",
     ),
-    "deferred accepts": (
-        "s = socket.create_server(('127.0.0.1', 0)); s.setsockopt(6, socket.TCP_DEFER_ACCEPT, 5)",
-        "has a socket with TCP_DEFER_ACCEPT set",
+    "headers of connections": (
+        "s = socket.create_server(('127.0.0.1', 0)); s.setsockopt(6, 27, 1)",
+        "has a socket with TCP_SAVE_SYN set",
     ),
     "all descriptors open": (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50)); k = []\n"
@@ -485,26 +435,9 @@ REFUSED = {
 }
 
 
-def start(sandbox: Sandbox, name: str, program: str) -> None:
-    """Runs a Python program as a background job in a directory of its own, and waits until it is ready."""
-    name = name.replace(" ", "-")
-    sandbox.write_file(f"/tmp/jobs/{name}/job.py", f"{COMMON}\n{program}\n{READY}".encode())
-    sh(sandbox, f"cd /tmp/jobs/{name}; python3 job.py {name} > log 2>&1 & disown; echo $! > pid; cd /")
-    eventually(
-        lambda: sh(sandbox, f"cat /tmp/jobs/{name}/log 2> /dev/null; ls /tmp/jobs/{name} | grep ready"), timeout=60
-    )
-    assert sh(sandbox, f"cat /tmp/jobs/{name}/log") == "", name
-
-
 def reports(sandbox: Sandbox) -> dict[str, str]:
     """Returns what the programs of `CAPTURED` have to say."""
-    sh(sandbox, "for job in /tmp/jobs/*; do kill -USR1 $(cat $job/pid); done")
-    found = {}
-    for name in CAPTURED:
-        look = f"cd /tmp/jobs/{name.replace(' ', '-')}; cat log *.report 2> /dev/null; cd /"
-        eventually(lambda look=look: sh(sandbox, look), timeout=60)  # type: ignore[misc]
-        found[name] = sh(sandbox, look)
-    return found
+    return {name: report_of(sandbox, name) for name in CAPTURED}
 
 
 def test_what_is_captured_is_the_same_in_a_fork(local_lab: Lab) -> None:

@@ -62,9 +62,10 @@ def additions(binary: Path) -> frozenset[str]:
     """Returns what a CRIU has been given that stock CRIU lacks: all that is listed here if it is ours.
 
     "terminals": it brings back those of processes that lead no session. "owners": it gives a fork other users of this
-    machine than what it is a fork of had. "roots": it brings back Unix sockets of processes with a root directory of
-    their own. "watches": it leaves watches of inotify to who asks for a dump. The files in `native/criu` tell how,
-    and mark the binary.
+    machine than what it is a fork of had. "queues": it brings back /dev/tty, packet mode, and what waits at a
+    terminal of which no process has the slave open. "roots": it brings back Unix sockets of processes with a root
+    directory of their own. "watches": it leaves watches of inotify to who asks for a dump. The files in
+    `native/criu` tell how, and mark the binary.
     """
     with open(binary, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as program:
         found = _ADDITIONS.search(program)

@@ -21,7 +21,6 @@ import select
 import signal
 import socket
 import stat
-import sys
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -34,8 +33,16 @@ from tvsnap.model.limits import Limits
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.criu.copied_up import MappedFiles
 from tvsnap.sandboxes.criu.directory_times import DELETED
-from tvsnap.sandboxes.processes import procfs
-from tvsnap.sandboxes.processes.borrowing import borrowed, events, file_of, takes_output
+from tvsnap.sandboxes.processes import procfs, socket_options
+from tvsnap.sandboxes.processes.borrowing import (
+    borrowed,
+    events,
+    file_of,
+    hung_up,
+    is_exclusive,
+    sends_packets,
+    takes_output,
+)
 from tvsnap.sandboxes.processes.namespaces import in_namespace_of
 from tvsnap.sandboxes.processes.procfs import describe, head, lines, stat_fields, status
 from tvsnap.sandboxes.processes.unseen import pending_signals
@@ -59,63 +66,11 @@ _TIME_STEP = 9.0
 """Seconds by which times of terminals may be behind, as the kernel moves them, and one more."""
 _SHARED = 2.0
 """Times the sandbox's limit of memory: CRIU saves what forked processes share once for each of them."""
+_MASTERS = ("/dev/ptmx", "/dev/pts/ptmx")
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _USUAL_GROUPS = re.compile("010000E0|ff0[12]0{27}1|ff020{19}1ff.{6}")
 """The multicast groups that an interface is in by itself."""
-
-# Options that CRIU does not bring back, by protocol level: name -> number and the usual value. Those that only trade
-# speed for memory are left out, and those whose usual value is a setting of the machine.
-_Options = dict[str, tuple[int, int]]
-_ANY_SOCKET: _Options = {
-    "SO_TIMESTAMPING": (37, 0),
-    "SO_RXQ_OVFL": (40, 0),
-    "SO_PEEK_OFF": (42, -1),
-    "SO_LOCK_FILTER": (44, 0),
-    "SO_SELECT_ERR_QUEUE": (45, 0),
-    "SO_ZEROCOPY": (60, 0),
-}
-_IP: _Options = {
-    "IP_RECVOPTS": (6, 0),
-    "IP_RETOPTS": (7, 0),
-    "IP_RECVERR": (11, 0),
-    "IP_RECVTTL": (12, 0),
-    "IP_RECVTOS": (13, 0),
-    "IP_PASSSEC": (18, 0),
-    "IP_RECVORIGDSTADDR": (20, 0),
-    "IP_CHECKSUM": (23, 0),
-    "IP_BIND_ADDRESS_NO_PORT": (24, 0),
-    "IP_MULTICAST_IF": (32, 0),
-    "IP_MULTICAST_TTL": (33, 1),
-    "IP_MULTICAST_LOOP": (34, 1),
-    "IP_MULTICAST_ALL": (49, 1),
-    "IP_LOCAL_PORT_RANGE": (51, 0),
-}
-_IPV6: _Options = {
-    "IPV6_2292HOPLIMIT": (8, 0),
-    "IPV6_MULTICAST_IF": (17, 0),
-    "IPV6_MULTICAST_HOPS": (18, 1),
-    "IPV6_MULTICAST_LOOP": (19, 1),
-    "IPV6_RECVERR": (25, 0),
-    "IPV6_RECVHOPLIMIT": (51, 0),
-    "IPV6_RECVRTHDR": (56, 0),
-    "IPV6_RECVPATHMTU": (60, 0),
-    "IPV6_RECVTCLASS": (66, 0),
-    "IPV6_TCLASS": (67, 0),
-    "IPV6_RECVORIGDSTADDR": (74, 0),
-}
-_TCP: _Options = {
-    "TCP_DEFER_ACCEPT": (9, 0),
-    "TCP_WINDOW_CLAMP": (10, 0),
-    "TCP_USER_TIMEOUT": (18, 0),
-    "TCP_FASTOPEN": (23, 0),
-    "TCP_NOTSENT_LOWAT": (25, 0),
-    "TCP_INQ": (36, 0),
-}
-_OF_CONNECTIONS = ("TCP_WINDOW_CLAMP", "IP_MULTICAST_TTL", "IPV6_MULTICAST_HOPS", "IPV6_MULTICAST_IF")
-"""Those that a TCP socket has from its connection. The first is brought back with it; the others nobody can set there,
-and they mean nothing."""
-_UDP: _Options = {"UDP_SEGMENT": (103, 0), "UDP_GRO": (104, 0)}
 
 
 def refuse(loss: str) -> None:
@@ -194,14 +149,30 @@ def _is_leased(pid: int, number: int) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class Keeps:
+    """What is brought back that CRIU as it is published does not bring back.
+
+    Attributes:
+        terminals: the terminal of a process that leads no session.
+        queues: what waits at a terminal of which no process has the slave open, and packet mode.
+        roots: Unix sockets of a process with a root directory of its own.
+        binds: to which processors threads are bound.
+        options: options of sockets; what is to be brought back of them is added to it. None if they are not.
+    """
+
+    terminals: bool = True
+    queues: bool = False
+    roots: bool = False
+    binds: bool = False
+    options: list[socket_options.Options] | None = None
+
+
 def find_loss(
     pids: Iterable[int],
     init: int,
     upper: Path | None = None,
-    *,
-    terminals: bool = True,
-    roots: bool = False,
-    binds: bool = False,
+    keeps: Keeps = Keeps(),
 ) -> str:
     """Returns what of processes that stand still a fork would lack or find changed, in words; empty if nothing.
 
@@ -209,9 +180,7 @@ def find_loss(
         pids: a sandbox's processes, as the host sees them.
         init: its PID 1.
         upper: the writable layer of its overlay; None where that is out of reach.
-        terminals: whether CRIU brings back the terminal of a process that leads no session.
-        roots: whether it brings back Unix sockets of a process with a root directory of its own.
-        binds: whether threads are bound to their processors again.
+        keeps: what is brought back all the same.
 
     Raises:
         AttemptFailed, OSError: they cannot be looked at; one has ended, or all.
@@ -222,14 +191,14 @@ def find_loss(
     if changed := _changed_in_devpts(init):
         return f"a process has changed the mode or the times of {changed}"
     seen: set[str] = set()
-    usual = _Usual.of(init, binds=binds)
+    usual = _Usual.of(init, binds=keeps.binds)
     with contextlib.ExitStack() as stack:
         root = stack.enter_context(paths.directory(f"/proc/{init}/root"))
         mapped = MappedFiles(stack.enter_context(paths.directory(upper))) if upper else None
         for pid in pids:
-            if not terminals and _shares_terminal(pid):
+            if not keeps.terminals and _shares_terminal(pid):
                 return f"{describe(pid)} has its terminal from another process (the CRIU of tvsnap setup could keep it)"
-            for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen, roots)):
+            for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen, keeps)):
                 for loss in look:
                     return f"{describe(pid)} {loss}"
             changed = "" if mapped is None else mapped.changed_under(pid)
@@ -344,7 +313,7 @@ def _has_io_priority(thread: int) -> bool:
     return kind > 0 and (kind, level) != (_BEST_EFFORT, (os.getpriority(os.PRIO_PROCESS, thread) + 20) // 5)
 
 
-def _losses_of_descriptors(pid: int, root: int, seen: set[str], roots: bool) -> Iterator[str]:
+def _losses_of_descriptors(pid: int, root: int, seen: set[str], keeps: Keeps) -> Iterator[str]:
     mapped: set[str] | None = None
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -354,7 +323,7 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str], roots: bool) -> 
         if target.startswith("socket:"):
             if target not in seen:
                 seen.add(target)
-                loss = _loss_of_socket(pid, int(name), root, roots)
+                loss = _loss_of_socket(pid, int(name), root, keeps)
                 if loss:
                     yield f"has a socket {loss} (descriptor {name})"
         elif target == "anon_inode:[eventfd]":
@@ -365,10 +334,18 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str], roots: bool) -> 
         elif target.endswith(DELETED) and _leads_away(target, root):
             where = f"{_path(target)}, descriptor {name}"
             yield f"holds a deleted file, and a symbolic link is where its directory was ({where})"
-        elif target.startswith("/dev/pts/") and target != "/dev/pts/ptmx":
+        elif target in _MASTERS:
+            with borrowed(pid, int(name)) as master:
+                if not keeps.queues and hung_up(master):
+                    yield f"has a terminal whose programs have ended (descriptor {name})"
+                if not keeps.queues and sends_packets(master):
+                    yield f"has a terminal in packet mode (descriptor {name})"
+        elif target.startswith("/dev/pts/") or target == "/dev/tty":
             with borrowed(pid, int(name)) as terminal:
                 if not takes_output(terminal):
                     yield f"has a terminal whose output was stopped, as by Ctrl-S (descriptor {name})"
+                if is_exclusive(terminal):
+                    yield f"has a terminal that nobody else may open (TIOCEXCL, descriptor {name})"
         elif target.startswith("/"):
             locked = next(filter(None, map(_POSIX_LOCK.match, lines(f"/proc/{pid}/fdinfo/{name}"))), None)
             if locked is not None:
@@ -426,18 +403,22 @@ def _identity(path: str, root: int) -> tuple[int, int] | None:
 # -- sockets --------------------------------------------------------------------------------------------------------
 
 
-def _loss_of_socket(pid: int, number: int, root: int, roots: bool) -> str:
+def _loss_of_socket(pid: int, number: int, root: int, keeps: Keeps) -> str:
     with borrowed(pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as its:
         waiting = events(descriptor)
         if waiting & select.POLLERR:
             return "with an error that waits to be read"
         if its.type in _DATAGRAM and waiting & select.POLLIN and not waiting & select.POLLRDHUP:
             return "with datagrams that wait to be read"
-        if its.family == socket.AF_UNIX and _was_renamed(its, root) and not (roots and _is_named_inside(its, pid)):
+        renamed = its.family == socket.AF_UNIX and _was_renamed(its, root)
+        if renamed and not (keeps.roots and _is_named_inside(its, pid)):
             return f"whose file was renamed ({its.getsockname()})"
-        option = _lost_option(its)
-        if option:
-            return f"with {option} set"
+        unusual = list(socket_options.unusual(its))
+        for option, _ in unusual:
+            if keeps.options is None or option.fate == "refused":
+                return f"with {option.name} set"
+        if unusual and keeps.options is not None:
+            keeps.options.append(socket_options.note(its, pid, number, unusual))
         if its.family in _INTERNET and its.type in _DATAGRAM and not all(map(_USUAL_GROUPS.fullmatch, _groups(pid))):
             return "that is a member of a multicast group"
     return ""
@@ -459,32 +440,6 @@ def _is_named_inside(its: socket.socket, pid: int) -> bool:
     """Whether the file that a Unix socket listens at has its name in the root directory of a process."""
     with paths.directory(f"/proc/{pid}/root") as own:
         return not _was_renamed(its, own)
-
-
-def _lost_option(its: socket.socket) -> str:
-    """Returns a socket option that has not its usual value, and would have that in a fork; empty if there is none."""
-    levels = [(socket.SOL_SOCKET, _ANY_SOCKET)]
-    if its.family in _INTERNET:
-        datagrams = its.type in _DATAGRAM
-        levels.append((socket.IPPROTO_UDP, _UDP) if datagrams else (socket.IPPROTO_TCP, _TCP))
-        inet6 = its.family == socket.AF_INET6
-        levels.append((socket.IPPROTO_IPV6, _IPV6) if inet6 else (socket.IPPROTO_IP, _IP))
-    for level, options in levels:
-        for name, (number, usual) in options.items():
-            if name in _OF_CONNECTIONS and _is_connected(its):
-                continue
-            with contextlib.suppress(OSError):  # not an option of this socket
-                value = its.getsockopt(level, number, 4)
-                if value and int.from_bytes(value, sys.byteorder, signed=True) != usual:
-                    return name
-    return ""
-
-
-def _is_connected(its: socket.socket) -> bool:
-    with contextlib.suppress(OSError):
-        its.getpeername()
-        return True
-    return False
 
 
 def _groups(pid: int) -> set[str]:

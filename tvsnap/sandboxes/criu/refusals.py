@@ -227,7 +227,14 @@ _RULES: tuple[tuple[str, str | _Sentence], ...] = (
     (r"Zombies with threads are not supported", "has ended while threads of it go on"),
     (r"Can't make (VM|FS|FILES|SIGHAND) id for", r"shares with another process what threads share (\1; made by clone)"),
     (r"The packetized mode for pipes", "has a pipe of packets (O_DIRECT)"),
-    (r"ctty inheritance detected", "has the terminal of its session open as /dev/tty"),
+    (r"ctty inheritance detected", "has the terminal of its session open as /dev/tty"),  # a CRIU without our additions
+    (r"A terminal that is open as /dev/tty has hung up", "has /dev/tty open of a terminal that has hung up"),
+    (r"The master of a terminal that is open as /dev/tty", "has /dev/tty open of a terminal of another sandbox"),
+    (
+        r"Data waits at a terminal of which nobody",
+        "has a terminal with data that waits there, and of which nobody has opened the slave",
+    ),
+    (r"A terminal in packet mode has a status", "has a terminal in packet mode with a status that is not read yet"),
     (r"Can't get \d+:\d+ opt: Bad file descriptor", "holds a socket's file that was opened with O_PATH"),
     (r"Can't link remap to (.+?)(?:: [A-Z][^/]*)?$", r"uses \1, which was deleted or moved away"),
     (

@@ -52,7 +52,7 @@ from tvsnap.sandboxes.local.snapshot_store import NODES, Noted, Snapshots, size_
 from tvsnap.sandboxes.local.storage.layers import open_storage
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.processes import inheritance, processors, tcp, tcp_ends, watches
+from tvsnap.sandboxes.processes import inheritance, processors, socket_options, tcp, tcp_ends, watches
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
 from tvsnap.sandboxes.sealing import DISK_ERRORS
 from tvsnap.sandboxes.shell.image import restore
@@ -222,8 +222,13 @@ class LocalBackend:
                 directory_times.set_again(f"/proc/{init}/root", noted.directories)
                 if noted.bound:
                     processors.bind(noted.bound, init, resources.cgroup.pids())
+                options = socket_options.read(images) if noted.options else []
+                if options:
+                    socket_options.bring_back(init, resources.cgroup.pids(), options, late=False)
                 if noted.connections:
                     tcp_ends.bring_back(init, resources.cgroup.pids(), tcp.read(images))
+                if options:
+                    socket_options.bring_back(init, resources.cgroup.pids(), options, late=True)
                 if noted.watches:
                     watched.update(watches.bring_back(init, resources.cgroup.pids(), watches.read(images)))
                 if noted.closed:

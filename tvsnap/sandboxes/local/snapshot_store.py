@@ -36,7 +36,7 @@ from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
 from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.processes import observe, processors, tcp, watches
+from tvsnap.sandboxes.processes import observe, processors, socket_options, tcp, watches
 from tvsnap.sandboxes.processes.processors import Bound
 from tvsnap.sandboxes.processes.time_wait import Closed
 from tvsnap.sandboxes.sealing import (
@@ -52,7 +52,7 @@ from tvsnap.sandboxes.sealing import (
 )
 from tvsnap.sandboxes.shell.image import ShellImage, capture
 
-FORMAT = 4
+FORMAT = 5
 """Version of the snapshots' layout on disk; others are unusable."""
 NODES = "/run/dev"
 """Where mounts.c makes a sandbox's device nodes, out of its sight."""
@@ -75,6 +75,7 @@ class Noted:
         connections: whether there were others, which are in a file beside CRIU's.
         bound: the threads that are bound to some processors.
         watches: whether there were instances of inotify, which are in another file there.
+        options: whether options of sockets were set that CRIU does not bring back, which are in a file, too.
         clock: its clock, if its image sets one.
         directories: in which CRIU makes something when it restores the processes, as they were.
     """
@@ -83,6 +84,7 @@ class Noted:
     connections: bool = False
     bound: tuple[Bound, ...] = ()
     watches: bool = False
+    options: bool = False
     clock: StoppedClock | None = None
     directories: tuple[DirectoryTimes, ...] = ()
 
@@ -94,6 +96,7 @@ class Noted:
             bool(manifest.get("connections")),
             tuple(Bound(**{name: tuple(value) for name, value in one.items()}) for one in manifest.get("bound", ())),
             bool(manifest.get("watches")),
+            bool(manifest.get("options")),
             StoppedClock.from_json(manifest.get("clock")),
             tuple(DirectoryTimes(**one) for one in manifest.get("directories", ())),
         )
@@ -168,11 +171,13 @@ class Snapshots:
                 if waits := cut_short.find(sandbox.cgroup.pids()):
                     raise AttemptFailed(waits)
 
-            def refuse_loss() -> None:
+            def refuse_loss() -> list[socket_options.Options]:
                 upper = sandbox.layer / "upper"
-                added = {name: name in criu.additions for name in ("terminals", "roots")}
-                pids = sandbox.cgroup.pids()
-                fidelity.refuse(fidelity.find_loss(pids, sandbox.init, upper, **added, binds=True))
+                added = {name: name in criu.additions for name in ("terminals", "queues", "roots")}
+                options: list[socket_options.Options] = []
+                keeps = fidelity.Keeps(**added, binds=True, options=options)
+                fidelity.refuse(fidelity.find_loss(sandbox.cgroup.pids(), sandbox.init, upper, keeps))
+                return options
 
             def copy_files() -> None:
                 noted.clock = sandbox.clock.stop() if sandbox.clock else None
@@ -184,7 +189,7 @@ class Snapshots:
                     noted.watches = watches.write(watches.note(sandbox.init, pids, sandbox.places.find), images)
                 noted.bound = tuple(processors.note(pids, sandbox.init))
                 noted.directories = tuple(directory_times.note(pids, sandbox.init))
-                refuse_loss()
+                noted.options = socket_options.write(refuse_loss(), images)
                 self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:

@@ -17,6 +17,7 @@ from tvsnap.host.libc import checked, closing, libc
 _PIDFD_GETFD = 438
 _KCMP, _KCMP_FILE = 312 if platform.machine() == "x86_64" else 272, 0
 _SIOCUNIXFILE = 0x89E0
+_TIOCGPKT, _TIOCGEXCL = 0x80045438, 0x80045440
 
 
 @contextlib.contextmanager
@@ -70,6 +71,23 @@ def takes_output(terminal: int) -> bool:
     poll = select.poll()
     poll.register(terminal, select.POLLOUT)
     return bool(poll.poll(0))
+
+
+def hung_up(master: int) -> bool:
+    """Whether all who had the slave of a terminal open have closed it."""
+    poll = select.poll()
+    poll.register(master, 0)
+    return bool(poll.poll(0))
+
+
+def is_exclusive(terminal: int) -> bool:
+    """Whether a terminal may not be opened any more (TIOCEXCL)."""
+    return any(fcntl.ioctl(terminal, _TIOCGEXCL, bytes(4)))
+
+
+def sends_packets(master: int) -> bool:
+    """Whether the master of a terminal is in packet mode (TIOCPKT)."""
+    return any(fcntl.ioctl(master, _TIOCGPKT, bytes(4)))
 
 
 def unread(pipe: int) -> int:

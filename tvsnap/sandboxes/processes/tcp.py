@@ -45,9 +45,7 @@ _KNOWN = (ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2, CLOSE_WAIT, LAST_ACK, CLOSING)
 _HAS_CLOSED = (FIN_WAIT_1, FIN_WAIT_2, LAST_ACK, CLOSING)
 _FILE = "tvsnap-tcp.json"
 _OUTPUT = 0x5411  # SIOCOUTQ, SIOCINQ is FIONREAD
-_CONGESTION_NAME = 16
-_OPTIONS = {"TCP_SYNCNT": 7, "TCP_LINGER2": 8, "TCP_WINDOW_CLAMP": 10, "TCP_THIN_LINEAR_TIMEOUTS": 16}
-"""Those that a program may have set, and CRIU does not bring back; `fidelity.py` refuses others."""
+WINDOW_CLAMP = 10  # TCP_WINDOW_CLAMP
 _Address = tuple[str, int]
 _USUAL = repair.Terms()
 
@@ -66,9 +64,8 @@ class End:
         left: seconds for which it keeps its port, having been closed; 0 if it does not.
         terms: what it agreed on.
         timestamp: the clock of its segments.
-        options: level, number and value of those that CRIU does not bring back.
+        window: TCP_WINDOW_CLAMP, bytes; other options are kept as those of all sockets are (`socket_options.py`).
         reuse, reuse_port: SO_REUSEADDR, SO_REUSEPORT.
-        congestion: the algorithm.
         unread: what waits to be read, in base 64.
         unsent: what waits for room at the other end, likewise.
     """
@@ -82,10 +79,9 @@ class End:
     left: float = 0.0
     terms: repair.Terms = _USUAL
     timestamp: int = 0
-    options: tuple[tuple[int, int], ...] = ()
+    window: int = 0
     reuse: bool = False
     reuse_port: bool = False
-    congestion: str = ""
     unread: str = ""
     unsent: str = ""
 
@@ -100,7 +96,6 @@ class End:
                 "peer": tuple(about["peer"]),
                 "holder": holder and tuple(holder),
                 "terms": repair.Terms(**about["terms"]),
-                "options": tuple((number, value) for number, value in about["options"]),
             }
         )
 
@@ -274,11 +269,6 @@ class _Notes:
         events = dict(urgent.poll(0)).get(its.fileno(), 0)
         if events & select.POLLPRI:
             raise NotCheckpointable(f"{held} with urgent data")
-        options = []
-        for number in _OPTIONS.values():
-            with contextlib.suppress(OSError):  # not an option of this kernel
-                options.append((number, its.getsockopt(socket.IPPROTO_TCP, number)))
-        name = its.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _CONGESTION_NAME)
         return End(
             one.family,
             one.local,
@@ -288,10 +278,9 @@ class _Notes:
             deaf=bool(events & select.POLLRDHUP) and one.state in (ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2),
             terms=repair.Terms.of(its),
             timestamp=repair.timestamp(its),
-            options=tuple(options),
+            window=its.getsockopt(socket.IPPROTO_TCP, WINDOW_CLAMP),
             reuse=bool(its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)),
             reuse_port=bool(its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)),
-            congestion=name.rstrip(b"\0").decode(errors="replace"),
             unread=self._data(_unread(its)),
         )
 

@@ -14,7 +14,7 @@ from tvsnap.sandboxes.processes import repair
 from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.namespaces import in_network_of
 from tvsnap.sandboxes.processes.procfs import insiders
-from tvsnap.sandboxes.processes.tcp import End, Kept
+from tvsnap.sandboxes.processes.tcp import WINDOW_CLAMP, End, Kept
 
 _NUMBER = 1 << 20
 """From which one end counts its bytes; the other counts from twice that."""
@@ -85,14 +85,12 @@ def _make(one: Kept, first: socket.socket, second: socket.socket) -> None:
 def _join(its: socket.socket, end: End, other: End, *, sent: int, received: int, unread: bytes) -> None:
     if end.terms.segment <= _LARGEST_SETTABLE:
         its.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, end.terms.segment)
-    if end.congestion:
-        its.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, end.congestion.encode())
     terms = end.terms.to_bytes(other.terms.segment)
     repair.connect(its, end.address, end.peer, sent=sent, received=received, terms=terms)
     if end.timestamp:
         repair.set_timestamp(its, end.timestamp)
-    for number, value in end.options:
-        its.setsockopt(socket.IPPROTO_TCP, number, value)
+    if end.window:
+        its.setsockopt(socket.IPPROTO_TCP, WINDOW_CLAMP, end.window)
     if unread:
         repair.receive(its, unread)
 

@@ -35,7 +35,7 @@ def _waits(pid: int, number: int) -> bool:
     if target.startswith("socket:"):
         with borrowed(pid, number) as socket:
             return bool(events(socket) & (select.POLLIN | select.POLLERR))
-    if target.startswith(("anon_inode:", "/dev/pts/", "/dev/ptmx")):
+    if target.startswith(("anon_inode:", "/dev/pts/", "/dev/ptmx", "/dev/tty")):
         with borrowed(pid, number) as queue:
             return bool(events(queue) & select.POLLIN)
     if target.startswith("pipe:") or (target.startswith("/") and stat.S_ISFIFO(os.stat(path).st_mode)):
