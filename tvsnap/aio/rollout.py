@@ -137,10 +137,16 @@ class AsyncRollout(Twin[Rollout]):
             InfrastructureError: tvsnap, not the tool, failed. The call may be made again.
         """
         async with self._in_order() as rollout:
-            return await self._call(rollout, name, arguments, timeout, after)
+            return await self._call(rollout, name, arguments, timeout, after, deadline)
 
     async def _call(
-        self, rollout: Rollout, name: str, arguments: Mapping[str, Any], timeout: float | None, after: float = 0.0
+        self,
+        rollout: Rollout,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float | None,
+        after: float = 0.0,
+        deadline: float | None = None,
     ) -> ToolResult:
         """Makes a tool call whose turn has come; see `call`."""
         if rollout.settling() is not None:
