@@ -47,7 +47,7 @@ CONSOLES = {
 """How a statement is given to a database system in the terminal."""
 
 # A dying process loses its command line before its sockets, and keeps its pid: only once it is reaped is it gone.
-KILL_SESSION = "dying=$(pgrep -f '[s]ql.pyz'); kill -9 $dying; while kill -0 $dying 2> /dev/null; do sleep 0.02; done"
+KILL_SESSION = "dying=$(pgrep -x -f python3); kill -9 $dying; while kill -0 $dying 2> /dev/null; do sleep 0.02; done"
 KILL_SERVER = {
     "postgres": "pkill -9 -x postgres && while pgrep -r D,R,S,T -x postgres > /dev/null; do sleep 0.02; done",
     "mariadb": "pkill -9 -x mariadbd && while pgrep -r D,R,S,T -x mariadbd > /dev/null; do sleep 0.02; done",

@@ -52,7 +52,7 @@ DEVELOPING = {
     "alarm": ("python3 -c 'import signal; signal.alarm(60); signal.pause()' &", "has set an alarm", 60),
     "alarm that kills": ("perl -e 'alarm 70; sleep' &", "has set an alarm", 70),
     "alarm behind a wait": ("perl -e 'alarm 70; exec q(cat)' < /dev/tty &", "has set an alarm", 70),
-    "alarm of the idle shell": (ALARM, "(bash --noprofile", 60),
+    "alarm of the idle shell": (ALARM, "(bash) has set an alarm", 60),
     "interval": ("python3 -c 'import signal; signal.setitimer(0, 80, 5); signal.pause()' &", "has set an alarm", 80),
     "timerfd": (
         "python3 -c 'import ctypes, os, struct; c = ctypes.CDLL(None); f = c.timerfd_create(1, 0); "

@@ -113,7 +113,7 @@ def test_nothing_of_a_dead_session_is_left(client: Client, sql_system: str) -> N
         client.sandbox.exec(KILL_SERVER[sql_system], timeout=60)
         client.sql("SELECT 1")
         client.do("CREATE TABLE u (n INTEGER)", "DROP TABLE u")
-    sessions = [one for one in client.sandbox.processes() if "sql.pyz" in one.command]
+    sessions = [one for one in client.sandbox.processes() if one.command == "python3"]
     assert len(sessions) == 1, client.sandbox.processes()
 
 

@@ -236,10 +236,14 @@ def test_none_that_is_out_of_reach() -> None:
 
 
 def test_what_runs_is_not_noted() -> None:
-    with subprocess.Popen(["bash", "-c", "while :; do :; done"]) as process:
-        assert Note.of([process.pid]) is None
-        assert os.path.exists(f"/proc/{process.pid}")
-        process.kill()
+    with subprocess.Popen(["bash", "-c", "echo runs; while :; do :; done"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"runs\n"
+            assert Note.of([process.pid]) is None
+            assert os.path.exists(f"/proc/{process.pid}")
+        finally:
+            process.kill()
 
 
 def test_it_goes_on_from_a_wait_with_a_timeout(shell: Shell) -> None:

@@ -349,6 +349,7 @@ OURS = frozenset(
         "go_back",
         "interrupt",
         "lend",
+        "uninterrupted",
         "note",
         "read_tree",
         "settle",

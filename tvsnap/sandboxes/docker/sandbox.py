@@ -296,6 +296,8 @@ class DockerSandbox(Networked, Rewindable):
         except ProcessesDisturbed as error:
             self.close()
             raise SandboxDied(f"sandbox {self.id} was ended over a checkpoint ({error})") from error
+        finally:
+            self._own.forget()  # a checkpoint leaves traces in its processes: addresses in debug registers
 
     # -- life -------------------------------------------------------------------------------------------------------
 
