@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from tvsnap.host.load import crowding
 from tvsnap.recording import patience
 from tvsnap.recording.patience import UNKNOWN, Forecast, Patience
 
@@ -19,6 +20,7 @@ STEP = 1e-9  # seconds: what is left below this is nothing
 @pytest.fixture(autouse=True)
 def usual(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "FREE", FREE)
+    monkeypatch.setattr(patience, "crowding", lambda: 1.0)
 
 
 class Clock:
@@ -123,3 +125,15 @@ def test_what_was_executed_waits_for_one_that_was_quicker() -> None:
     assert waiting.left_after(clock.now, 2.0) == 0.5 - FREE
     clock.now += 0.5
     assert waiting.left_after(FREE + 2.0, 2.0) <= 0
+
+
+def test_a_crowded_machine_gives_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "crowding", lambda: 3.0)
+    clock = Clock()
+    assert Patience(lambda: UNKNOWN, clock=clock).left(None) == 3 * FREE
+    assert Patience(lambda: Forecast(duration=10.0), clock=clock).left(None) == 5.0
+    assert Patience(lambda: Forecast("it is known to be lost"), clock=clock).left(None) <= 0
+
+
+def test_how_crowded_this_machine_is() -> None:
+    assert 1.0 <= crowding() < 1e6

@@ -6,7 +6,9 @@ the same. So nobody waits longer than this:
 - Not at all where it is known to be in vain: when the call, or what led to the state, was last executed, it led to what
   could not be kept or shared; or another execution that was waited for just did.
 - Else for half of what the call takes at least, or for `FREE` seconds where that is more. What it takes at least is
-  what the other execution has taken by now, or what the call took when it was last recorded.
+  what the other execution has taken by now, or what the call took when it was last recorded. Where more threads want
+  to run than there are processors, `FREE` is as many times longer: each call takes that much longer, too, and more
+  executions would make it worse.
 - At most until the call, were it to take its whole timeout, would just be done by the rollout's deadline.
 
 Who has waited so long executes the call beside the other, and still takes the other's result if that comes first
@@ -22,7 +24,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-FREE = 0.25  # seconds that any call may wait; most take less, and are then executed once
+from tvsnap.host.load import crowding
+
+FREE = 0.25  # seconds that any call may wait on an idle machine; most take less, and are then executed once
 UNTIL_ABLE = 0.05  # seconds between two looks at whether the call could be executed
 SHARE = 0.5  # of what a call takes at least
 
@@ -69,6 +73,7 @@ class Patience:
         self._bounded = bounded
         self._able = able
         self._clock = clock
+        self._free = FREE
         self._since = clock()
         self._waited: float | None = None
 
@@ -117,6 +122,7 @@ class Patience:
             return math.inf
         if self._known is None:
             self._known = self._forecast()
+            self._free = FREE * crowding()
         if self._known.lost is not None:
             return -math.inf
-        return max(FREE, SHARE * max(least, self._known.duration)) - waited
+        return max(self._free, SHARE * max(least, self._known.duration)) - waited
