@@ -16,9 +16,10 @@ from typing import TypeVar
 
 RETRY_AFTER = 60.0  # seconds, where there is no room; the longest delay
 SHORTEST_PAUSE = 1.0  # seconds after a failure; twice as long each time that it fails again
-INDEPENDENT = (
-    3  # sandboxes after whose failures in a row, for one cause, it is taken for the task's doing; likewise tasks
-)
+INDEPENDENT = 3
+"""Sandboxes of a task after whose failures in a row, for one cause, it is taken for the task's doing; and as many tasks
+after whose failures it is taken for the machine's.
+"""
 _REMEMBERED = 10_000  # sandboxes, tasks, causes
 
 K = TypeVar("K")
@@ -48,7 +49,7 @@ class Pauses:
         self._all = _Pause()
         self._of: OrderedDict[str, _Pause] = OrderedDict()  # by sandbox
         self._of_task: OrderedDict[str, _Pause] = OrderedDict()
-        self._failed: OrderedDict[tuple[str, str], set[str]] = OrderedDict()  # sandboxes, by task and cause
+        self._failed: OrderedDict[str, tuple[str, set[str]]] = OrderedDict()  # by task: the last cause, and sandboxes
         self._tasks: OrderedDict[str, set[str]] = OrderedDict()  # by cause
 
     def hold(self, sandbox: str, task: str | None) -> bool:
@@ -64,7 +65,9 @@ class Pauses:
             _latest(self._of, sandbox, _Pause()).begin()
             if task is None:
                 return
-            sandboxes = _latest(self._failed, (task, cause), set())
+            if self._failed.get(task, (cause,))[0] != cause:
+                del self._failed[task]
+            _, sandboxes = _latest(self._failed, task, (cause, set()))
             sandboxes.add(sandbox)
             if len(sandboxes) >= INDEPENDENT:
                 sandboxes.clear()
@@ -88,8 +91,7 @@ class Pauses:
             self._all = _Pause()
             if task is not None:
                 self._of_task.pop(task, None)
-                for key in [key for key in self._failed if key[0] == task]:
-                    del self._failed[key]
+                self._failed.pop(task, None)
 
     def end(self) -> None:
         """Lets snapshots be tried at once again."""
@@ -100,7 +102,7 @@ class Pauses:
 
 
 def _latest(table: OrderedDict[K, V], key: K, new: V) -> V:
-    """Returns what a table has for a key, or else `new`, from now on; the table forgets what was not asked for longest."""
+    """Returns what a table has for a key, or else `new`, from now on; the table forgets what it was asked for long ago."""
     found = table.setdefault(key, new)
     table.move_to_end(key)
     while len(table) > _REMEMBERED:
