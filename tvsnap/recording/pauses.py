@@ -102,7 +102,7 @@ class Pauses:
 
 
 def _latest(table: OrderedDict[K, V], key: K, new: V) -> V:
-    """Returns what a table has for a key, or else `new`, from now on; the table forgets what it was asked for long ago."""
+    """Returns what a table has for a key, or else `new`, from now on; the oldest is forgotten."""
     found = table.setdefault(key, new)
     table.move_to_end(key)
     while len(table) > _REMEMBERED:

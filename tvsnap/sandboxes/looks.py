@@ -41,8 +41,10 @@ class Looks:
     So what a sandbox costs that nobody can look at does not grow with its calls as others' does.
     """
 
-    def __init__(self) -> None:
-        self._seconds = LONGEST
+    def __init__(self, longest: float = 0.0) -> None:
+        """Args: longest: seconds that a look may take; `LONGEST` by default."""
+        self._longest = longest or LONGEST
+        self._seconds = self._longest
 
     @contextmanager
     def one(self) -> Iterator[None]:
@@ -57,7 +59,7 @@ class Looks:
         _present.end = time.thread_time() + self._seconds
         try:
             yield
-            self._seconds = LONGEST
+            self._seconds = self._longest
         except NotSeen:
             self._seconds = max(self._seconds / 2, SHORTEST)
             raise

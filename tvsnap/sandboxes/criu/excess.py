@@ -29,7 +29,7 @@ from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.namespaces import in_namespace_of
 from tvsnap.sandboxes.processes.procfs import describe, head, lines
 
-MOST_MAPPINGS = 20_000
+MOST_MAPPINGS = 50_000
 """CRIU takes some 20 to 50 µs for each while all stands still, and as long again in a fork."""
 MOST_SHARED = 5000
 """Of those, of shared memory: a restore sends a descriptor for each, of which only so many may be on their way."""

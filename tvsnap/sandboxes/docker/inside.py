@@ -23,6 +23,7 @@ def run_tool(guest: Guest, *arguments: str, user: str = "root") -> bytes:
         SandboxDied: it has ended.
         NotSeen: the program did not end well, or not in time: it shares the container with what may be in its way.
     """
+    looks.go_on()
     command = [INIT, "within", str(looks.seconds()), *arguments]
     outcome = guest.execute(command, timeout=TIMEOUT, limit=MOST, user=user)
     if outcome.exit_code != 0 or outcome.truncated:

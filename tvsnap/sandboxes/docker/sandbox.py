@@ -240,21 +240,24 @@ class DockerSandbox(Networked, Rewindable):
         return activity.Look(*activity.told(found, time.monotonic()))
 
     def digest(self) -> str | None:
+        try:
+            with self._looks.one():
+                return self._digest_of_all()
+        except looks.NotSeen:
+            return None
+
+    def _digest_of_all(self) -> str | None:
         outside = self.files.outside()
         if outside is None or not self.holds_nothing_in_memory:
             return ""
         baseline = self._backend.baseline(self.image)
-        try:
-            with self._looks.one():
-                return digests.digest(
-                    self.guest(),
-                    self._alone,
-                    lambda: self.files.differing(baseline, self._image_tree, self._contents),
-                    outside,
-                    self.changes_settled,
-                )
-        except looks.NotSeen:
-            return None
+        return digests.digest(
+            self.guest(),
+            self._alone,
+            lambda: self.files.differing(baseline, self._image_tree, self._contents),
+            outside,
+            self.changes_settled,
+        )
 
     def _alone(self) -> tuple[bool, process_report.ShellHold | None]:
         table = self.process_table()
