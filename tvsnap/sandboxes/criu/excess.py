@@ -48,7 +48,7 @@ _SHARED = 2.0
 _SIZE, _ID = 3, 1
 """Columns of /proc/sysvipc/shm: bytes, and what the kernel numbers the segment's inode by."""
 _SHARED_MEMORY = b" /dev/zero (deleted)\n"
-_UNNAMED = re.compile(rb"(?m)^([0-9a-f]+-[0-9a-f]+) \S+ \S+ (\S+ \d+) .* \(deleted\)$")
+UNNAMED = re.compile(rb"(?m)^([0-9a-f]+-[0-9a-f]+) \S+ \S+ (\S+ \d+) .* \(deleted\)$")
 """A mapping of a file that has no name any more, or never had one: where it is, and which file."""
 _PART = 1 << 16
 _OPEN_FILES = re.compile(r"^Max open files +(\d+)", re.MULTILINE)
@@ -78,7 +78,7 @@ def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
     """
     if procfs.has_too_many_descriptors(pids):
         raise _more_than(procfs.MOST_DESCRIPTORS, "descriptors open")
-    mapped = _Mapped()
+    mapped = _Mapped(int(head("/proc/sys/vm/max_map_count")))
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             mapped.add(pid)
@@ -141,11 +141,13 @@ class _Mapped:
     """What processes have mapped.
 
     Attributes:
-        counts: how many mappings each has; of too many not all.
+        most: how many mappings the kernel lets a process have.
+        counts: how many each has; of too many not all.
         shared: how many of them are of shared memory.
         places: process and place of one mapping of each file without a name.
     """
 
+    most: int
     counts: dict[int, int] = field(default_factory=dict)
     shared: int = 0
     places: dict[bytes, tuple[int, str]] = field(default_factory=dict)
@@ -153,15 +155,15 @@ class _Mapped:
     def add(self, pid: int) -> None:
         """Counts those of a process; raises OSError if it has ended."""
         self.counts[pid] = 0
-        most, rest = _most_mappings(), b""
+        rest = b""
         with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
-            while self.counts[pid] <= most and (part := file.read(_PART)):
+            while self.counts[pid] <= self.most and (part := file.read(_PART)):
                 go_on()
                 whole, end, rest = (rest + part).rpartition(b"\n")
                 whole += end
                 self.counts[pid] += whole.count(b"\n")
                 self.shared += whole.count(_SHARED_MEMORY)
-                for found in _UNNAMED.finditer(whole):
+                for found in UNNAMED.finditer(whole) if b" (deleted)\n" in whole else ():
                     self.places.setdefault(found[2], (pid, found[1].decode()))
 
     def without_room(self) -> int:
@@ -169,10 +171,9 @@ class _Mapped:
 
         Its address space is limited (`ulimit -v`), or it has as many mappings as the kernel allows.
         """
-        most = _most_mappings()
         for pid, count in self.counts.items():
             with contextlib.suppress(OSError):  # it has ended
-                if count + _MAPPINGS_FOR_CRIU > most:
+                if count + _MAPPINGS_FOR_CRIU > self.most:
                     return pid
                 limit = _ADDRESS_SPACE.search(head(f"/proc/{pid}/limits"))
                 needed = _BYTES_FOR_CRIU + count * _BYTES_FOR_EACH_MAPPING
@@ -188,10 +189,6 @@ class _Mapped:
                 # Here a number has no leading zeros, which it has in the list.
                 first, _, end = place.partition("-")
                 yield os.stat(f"/proc/{pid}/map_files/{int(first, 16):x}-{int(end, 16):x}")
-
-
-def _most_mappings() -> int:
-    return int(head("/proc/sys/vm/max_map_count"))
 
 
 def _mapped_bytes(pid: int) -> int:
