@@ -29,9 +29,11 @@ from tvsnap.model.limits import MIB
 from tvsnap.model.observations import TerminalBytes
 from tvsnap.sandboxes import observing, process_report, shell_report
 from tvsnap.sandboxes.criu import excess, refusals
+from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
 from tvsnap.sandboxes.local.snapshot_store import Noted
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
 from tvsnap.sandboxes.processes import inotify, procfs
+from tvsnap.sandboxes.processes.processors import Bound
 from tvsnap.sandboxes.sealing import reading
 from tvsnap.sandboxes.shell.dump import NotUnderstood, parse_dump
 
@@ -120,14 +122,7 @@ _QUESTION = (
     b"\xab\xcd\1\0\0\1\0\0\0\0\0\0\0011\0012\0013\0014\7in-addr\4arpa\0\0\14\0\1",
 )
 _MANIFEST = json.dumps(
-    {
-        "time_wait": [],
-        "connections": True,
-        "bound": [{"pid": 1, "thread": 1, "processors": [0, 1]}],
-        "watches": False,
-        "directories": [{"path": "/tmp", "atime_ns": 1, "mtime_ns": 2}],
-        "clock": None,
-    }
+    Noted(connections=True, bound=(Bound((1, 2), (0, 1)),), directories=(DirectoryTimes("/tmp", 1, 2),)).to_json()
 ).encode()
 _MAPS = (
     b"7f0000000000-7f0000400000 rw-s 00000000 00:01 1042                       /dev/zero (deleted)\n"
