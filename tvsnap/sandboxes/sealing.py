@@ -24,6 +24,7 @@ from tvsnap.sandboxes.looks import go_on
 
 _CHUNK = 1 << 20
 _SMALL = 16384
+_LONGEST_REASON = 300
 _NAMES = 256
 """After so many it is looked whether that has taken too long."""
 
@@ -68,7 +69,7 @@ def reading(snapshot: str) -> Iterator[None]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, OSError) and error.errno not in _DAMAGED:
             raise AttemptFailed(f"snapshot {snapshot} cannot be read: {error}", machine=True) from None
-        raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+        raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {str(error)[:_LONGEST_REASON]}") from None
 
 
 def checksum(path: str | Path, directory: int | None = None) -> tuple[int, int]:
