@@ -96,7 +96,9 @@ test: lint engines harbor harnesses ## lint, type-check and run the test suite
 	$(PY) -m pytest -rs -n 6
 
 fuzz: setup engines ## look for histories that see through the cache what they do not see without (FUZZ_SECONDS=600)
-	@$(PY) -m tests.fuzz
+	@seconds=$${FUZZ_SECONDS:-600}; found=0; \
+	$(PY) -m tests.fuzz.interfaces --seconds $$((seconds / 10)) --seed $${FUZZ_SEED:-$$(date +%s)} || found=1; \
+	$(PY) -m tests.fuzz --seconds $$((seconds - seconds / 10)) || found=$$?; exit $$found
 
 bench: setup engines ## run the benchmarks
 	@$(PY) -m benchmarks

@@ -20,7 +20,7 @@
 #include "proc.h"
 #include "terminal_state.h"
 
-enum { PAGE = 4096, CHUNK = 1 << 18, MAX_FILES = 4096 };
+enum { PAGE = 4096, CHUNK = 1 << 18, MAX_FILES = 4096, MAX_LINES = 100000 };
 #define MAX_MEMORY (128LL << 20) /* bytes that are looked at, of all processes together: about 50 ms */
 #define TASK_END ((1ULL << 47) - PAGE)
 
@@ -36,6 +36,7 @@ struct pm_scan_arg {
 enum { IS_FILE = 4, IS_PRESENT = 8, IS_SWAPPED = 16, IS_ZERO = 32 };
 
 static long long memory_left = MAX_MEMORY;
+static int lines_left = MAX_LINES; /* of what is told of mappings, and of watches and locks, of all processes together */
 
 /* What is known of one process so far. */
 static uint64_t sum, locks;
@@ -66,7 +67,8 @@ static void take_info(pid_t pid, const char *number) {
     snprintf(name, sizeof name, "/proc/%d/fdinfo/%.20s", pid, number);
     FILE *info = fopen(name, "re");
     doubt = doubt || !info;
-    for (ssize_t n; info && (n = getline(&line, &room, info)) > 0;) { /* one for each watch of inotify */
+    for (ssize_t n; !doubt && info && (n = getline(&line, &room, info)) > 0;) { /* one for each watch, and each lock */
+        if (lines_left-- <= 0) doubt = true;
         size_t length = (size_t)n - (line[n - 1] == '\n');
         if (starts(line, "lock:")) locks = mix(mix(locks, number, strlen(number)), line, length);
         if (starts(line, "it_value:")) {
@@ -272,6 +274,7 @@ static void take_memory(pid_t pid) {
         char modes[8];
         int path = 0;
         if (sscanf(line, "%llx-%llx %7s %*s %*s %*s %n", &start, &end, modes, &path) != 3) continue;
+        if (lines_left-- <= 0) doubt = true;
         take(line, strlen(line)); /* what is mapped, and how */
         bool shared = modes[3] == 's';
         if (modes[0] != 'r' || memory < 0) continue;

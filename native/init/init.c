@@ -13,6 +13,7 @@
  *   tvsnap-init walk ...            what files there are (walk.c)
  *   tvsnap-init processes SHELL SERVICE...   what processes there are, and what the shell holds (census.c)
  *   tvsnap-init holds PID...        what processes hold that others can change (holds.c)
+ *   tvsnap-init within SECONDS ...  one of the three, ended once it has taken so much processor time
  *   tvsnap-init amend               modification times from stdin (amend.c)
  *   tvsnap-init enter, begin ...    a program with a root directory of its own (roots.c)
  *
@@ -28,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -201,6 +203,11 @@ int main(int argc, char **argv) {
     static char room[65536];
     setvbuf(stdout, room, _IOFBF, sizeof room); /* some libraries' own is a sixtieth of that */
     if (argc == 2 && strcmp(argv[1], "connect") == 0) return bridge();
+    if (argc >= 4 && strcmp(argv[1], "within") == 0) {
+        rlim_t most = (rlim_t)atoi(argv[2]);
+        setrlimit(RLIMIT_CPU, &(struct rlimit){most, most}); /* equal: it is killed, and leaves no core */
+        argc -= 2, argv += 2;
+    }
     if (argc >= 4 && strcmp(argv[1], "walk") == 0) return walk_main(argv + 2);
     if (argc >= 3 && strcmp(argv[1], "processes") == 0) return census((pid_t)atoi(argv[2]), argv + 3);
     if (argc >= 3 && strcmp(argv[1], "holds") == 0) return holds_main(argv + 2);

@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.helpers import Lab, commands, eventually, job, settled, sh, usable
 from tests.conformance.jobs import REPORTING, report_of, start
 from tvsnap.model.errors import NotCheckpointable, NotRestorable
-from tvsnap.sandboxes.criu import copied_up, fidelity
+from tvsnap.sandboxes.criu import copied_up, excess
 from tvsnap.sandboxes.processes import procfs, watches
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -22,6 +22,11 @@ ACCEPTED = TCP + "p, _ = s.accept(); "
 # An instance of inotify, and what is told of its watches.
 WATCH = "i = libc.inotify_init(); watch = lambda path, mask=0xfff: libc.inotify_add_watch(i, path.encode(), mask); "
 MARKS = "[line.split()[1:5:3] for line in open('/proc/self/fdinfo/%d' % i) if line.startswith('inotify')]"
+# Maps so many bytes in a way that Python's module does not offer, or without a descriptor of its own for the file.
+MAP = (
+    "libc.mmap.argtypes = ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long; "
+    "libc.mmap.restype = ctypes.c_void_p; map = lambda size, flags, file=-1: libc.mmap(None, size, 3, flags, file, 0); "
+)
 
 # Name -> what sets it up, and what a report of it is, in the original and in a fork.
 CAPTURED = {
@@ -293,7 +298,7 @@ REFUSED = {
     ),
     "large files in memory": (
         "k = [os.memfd_create('x') for _ in range(5)]; [os.ftruncate(m, 1 << 40) for m in k]",
-        "holds, with others, 5 TiB of deleted files, holes included, more than the 4 TiB",
+        "5 TiB of shared memory and deleted files, holes included, more than the 1 TiB",
     ),
     "large shared memory": (
         "import ctypes; l = ctypes.CDLL(None); l.shmget.argtypes = ctypes.c_int, ctypes.c_size_t, ctypes.c_int\n"
@@ -403,7 +408,44 @@ REFUSED = {
     "large deleted files": (
         "files = [open(f'/tmp/{n}', 'wb') for n in 'ab']; [os.posix_fallocate(f.fileno(), 0, 2 << 20) for f in files]; "
         "os.unlink('/tmp/a'); os.unlink('/tmp/b')",
-        "holds, with others, 4 MiB of deleted files, more than the 3 MiB",
+        "holds or has mapped, with others, 4 MiB of deleted files, more than the 3 MiB",
+    ),
+    "large deleted files that are mapped and closed": (
+        MAP + "\nfor n in 'ab': f = open(f'/tmp/{n}', 'w+b'); os.posix_fallocate(f.fileno(), 0, 2 << 20); "
+        "map(2 << 20, 1, f.fileno()); f.close(); os.unlink(f'/tmp/{n}')",
+        "holds or has mapped, with others, 4 MiB of deleted files, more than the 3 MiB",
+    ),
+    "shared memory without reserve": (
+        MAP + "map(100 << 40, 0x4021)",
+        "holds or has mapped, with others, 100 TiB of shared memory and deleted files",
+    ),
+    "a file in memory that is mapped and closed": (
+        MAP + "m = os.memfd_create('x'); os.ftruncate(m, 100 << 40); map(100 << 40, 1, m); os.close(m)",
+        "holds or has mapped, with others, 100 TiB of shared memory and deleted files",
+    ),
+    "shared memory without reserve, of many": (
+        MAP + "k = [child(lambda: map(1 << 38, 0x4021)) for _ in range(5)]; "
+        "until(lambda: all('/dev/zero' in open(f'/proc/{p}/maps').read() for p in k))",
+        "holds or has mapped, with others, 1 TiB of shared memory and deleted files",
+    ),
+    "a large file in memory in flight": (
+        "m = os.memfd_create('x'); os.ftruncate(m, 5 << 40); a, b = socket.socketpair(); c, d = socket.socketpair(); "
+        "socket.send_fds(a, [b'm'], [m]); socket.send_fds(c, [b'm'], [a.fileno(), b.fileno()]); "
+        "a.close(); b.close(); os.close(m)",
+        "holds or has mapped, with others, 5 TiB of shared memory and deleted files",
+    ),
+    "descriptors in several messages": (
+        "a, b = socket.socketpair(); [socket.send_fds(a, [b'm'], [0]) for _ in range(2)]",
+        "has been sent descriptors which are not received yet, by several messages",
+    ),
+    "epolls that watch much": (
+        "r, w = os.pipe(); k = [os.dup(r) for _ in range(50)]; e = [select.epoll() for _ in range(10)]; "
+        "[one.register(n, 0) for one in e for n in k]",
+        "has, with others, more than 400 locks and files that epolls watch",
+    ),
+    "many locks": (
+        "f = open('/tmp/f', 'w+b'); [fcntl.lockf(f, fcntl.LOCK_EX, 1, 2 * n) for n in range(500)]",
+        "has, with others, more than 400 locks and files that epolls watch",
     ),
     "a lock of a mapped file": (
         "f = open('/tmp/f', 'w+b'); f.truncate(4096); m = mmap.mmap(f.fileno(), 4096); fcntl.lockf(f, fcntl.LOCK_EX)",
@@ -453,11 +495,12 @@ def test_what_is_captured_is_the_same_in_a_fork(local_lab: Lab) -> None:
 
 def test_what_is_refused_is_refused_with_the_reason(local_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copied_up, "_MOST", 8 << 20)
-    monkeypatch.setattr(fidelity, "_MOST_DELETED", 3 << 20)
+    monkeypatch.setattr(excess, "_MOST_DELETED", 3 << 20)
     monkeypatch.setattr(procfs, "MOST_DESCRIPTORS", 300)
-    monkeypatch.setattr(procfs, "MOST_MAPPINGS", 1500)
-    monkeypatch.setattr(procfs, "MOST_SHARED", 200)
-    monkeypatch.setattr(fidelity, "_SHARED", 0.25)
+    monkeypatch.setattr(excess, "MOST_MAPPINGS", 1500)
+    monkeypatch.setattr(excess, "MOST_SHARED", 200)
+    monkeypatch.setattr(excess, "_SHARED", 0.25)
+    monkeypatch.setattr(excess, "MOST_LINES", 400)
     monkeypatch.setattr(watches, "_MOST", 100)
     monkeypatch.setattr(watches, "_MOST_DESCRIPTORS", 50)
     sandbox = local_lab.start()

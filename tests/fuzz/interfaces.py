@@ -28,7 +28,13 @@ from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import TerminalBytes
 from tvsnap.sandboxes import observing, process_report, shell_report
-from tvsnap.sandboxes.criu import refusals
+from tvsnap.sandboxes.criu import excess, refusals
+from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
+from tvsnap.sandboxes.local.snapshot_store import Noted
+from tvsnap.sandboxes.network.questions import NoQuestion, Question
+from tvsnap.sandboxes.processes import inotify, procfs
+from tvsnap.sandboxes.processes.processors import Bound
+from tvsnap.sandboxes.sealing import reading
 from tvsnap.sandboxes.shell.dump import NotUnderstood, parse_dump
 
 MEMORY = 512 * MIB
@@ -37,7 +43,7 @@ PATIENCE = 5.0
 """Seconds of processor time for one input."""
 LONGEST = 1 << 19
 """Bytes of an input."""
-ERRORS = (TvsnapError, NotUnderstood, OSError)
+ERRORS = (TvsnapError, NotUnderstood, NoQuestion, OSError)
 
 TOKENS = (
     b"\0", b"\n", b"\r", b" ", b"\1", b"\x1b[", b"\xff\xfe", b"'", b'"', b"$'", b"\\", b"(", b"{", b"[", b"-1", b"0x",
@@ -85,6 +91,48 @@ def _screen(data: bytes) -> object:
     return render(TerminalBytes(data, 80, 24))
 
 
+def _with_file(look: Callable[[str], object]) -> Callable[[bytes], object]:
+    """Returns a reader of what a file of /proc says, given its path."""
+
+    def read(data: bytes) -> object:
+        with open(os.memfd_create("proc"), "r+b", buffering=0) as file:
+            file.write(data)
+            return look(f"/proc/self/fd/{file.fileno()}")
+
+    return read
+
+
+def _question(data: bytes) -> object:
+    asked = Question(data)
+    return asked.address, asked.answer("A", "192.0.2.1") if asked.wants_address else asked.answer_nothing()
+
+
+def _manifest(data: bytes) -> object:
+    """Past its checksum, which lets through what another version of tvsnap wrote."""
+    with reading("snapshot"):
+        try:
+            values = json.loads(data)
+        except RecursionError:
+            return None
+        return Noted.from_json(values)
+
+
+_QUESTION = (
+    b"\xab\xcd\1\0\0\1\0\0\0\0\0\0\7example\3com\0\0\1\0\1",
+    b"\xab\xcd\1\0\0\1\0\0\0\0\0\0\0011\0012\0013\0014\7in-addr\4arpa\0\0\14\0\1",
+)
+_MANIFEST = json.dumps(
+    Noted(connections=True, bound=(Bound((1, 2), (0, 1)),), directories=(DirectoryTimes("/tmp", 1, 2),)).to_json()
+).encode()
+_MAPS = (
+    b"7f0000000000-7f0000400000 rw-s 00000000 00:01 1042                       /dev/zero (deleted)\n"
+    b"7f0000400000-7f0000500000 r--p 00000000 fe:00 77                         /tmp/a b (deleted)\n"
+)
+_MARKS = (
+    b"pos:\t0\nflags:\t02000000\ninotify wd:1 ino:4e2 sdev:1c mask:fc6 ignored_mask:0 fhandle-bytes:8 fhandle-type:1\n"
+)
+
+
 _END = _frame(b"X", b"0 1234 5 0 0 0")
 _SHELL = (
     b'declare -- x="1"\ndeclare -a y=([0]="a" [1]="b c")\ndeclare -x PATH="/usr/bin"\n'
@@ -118,6 +166,11 @@ TARGETS: dict[str, Target] = {
     "reason of CRIU's": Target(_LOG, lambda data: refusals.reason(data.decode(errors="replace"), 0)),
     "cause of CRIU's": Target(_LOG, lambda data: refusals.cause(data.decode(errors="replace"))),
     "processes that CRIU holds": Target(_LOG, lambda data: refusals.held(data.decode(errors="replace"), 0)),
+    "question about a name": Target(_QUESTION, _question),
+    "manifest": Target((_MANIFEST,), _manifest),
+    "mappings": Target((_MAPS,), lambda data: [found.groups() for found in excess.UNNAMED.finditer(data)]),
+    "lines of /proc": Target((_MAPS, _MARKS), _with_file(lambda path: list(procfs.lines(path)))),
+    "watches": Target((_MARKS,), _with_file(lambda path: list(inotify.marks(path)))),
     "answer of a database": Target((_ANSWER, b'{"broken": "x"}'), lambda data: parse_answer(data, "sql")),
 }
 

@@ -268,22 +268,44 @@ def test_trouble_in_one_sandbox_stops_its_own_snapshots_only(tmp_path: Path, err
         assert cache.trouble is None
 
 
-def test_trouble_of_several_sandboxes_in_a_row_stops_all_snapshots(tmp_path: Path) -> None:
+def test_trouble_of_several_tasks_in_a_row_stops_all_snapshots(tmp_path: Path) -> None:
     backend = FakeBackend(faults=Faults().fail("checkpoint", CheckpointFailed("few descriptors"), times=9))
     with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         for number in range(pauses.INDEPENDENT + 2):
-            run(cache, f"echo {number} > f", f"echo {number} >> f")
+            run(cache, f"echo {number} > f", f"echo {number} >> f", task=f"task {number}")
         assert backend.counts["checkpoint"] == pauses.INDEPENDENT
+
+
+def test_trouble_of_one_task_stops_its_own_snapshots_only(tmp_path: Path) -> None:
+    """However many sandboxes it has: they run the same programs, which may make checkpoints fail."""
+    trouble = CheckpointFailed("few descriptors")
+    backend = FakeBackend(faults=Faults().fail("checkpoint", trouble, times=pauses.INDEPENDENT))
+    with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
+        for number in range(pauses.INDEPENDENT + 2):
+            run(cache, f"echo {number} > f", f"echo {number} >> f", task="hostile")
+        assert backend.counts["checkpoint"] == pauses.INDEPENDENT
+        run(cache, "echo honest > f", task="honest")
+        assert cache.stats().checkpoints == 1
+
+
+def test_trouble_of_several_causes_is_not_the_machine_s(tmp_path: Path) -> None:
+    several = pauses.Pauses()
+    for number in range(2 * pauses.INDEPENDENT):
+        several.failed(f"sandbox {number}", f"task {number}", f"cause {'x' * number}")
+    assert not several.hold("another", "another")
+    for number in range(pauses.INDEPENDENT):
+        several.failed(f"sandbox {number}", f"task {number}", f"process {number} is in the way")
+    assert several.hold("another", "another")
 
 
 def test_a_snapshot_that_succeeds_between_them_shows_that_it_is_not_the_machine(tmp_path: Path) -> None:
     several = pauses.Pauses()
     for number in range(2 * pauses.INDEPENDENT):
-        several.failed(f"hostile {number}")
-        several.succeeded("honest")
-        several.failed("hostile")
-    assert "honest" not in several
-    assert "hostile" in several
+        several.failed(f"hostile {number}", f"task {number}", "trouble")
+        several.succeeded("honest", "task")
+        several.failed("hostile", "hostile", "trouble")
+    assert not several.hold("honest", "task")
+    assert several.hold("hostile", "hostile")
 
 
 def test_trouble_of_the_machine_is_not_held_against_a_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

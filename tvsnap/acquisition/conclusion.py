@@ -155,7 +155,7 @@ class Conclusions:
     def _snapshot(self, live: LiveSandbox, at: Position, exposed: bool) -> bool:
         """Snapshots the state that a sandbox came to, if the policy says so; returns whether the sandbox lives on."""
         try:
-            live.expendable = self._context.snapshotter.consider(live, at.course) and not exposed
+            live.expendable = self._context.snapshotter.consider(live, at.course, self._recorder.task) and not exposed
         except TvsnapError:
             return False
         finally:

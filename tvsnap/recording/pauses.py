@@ -1,20 +1,29 @@
-"""For how long no snapshots are tried after one failed: of the sandbox where it did, or of all.
+"""For how long no snapshots are tried after one failed: of the sandbox where it did, of its task, or of all.
 
-What a checkpoint says of its failure may be a sandbox's own doing, be it by chance or on purpose. So one sandbox delays
-its own snapshots only. All are delayed where the host itself has seen that there is no room, and where checkpoints of
-several sandboxes failed one after the other while none succeeded, of whichever sandbox.
+What a checkpoint says of its failure may be a sandbox's own doing, be it by chance or on purpose, and so may that of
+all sandboxes of a task, which run the same programs. So one sandbox delays its own snapshots only, and several of one
+task those of that task. All are delayed where the host itself has seen that there is no room, and where checkpoints of
+several tasks failed for one cause while none succeeded, of whichever sandbox.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import OrderedDict
+from typing import TypeVar
 
 RETRY_AFTER = 60.0  # seconds, where there is no room; the longest delay
 SHORTEST_PAUSE = 1.0  # seconds after a failure; twice as long each time that it fails again
-INDEPENDENT = 3  # sandboxes, after whose failures in a row it is taken for the machine's doing
-_REMEMBERED = 10_000  # sandboxes
+INDEPENDENT = 3
+"""Sandboxes of a task after whose failures in a row, for one cause, it is taken for the task's doing; and as many tasks
+after whose failures it is taken for the machine's.
+"""
+_REMEMBERED = 10_000  # sandboxes, tasks, causes
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class _Pause:
@@ -33,28 +42,40 @@ class _Pause:
 
 
 class Pauses:
-    """When no snapshots are tried, by the ids of sandboxes. Thread-safe."""
+    """When no snapshots are tried, by the ids of sandboxes and the names of tasks. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._all = _Pause()
-        self._of: OrderedDict[str, _Pause] = OrderedDict()
-        self._failed: set[str] = set()
+        self._of: OrderedDict[str, _Pause] = OrderedDict()  # by sandbox
+        self._of_task: OrderedDict[str, _Pause] = OrderedDict()
+        self._failed: OrderedDict[str, tuple[str, set[str]]] = OrderedDict()  # by task: the last cause, and sandboxes
+        self._tasks: OrderedDict[str, set[str]] = OrderedDict()  # by cause
 
-    def __contains__(self, sandbox: str) -> bool:
+    def hold(self, sandbox: str, task: str | None) -> bool:
+        """Whether no snapshot of a sandbox is to be tried now; `task` is None where nobody knows whose it is."""
         with self._lock:
-            return bool(self._all or self._of.get(sandbox))
+            own = self._of.get(sandbox) or (task is not None and self._of_task.get(task))
+            return bool(self._all or own)
 
-    def failed(self, sandbox: str) -> None:
+    def failed(self, sandbox: str, task: str | None, reason: str) -> None:
         """Says that a snapshot of a sandbox failed, for a reason that is not known to be the state's."""
+        cause = re.sub(r"\d+", "", reason)
         with self._lock:
-            self._of.setdefault(sandbox, _Pause()).begin()
-            self._of.move_to_end(sandbox)
-            while len(self._of) > _REMEMBERED:
-                self._of.popitem(last=False)
-            self._failed.add(sandbox)
-            if len(self._failed) >= INDEPENDENT:
-                self._failed.clear()
+            _latest(self._of, sandbox, _Pause()).begin()
+            if task is None:
+                return
+            if self._failed.get(task, (cause,))[0] != cause:
+                del self._failed[task]
+            _, sandboxes = _latest(self._failed, task, (cause, set()))
+            sandboxes.add(sandbox)
+            if len(sandboxes) >= INDEPENDENT:
+                sandboxes.clear()
+                _latest(self._of_task, task, _Pause()).begin()
+            tasks = _latest(self._tasks, cause, set())
+            tasks.add(task)
+            if len(tasks) >= INDEPENDENT:
+                tasks.clear()
                 self._all.begin()
 
     def no_room(self) -> None:
@@ -62,16 +83,28 @@ class Pauses:
         with self._lock:
             self._all.begin(RETRY_AFTER)
 
-    def succeeded(self, sandbox: str) -> None:
+    def succeeded(self, sandbox: str, task: str | None) -> None:
         """Says that a snapshot of a sandbox was taken."""
         with self._lock:
             self._of.pop(sandbox, None)
-            self._failed.clear()
+            self._tasks.clear()
             self._all = _Pause()
+            if task is not None:
+                self._of_task.pop(task, None)
+                self._failed.pop(task, None)
 
     def end(self) -> None:
         """Lets snapshots be tried at once again."""
         with self._lock:
-            self._of.clear()
-            self._failed.clear()
+            for table in (self._of, self._of_task, self._failed, self._tasks):
+                table.clear()
             self._all = _Pause()
+
+
+def _latest(table: OrderedDict[K, V], key: K, new: V) -> V:
+    """Returns what a table has for a key, or else `new`, from now on; the oldest is forgotten."""
+    found = table.setdefault(key, new)
+    table.move_to_end(key)
+    while len(table) > _REMEMBERED:
+        table.popitem(last=False)
+    return found

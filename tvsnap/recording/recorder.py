@@ -122,7 +122,11 @@ class Aftermath:
 
 
 class Recorder:
-    """Writes calls of one task into the graph. Thread-safe."""
+    """Writes calls of one task into the graph. Thread-safe.
+
+    Attributes:
+        task: the task's name; empty if it has none.
+    """
 
     def __init__(self, graph: Graph, backend: str, task: str, *, timeouts: bool = False) -> None:
         """
@@ -134,7 +138,7 @@ class Recorder:
         """
         self._graph = graph
         self._backend = backend
-        self._task = task
+        self.task = task
         self._timeouts = timeouts
 
     def record(self, executed: Executed, left: Aftermath) -> Position:
@@ -219,7 +223,7 @@ class Recorder:
             call,
             result,
             next_state=after,
-            task=self._task,
+            task=self.task,
             timeout=timeout,
             digest=None if left.unchanged else left.digest,
             active=None if left.unchanged else left.active,
@@ -264,7 +268,7 @@ class Recorder:
             call,
             result,
             next_state=after,
-            task=self._task,
+            task=self.task,
             timeout=timeout,
             shared=False,
             reason=reason,

@@ -90,13 +90,14 @@ class Snapshotter:
         for event in expected:
             event.wait(LONGEST_CHECKPOINT)
 
-    def consider(self, live: LiveSandbox, course: str = "") -> bool:
+    def consider(self, live: LiveSandbox, course: str = "", task: str | None = None) -> bool:
         """Snapshots the state that a sandbox has just come to by a call, if the policy says so.
 
         Args:
             live: the sandbox.
             course: names the calls that led there: what cannot be checkpointed after them once will not be the next
                 time, though the state has another name then. Empty if only the state itself counts.
+            task: the task whose rollout made the call; None if that is not known.
 
         Returns:
             Whether the state can be reached again for certain, with or without a snapshot of its own.
@@ -107,7 +108,7 @@ class Snapshotter:
         if course:
             with self._lock:
                 _put(self._courses, live.state, course)
-        return self._consider(live)
+        return self._consider(live, task)
 
     def consider_rebuilt(self, live: LiveSandbox, seconds: float) -> None:
         """Snapshots a state that was rebuilt by replay, or started anew, if that has cost too much by now.
@@ -186,7 +187,7 @@ class Snapshotter:
         with self._lock:
             _put(self._refused, self._courses.get(state, state), (reason, time.monotonic()))
 
-    def _consider(self, live: LiveSandbox) -> bool:
+    def _consider(self, live: LiveSandbox, task: str | None = None) -> bool:
         try:
             snapshot, edges = self._graph.nearest_snapshot(live.state, self._backend.name)
         except NotFound:
@@ -197,7 +198,7 @@ class Snapshotter:
         if reason := self.refusal(live.state):
             self._tell(live.state, reason)
             return rebuild.proven
-        if live.sandbox.id in self._pauses:
+        if self._pauses.hold(live.sandbox.id, task):
             return rebuild.proven
         if not self._policy.should_checkpoint(rebuild, self._costs):
             return rebuild.proven
@@ -205,7 +206,7 @@ class Snapshotter:
             new = self._candidate(live.state, snapshot, rebuild)
             self.trouble = self._budget.find_room(new)
             if not self.trouble:
-                return self._checkpoint(live, new) or rebuild.proven
+                return self._checkpoint(live, new, task=task) or rebuild.proven
         except NotCheckpointable as refusal:
             self.refuse(live.state, str(refusal))
         except SandboxDied as death:
@@ -216,7 +217,7 @@ class Snapshotter:
             self._pauses.no_room()
         except (InfrastructureError, OSError) as error:
             self.trouble = str(error)
-            self._pauses.failed(live.sandbox.id)
+            self._pauses.failed(live.sandbox.id, task, self.trouble)
         return rebuild.proven
 
     def _rebuild(self, state: str, snapshot: Snapshot | None, edges: list[Edge]) -> Rebuild:
@@ -243,12 +244,12 @@ class Snapshotter:
             proven=rebuild.proven,
         )
 
-    def _checkpoint(self, live: LiveSandbox, new: Kept, *, pinned: bool = False) -> bool:
+    def _checkpoint(self, live: LiveSandbox, new: Kept, *, pinned: bool = False, task: str | None = None) -> bool:
         """Takes a snapshot and adds it to the graph; returns whether the state has one now."""
         began = time.perf_counter()
         age_s = live.age()
         info = live.checkpoint()
-        self._pauses.succeeded(live.sandbox.id)
+        self._pauses.succeeded(live.sandbox.id, task)
         seconds = time.perf_counter() - began
         self._costs.add("checkpoint", seconds)
         self._meter.checkpoint(seconds)

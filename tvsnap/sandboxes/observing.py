@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import stat
 import subprocess
 from collections.abc import Collection, Iterable, Iterator
@@ -15,7 +16,7 @@ from typing import Literal
 from tvsnap.host import native
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import FileChange
-from tvsnap.sandboxes import paths
+from tvsnap.sandboxes import looks, paths
 
 _CHUNK = 1 << 20
 MOST_RECORDS = 128 << 20
@@ -101,11 +102,12 @@ def walk(directory: Path) -> Iterator[Entry]:
     """Yields a directory of the host, as `/`, and all that lies below it, without following any link.
 
     Raises:
-        InfrastructureError: part of it cannot be read, or there are more names than anybody looks at; told at the end.
+        InfrastructureError: part of it cannot be read; told at the end.
+        NotSeen: there are more names than anybody looks at, or that takes too long.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOATIME
     with paths.closing(os.open(directory, flags)) as descriptor:
-        command = [str(native.INIT), "walk", "list", str(descriptor)]
+        command = [str(native.INIT), "within", str(looks.seconds()), "walk", "list", str(descriptor)]
         run = subprocess.Popen(command, pass_fds=[descriptor], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert run.stdout is not None
     assert run.stderr is not None
@@ -114,15 +116,18 @@ def walk(directory: Path) -> Iterator[Entry]:
             size, rest = 0, b""
             while chunk := run.stdout.read(_CHUNK):
                 if (size := size + len(chunk)) > MOST_RECORDS:
-                    raise InfrastructureError(
+                    raise looks.NotSeen(
                         f"the files of {directory} are too many: what there is to tell of them takes more than "
                         f"{MOST_RECORDS >> 20} MiB"
                     )
+                looks.go_on()
                 records, rest = _whole(rest + chunk)
                 yield from parse_entries(records)
         finally:
             run.kill()
         said = run.stderr.read()  # a line at most
+    if run.returncode == -signal.SIGKILL:
+        raise looks.too_long()
     if run.returncode:
         raise InfrastructureError(f"the files of {directory} cannot be listed: {os.fsdecode(said).strip()}")
 

@@ -20,9 +20,13 @@ from typing import Any
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.model.calls import canonical_json
 from tvsnap.model.errors import SnapshotUnusable
+from tvsnap.sandboxes.looks import go_on
 
 _CHUNK = 1 << 20
 _SMALL = 16384
+_LONGEST_REASON = 300
+_NAMES = 256
+"""After so many it is looked whether that has taken too long."""
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """Errors over what is written that do not end by themselves a moment later."""
@@ -65,7 +69,7 @@ def reading(snapshot: str) -> Iterator[None]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, OSError) and error.errno not in _DAMAGED:
             raise AttemptFailed(f"snapshot {snapshot} cannot be read: {error}", machine=True) from None
-        raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {error}") from None
+        raise SnapshotUnusable(f"snapshot {snapshot} is missing or damaged: {str(error)[:_LONGEST_REASON]}") from None
 
 
 def checksum(path: str | Path, directory: int | None = None) -> tuple[int, int]:
@@ -112,7 +116,9 @@ def _walk(tree: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
         opened = os.open(tree + directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             # Names alone are kept: a path may have 4 KiB, and there may be many in a directory.
-            for name in sorted(map(os.fsencode, os.listdir(opened))):
+            for number, name in enumerate(sorted(map(os.fsencode, os.listdir(opened)))):
+                if number % _NAMES == 0:
+                    go_on()
                 about = os.stat(name, dir_fd=opened, follow_symlinks=False)
                 yield b"%b/%b" % (directory, name), about
                 if stat.S_ISDIR(about.st_mode):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import platform
 import re
@@ -22,18 +21,17 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing, libc
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.model.limits import Limits
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.criu.copied_up import MappedFiles
 from tvsnap.sandboxes.criu.directory_times import DELETED
-from tvsnap.sandboxes.processes import procfs, socket_options
+from tvsnap.sandboxes.criu.excess import objects
+from tvsnap.sandboxes.processes import socket_options
 from tvsnap.sandboxes.processes.borrowing import (
     borrowed,
     events,
@@ -43,7 +41,6 @@ from tvsnap.sandboxes.processes.borrowing import (
     sends_packets,
     takes_output,
 )
-from tvsnap.sandboxes.processes.namespaces import in_namespace_of
 from tvsnap.sandboxes.processes.procfs import describe, head, lines, stat_fields, status
 from tvsnap.sandboxes.processes.unseen import pending_signals
 
@@ -52,20 +49,14 @@ _STOP = 1 << signal.SIGSTOP - 1
 """CRIU leaves it to who is stopped already, where it does nothing and is forgotten with SIGCONT."""
 _EXIT_SIGNAL, _PERSONALITY = 35, 0  # a place in /proc/PID/stat after the name; the usual value
 _IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
-_LAST_OPERATION, _SIZE = 8, 3
-"""Columns: of /proc/sysvipc/sem, when semop() was last used, s since the epoch; of /proc/sysvipc/shm, bytes."""
+_LAST_OPERATION = 8
+"""A column of /proc/sysvipc/sem: when semop() was last used, s since the epoch."""
 _POSIX_LOCK = re.compile(r"lock:\t\d+: POSIX .* \w+:\w+:(\d+) ")
 _GROUP = re.compile(r"\t+([0-9A-F]{8}) ")
 _SESSION, _TERMINAL = 3, 4
 """Of /proc/PID/stat, from the process' state on."""
-_MOST_DELETED = 1 << 30
-"""Bytes of deleted files that processes hold: CRIU copies each, also those that share their place on the disk."""
-_MOST_EXTENT = 4 << 40
-"""The same with holes, and shared memory of System V: CRIU takes 0.3 s to look through each TiB of a file in memory."""
 _TIME_STEP = 9.0
 """Seconds by which times of terminals may be behind, as the kernel moves them, and one more."""
-_SHARED = 2.0
-"""Times the sandbox's limit of memory: CRIU saves what forked processes share once for each of them."""
 _MASTERS = ("/dev/ptmx", "/dev/pts/ptmx")
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
@@ -86,67 +77,6 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
             if stat_fields(pid)[0] == "T" and pending_signals(pid)[1] & ~_STOP:
                 return f"{describe(pid)} is stopped, with signals that wait for it"
     return ""
-
-
-def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
-    """Refuses what would take too long, or too much room, to be saved.
-
-    Raises:
-        NotCheckpointable: there is too much of something.
-    """
-    if procfs.has_too_many_descriptors(pids):
-        most = procfs.MOST_DESCRIPTORS
-        raise NotCheckpointable(
-            f"a process has, with others, more than {most:,} descriptors open, the most for a snapshot"
-        )
-    if full := procfs.without_room_for_mappings(pids):
-        raise NotCheckpointable(f"{describe(full)} has mapped all memory that it may, and CRIU needs a little")
-    if many := procfs.too_many_mappings(pids):
-        raise NotCheckpointable(f"a process has, with others, more than {many}, the most for a snapshot")
-    memory = procfs.private_memory(pids)
-    _refuse_more(memory, int(limits.memory * _SHARED), "has", "of memory, counted for each that shares it")
-    if full := procfs.without_room_for_descriptors(pids):
-        raise NotCheckpointable(f"{describe(full)} has all descriptors open that it may have, and CRIU needs a few")
-    deleted: dict[tuple[int, int], int] = {}  # bytes on disk, by device and inode
-    extent: dict[tuple[int, int], int] = {}  # bytes with holes
-    for pid, number, about in _regular_files(pids):
-        if _is_leased(pid, number):
-            raise NotCheckpointable(f"{describe(pid)} has a lease on a file, for which whoever opens it waits")
-        if about.st_nlink == 0:
-            deleted[about.st_dev, about.st_ino] = about.st_blocks * 512
-            extent[about.st_dev, about.st_ino] = about.st_size
-    segments = sum(int(words[_SIZE]) for words in _objects(init, "shm"))
-    _refuse_more(segments, _MOST_EXTENT, "has made", "of shared memory of System V, used or not", unit=40)
-    _refuse_more(sum(extent.values()), _MOST_EXTENT, "holds", "of deleted files, holes included", unit=40)
-    _refuse_more(sum(deleted.values()), _MOST_DELETED, "holds", "of deleted files")
-
-
-def _refuse_more(amount: int, most: int, does: str, what: str, *, unit: int = 20) -> None:
-    """Refuses more bytes of something than `most`, told in units of 2^20 or 2^40."""
-    if amount > most:
-        name = {20: "MiB", 40: "TiB"}[unit]
-        raise NotCheckpointable(
-            f"a process {does}, with others, {amount >> unit} {name} {what}, more than the {most >> unit} {name} that "
-            "are the most for a snapshot"
-        )
-
-
-def _regular_files(pids: Iterable[int]) -> Iterator[tuple[int, int, os.stat_result]]:
-    """Yields the regular files that processes have open: who, as what, and what kind it is."""
-    for pid in pids:
-        with contextlib.suppress(OSError):  # it has ended
-            for number in os.listdir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):  # closed meanwhile
-                    about = os.stat(f"/proc/{pid}/fd/{number}")
-                    if stat.S_ISREG(about.st_mode):
-                        yield pid, int(number), about
-
-
-def _is_leased(pid: int, number: int) -> bool:
-    """Whether a process would be asked, and waited for, before its file is opened by another."""
-    with contextlib.suppress(OSError), borrowed(pid, number) as file:  # closed meanwhile
-        return fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_WRLCK
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +155,7 @@ def _were_set(about: os.stat_result) -> bool:
 
 def _semaphores_were_used(init: int) -> bool:
     """Whether a process of a sandbox has ever called semop()."""
-    return any(words[_LAST_OPERATION] != "0" for words in _objects(init, "sem"))
-
-
-def _objects(init: int, kind: str) -> list[list[str]]:
-    """Returns what /proc/sysvipc tells of a sandbox's objects of System V, a list of words for each."""
-    try:
-        return in_namespace_of(init, "ipc", lambda: [line.split() for line in lines(f"/proc/sysvipc/{kind}")][1:])
-    except OSError:
-        raise AttemptFailed("the objects of System V of a sandbox could not be looked at", machine=True) from None
+    return any(words[_LAST_OPERATION] != "0" for words in objects(init, "sem"))
 
 
 @dataclass(frozen=True, slots=True)

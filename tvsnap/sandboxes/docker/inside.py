@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tvsnap.guest.protocol import INIT, Guest
-from tvsnap.model.errors import InfrastructureError
-from tvsnap.sandboxes import observing
+from tvsnap.sandboxes import looks, observing
 
 TIMEOUT = 60.0  # seconds
 MOST = observing.MOST_RECORDS  # bytes of output at most
@@ -21,11 +20,14 @@ def run_tool(guest: Guest, *arguments: str, user: str = "root") -> bytes:
     """Runs one of PID 1's own programs inside; returns what it printed.
 
     Raises:
-        SandboxDied, InfrastructureError: it did not end well.
+        SandboxDied: it has ended.
+        NotSeen: the program did not end well, or not in time: it shares the container with what may be in its way.
     """
-    outcome = guest.execute([INIT, *arguments], timeout=TIMEOUT, limit=MOST, user=user)
+    looks.go_on()
+    command = [INIT, "within", str(looks.seconds()), *arguments]
+    outcome = guest.execute(command, timeout=TIMEOUT, limit=MOST, user=user)
     if outcome.exit_code != 0 or outcome.truncated:
-        raise InfrastructureError(
+        raise looks.NotSeen(
             f"looking into a sandbox failed ({' '.join(arguments)}): {outcome.output[-500:].decode(errors='replace')}"
         )
     return outcome.output

@@ -28,7 +28,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
 from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import observing, process_report, shell_report
+from tvsnap.sandboxes import looks, observing, process_report, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.docker.inside import list_inside, run_tool
 from tvsnap.sandboxes.docker.layers import flattened
@@ -201,10 +201,10 @@ class DockerSandbox(Networked, Rewindable):
 
     def observe(self, service: Service = NO_SERVICE) -> Observation:
         try:
-            return self.with_connections(lambda: self._observe(service))
-        except SandboxRefused as refusal:  # no process of ours can be started in it
-            unknown = secrets.token_hex()
-            return Observation(unknown, unknown, unknown, active=f"it cannot be looked at ({refusal})", quiet_s=0.0)
+            with self._looks.one():
+                return self.with_connections(lambda: self._observe(service))
+        except (SandboxRefused, looks.NotSeen) as lack:  # the former: no process of ours can be started in it
+            return looks.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
         guest = self.guest()
@@ -243,6 +243,13 @@ class DockerSandbox(Networked, Rewindable):
         return activity.Look(*activity.told(found, time.monotonic()))
 
     def digest(self) -> str | None:
+        try:
+            with self._looks.one():
+                return self._digest_of_all()
+        except looks.NotSeen:
+            return None
+
+    def _digest_of_all(self) -> str | None:
         outside = self.files.outside()
         if outside is None or not self.holds_nothing_in_memory:
             return ""
@@ -296,7 +303,8 @@ class DockerSandbox(Networked, Rewindable):
 
     def checkpoint(self) -> SnapshotInfo:
         try:
-            return self._backend.checkpoint(self)
+            with self._looks.one():
+                return self._backend.checkpoint(self)
         except SandboxRefused as refusal:
             raise NotCheckpointable(str(refusal)) from refusal
         except ProcessesDisturbed as error:

@@ -11,7 +11,9 @@ from tvsnap.host import attempts
 from tvsnap.host.docker_engine import Engine
 from tvsnap.model.errors import CheckpointFailed, NotCheckpointable
 from tvsnap.model.observations import Captures, SnapshotInfo
+from tvsnap.sandboxes import looks
 from tvsnap.sandboxes.criu import cut_short, directory_times, fidelity
+from tvsnap.sandboxes.criu.excess import refuse_excess
 from tvsnap.sandboxes.docker.containers import Containers
 from tvsnap.sandboxes.docker.layers import flattened
 from tvsnap.sandboxes.docker.notes import note_lent
@@ -98,7 +100,7 @@ class Taker:
             frozen = time.perf_counter()
             with self.containers.paused(sandbox.container):
                 init, pids = self.containers.processes(sandbox.container)
-                fidelity.refuse_excess(pids, init, sandbox.limits)
+                refuse_excess(pids, init, sandbox.limits)
                 fidelity.refuse(fidelity.find_loss(pids, init))
                 directories = tuple(directory_times.note(pids, init))
                 closed = sandbox.note_closed()
@@ -130,11 +132,12 @@ class Taker:
         depth = sandbox.depth + 1
         if depth <= MAX_DEPTH:
             sandbox.files.distinguish(unfinished)
-            self.snapshots.commit(unfinished, sandbox.container, sandbox.image.digest)
+            with looks.uncounted():
+                self.snapshots.commit(unfinished, sandbox.container, sandbox.image.digest)
             sandbox.files.mend(unfinished)
             return depth, self._size(unfinished.reference) - self._size(sandbox.reference)
         export = self.containers.export(sandbox.container)
-        with flattened(export, sandbox.files.all()) as stream:
+        with flattened(export, sandbox.files.all()) as stream, looks.uncounted():
             self.snapshots.put(unfinished, stream, sandbox.image.digest)
         return 1, self._size(unfinished.reference)
 

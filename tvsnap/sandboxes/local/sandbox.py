@@ -28,7 +28,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
 from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import observing, paths, shell_report
+from tvsnap.sandboxes import looks, observing, paths, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
 from tvsnap.sandboxes.local import syscalls
@@ -168,7 +168,11 @@ class LocalSandbox(Networked, Rewindable):
         return observe.file_changes(self.layer / "upper", self._tree)
 
     def observe(self, service: Service = NO_SERVICE) -> Observation:
-        return self.with_connections(lambda: self._observe(service))
+        try:
+            with self._looks.one():
+                return self.with_connections(lambda: self._observe(service))
+        except looks.NotSeen as lack:
+            return looks.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
         guest = self.guest()
@@ -195,13 +199,17 @@ class LocalSandbox(Networked, Rewindable):
         )
 
     def digest(self) -> str | None:
-        return digests.digest(
-            self.guest(),
-            self._alone,
-            lambda: observe.differing(self.layer / "upper", self._tree, self.contents),
-            Path(f"/proc/{self.init}"),
-            self.changes_settled,
-        )
+        try:
+            with self._looks.one():
+                return digests.digest(
+                    self.guest(),
+                    self._alone,
+                    lambda: observe.differing(self.layer / "upper", self._tree, self.contents),
+                    Path(f"/proc/{self.init}"),
+                    self.changes_settled,
+                )
+        except looks.NotSeen:
+            return None
 
     def _alone(self) -> tuple[bool, ShellHold | None]:
         shell = self._host_pid(self.guest().info().shell)
@@ -285,7 +293,8 @@ class LocalSandbox(Networked, Rewindable):
 
     def checkpoint(self) -> SnapshotInfo:
         try:
-            return self._owner.checkpoint(self)
+            with self._looks.one():
+                return self._owner.checkpoint(self)
         except ProcessesDisturbed as error:
             self.close()
             raise SandboxDied(f"sandbox {self.id} was ended over a checkpoint ({error})") from error

@@ -29,10 +29,11 @@ from tvsnap.host.owners import sweep
 from tvsnap.model.errors import CheckpointFailed, InfrastructureError, NotCheckpointable, SnapshotUnusable
 from tvsnap.model.images import UID_BASE, UID_COUNT
 from tvsnap.model.observations import Captures, SnapshotInfo
-from tvsnap.sandboxes import paths
+from tvsnap.sandboxes import looks, paths
 from tvsnap.sandboxes.criu import cut_short, directory_times, fidelity
 from tvsnap.sandboxes.criu.client import Criu
 from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
+from tvsnap.sandboxes.criu.excess import refuse_excess
 from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
@@ -190,10 +191,11 @@ class Snapshots:
                 noted.bound = tuple(processors.note(pids, sandbox.init))
                 noted.directories = tuple(directory_times.note(pids, sandbox.init))
                 noted.options = socket_options.write(refuse_loss(), images)
-                self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
+                with looks.uncounted():
+                    self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
-                fidelity.refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
+                refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
                 fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
                 if keeps_watches:
                     watches.look_for(sandbox.init, sandbox.cgroup.pids(), sandbox.places.find)
@@ -230,7 +232,8 @@ class Snapshots:
         with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
             image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
             sandbox.end_connections()
-            self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
+            with looks.uncounted():
+                self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
             info = sandbox.guest().info()
             if sandbox.other_processes() or (info.inner, info.idle) != (image.inner, True):
                 raise AttemptFailed("the sandbox changes while its files are copied")

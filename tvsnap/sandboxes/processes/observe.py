@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ from tvsnap.host import native
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.images import UID_BASE
 from tvsnap.model.observations import FileChange, Process, Service
-from tvsnap.sandboxes import observing, paths, process_report
+from tvsnap.sandboxes import looks, observing, paths, process_report
 from tvsnap.sandboxes.digest import Contents, Files, gone_from
 from tvsnap.sandboxes.process_report import Activity, OpenFile, ShellHold
 from tvsnap.sandboxes.processes import unseen
@@ -45,6 +46,8 @@ def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service
     print_of = partial(observing.files_fingerprint, image=image, accessed=accessed)
     try:
         others = print_of(observing.outside(observing.walk(upper), service.directories, data))
+    except looks.NotSeen:
+        raise
     except InfrastructureError:
         return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
     return others, print_of(data, dated=False) if data else ""
@@ -139,13 +142,19 @@ def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> di
     """Returns what processes hold, and their locks, by process; see `Activity`.
 
     The idle shell is looked at if it has more open than it always has.
+
+    Raises:
+        NotSeen: that takes too long.
     """
     asked = [*map(str, others), *(f"-{pid}" for pid in serving)]
     if shell is not None and shell.further_files:
         asked.append(f"={shell.pid}")
     if not asked:
         return {}
-    run = subprocess.run([native.INIT, "holds", *asked], capture_output=True, check=False, text=True)
+    command = [str(native.INIT), "within", str(looks.seconds()), "holds", *asked]
+    run = subprocess.run(command, capture_output=True, check=False, text=True)
+    if run.returncode == -signal.SIGKILL:
+        raise looks.too_long()
     lines = (line.split() for line in run.stdout.splitlines())
     return {int(pid): (holds, locks) for pid, holds, locks in lines}
 

@@ -7,31 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterable, Iterator
+
+from tvsnap.sandboxes.looks import go_on
 
 HEAD = 4096
 """Bytes that are enough for what no process can make longer, and for the beginning of a command line."""
 MOST_DESCRIPTORS = 20_000
 """Of all processes of a sandbox. Beyond, they are not looked at one by one: 150,000 took 7 s, and CRIU 17 s."""
-MOST_MAPPINGS = 100_000
-"""Of the same. CRIU takes some 17 µs for each while all stands still, and as long again in a fork."""
-MOST_SHARED = 5000
-"""Of those, of shared memory: a restore sends a descriptor for each, of which only so many may be on their way."""
-_SHARED_MEMORY = b" /dev/zero (deleted)\n"
 _LONGEST_COMM = 64
 _LONGEST_COMMAND = 60
 _LONGEST_STATUS = 1 << 20
 """A process may belong to 65,536 groups, with ten digits each."""
-_PART = 1 << 16
-_OPEN_FILES = re.compile(r"^Max open files +(\d+)", re.MULTILINE)
-_ADDRESS_SPACE = re.compile(r"^Max address space +(\d+)", re.MULTILINE)
-_FOR_CRIU = 4
-"""Descriptors that CRIU opens in a process while it is at work there."""
-_MAPPINGS_FOR_CRIU = 16
-_BYTES_FOR_CRIU = 1 << 20
-_BYTES_FOR_EACH_MAPPING = 64
-"""What it may map there: its code, a stack, and room for what it asks of descriptors and mappings; with a margin."""
+_LINES = 256
+"""After so many lines it is looked whether that has taken too long."""
 
 
 def head(path: str, most: int = HEAD) -> str:
@@ -54,7 +43,9 @@ def lines(path: str, errors: str = "replace") -> Iterator[str]:
         OSError: the process has ended.
     """
     with open(path, encoding="utf-8", errors=errors, newline="\n") as file:  # names hold all other line ends
-        for line in file:
+        for number, line in enumerate(file):
+            if number % _LINES == 0:
+                go_on()
             yield line.rstrip("\n")
 
 
@@ -101,60 +92,6 @@ def has_too_many_descriptors(pids: Iterable[int]) -> bool:
     return count > MOST_DESCRIPTORS
 
 
-def too_many_mappings(pids: Iterable[int]) -> str:
-    """Returns of which kind of mappings processes have too many, all told, and how many those are; empty if of none."""
-    count = shared = 0
-    for pid in pids:
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb", buffering=0) as file:  # it has ended
-            while count <= MOST_MAPPINGS and (part := file.read(_PART)):
-                count += part.count(b"\n")
-                shared += part.count(_SHARED_MEMORY)
-    if shared > MOST_SHARED:
-        return f"{MOST_SHARED:,} mappings of shared memory"
-    return f"{MOST_MAPPINGS:,} mappings" if count > MOST_MAPPINGS else ""
-
-
-def without_room_for_descriptors(pids: Iterable[int]) -> int:
-    """Returns a process that may open next to nothing more (`ulimit -n`), or 0 if each may."""
-    for pid in pids:
-        with contextlib.suppress(OSError):  # it has ended
-            limit = _OPEN_FILES.search(head(f"/proc/{pid}/limits"))
-            if limit and len(os.listdir(f"/proc/{pid}/fd")) + _FOR_CRIU > int(limit[1]):
-                return pid
-    return 0
-
-
-def without_room_for_mappings(pids: Iterable[int]) -> int:
-    """Returns a process that may map next to nothing more, or 0 if each may.
-
-    Its address space is limited (`ulimit -v`), or it has as many mappings as the kernel allows.
-    """
-    most = int(head("/proc/sys/vm/max_map_count"))
-    for pid in pids:
-        with contextlib.suppress(OSError):  # it has ended
-            count = _mappings(pid, most)
-            if count + _MAPPINGS_FOR_CRIU > most:
-                return pid
-            limit = _ADDRESS_SPACE.search(head(f"/proc/{pid}/limits"))
-            needed = _BYTES_FOR_CRIU + count * _BYTES_FOR_EACH_MAPPING
-            if limit and _mapped_bytes(pid) + needed > int(limit[1]):
-                return pid
-    return 0
-
-
-def _mappings(pid: int, most: int) -> int:
-    """Returns how many mappings a process has; of more than `most` it does not count all."""
-    count = 0
-    with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
-        while count <= most and (part := file.read(_PART)):
-            count += part.count(b"\n")
-    return count
-
-
-def _mapped_bytes(pid: int) -> int:
-    return int(head(f"/proc/{pid}/statm").split()[0]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def private_memory(pids: Iterable[int]) -> int:
     """Returns the bytes of memory that processes have and that are of no file, counted for each that shares it."""
     pages = 0
@@ -199,6 +136,7 @@ def describe(pid: int) -> str:
 
 
 def read(path: str, most: int = HEAD) -> bytes:
-    """Returns the first bytes of a file; raises OSError if the process has ended."""
+    """Returns the first bytes of a file; raises OSError if the process has ended, NotSeen if a look takes too long."""
+    go_on()
     with open(path, "rb", buffering=0) as file:
         return file.read(most)

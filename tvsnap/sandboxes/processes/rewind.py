@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tvsnap.guest.actions import GuestActions
 from tvsnap.host import native
 from tvsnap.model.errors import SandboxDied
+from tvsnap.sandboxes.looks import Looks
 from tvsnap.sandboxes.processes.observe import is_running
 
 _TRIES, _PAUSE, _PATIENCE = 3, 0.002, 0.5
@@ -54,6 +55,7 @@ class Rewindable(GuestActions):
 
     def __init__(self) -> None:
         self._own = OwnProcesses(self._own_pids)
+        self._looks = Looks()
 
     @abstractmethod
     def _own_pids(self) -> list[int]:

@@ -1,0 +1,353 @@
+"""What of a sandbox's processes is so much that CRIU would take too long, or too much room, to save it.
+
+CRIU cannot be ended while it has its code in a process. So nothing is given to it that is not known to have an end: all
+that its time grows with is counted before, also where it belongs to no descriptor, as a file that was mapped, closed
+and deleted, or one that a message holds which nobody has received yet.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import os
+import re
+import socket
+import stat
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.libc import closing
+from tvsnap.model.errors import NotCheckpointable
+from tvsnap.model.limits import Limits
+from tvsnap.sandboxes.looks import NotSeen, go_on
+from tvsnap.sandboxes.processes import procfs
+from tvsnap.sandboxes.processes.borrowing import borrowed
+from tvsnap.sandboxes.processes.namespaces import in_namespace_of
+from tvsnap.sandboxes.processes.procfs import describe, head, lines
+
+MOST_MAPPINGS = 50_000
+"""CRIU takes some 20 to 50 µs for each while all stands still, and as long again in a fork."""
+MOST_SHARED = 5000
+"""Of those, of shared memory: a restore sends a descriptor for each, of which only so many may be on their way."""
+MOST_LINES = 20_000
+"""What fdinfo tells of descriptors, a line each: what epolls watch, and locks."""
+MOST_SENT = 200
+"""Descriptors in messages that nobody has received yet."""
+_MOST_DELETED = 1 << 30
+"""Bytes of deleted files that processes hold or have mapped: CRIU copies each, also those that share their place on the
+disk.
+"""
+_MOST_EXTENT = 1 << 40
+"""The same with holes, and all shared memory, used or not: CRIU takes 0.3 to 1 s to look through each TiB of it."""
+_SHARED = 2.0
+"""Times the sandbox's limit of memory: CRIU saves what forked processes share once for each of them."""
+_SIZE, _ID = 3, 1
+"""Columns of /proc/sysvipc/shm: bytes, and what the kernel numbers the segment's inode by."""
+_SHARED_MEMORY = b" /dev/zero (deleted)\n"
+UNNAMED = re.compile(rb"(?m)^([0-9a-f]+-[0-9a-f]+) \S+ \S+ (\S+ \d+) .* \(deleted\)$")
+"""A mapping of a file that has no name any more, or never had one: where it is, and which file."""
+_PART = 1 << 16
+_OPEN_FILES = re.compile(r"^Max open files +(\d+)", re.MULTILINE)
+_ADDRESS_SPACE = re.compile(r"^Max address space +(\d+)", re.MULTILINE)
+_SENT = re.compile(r"^scm_fds: (\d+)", re.MULTILINE)
+_FOR_CRIU = 4
+"""Descriptors that CRIU opens in a process while it is at work there."""
+_MAPPINGS_FOR_CRIU = 16
+_BYTES_FOR_CRIU = 1 << 20
+_BYTES_FOR_EACH_MAPPING = 64
+"""What it may map there: its code, a stack, and room for what it asks of descriptors and mappings; with a margin."""
+_PEEK_OFFSET = 42  # SO_PEEK_OFF
+_LARGEST_MESSAGE = 253
+"""Descriptors in one (SCM_MAX_FD)."""
+
+
+def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
+    """Refuses what would take too long, or too much room, to be saved.
+
+    Args:
+        pids: a sandbox's processes, as the host sees them.
+        init: its PID 1.
+        limits: what it may use.
+
+    Raises:
+        NotCheckpointable: there is too much of something.
+    """
+    if procfs.has_too_many_descriptors(pids):
+        raise _more_than(procfs.MOST_DESCRIPTORS, "descriptors open")
+    mapped = _Mapped(int(head("/proc/sys/vm/max_map_count")))
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            mapped.add(pid)
+    if full := mapped.without_room():
+        raise NotCheckpointable(f"{describe(full)} has mapped all memory that it may, and CRIU needs a little")
+    if mapped.shared > MOST_SHARED:
+        raise _more_than(MOST_SHARED, "mappings of shared memory")
+    if sum(mapped.counts.values()) > MOST_MAPPINGS:
+        raise _more_than(MOST_MAPPINGS, "mappings")
+    memory = procfs.private_memory(pids)
+    _refuse_more(memory, int(limits.memory * _SHARED), "has", "of memory, counted for each that shares it")
+    if full := _without_room_for_descriptors(pids):
+        raise NotCheckpointable(f"{describe(full)} has all descriptors open that it may have, and CRIU needs a few")
+    segments = {(in_memory(), int(words[_ID])): int(words[_SIZE]) for words in objects(init, "shm")}
+    _refuse_more(sum(segments.values()), _MOST_EXTENT, "has made", "of shared memory of System V, used or not", unit=40)
+    files = _Unnamed(segments)
+    _look_at_descriptors(pids, files)
+    for about in mapped.unnamed():
+        files.add(about)
+    extent, deleted = sum(files.extents.values()), sum(files.on_disk.values())
+    what = "of shared memory and deleted files, holes included"
+    _refuse_more(extent, _MOST_EXTENT, "holds or has mapped", what, unit=40)
+    _refuse_more(deleted, _MOST_DELETED, "holds or has mapped", "of deleted files")
+
+
+def objects(init: int, kind: str) -> list[list[str]]:
+    """Returns what /proc/sysvipc tells of a sandbox's objects of System V, a list of words for each."""
+    try:
+        return in_namespace_of(init, "ipc", lambda: [line.split() for line in lines(f"/proc/sysvipc/{kind}")][1:])
+    except OSError:
+        raise AttemptFailed("the objects of System V of a sandbox could not be looked at", machine=True) from None
+
+
+@cache
+def in_memory() -> int:
+    """Returns the device that files without a name in any directory are on: memfd, shared memory."""
+    with closing(os.memfd_create("device", os.MFD_CLOEXEC)) as file:
+        return os.fstat(file).st_dev
+
+
+def _more_than(most: int, what: str) -> NotCheckpointable:
+    return NotCheckpointable(f"a process has, with others, more than {most:,} {what}, the most for a snapshot")
+
+
+def _refuse_more(amount: int, most: int, does: str, what: str, *, unit: int = 20) -> None:
+    """Refuses more bytes of something than `most`, told in units of 2^20 or 2^40."""
+    if amount > most:
+        name = {20: "MiB", 40: "TiB"}[unit]
+        raise NotCheckpointable(
+            f"a process {does}, with others, {amount >> unit} {name} {what}, more than the {most >> unit} {name} that "
+            "are the most for a snapshot"
+        )
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Mapped:
+    """What processes have mapped.
+
+    Attributes:
+        most: how many mappings the kernel lets a process have.
+        counts: how many each has; of too many not all.
+        shared: how many of them are of shared memory.
+        places: process and place of one mapping of each file without a name.
+    """
+
+    most: int
+    counts: dict[int, int] = field(default_factory=dict)
+    shared: int = 0
+    places: dict[bytes, tuple[int, str]] = field(default_factory=dict)
+
+    def add(self, pid: int) -> None:
+        """Counts those of a process; raises OSError if it has ended."""
+        self.counts[pid] = 0
+        rest = b""
+        with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
+            while self.counts[pid] <= self.most and (part := file.read(_PART)):
+                go_on()
+                whole, end, rest = (rest + part).rpartition(b"\n")
+                whole += end
+                self.counts[pid] += whole.count(b"\n")
+                self.shared += whole.count(_SHARED_MEMORY)
+                for found in UNNAMED.finditer(whole) if b" (deleted)\n" in whole else ():
+                    self.places.setdefault(found[2], (pid, found[1].decode()))
+
+    def without_room(self) -> int:
+        """Returns a process that may map next to nothing more, or 0 if each may.
+
+        Its address space is limited (`ulimit -v`), or it has as many mappings as the kernel allows.
+        """
+        for pid, count in self.counts.items():
+            with contextlib.suppress(OSError):  # it has ended
+                if count + _MAPPINGS_FOR_CRIU > self.most:
+                    return pid
+                limit = _ADDRESS_SPACE.search(head(f"/proc/{pid}/limits"))
+                needed = _BYTES_FOR_CRIU + count * _BYTES_FOR_EACH_MAPPING
+                if limit and _mapped_bytes(pid) + needed > int(limit[1]):
+                    return pid
+        return 0
+
+    def unnamed(self) -> Iterator[os.stat_result]:
+        """Yields what kinds those files are that have no name any more."""
+        for pid, place in self.places.values():
+            go_on()
+            with contextlib.suppress(OSError):  # it has ended
+                # Here a number has no leading zeros, which it has in the list.
+                first, _, end = place.partition("-")
+                yield os.stat(f"/proc/{pid}/map_files/{int(first, 16):x}-{int(end, 16):x}")
+
+
+def _mapped_bytes(pid: int) -> int:
+    return int(head(f"/proc/{pid}/statm").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+# -- descriptors ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Unnamed:
+    """Files that have no name any more, by device and inode.
+
+    Attributes:
+        extents: bytes, holes included.
+        on_disk: bytes on the disk, of those that are not in memory anyway.
+    """
+
+    extents: dict[tuple[int, int], int]
+    on_disk: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def add(self, about: os.stat_result) -> None:
+        if stat.S_ISREG(about.st_mode) and about.st_nlink == 0:
+            file = about.st_dev, about.st_ino
+            self.extents[file] = about.st_size
+            if about.st_dev != in_memory():
+                self.on_disk[file] = about.st_blocks * 512
+
+
+def _without_room_for_descriptors(pids: Iterable[int]) -> int:
+    """Returns a process that may open next to nothing more (`ulimit -n`), or 0 if each may."""
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            limit = _OPEN_FILES.search(head(f"/proc/{pid}/limits"))
+            if limit and len(os.listdir(f"/proc/{pid}/fd")) + _FOR_CRIU > int(limit[1]):
+                return pid
+    return 0
+
+
+def _look_at_descriptors(pids: Iterable[int], files: _Unnamed) -> None:
+    """Adds what processes have open, or have been sent, to `files`.
+
+    Raises:
+        NotCheckpointable: there is too much to tell of it, or it makes others wait.
+    """
+    left = MOST_LINES
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                go_on()
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    left -= _look_at(pid, int(name), files)
+                    if left < 0:
+                        raise NotCheckpointable(
+                            f"a process has, with others, more than {MOST_LINES:,} locks and files that epolls watch, "
+                            "the most for a snapshot"
+                        )
+
+
+def _look_at(pid: int, number: int, files: _Unnamed) -> int:
+    """Adds what a descriptor is of to `files`; returns how many lines there are to tell of it."""
+    target = os.readlink(f"/proc/{pid}/fd/{number}")
+    if target.startswith("socket:"):
+        if _sent(pid, number):
+            try:
+                with borrowed(pid, number) as descriptor:
+                    _look_at_messages(pid, descriptor, files)
+            except OSError as error:  # also of ours: too few descriptors
+                reason = f"what {describe(pid)} has been sent could not be looked at: {error.strerror}"
+                raise AttemptFailed(reason, machine=True) from None
+        return 0
+    if target.startswith("/"):
+        about = os.stat(f"/proc/{pid}/fd/{number}")
+        if not stat.S_ISREG(about.st_mode):
+            return 0
+        if _is_leased(pid, number):
+            raise NotCheckpointable(f"{describe(pid)} has a lease on a file, for which whoever opens it waits")
+        files.add(about)
+        return _lines_of(pid, number)
+    return _lines_of(pid, number) if target == "anon_inode:[eventpoll]" else 0
+
+
+def _lines_of(pid: int | str, number: int) -> int:
+    """Returns how many lines fdinfo has for a descriptor; of more than `MOST_LINES` not all."""
+    path = f"/proc/{pid}/fdinfo/{number}"
+    count = 0
+    with open(path, "rb", buffering=0) as file:
+        while count <= MOST_LINES and (part := file.read(_PART)):
+            go_on()
+            count += part.count(b"\n")
+    return count
+
+
+def _is_leased(pid: int, number: int) -> bool:
+    """Whether a process would be asked, and waited for, before its file is opened by another."""
+    with contextlib.suppress(OSError), borrowed(pid, number) as file:  # closed meanwhile
+        return fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_WRLCK
+    return False
+
+
+# -- descriptors in messages ----------------------------------------------------------------------------------------
+
+
+def _sent(pid: int | str, number: int) -> int:
+    """Returns how many descriptors are in messages that wait at a socket."""
+    found = _SENT.search(head(f"/proc/{pid}/fdinfo/{number}"))
+    return int(found[1]) if found else 0
+
+
+def _look_at_messages(pid: int, holder: int, files: _Unnamed) -> None:
+    """Adds what was sent to a socket, and to those that were sent, to `files`; all of it stays where it is.
+
+    Args:
+        pid: who has the socket, as the host sees it.
+        holder: our descriptor of it.
+        files: see above.
+
+    Raises:
+        NotCheckpointable: not all of it can be looked at, or there is too much.
+    """
+    with contextlib.ExitStack() as stack:
+        waiting, known, count, left = deque([holder]), set[int](), 0, MOST_LINES
+        while waiting:
+            go_on()
+            descriptor = waiting.popleft()
+            sent = _sent("self", descriptor)
+            if not sent or (inode := os.fstat(descriptor).st_ino) in known:
+                continue
+            known.add(inode)
+            found = _peek(descriptor)
+            for one in found:
+                stack.enter_context(closing(one))
+            count += len(found)
+            # What a second message holds is seen only by who has taken the first.
+            if len(found) < sent or count > MOST_SENT:
+                raise NotCheckpointable(
+                    f"{describe(pid)} has been sent descriptors which are not received yet, by several messages or "
+                    f"more than {MOST_SENT:,}"
+                )
+            for one in found:
+                about = os.fstat(one)
+                files.add(about)
+                left -= 0 if stat.S_ISSOCK(about.st_mode) else _lines_of("self", one)
+                if stat.S_ISSOCK(about.st_mode):
+                    waiting.append(one)
+            if left < 0:
+                raise NotSeen(f"{describe(pid)} has been sent what there is too much to tell of")
+
+
+def _peek(descriptor: int) -> list[int]:
+    """Returns descriptors of our own for those in the first message that waits at a socket."""
+    found = array.array("i")
+    with socket.socket(fileno=os.dup(descriptor)) as its:
+        if its.getsockopt(socket.SOL_SOCKET, _PEEK_OFFSET) >= 0:
+            return []  # to look would move on what its owner sees next
+        room = socket.CMSG_SPACE(_LARGEST_MESSAGE * found.itemsize)
+        flags = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        with contextlib.suppress(BlockingIOError):
+            for level, kind, data in its.recvmsg(1, room, flags)[1]:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return list(found)
