@@ -18,7 +18,6 @@ from tvsnap import ImageBuildError, ImageStore
 from tvsnap.model.errors import TvsnapError
 
 WORK = FOLDER.parents[1] / "build" / "zoo"
-"""Where images are kept from one run to the next."""
 
 
 def main() -> int:
@@ -34,13 +33,13 @@ def main() -> int:
     found, worse = {}, []
     with data_directory() as home:
         for name in ("images", "cache"):
-            (WORK / name).mkdir(parents=True, exist_ok=True)
-            (home / name).symlink_to(WORK / name)
+            (options.work / name).mkdir(parents=True, exist_ok=True)
+            (home / name).symlink_to(options.work / name)
         built: dict[str, str | Outcome] = {}
         for number, program in enumerate(wanted, 1):
             began = time.monotonic()
             print(f"[{number}/{len(wanted)}] {program.name}: ", end="", flush=True)
-            outcome = found[program.name] = _run(program, home, built)
+            outcome = found[program.name] = _run(program, home, options.work, built)
             print(f"{outcome.result} ({time.monotonic() - began:.0f} s)", flush=True)
             if outcome.result != EQUAL and outcome.report:
                 print("    " + outcome.report.replace("\n", "\n    "), flush=True)
@@ -53,11 +52,11 @@ def main() -> int:
     return int(bool(worse))
 
 
-def _run(program: Program, home: Path, built: dict[str, str | Outcome]) -> Outcome:
+def _run(program: Program, home: Path, work: Path, built: dict[str, str | Outcome]) -> Outcome:
     if program.image == "none":
         return Outcome(program.expected)
     if program.image not in built:
-        built[program.image] = _image(program.image, home)
+        built[program.image] = _image(program.image, home, work)
     image = built[program.image]
     if isinstance(image, Outcome):
         return image
@@ -67,12 +66,12 @@ def _run(program: Program, home: Path, built: dict[str, str | Outcome]) -> Outco
         return Outcome(f"{FAILED}: {error}", report=traceback.format_exc())
 
 
-def _image(name: str, home: Path) -> str | Outcome:
+def _image(name: str, home: Path, work: Path) -> str | Outcome:
     store = ImageStore(home)
     try:
         if name == "terminal":
             return store.build(name).name
-        return build(images()[name], store, WORK / "descriptions")
+        return build(images()[name], store, work / "descriptions")
     except (NotInstalled, ImageBuildError) as error:
         return Outcome(f"{MISSING}: {error}")
 
@@ -80,6 +79,7 @@ def _image(name: str, home: Path) -> str | Outcome:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.zoo", description=__doc__)
     parser.add_argument("names", nargs="*", help="programs or groups; by default all")
+    parser.add_argument("--work", type=Path, default=WORK, help="keeps the images from one run to the next")
     parser.add_argument("--leave-page", action="store_true", help="do not write docs/zoo.md")
     return parser.parse_args()
 

@@ -40,6 +40,7 @@ _DPKG_OPTIONS = (
     "path-exclude=/usr/share/info/*",
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/man/*",
+    "path-include=/usr/share/man/man[1-9]",  # empty: Java's packages make links there
 )
 """Documentation and translations are a third of a small system, and agents work without them.
 
