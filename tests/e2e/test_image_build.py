@@ -69,6 +69,7 @@ def test_minimal_system(tmp_path: Path, packages_kept: Path) -> None:
     capability = os.getxattr(image.rootfs / "usr/bin/ping", CAPABILITY_XATTR)
     assert struct.unpack("<6I", capability)[-1] == UID_BASE
     assert (image.rootfs / "run/lock").is_dir()  # as in Debian's containers
+    assert [path.name for path in (image.rootfs / "usr/share/man").iterdir()] == ["man1"]  # for Java's packages
     for empty in ("dev", "usr/share/man/man1", "var/lib/apt/lists", "var/cache/apt/archives"):
         assert not (image.rootfs / empty).exists() or list((image.rootfs / empty).iterdir()) == []
     assert image.size < 300 * 1024 * 1024

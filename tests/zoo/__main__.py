@@ -23,8 +23,8 @@ WORK = FOLDER.parents[1] / "build" / "zoo"
 def main() -> int:
     """Runs what was asked for; returns the exit status: 1 if anything is worse than the table says."""
     options = _options()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    for each_signal in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each_signal, signal.default_int_handler)
     table = programs()
     wanted = [each for each in table if not options.names or each.name in options.names or each.group in options.names]
     if not wanted:

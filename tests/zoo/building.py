@@ -53,7 +53,9 @@ def build(image: ZooImage, store: ImageStore, work: Path) -> str:
         run.insert(0, f"{install} {PACKAGES} {PACKAGES}/*.whl && rm -r {PACKAGES}")
     if image.npm:
         files.append({"source": "node", "dest": f"{NODE}/"})
-        description["env"] = {"PATH": f"{NODE}/node_modules/.bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+        description["env"] = {
+            "PATH": f"{NODE}/node_modules/.bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        }
     description |= {"files": files, "run": run}
     (folder / "image.yaml").write_text(yaml.safe_dump(description))
     return store.build(folder).name
@@ -63,7 +65,9 @@ def _fetch(image: ZooImage, folder: Path) -> None:
     if image.pip:
         # For the image's Python, whatever that of this machine is.
         python = ["--python-version=3.11", "--only-binary=:all:"]
-        _client([sys.executable, "-m", "pip", "download", "--quiet", *python, "--dest", str(folder / "wheels"), *image.pip])
+        _client(
+            [sys.executable, "-m", "pip", "download", "--quiet", *python, "--dest", str(folder / "wheels"), *image.pip]
+        )
     if image.npm:
         if shutil.which("npm") is None:
             raise NotInstalled("this machine has no npm")

@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -102,22 +102,22 @@ def _snapshotted(program: Program, cache: Cache, image: str, plain: Sequence[See
         except (InfrastructureError, StateLost) as error:
             refusal = cache.refusal(rollout.state) or str(error)
         snapshot = cache.graph.snapshot(rollout.state, cache.backend.name)
-        kept = (0, None) if snapshot is None else (len(snapshot.processes), snapshot.size)
+        kept = Outcome(EQUAL) if snapshot is None else Outcome(EQUAL, len(snapshot.processes), snapshot.size)
         branches = {"the first fork": forks[:1], "the second fork": forks[1:], "where it went on": [rollout]}
         for title, rollouts in branches.items():
             for each in rollouts:
                 try:
                     later = _branch(each, program, title)
                 except InfrastructureError as error:
-                    return Outcome(f"{DIFFERS}: {title} could not be made: {error}", *kept)
+                    return replace(kept, result=f"{DIFFERS}: {title} could not be made: {error}")
                 finally:
                     if each is not rollout:
                         each.close()
                 if told := _difference(plain, seen + later):
-                    return Outcome(f"{DIFFERS}: {title}: {told[0]}", *kept, told[1])
+                    return replace(kept, result=f"{DIFFERS}: {title}: {told[0]}", report=told[1])
     if refusal:
         return Outcome(f"{REFUSED}: {refusal}")
-    return Outcome(EQUAL, *kept)
+    return kept
 
 
 def _prepare(rollout: Rollout, program: Program) -> None:

@@ -104,7 +104,9 @@ def groups() -> dict[str, str]:
 def images() -> dict[str, ZooImage]:
     """Returns the images by their names."""
     found = _read(FOLDER / "images.yaml")["images"]
-    return {name: ZooImage(name, **{key: tuple(value) for key, value in entry.items()}) for name, entry in found.items()}
+    return {
+        name: ZooImage(name, **{key: tuple(value) for key, value in entry.items()}) for name, entry in found.items()
+    }
 
 
 def rank(result: str) -> int:
@@ -121,8 +123,9 @@ def _read(path: Path) -> Any:
 
 
 def _program(group: str, name: str, entry: dict[str, Any]) -> Program:
-    steps = {part: tuple(_step(step) for step in entry.pop(part, ())) for part in ("start", "after")}
-    return Program(name, group, ignore=tuple(entry.pop("ignore", ())), **steps, **entry)
+    start, after = (tuple(_step(step) for step in entry.pop(part, ())) for part in ("start", "after"))
+    ignore = tuple(entry.pop("ignore", ()))
+    return Program(name, group, start=start, after=after, ignore=ignore, **entry)
 
 
 def _step(entry: str | dict[str, Any]) -> Step:

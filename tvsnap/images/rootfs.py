@@ -321,14 +321,12 @@ class TreeSummary:
     size: int
 
 
-def finish_tree(
-    root: Path, hostname: str, fraction: Callable[[float | None], None], *, hosts: str = ""
-) -> TreeSummary:
+def finish_tree(root: Path, hostname: str, fraction: Callable[[float | None], None], *, hosts: str = "") -> TreeSummary:
     """Puts the last touches to a tree whose owners are shifted, and hashes it.
 
     Device nodes and sockets go: the sandbox brings its own devices. What is in /run stays, as in a container, but for
-    tvsnap's own: servers expect the directories that their packages, or a step of the build, made there. The files that name the host and the network
-    become those of a sandbox.
+    tvsnap's own: servers expect the directories that their packages, or a step of the build, made there. The files that
+    name the host and the network become those of a sandbox.
 
     Args:
         root: the tree.
