@@ -30,7 +30,7 @@ def main() -> int:
     if not wanted:
         print(f"no such program; have: {', '.join(each.name for each in table)}", file=sys.stderr)
         return 2
-    found, worse = {}, []
+    worse = []
     with data_directory() as home:
         for name in ("images", "cache"):
             (options.work / name).mkdir(parents=True, exist_ok=True)
@@ -39,14 +39,14 @@ def main() -> int:
         for number, program in enumerate(wanted, 1):
             began = time.monotonic()
             print(f"[{number}/{len(wanted)}] {program.name}: ", end="", flush=True)
-            outcome = found[program.name] = _run(program, home, options.work, built)
+            outcome = _run(program, home, options.work, built)
             print(f"{outcome.result} ({time.monotonic() - began:.0f} s)", flush=True)
             if outcome.result != EQUAL and outcome.report:
                 print("    " + outcome.report.replace("\n", "\n    "), flush=True)
             if rank(outcome.result) > rank(program.expected):
                 worse.append(program.name)
-    if not options.leave_page:
-        page.write(table, found)
+            if not options.leave_page:
+                page.write(table, {program.name: outcome})
     if worse:
         print(f"worse than the table says: {', '.join(worse)}")
     return int(bool(worse))
