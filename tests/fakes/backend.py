@@ -137,6 +137,7 @@ class FakeBackend:
         self.command_duration = command_duration
         self.chance = random.Random(seed)
         self.trouble: str | None = None
+        self.load = Load()
         self.counts: Counter[str] = Counter()
         self.commands: list[str] = []
         self.live: dict[str, FakeSandbox] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +25,7 @@ class Load(NamedTuple):
     throttled: float = 0.0
     waited: float = 0.0
 
-    def __sub__(self, earlier: Load) -> Load:  # type: ignore[override]
+    def __sub__(self, earlier: Load) -> Load:
         return Load(self.throttled - earlier.throttled, self.waited - earlier.waited)
 
 
@@ -61,12 +62,18 @@ def _cpu_group(pid: int) -> Path | None:
     for line in _read(f"/proc/{pid}/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         groups.update(dict.fromkeys(controllers.split(","), path))  # of version 2 it is the empty name
+    controller = "cpu" if "cpu" in groups else ""
+    where = _hierarchy(controller)
+    return Path(where + groups[controller]) if where and controller in groups else None
+
+
+@functools.cache
+def _hierarchy(controller: str) -> str | None:
+    """Returns where the control groups of a controller are mounted, of version 2 for none; None if they are not."""
     for line in _read("/proc/self/mounts", 1 << 20).splitlines():
         _, where, kind, options, *_ = line.split()
-        if (kind == "cgroup" and "cpu" in options.split(",") and "cpu" in groups) or (
-            kind == "cgroup2" and "cpu" not in groups and "" in groups
-        ):
-            return Path(where + groups["cpu" if kind == "cgroup" else ""])
+        if kind == "cgroup" and controller in options.split(",") if controller else kind == "cgroup2":
+            return where
     return None
 
 

@@ -200,7 +200,7 @@ class Recorder:
             return _unrecorded(at, call, str(error), left, now)
 
     def _ungraded(self, executed: Executed) -> str | None:
-        """Returns why the grade that a call gave is not to be shared; None if it is, or the call is none that grades."""
+        """Returns why the grade that a call gave is not to be shared; None if it is, or the call does not grade."""
         grading, grade, state, call = executed.grading, executed.grade, executed.at.state, executed.call
         if grading is None or grade is None or grading.executions <= 1:
             return None

@@ -23,7 +23,9 @@ THROTTLED = 0.2  # of the call's time
 WAITED = 0.5
 NEAR = 0.5
 
-_LIMIT = re.compile(r"\btimeout(?:[=_ -]*s(?:ec(?:onds)?)?)?[= ]+(?:-\S+ +)*(\d+(?:\.\d+)?)([smhd]?)\b")
+_LIMIT = re.compile(
+    r"\btimeout(?:[_-]s(?:ec(?:onds)?)?)?[= ]+(?:-[ks] +\S+ +|-\S+ +)*(\d+(?:\.\d+)?)([smhd]?)(?!\.?\w)"
+)
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
