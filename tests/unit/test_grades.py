@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.backend import FakeSandbox
 from tests.fakes.caches import backend_of, bash, open_cache, settle
 from tvsnap import Cache
 from tvsnap.model.calls import ToolResult
@@ -78,7 +79,11 @@ def test_nobody_waits_for_a_grade_that_is_not_shared_yet(tmp_path: Path) -> None
         graded(cache, "true")
         results: list[ToolResult] = []
         both = threading.Barrier(2)
-        backend_of(cache).hooks["run"] = lambda *_: both.wait(30)  # each is executed, at the same time
+
+        def meet(sandbox: FakeSandbox | None, subject: str) -> None:
+            both.wait(30)  # each is executed, at the same time
+
+        backend_of(cache).hooks["run"] = meet
 
         def grade() -> None:
             with cache.rollout("terminal") as rollout:
@@ -95,9 +100,9 @@ def test_nobody_waits_for_a_grade_that_is_not_shared_yet(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("grade", ["/reward", ["reward"], [1]])
 def test_where_a_grade_is_left_must_be_absolute_paths(tmp_path: Path, grade: object) -> None:
-    with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
-        with pytest.raises(UsageError, match="absolute paths"):
-            rollout.call("bash", {"command": "true"}, grade=grade)  # type: ignore[arg-type]
+    refused = pytest.raises(UsageError, match="absolute paths")
+    with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout, refused:
+        rollout.call("bash", {"command": "true"}, grade=grade)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("executions", [0, 1.5, True])

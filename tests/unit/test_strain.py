@@ -15,9 +15,11 @@ from tvsnap.host.load import Load, LoadGauge
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.recording.strain import strain
 
+CALM = Load()
+
 
 def said(
-    took: float, command: str = "make", timeout: float = math.inf, held_up: Load = Load(), *, blocked: bool = False
+    took: float, command: str = "make", timeout: float = math.inf, held_up: Load = CALM, *, blocked: bool = False
 ) -> str | None:
     result = ToolResult.of_text("", 0, took, blocked=blocked)
     return strain(ToolCall("bash", {"command": command}), result, timeout, held_up)
