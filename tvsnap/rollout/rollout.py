@@ -333,7 +333,8 @@ class Rollout:
             name: the name of one of `tools`.
             arguments: the tool's arguments, as plain JSON.
             timeout: seconds; a recorded call that took longer is no answer. None for any.
-            after, grade: see `call`.
+            after: seconds that are at least to have passed since the last call, as in `call`.
+            grade: where the call leaves its grade, as in `call`.
 
         Returns:
             The recorded result; None if the call was not made.
