@@ -223,6 +223,19 @@ def test_logs_come_back(jobs: Jobs) -> None:
     assert {path.parent.parent.name for path in steps.glob("*/verifier/reward.txt")} == {"one", "two"}
 
 
+def test_rewards_are_given_as_often_as_is_asked_for_before_they_answer_others(harbor: Harbor, tasks: Path) -> None:
+    names = ("graded-1", "graded-2", "graded-3")
+    options = {"salt": f"graded {tasks}", "grade_executions": 2}
+    configs = [harbor.config(name, [{"name": "oracle"}], [tasks / "greet"], **options) for name in names]
+    harbor.run("python", RUN_JOBS, *configs)
+    first, second, third = (harbor.trials(name)["greet", "oracle"] for name in names)
+    assert [trial.reward for trial in (first, second, third)] == [1.0] * 3
+    assert first.hits == 0
+    assert 0 < second.hits < second.calls
+    assert third.hits == third.calls
+    assert third.reports["tvsnap-env"]["strained_grades"] == []
+
+
 @pytest.mark.parametrize(
     ("task", "message"),
     [
