@@ -36,11 +36,13 @@ enum {
 };
 enum { PEEK = 1, POKE = 4, GET_REGISTERS = 12, SET_REGISTERS = 13, GET_SIGNAL = 0x4202 };
 enum { EINTR_CODE = -4, RESTART_NO_HANDLER = -514, RESTART_BLOCK = -516, SIGTRAP_NUMBER = 5, AT_FDCWD = -100, DIRECTORY = 0x90000 };
-enum { TIMER_ABSTIME = 1, FUTEX_COMMAND = 127, FUTEX_WAIT = 0, MONOTONIC = 1 };
+enum { TIMER_ABSTIME = 1, FUTEX_COMMAND = 127, FUTEX_WAIT = 0, MONOTONIC = 1, BOOT_TIME = 7 };
+enum { START_FIELD = 22, PROCESSOR_FIELD = 39 };
 enum { MOST_THREADS = 2048, MOST_PROCESSORS = 1024 };
 
 #define SYSCALL_INSTRUCTION 0x050f
 #define SECOND 1000000000L
+#define TICK (SECOND / 100) /* of times in /proc/PID/stat, ns */
 #define UNKNOWN INT64_MIN
 #define LONGEST (INT64_MAX / SECOND / 2) /* seconds that can be counted in nanoseconds */
 #define BELOW_THE_STACK 256 /* bytes: the ABI gives a function 128 below its stack pointer */
@@ -76,11 +78,13 @@ static long call6(long number, long a, long b, long c, long d, long e, long f) {
 
 #define call(number, a, b, c, d) call6(number, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
 
-static int64_t now(void) {
+static int64_t time_of(int clock) {
     int64_t time[2];
-    call(CLOCK_GETTIME, MONOTONIC, time, 0, 0);
+    call(CLOCK_GETTIME, clock, time, 0, 0);
     return time[0] * SECOND + time[1];
 }
+
+static int64_t now(void) { return time_of(MONOTONIC); }
 
 /* -- /proc -- */
 
@@ -137,12 +141,14 @@ static uint64_t number_at(const char *text, int base) {
     }
 }
 
-/* Returns when a thread last ran, by its processor's own clock, ns; UNKNOWN if that is not told. */
+/* Returns when a thread last ran, by its processor's own clock, ns; UNKNOWN if that is not told. The scheduler sets it
+ * to 0 when it moves a thread to another processor, until the thread runs there. */
 static int64_t last_ran(int pid, int thread) {
     static char text[8192];
     if (!read_proc(open_proc(pid, thread, "sched"), text, sizeof text)) return UNKNOWN;
     const char *found = find(text, "se.exec_start");
-    return found ? (int64_t)number_at(found, 10) : UNKNOWN;
+    int64_t ran = found ? (int64_t)number_at(found, 10) : 0;
+    return ran ? ran : UNKNOWN;
 }
 
 /* Returns how far a processor's own clock is behind the monotonic one, ns; UNKNOWN if that is not told. */
@@ -161,15 +167,23 @@ static int64_t clock_behind(long processor) {
     return behind[processor];
 }
 
+/* Returns a number of /proc/PID/stat; fields count from 1, and the second one is a name in parentheses. */
+static int64_t stat_field(const char *stat, int wanted) {
+    for (const char *next; (next = find(stat, ")")); stat = next) continue;
+    for (int field = 2; field < wanted && *stat; stat++) field += *stat == ' ';
+    return (int64_t)number_at(stat, 10);
+}
+
+/* Returns when a thread began to wait, by the monotonic clock, ns; UNKNOWN if that is not told. The clocks of processors
+ * may differ in ways that nobody tells of, so what would have been before the thread itself began is not believed. */
 static int64_t began_at(int pid, int thread) {
     char stat[1024];
     int64_t ran = last_ran(pid, thread);
     if (ran == UNKNOWN || !read_proc(open_proc(pid, thread, "stat"), stat, sizeof stat)) return UNKNOWN;
-    const char *at = stat;
-    for (const char *next; (next = find(at, ")")); at = next) continue;
-    for (int field = 2; field < 39 && *at; at++) field += *at == ' ';
-    int64_t clock = clock_behind((long)number_at(at, 10));
-    return clock == UNKNOWN ? UNKNOWN : ran + clock;
+    int64_t clock = clock_behind((long)stat_field(stat, PROCESSOR_FIELD));
+    if (clock == UNKNOWN) return UNKNOWN;
+    int64_t began = ran + clock, age = time_of(BOOT_TIME) - stat_field(stat, START_FIELD) * TICK;
+    return began < now() - age - 2 * TICK ? UNKNOWN : began;
 }
 
 /* Whether a signal waits that a handler of the thread takes: it interrupts the call, and rightly so. */

@@ -123,7 +123,7 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {database.VERSION + 1}")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(TvsnapError, match=r"tvsnap.db: made by a newer tvsnap \(format 6, .* upgrade"):
+    with pytest.raises(TvsnapError, match=rf"tvsnap.db: made by a newer tvsnap \(format {database.VERSION + 1}, .* upgrade"):
         Graph(path)
     assert path.read_bytes() == before
 
