@@ -1,6 +1,7 @@
 #include "hash.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -58,7 +59,7 @@ static void compress(struct hash *h, const unsigned char *block, bool last) {
 static struct hash begun(uint32_t shape, uint32_t number, uint32_t level, bool last_node) {
     struct hash h = {.last_node = last_node};
     memcpy(h.state, start, sizeof start);
-    h.state[0] ^= shape | DIGEST;
+    h.state[0] ^= shape | DIGEST_SIZE;
     h.state[2] ^= number;
     h.state[3] ^= level;
     return h;
@@ -83,6 +84,12 @@ void hash_take(struct hash *h, const void *data, size_t length) {
 }
 
 void hash_number(struct hash *h, uint64_t number) { hash_take(h, &number, sizeof number); }
+
+/* Takes what may have any length, such that it is told from what comes next. */
+void hash_piece(struct hash *h, const void *data, size_t length) {
+    hash_number(h, length);
+    hash_take(h, data, length);
+}
 
 struct digest hash_end(const struct hash *h) {
     struct hash rest = *h;
@@ -171,7 +178,7 @@ static size_t take_beginning(struct hash leaves[LANES], const unsigned char *at,
 #endif
 
 struct digest digest_of_many(const void *data, size_t length) {
-    enum { SHAPE = LANES << 16 | 2 << 24, INNER = DIGEST << 24, ROOT = 1 << 16 };
+    enum { SHAPE = LANES << 16 | 2 << 24, INNER = DIGEST_SIZE << 24, ROOT = 1 << 16 };
     const unsigned char *at = data, *end = at + length;
     struct hash leaves[LANES], root = begun(SHAPE, 0, ROOT | INNER, true);
     for (unsigned i = 0; i < LANES; i++) leaves[i] = begun(SHAPE, i, INNER, i == LANES - 1);
@@ -188,12 +195,36 @@ struct digest digest_of_many(const void *data, size_t length) {
     return hash_end(&root);
 }
 
-bool same_digest(const struct digest *a, const struct digest *b) { return memcmp(a->bytes, b->bytes, DIGEST) == 0; }
+/* False if there is no memory for it. */
+bool add_digest(struct digests *all, const struct digest *one) {
+    if (all->count == all->room) {
+        size_t room = all->room ? all->room * 2 : 64;
+        struct digest *items = realloc(all->items, room * sizeof *items);
+        if (!items) return false;
+        all->items = items;
+        all->room = room;
+    }
+    all->items[all->count++] = *one;
+    return true;
+}
+
+static int in_order(const void *a, const void *b) { return memcmp(a, b, DIGEST_SIZE); }
+
+/* Forgets them. */
+struct digest digest_of_all(struct digests *all) {
+    struct hash h = hash_begun();
+    if (all->count) qsort(all->items, all->count, sizeof *all->items, in_order);
+    hash_take(&h, all->items, all->count * sizeof *all->items);
+    all->count = 0;
+    return hash_end(&h);
+}
+
+bool same_digest(const struct digest *a, const struct digest *b) { return memcmp(a->bytes, b->bytes, DIGEST_SIZE) == 0; }
 
 const char *digest_text(const struct digest *d) {
-    static char texts[4][2 * DIGEST + 1];
+    static char texts[4][2 * DIGEST_SIZE + 1];
     static unsigned next;
     char *text = texts[next++ % 4];
-    for (int i = 0; i < DIGEST; i++) snprintf(text + (ptrdiff_t)2 * i, 3, "%02x", d->bytes[i]);
+    for (int i = 0; i < DIGEST_SIZE; i++) snprintf(text + (ptrdiff_t)2 * i, 3, "%02x", d->bytes[i]);
     return text;
 }

@@ -12,13 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DIGEST = 32, HASH_BLOCK = 64 };
+enum { DIGEST_SIZE = 32, HASH_BLOCK = 64 };
 
 struct digest {
-    unsigned char bytes[DIGEST];
+    unsigned char bytes[DIGEST_SIZE];
 };
 
-/* BLAKE2s of what it has taken so far, one piece after the other: pieces of different lengths are to say how long. */
+/* BLAKE2s of what it has taken so far, one piece after the other. */
 struct hash {
     uint32_t state[8];
     uint64_t count; /* bytes that are in `state` */
@@ -30,10 +30,20 @@ struct hash {
 struct hash hash_begun(void);
 void hash_take(struct hash *h, const void *data, size_t length);
 void hash_number(struct hash *h, uint64_t number);
+void hash_piece(struct hash *h, const void *data, size_t length);
 struct digest hash_end(const struct hash *h);
 
 /* BLAKE2sp, which has eight lanes: for much at once, of which it takes some gigabytes a second with AVX2. */
 struct digest digest_of_many(const void *data, size_t length);
+
+/* Digests that come in any order. Their sum would not do: of many, some can be found whose sum is any. */
+struct digests {
+    struct digest *items;
+    size_t count, room;
+};
+
+bool add_digest(struct digests *all, const struct digest *one);
+struct digest digest_of_all(struct digests *all);
 
 bool same_digest(const struct digest *a, const struct digest *b);
 const char *digest_text(const struct digest *d); /* in hexadecimal; one of the last four that were asked for */
