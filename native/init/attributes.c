@@ -7,16 +7,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "labels.h"
 #include "proc.h"
 
 enum { IOPRIO_WHO_PROCESS = 1, MOST_THREADS = 4096 };
 
-/* Takes a file of /proc, whole; one that is not there or not for us says so too. */
-static void take_proc(struct hash *h, pid_t pid, const char *name) {
+/* Takes a file of /proc, whole; one that is not there or not for us says so too. False then. */
+static bool take_proc(struct hash *h, pid_t pid, const char *name) {
     char text[8192];
     ssize_t n = read_proc(pid, name, text, sizeof text);
     hash_number(h, (uint64_t)n);
     if (n > 0) hash_take(h, text, (size_t)n);
+    return n >= 0;
 }
 
 /* False if it could not be read. */
@@ -41,29 +43,18 @@ static void take_scheduling(struct hash *h, pid_t thread) {
     hash_number(h, (uint64_t)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread));
 }
 
-/* What security modules of the kernel keep of a process, and which programs it is to start as what. */
-static const char *const modules[] = {"", "apparmor/", "smack/"};
-static const char *const labels[] = {"current", "prev", "exec", "fscreate", "keycreate", "sockcreate"};
-
-/* Whether there is such a module: each gives every process a label. We are asked, as others may not be looked at. */
-static bool is_labelled(const char *module) {
-    char name[32], text[8192];
-    snprintf(name, sizeof name, "attr/%scurrent", module);
-    return read_proc(getpid(), name, text, sizeof text) >= 0;
-}
-
-/* `part`: of /proc/PID, that of one thread; empty for the first. */
+/* What security modules keep; `part`: of /proc/PID, that of one thread, or empty. */
 static void take_labels(struct hash *h, pid_t pid, const char *part) {
-    static bool asked, found[sizeof modules / sizeof *modules];
+    static const char *const modules[] = LABEL_MODULES, *const others[] = OTHER_LABELS;
     char name[64];
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
-        if (!asked) found[i] = is_labelled(modules[i]);
-        for (size_t j = 0; found[i] && j < sizeof labels / sizeof *labels; j++) {
-            snprintf(name, sizeof name, "%sattr/%s%s", part, modules[i], labels[j]);
+        snprintf(name, sizeof name, "%s%s" CURRENT_LABEL, part, modules[i]);
+        bool labelled = take_proc(h, pid, name);
+        for (size_t j = 0; labelled && j < sizeof others / sizeof *others; j++) {
+            snprintf(name, sizeof name, "%s%s%s", part, modules[i], others[j]);
             take_proc(h, pid, name);
         }
     }
-    asked = true;
 }
 
 /* What the kernel keeps of each thread but the first; false if not all could be seen. */
