@@ -84,7 +84,7 @@ def test_file_that_is_written_to_where_nobody_would_look(prepared: Sandbox, name
 
 
 def test_what_is_hidden_in_the_file_by_which_layers_differ(sandbox: Sandbox) -> None:
-    """On Docker the host writes digits into it for each snapshot, which are no call's doing; a call may write others."""
+    """On Docker the host writes digits into it for each snapshot; a call may write others."""
     before = sh(sandbox, f"cat {HOME}/layer 2> /dev/null || true")
     assert changed(sandbox, f"printf {'5' * 32} > {HOME}/layer; touch -d '1 hour ago' {HOME}/layer")
     assert sh(sandbox, f"cat {HOME}/layer") == "5" * 32 != before

@@ -1,10 +1,11 @@
-"""Digests of what a sandbox's commands make: BLAKE2s and BLAKE2sp as Python has them, and what is among what is hashed."""
+"""Digests of what a sandbox's commands make: BLAKE2s and BLAKE2sp as Python has them; what labels do to them."""
 
 from __future__ import annotations
 
 import hashlib
 import random
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,11 @@ FLAGS = {"sanitized": SANITIZERS, "as it is built": variable("HARDENED")}
 
 def of_many(data: bytes) -> str:
     """Returns BLAKE2sp of bytes: the block of number n is of leaf n % 8."""
-    tree = {"fanout": 8, "depth": 2, "inner_size": 32}
-    root = hashlib.blake2s(node_depth=1, last_node=True, **tree)
+    node = partial(hashlib.blake2s, fanout=8, depth=2, inner_size=32)
+    root = node(node_depth=1, last_node=True)
     for leaf in range(8):
         blocks = (data[at : at + 64] for at in range(64 * leaf, len(data), 512))
-        root.update(hashlib.blake2s(b"".join(blocks), node_offset=leaf, last_node=leaf == 7, **tree).digest())
+        root.update(node(b"".join(blocks), node_offset=leaf, last_node=leaf == 7).digest())
     return root.hexdigest()
 
 

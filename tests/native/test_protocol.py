@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from tests.native.header import read_header
-from tests.native.wire import INFO, EXCHANGES, Recorder, frame
+from tests.native.wire import EXCHANGES, INFO, Recorder, frame
 from tvsnap.guest import protocol
 from tvsnap.guest.protocol import Guest
 
@@ -70,7 +70,7 @@ def test_paths_and_limits_are_the_same() -> None:
 @pytest.mark.parametrize("mode", HEADER.enums["shell_mode"])
 def test_the_shell_is_idle_in_one_mode(mode: str) -> None:
     number = HEADER.enums["shell_mode"][mode]
-    payload = INFO.replace(b"16 1", b"16 %d" % number)
+    payload = INFO.replace(b"16 1", f"16 {number}".encode())
     info = Guest(Recorder(frame(str(ANSWERS["ANSWER_INFO"]), payload))).info()
     assert info.idle == (mode == "SHELL_IDLE")
 

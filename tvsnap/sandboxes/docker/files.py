@@ -209,7 +209,7 @@ class OuterFiles(Files):
 
     def _stamp_above(self, path: str) -> str:
         """Returns the stamp of a file in the writable layer, as a walk through that tells it."""
-        with paths.directory(self._layers.upper) as root, paths.closing(paths.open_beneath(root, path, os.O_PATH)) as file:
+        with paths.directory(self._layers.upper) as root, paths.closing(paths.open_beneath(root, path)) as file:
             return observing.stamp(os.fstat(file))
 
     def mend(self, unfinished: Unfinished) -> None:
