@@ -10,7 +10,7 @@
 
 #include "hash.h"
 
-enum { MOST_ENTRIES = 1000, MOST_LEVELS = 20, LONGEST = 1 << 20 };
+enum { MOST_ENTRIES = 1000, MOST_LEVELS = 20, MOST_BYTES = 1 << 20 };
 
 /* Written by the host once we run. */
 static const char *const of_the_host[] = {"fixed", "sql.pyz", "sql.socket", "times", "turn", NULL};
@@ -27,19 +27,27 @@ static bool is_distinction(const char *name, const char *text, size_t length) {
     return strcmp(name, "layer") == 0 && strspn(text, "0123456789abcdef") == length;
 }
 
-/* Takes what a file holds. */
-static bool take_contents(struct hash *h, int at, const char *name) {
-    struct buffer text = {0};
-    int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOATIME | O_CLOEXEC);
+/* How much is looked at: commands may have put anything there. */
+struct room {
+    int entries;
+    off_t bytes;
+};
+
+/* Takes what a file holds. False if that is not to be had, or too much. */
+static bool take_contents(struct hash *h, int at, const char *name, struct room *room) {
     struct stat st;
-    bool whole = fd >= 0 && fstat(fd, &st) == 0 && st.st_size <= LONGEST && read_all(fd, &text);
-    append(&text, "", 1);
-    if (whole && !is_distinction(name, text.data, text.length - 1)) {
-        struct digest d = digest_of_many(text.data, text.length);
+    int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOATIME | O_CLOEXEC);
+    bool whole = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (room->bytes -= st.st_size) >= 0;
+    size_t length = whole ? (size_t)st.st_size : 0;
+    char *text = malloc(length + 1);
+    whole = whole && text && read(fd, text, length) == (ssize_t)length;
+    if (whole) text[length] = 0;
+    if (whole && !is_distinction(name, text, length)) {
+        struct digest d = digest_of_many(text, length);
         hash_take(h, d.bytes, sizeof d.bytes);
     }
+    free(text);
     if (fd >= 0) close(fd);
-    release(&text);
     return whole;
 }
 
@@ -48,7 +56,7 @@ static bool take_contents(struct hash *h, int at, const char *name) {
 enum telling { STAMPS, CONTENTS };
 
 /* Adds what lies in a directory, in whatever order it is listed. Returns false if that is not all. */
-static bool take_directory(struct hash *to, enum telling telling, int at, const char *name, int level, int *room) {
+static bool take_directory(struct hash *to, enum telling telling, int at, const char *name, int level, struct room *room) {
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC);
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
     bool whole = directory && level < MOST_LEVELS;
@@ -58,7 +66,7 @@ static bool take_directory(struct hash *to, enum telling telling, int at, const 
         struct stat st;
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         if (!level && is_among(entry->d_name, of_the_host)) continue;
-        whole = (*room)-- > 0 && fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        whole = room->entries-- > 0 && fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
         if (!whole) break;
         bool ours = !level && is_among(entry->d_name, of_us);
         int64_t about[] = {st.st_mode, st.st_uid, st.st_gid, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
@@ -66,7 +74,7 @@ static bool take_directory(struct hash *to, enum telling telling, int at, const 
         struct hash h = hash_begun();
         hash_piece(&h, entry->d_name, strlen(entry->d_name));
         hash_take(&h, about, (ours && !S_ISREG(st.st_mode) ? 3 : telling == STAMPS ? 9 : ours ? 3 : 6) * sizeof *about);
-        if (telling == CONTENTS && S_ISREG(st.st_mode)) whole = take_contents(&h, fd, entry->d_name);
+        if (telling == CONTENTS && S_ISREG(st.st_mode)) whole = take_contents(&h, fd, entry->d_name, room);
         if (S_ISDIR(st.st_mode)) whole = take_directory(&h, telling, fd, entry->d_name, level + 1, room);
         struct digest d = hash_end(&h);
         whole = add_digest(&all, &d) && whole;
@@ -81,7 +89,7 @@ static bool take_directory(struct hash *to, enum telling telling, int at, const 
 static bool look_at_home(enum telling telling, struct digest *found) {
     struct stat st;
     struct hash h = hash_begun();
-    int room = MOST_ENTRIES;
+    struct room room = {MOST_ENTRIES, MOST_BYTES};
     if (lstat(HOME_DIR, &st)) return false;
     hash_number(&h, st.st_mode);
     hash_number(&h, st.st_uid);

@@ -145,7 +145,7 @@ static unsigned read_flags(int directory) {
 /* See `Entry.dated` (observing.py). `path` is the directory's. */
 static bool is_dated(const struct stat *st) {
     static const char git[] = "/.git";
-    if (st->st_mode & S_ISVTX || strcmp(path, HOME_DIR) == 0) return false;
+    if (st->st_mode & S_ISVTX) return false;
     for (const char *at = path; (at = strstr(at, git)); at += sizeof git - 1)
         if (!at[sizeof git - 1] || at[sizeof git - 1] == '/') return false;
     return true;

@@ -105,3 +105,11 @@ def test_our_directory_is_the_same_when_nothing_is_done_to_it(prepared: Sandbox)
     assert changed(prepared, f"ls -lR {HOME}; cat {HOME}/own > /dev/null; stat {HOME}/*") == set()
     for _ in range(3):
         assert changed(prepared, "true") == set()
+
+
+def test_a_job_that_keeps_the_output_leaves_no_trace_in_our_directory(sandbox: Sandbox) -> None:
+    """PID 1 then makes another FIFO for the next call."""
+    time = sh(sandbox, f"stat -c %y {HOME}")
+    sh(sandbox, "sleep 1000 &")
+    assert sh(sandbox, f"stat -c %y {HOME}") == time
+    assert changed(sandbox, f"touch -d 2001-01-01 {HOME}")

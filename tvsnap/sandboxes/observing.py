@@ -13,7 +13,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
-from tvsnap.guest.protocol import HOME
 from tvsnap.host import native
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import FileChange
@@ -70,10 +69,9 @@ class Entry:
         """Whether a directory's time of modification says more than that some file came and went in it.
 
         Programs put temporary files where everybody may, and git locks what it looks at: such directories have another
-        time after a mere look, and so does that in which PID 1 makes what it needs. All others keep theirs, and `make`
-        and the like go by it.
+        time after a mere look. All others keep theirs, and `make` and the like go by it.
         """
-        return not self.mode & stat.S_ISVTX and "/.git/" not in f"{self.path}/" and self.path != HOME
+        return not self.mode & stat.S_ISVTX and "/.git/" not in f"{self.path}/"
 
     @property
     def stamp(self) -> str:
