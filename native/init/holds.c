@@ -21,7 +21,7 @@
 #include "terminal_state.h"
 
 enum { PAGE = 4096, CHUNK = 1 << 18, MAX_FILES = 4096, MAX_LINES = 100000 };
-#define MAX_MEMORY (128LL << 20) /* bytes that are looked at, of all processes together: about 50 ms */
+#define MAX_MEMORY (128LL << 20) /* bytes that are looked at, of all processes together: about 120 ms */
 #define TASK_END ((1ULL << 47) - PAGE)
 
 /* linux/fs.h has these since 6.7. */
