@@ -24,7 +24,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines harbor harnesses constraints native demo unit test fuzz bench soak lint format docs dist clean
+.PHONY: help setup engines harbor harnesses constraints native demo unit test fuzz zoo bench soak lint format docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -99,6 +99,9 @@ fuzz: setup engines ## look for histories that see through the cache what they d
 	@seconds=$${FUZZ_SECONDS:-600}; found=0; \
 	$(PY) -m tests.fuzz.interfaces --seconds $$((seconds / 10)) --seed $${FUZZ_SEED:-$$(date +%s)} || found=1; \
 	$(PY) -m tests.fuzz --seconds $$((seconds - seconds / 10)) || found=$$?; exit $$found
+
+zoo: setup ## run some forty real programs, and write docs/zoo.md (ONLY=name for one of them, or for a group)
+	@$(PY) -m tests.zoo $(if $(ONLY),"$(ONLY)")
 
 bench: setup engines ## run the benchmarks
 	@$(PY) -m benchmarks

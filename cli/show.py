@@ -146,6 +146,10 @@ class _View:
         words += [f"took {seconds(result.duration)}", f"answered {count(edge.hits, 'later call')}"]
         words += ["output cut in the middle"] if result.truncated else []
         self._console.print("-- " + ", ".join(words), style="dim")
+        if edge.grade:
+            self._console.print(f"-- its grade: {one_line(edge.grade)}", style="dim")
+        if result.strain:
+            self._console.print(f"-- under strain: it {one_line(result.strain)}", style="yellow")
         if edge.reason:
             kind = "not deterministic" if not edge.deterministic else "not shared"
             self._console.print(f"-- {kind}: {one_line(edge.reason)}", style="magenta")

@@ -99,12 +99,13 @@ def node_data(node: TreeNode) -> dict[str, Any]:
 
 def call_data(call: Edge) -> dict[str, Any]:
     """Returns a recorded call, without its output, as plain JSON."""
-    of_call = ("timeout", "deterministic", "proven", "waited", "active", "asked", "shared", "reason", "hits", "created")
-    of_result = ("exit_code", "duration", "timed_out", "truncated")
+    of_call = ("timeout", "deterministic", "proven", "waited", "active", "asked", "shared", "reason", "grade", "hits")
+    of_result = ("exit_code", "duration", "timed_out", "truncated", "strain")
     return {
         "id": call.id,
         "name": call.call.name,
         "arguments": dict(call.call.arguments),
+        "created": call.created,
         **{name: getattr(call, name) for name in of_call},
         **{name: getattr(call.result, name) for name in of_result},
     }

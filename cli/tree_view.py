@@ -30,6 +30,7 @@ LEGEND = (
     "● has a snapshot (F files, P processes, S shell)   ○ is reached by calls that do the same each time",
     "◌ is kept by nothing: who makes the call executes it   ~ something in it runs by itself",
     f"◇ private to one rollout   {TIMES}7 answered 7 calls   + 5 calls that changed nothing",
+    "% the load of the machine may have had a part in what a call came to",
 )
 
 
@@ -231,6 +232,8 @@ class _TreeView:
         bar = prefix + ("│ " if len(branch.children) > 1 else "  ")
         if call is not None and not branch.above_private and not _served(call):
             yield self._note(bar, f"! {_unserved(call)}", "magenta")  # here the branch stops being shared
+        if call is not None and call.result.strain:
+            yield self._note(bar, f"% {call.result.strain}", "yellow")
         if call is not None and call.asked:
             more = f" and {len(call.asked) - 1} more" if call.asked[1:] else ""
             yield self._note(
@@ -247,9 +250,14 @@ class _TreeView:
                 yield self._columns(line, [call])
                 if call.reason:
                     yield self._note(bar, f"  ! {_unserved(call)}", "magenta")
+                if call.result.strain:
+                    yield self._note(bar, f"  % {call.result.strain}", "yellow")
         elif node.unchanging:
             words = f"{bar}+ {count(len(node.unchanging), 'call')} that changed nothing"
             yield self._columns(Text(words, "dim"), node.unchanging)
+            strained = [call.result.strain for call in node.unchanging if call.result.strain]
+            if strained:
+                yield self._note(bar, f"% {len(strained)} of them under strain: one {strained[0]}", "yellow")
             if not node.state.private:  # else it has been said that nothing is shared from here on
                 unserved = Counter(_unserved(call) for call in node.unchanging if not _served(call))
                 for reason, number in sorted(unserved.items()):

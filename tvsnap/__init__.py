@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
     from tvsnap.environments.toolset import ToolEnvironment
     from tvsnap.graph import Edge, Graph
+    from tvsnap.host.load import Load
     from tvsnap.images import BuildProgress, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore
     from tvsnap.model.calls import Part, ToolCall, ToolResult
     from tvsnap.model.errors import (
@@ -96,6 +97,7 @@ _MODULES = {
     "InfrastructureError": "tvsnap.model.errors",
     "InnerService": "tvsnap.environments.service",
     "Limits": "tvsnap.model.limits",
+    "Load": "tvsnap.host.load",
     "MachineLacks": "tvsnap.model.errors",
     "Network": "tvsnap.model.network",
     "NetworkSettings": "tvsnap.sandboxes.network.settings",
@@ -172,6 +174,7 @@ __all__ = [
     "InfrastructureError",
     "InnerService",
     "Limits",
+    "Load",
     "MachineLacks",
     "Network",
     "NetworkSettings",

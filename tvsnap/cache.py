@@ -98,6 +98,7 @@ class Cache:
         network_settings: NetworkSettings | None = None,
         network_answers: float | None = None,
         timeouts: Literal["private", "shared"] = "private",
+        grade_executions: int = 1,
     ) -> None:
         """Opens a data directory, and removes what processes that have died left behind in it.
 
@@ -125,6 +126,9 @@ class Cache:
             timeouts: `private` where a call that timed out while it was working answers nobody else, as a faster or
                 less busy machine would have come further; `shared` where that makes no difference that matters: it
                 then answers calls with the same timeout. A call that only waited is shared in any case.
+            grade_executions: how many times a call that grades (`Rollout.call(grade=...)`) is executed in a state
+                before its grade answers others there. If executions give different grades, none ever does: each
+                rollout then has the grade that it would have had without the cache.
 
         Raises:
             UsageError: there is no such backend or policy, or another argument makes no sense.
@@ -144,6 +148,7 @@ class Cache:
             raise UsageError(f"use_cache must be True or False, not {use_cache!r}")
         if timeouts not in ("private", "shared"):
             raise UsageError(f'timeouts must be "private" or "shared", not {timeouts!r}')
+        check_whole(grade_executions, "grade_executions", 1)
         check_number(audit, "audit", 0, 1)
         if network_answers is not None:
             network_answers = check_seconds(network_answers, "network_answers", least=0.0)
@@ -212,6 +217,7 @@ class Cache:
             contents=self._contents,
             network_answers=network_answers,
             shares_timeouts=timeouts == "shared",
+            grade_executions=grade_executions,
         )
         self._recipes = Recipes(
             self.graph,

@@ -75,6 +75,16 @@ def test_processor_time(lab: Lab, cpus: float) -> None:
     assert float(sh(sandbox, "python3 burn.py")) < 0.6
 
 
+def test_a_call_that_was_throttled_says_so(backend: Backend, terminal_image: Image, tvsnap_home: Path) -> None:
+    """On an idle machine it might have come to something else."""
+    cache, salt = Cache(tvsnap_home, backend=backend.name), f"strain-{time.time_ns()}"
+    with cache, cache.rollout(terminal_image, salt=salt, limits=Limits(cpus=0.2)) as rollout:
+        strained = rollout.call("bash", {"command": f"python3 -c '{BURN}'"})
+        calm = rollout.call("bash", {"command": "sleep 0.1"})
+    assert "was throttled for" in str(strained.strain)
+    assert calm.strain is None
+
+
 def test_processor_time_of_forks(backend: Backend, terminal_image: Image, tvsnap_home: Path) -> None:
     """With less of it, more times out: it is part of the root's name, and forks have what their rollout had."""
     salt, limits = f"processor-{time.time_ns()}", Limits(cpus=0.2)

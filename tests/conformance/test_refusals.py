@@ -110,6 +110,15 @@ CAPTURED = {
         "os.sched_setaffinity(t.native_id, most[:1])",
         "[os.sched_getaffinity(pid) for pid in (0, q, t.native_id)]",
     ),
+    "filters of core dumps and timer slacks": (
+        "f = 'coredump_filter'; q = child(lambda: [open(f'/proc/self/{f}', 'w').write('0x7f'), libc.prctl(29, 1)]); "
+        "until(lambda: int(open(f'/proc/{q}/{f}').read(), 16) == 0x7f); open(f'/proc/self/{f}', 'w').write('0x31'); "
+        "asked, told = threading.Event(), threading.Event(); got = []\n"
+        "def slack():\n libc.prctl(29, 77777); told.set(); asked.wait(); got.append(libc.prctl(30)); told.set()\n"
+        "t = threading.Thread(target=slack, daemon=True); t.start(); told.wait(); told.clear(); libc.prctl(29, 60000)",
+        "[int(open(f'/proc/{pid}/{f}').read(), 16) for pid in ('self', q, 1)], libc.prctl(30), asked.set(), "
+        "told.wait(), got",
+    ),
     "nested epolls": (
         "r, w = os.pipe(); inner, outer = select.epoll(), select.epoll(); inner.register(r, select.EPOLLIN); "
         "outer.register(inner, select.EPOLLIN); os.write(w, b'x')",
@@ -461,7 +470,6 @@ REFUSED = {
         "has used semaphores of System V, maybe with SEM_UNDO",
     ),
     "mlockall": ("libc.mlockall(2); libc.sbrk(1 << 16)", "has locked its heap or stack in memory"),
-    "timer slack": ("libc.prctl(29, 123456, 0, 0, 0)", "has a timer slack of its own"),
     "ionice": ("libc.syscall(251, 1, 0, 3 << 13)", "has an input and output priority"),
     "a signal for a stopped process": ("p = stopped(signal.SIGTERM)", "is stopped, with signals that wait for it"),
     "threads with directories of their own": (

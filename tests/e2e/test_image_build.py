@@ -68,7 +68,9 @@ def test_minimal_system(tmp_path: Path, packages_kept: Path) -> None:
     # ping's file capability counts in the image's user namespace.
     capability = os.getxattr(image.rootfs / "usr/bin/ping", CAPABILITY_XATTR)
     assert struct.unpack("<6I", capability)[-1] == UID_BASE
-    for empty in ("dev", "run", "usr/share/man", "var/lib/apt/lists", "var/cache/apt/archives"):
+    assert (image.rootfs / "run/lock").is_dir()  # as in Debian's containers
+    assert [path.name for path in (image.rootfs / "usr/share/man").iterdir()] == ["man1"]  # for Java's packages
+    for empty in ("dev", "usr/share/man/man1", "var/lib/apt/lists", "var/cache/apt/archives"):
         assert not (image.rootfs / empty).exists() or list((image.rootfs / empty).iterdir()) == []
     assert image.size < 300 * 1024 * 1024
     assert list((home / "cache/apt/bookworm").glob("bc_*.deb"))

@@ -165,7 +165,6 @@ class TestBuild:
         assert any(done is not None and 0 < done <= 1 for done in progress.fractions)
 
     def test_steps_are_isolated(self, store: ImageStore, small_system: Path, tmp_path: Path) -> None:
-        mounts = Path("/proc/self/mounts").read_text()
         progress = Recorder()
         folder = write_spec(
             tmp_path / "img",
@@ -184,7 +183,7 @@ class TestBuild:
         assert progress.lines[0] == "pid 1"
         assert progress.lines[1].split() == ["0", str(UID_BASE), "65536"]
         assert "home" not in progress.lines
-        assert Path("/proc/self/mounts").read_text() == mounts
+        assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
 
     def test_a_failing_step_leaves_nothing(self, store: ImageStore, small_system: Path, tmp_path: Path) -> None:
         folder = write_spec(

@@ -27,6 +27,7 @@ from typing import IO
 
 from tests.fakes.machine import Machine, Run, Shell, ShellEnded, TimedOut, image_files
 from tests.fakes.script import NotScripted
+from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.images import Image
 from tvsnap.model.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
@@ -136,6 +137,7 @@ class FakeBackend:
         self.command_duration = command_duration
         self.chance = random.Random(seed)
         self.trouble: str | None = None
+        self.load = Load()
         self.counts: Counter[str] = Counter()
         self.commands: list[str] = []
         self.live: dict[str, FakeSandbox] = {}
@@ -301,6 +303,9 @@ class FakeSandbox:
         duration = machine.clock - began + (0.0 if timed_out else self.backend.command_duration)
         output, truncated = cut(bytes(run.output), self.limits.output)
         return Outcome(output, status, duration, timed_out, blocked, truncated, lost)
+
+    def load(self) -> Load:
+        return self.backend.load
 
     def lend(self, variables: Mapping[str, str]) -> None:
         raise AssertionError("no sandbox of these has a network")

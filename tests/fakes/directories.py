@@ -28,6 +28,7 @@ from tests.fakes.backend import EVERYTHING, cut, fingerprint
 from tests.fakes.script import NotScripted
 from tests.fakes.shell_state import DUMP, Job, ShellState, read_state
 from tests.fakes.trees import copy_tree, files_of, size_of
+from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
@@ -479,6 +480,9 @@ class DirectorySandbox:
 
     def trouble(self, said: str) -> str:
         return ""
+
+    def load(self) -> Load:
+        return Load()
 
     def digest(self) -> str | None:
         state = self._state()

@@ -79,7 +79,7 @@ def write_troubled_tasks(folder: Path) -> None:
         "Take long.",
         solution="echo > /app/begun; sleep 60\n",
         tests="[ -e /app/begun ]\n",
-        agent={"timeout_sec": 2},
+        agent={"timeout_sec": 10},
     )
     _write(
         folder / "listed",

@@ -223,6 +223,19 @@ def test_logs_come_back(jobs: Jobs) -> None:
     assert {path.parent.parent.name for path in steps.glob("*/verifier/reward.txt")} == {"one", "two"}
 
 
+def test_rewards_are_given_as_often_as_is_asked_for_before_they_answer_others(harbor: Harbor, tasks: Path) -> None:
+    names = ("graded-1", "graded-2", "graded-3")
+    options = {"salt": f"graded {tasks}", "grade_executions": 2}
+    configs = [harbor.config(name, [{"name": "oracle"}], [tasks / "greet"], **options) for name in names]
+    harbor.run("python", RUN_JOBS, *configs)
+    first, second, third = (harbor.trials(name)["greet", "oracle"] for name in names)
+    assert [trial.reward for trial in (first, second, third)] == [1.0] * 3
+    assert first.hits == 0
+    assert 0 < second.hits < second.calls
+    assert third.hits == third.calls
+    assert third.reports["tvsnap-env"]["strained_grades"] == []
+
+
 @pytest.mark.parametrize(
     ("task", "message"),
     [
@@ -245,7 +258,7 @@ def test_what_fails_for_want_of_a_network_is_told(troubled: Job) -> None:
 
 def test_an_agent_that_takes_too_long_is_graded_in_a_private_branch(troubled: Job) -> None:
     trial = troubled["slow", "oracle"]
-    assert (trial.reward, trial.error) == (1.0, "Agent execution timed out after 2.0 seconds")
+    assert (trial.reward, trial.error) == (1.0, "Agent execution timed out after 10.0 seconds")
     assert "cancelled" in trial.reports["tvsnap-env"]["private"]
 
 

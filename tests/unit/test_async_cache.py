@@ -350,6 +350,7 @@ OURS = frozenset(
         "interrupt",
         "lend",
         "uninterrupted",
+        "load",
         "note",
         "read_tree",
         "settle",

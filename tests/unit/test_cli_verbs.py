@@ -287,6 +287,14 @@ class TestShow:
         assert "-- timed out" in shown
         assert "-- not shared: timed out after 2 s" in shown
 
+    def test_what_the_load_of_the_machine_may_have_had_a_part_in(self, tvsnap: CommandLine) -> None:
+        tvsnap.backend.command_duration = 1.2
+        state = tvsnap.json("run", "terminal", "-c", "echo 1 > f", "--timeout", "2")["state"]
+        why = "took 1.2 s of the 2 s that it had"
+        assert f"-- under strain: it {why}" in tvsnap("show", state).stdout
+        assert f"% {why}" in tvsnap("tree").stdout
+        assert [edge["strain"] for edge in tvsnap.json("show", state)["lineage"]] == [why]
+
     def test_why_there_is_no_snapshot(self, tvsnap: CommandLine) -> None:
         tvsnap.backend.faults.fail("checkpoint", NotCheckpointable("a nested user namespace"))
         state = tvsnap.rollout("echo x > f")[0]["state"]

@@ -56,6 +56,7 @@ class Context:
         contents: what rollouts put into sandboxes, and fetched out of them.
         network_answers: seconds for which what was asked of the network answers others; None for ever.
         shares_timeouts: whether what timed out while it was working answers others.
+        grade_executions: how often a call that grades is executed before it answers others.
         resume: begins a rollout at a state, of a task; see `Cache.resume`.
     """
 
@@ -77,4 +78,5 @@ class Context:
     contents: Contents
     network_answers: float | None
     shares_timeouts: bool
+    grade_executions: int
     resume: Callable[[str, str], Rollout]

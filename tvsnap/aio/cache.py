@@ -55,6 +55,7 @@ class AsyncCache(Twin[Cache]):
         network_settings: NetworkSettings | None = None,
         network_answers: float | None = None,
         timeouts: Literal["private", "shared"] = "private",
+        grade_executions: int = 1,
         threads: int = THREADS,
     ) -> None:
         """Opens a data directory.
@@ -73,6 +74,7 @@ class AsyncCache(Twin[Cache]):
             network_settings: what the host lends to sandboxes that have a network; see `Cache`.
             network_answers: seconds for which a call that asked the network answers others; see `Cache`.
             timeouts: whether calls that timed out while they were working answer others; see `Cache`.
+            grade_executions: how often a call that grades is executed before it answers others; see `Cache`.
             threads: how many calls may be executed or waited for at once. Further calls wait for a thread.
 
         Raises:
@@ -95,6 +97,7 @@ class AsyncCache(Twin[Cache]):
             network_settings=network_settings,
             network_answers=network_answers,
             timeouts=timeouts,
+            grade_executions=grade_executions,
         )
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tvsnap-call")
 

@@ -115,6 +115,7 @@ class AsyncRollout(Twin[Rollout]):
         *,
         after: float = 0.0,
         deadline: float | None = None,
+        grade: Sequence[str] | None = None,
     ) -> ToolResult:
         """Makes a tool call: answers it from the graph if that is possible, and executes it in a thread otherwise.
 
@@ -127,6 +128,7 @@ class AsyncRollout(Twin[Rollout]):
             timeout: seconds that the call may take where it is executed; None for as long as it takes.
             after: seconds that are at least to have passed in the sandbox since the last call; see `Rollout.call`.
             deadline: seconds from now on by which the caller needs the result; see `Rollout.call`.
+            grade: the files in which a call that grades leaves its grade; see `Rollout.call`.
 
         Returns:
             What the tool returned, now or when the same call was made in the same state before.
@@ -137,7 +139,7 @@ class AsyncRollout(Twin[Rollout]):
             InfrastructureError: tvsnap, not the tool, failed. The call may be made again.
         """
         async with self._in_order() as rollout:
-            return await self._call(rollout, name, arguments, timeout, after, deadline)
+            return await self._call(rollout, name, arguments, timeout, after, deadline, grade)
 
     async def _call(
         self,
@@ -147,17 +149,18 @@ class AsyncRollout(Twin[Rollout]):
         timeout: float | None,
         after: float = 0.0,
         deadline: float | None = None,
+        grade: Sequence[str] | None = None,
     ) -> ToolResult:
         """Makes a tool call whose turn has come; see `call`."""
         if rollout.settling() is not None:
             await self.settled()
-        result = rollout.try_hit(name, arguments, timeout, after=after)
+        result = rollout.try_hit(name, arguments, timeout, after=after, grade=grade)
         if result is not None:
             return result
         cancellation = Cancellation()
 
         def make() -> ToolResult:
-            return rollout.call_cancellably(name, arguments, timeout, after, cancellation, deadline)
+            return rollout.call_cancellably(name, arguments, timeout, after, cancellation, deadline, grade)
 
         under_way = self._threads.submit(make)
         try:

@@ -38,6 +38,9 @@ _LATEST = """
 SELECT duration, refusals, timed_out AND NOT blocked AND slot IS NULL, reason FROM edges
 WHERE state = ? AND call_key = ? ORDER BY id DESC LIMIT 1
 """
+_GRADES = """
+SELECT grade, count(*) FROM edges WHERE state = ? AND call_key = ? AND grade IS NOT NULL GROUP BY grade
+"""
 _LEASE = """
 INSERT INTO leases (state, call_key, owner, taken) VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET owner = excluded.owner, taken = excluded.taken
@@ -156,6 +159,10 @@ class Answers(GraphPart):
             return None
         duration, refusals, cut_short, reason = row
         return duration, to_mapping(refusals), reason if cut_short else None
+
+    def grades(self, state: str, call_key: str) -> dict[str, int]:
+        """Returns how often each grade was given by executions of a call in a state; see `Edge.grade`."""
+        return dict(self._rows(_GRADES, (bytes.fromhex(state), bytes.fromhex(call_key))))
 
     def holder(self, state: str, call_key: str) -> Lease | None:
         """Returns the lease for a call in a state, None if nobody holds it."""

@@ -24,7 +24,7 @@ from tvsnap.graph.rows import checksum
 from tvsnap.host.home import FORKED, keep_private, make_private
 from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
-VERSION = 5
+VERSION = 6
 APPLICATION_ID = 0x74767370  # "tvsp": tells a graph from any other SQLite file
 BUSY_SECONDS = 30.0
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -297,6 +297,11 @@ ALTER TABLE edges DROP COLUMN extra;
     4: """
 ALTER TABLE edges ADD COLUMN asked TEXT;
 ALTER TABLE roots ADD COLUMN network TEXT NOT NULL DEFAULT 'none';
+""",
+    # In version 5, results said nothing of the machine's load, and grades were calls like others.
+    5: """
+ALTER TABLE edges ADD COLUMN strain TEXT;
+ALTER TABLE edges ADD COLUMN grade TEXT;
 """,
 }
 

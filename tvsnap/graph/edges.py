@@ -115,6 +115,7 @@ class Edges(Lineage):
         backend: str = "",
         on_host: bool = False,
         asked: Sequence[str] = (),
+        grade: str | None = None,
     ) -> Edge:
         """Records what a call returned and where it led, all or nothing.
 
@@ -140,7 +141,7 @@ class Edges(Lineage):
             quiet_s: seconds in which `next_state` does not change by itself.
             backend: whose snapshots keep a state.
             on_host: whether it was made in no sandbox.
-            asked: what was asked of the network, see `Edge`.
+            asked, grade: see `Edge`.
 
         Returns:
             The edge. If the call was recorded before and that record still counts, that edge: its result, its
@@ -180,6 +181,8 @@ class Edges(Lineage):
             proven,
             on_host,
             "\n".join(asked) or None,
+            result.strain,
+            grade,
         )
         if shared and deterministic:
             row = row._replace(checksum=checksum(*row[:CHECKED]))
@@ -312,6 +315,8 @@ def _led_elsewhere(cursor: sqlite3.Cursor, row: EdgeRow) -> bool:
         output=pack(""),
         proven=False,
         asked=None,
+        strain=None,
+        grade=None,
     )
     cursor.execute(_REINSTATE, (*unknown[_AFTER_CALL:], id))
     return True

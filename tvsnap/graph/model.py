@@ -87,6 +87,7 @@ class Edge:
         on_host: the call was made in no sandbox, by a tool on the host, and cannot be made again in one.
         asked: what was asked of the network while it was executed: names that were looked up, and `name:port` for
             connections, each once.
+        grade: the grade that it gave, see `tvsnap.recording.grades`; None where it is not one that grades.
     """
 
     id: int
@@ -108,6 +109,7 @@ class Edge:
     refusals: Mapping[str, str] = field(default_factory=dict)
     on_host: bool = False
     asked: tuple[str, ...] = ()
+    grade: str | None = None
 
     @property
     def changed(self) -> bool:

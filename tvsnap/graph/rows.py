@@ -73,6 +73,8 @@ class EdgeRow(NamedTuple):
     proven: bool
     on_host: bool
     asked: str | None
+    strain: str | None
+    grade: str | None
 
 
 CHECKED: Final = 15
@@ -265,7 +267,7 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
     (
         id, state, _, slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, quiet_s,
         output, _, parts, deterministic, created, reason, digest, active, expected, cost, proven, on_host, asked,
-        hits, refusals,
+        strain, grade, hits, refusals,
     ) = row  # fmt: skip
     if check and expected != checksum(*row[_CHECKED]):
         return None
@@ -278,6 +280,7 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
         truncated == 1,
         "hit",
         to_mapping(cost) if cost else _NOTHING,
+        strain,
     )
     at = state.hex()
     return Edge(
@@ -300,6 +303,7 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
         to_mapping(refusals) if refusals else _NOTHING,
         on_host == 1,
         tuple(asked.split("\n")) if asked else (),
+        grade,
     )
 
 

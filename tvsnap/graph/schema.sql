@@ -50,6 +50,8 @@ CREATE TABLE edges (
     waited        REAL NOT NULL DEFAULT 0,     -- how long the state had been left to itself; 0 where it does not count
     on_host       INTEGER NOT NULL DEFAULT 0,  -- made in no sandbox
     asked         TEXT,             -- what it asked of the network, a line each; NULL for nothing
+    strain        TEXT,             -- why the machine's load may have had a part in the result; NULL: nothing says so
+    grade         TEXT,             -- JSON: the grade that it gave; NULL where it is not one that grades
     quiet_s       REAL,             -- how long next_state does not change by itself; NULL: it never does
     cost          TEXT,             -- JSON: what executing it cost beyond time, by unit; NULL for nothing
     parts         BLOB,             -- the result's parts (see rows.py); NULL where it is the output alone, as plain text

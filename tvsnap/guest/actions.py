@@ -16,6 +16,7 @@ from typing import Any
 from tvsnap.guest import together, trees
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
 from tvsnap.guest.services import entering, find_service
+from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.model.arguments import check_seconds
 from tvsnap.model.errors import UsageError
@@ -236,6 +237,9 @@ class GuestActions(ABC):
 
     def trouble(self, said: str) -> str | None:
         return None
+
+    def load(self) -> Load:
+        return Load()
 
     def interrupt(self) -> None:
         if self._guest is not None:

@@ -1,11 +1,50 @@
-"""How busy this machine is."""
+"""How busy this machine is, and how much of that some of its processes feel."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 _LOADAVG = Path("/proc/loadavg")
+_PRESSURE = "/proc/pressure/cpu"
+_LONGEST = 4096
+
+
+class Load(NamedTuple):
+    """What has held up the processes of a control group so far; the difference of two tells of the time between.
+
+    Attributes:
+        throttled: seconds for which it was not let run, as it had used up what it may use of the processors.
+        waited: seconds in which something that could have run waited for a processor: of the group where the kernel
+            counts that for each (control groups of version 2), else of the whole machine; 0 where it does not count it.
+    """
+
+    throttled: float = 0.0
+    waited: float = 0.0
+
+    def __sub__(self, earlier: Load) -> Load:
+        return Load(self.throttled - earlier.throttled, self.waited - earlier.waited)
+
+
+class LoadGauge:
+    """Reads the `Load` of the control group that a process is in."""
+
+    def __init__(self, pid: int) -> None:
+        """
+        Args:
+            pid: the process, as this machine sees it.
+        """
+        group = _cpu_group(pid)
+        self._stat = "" if group is None else f"{group}/cpu.stat"
+        own = "" if group is None else f"{group}/cpu.pressure"
+        self._pressure = own if os.path.exists(own) else _PRESSURE
+
+    def read(self) -> Load:
+        """Returns what was counted until now; zeros for what cannot be told."""
+        return Load(_throttled(_read(self._stat)), _waited(_read(self._pressure)))
 
 
 def crowding() -> float:
@@ -15,3 +54,50 @@ def crowding() -> float:
     """
     running, _, _ = _LOADAVG.read_text().split()[3].partition("/")
     return max(1.0, (int(running) - 1) / len(os.sched_getaffinity(0)))
+
+
+def _cpu_group(pid: int) -> Path | None:
+    """Returns the directory of the control group that counts a process' processor time; None if there is none."""
+    groups = {}
+    for line in _read(f"/proc/{pid}/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        groups.update(dict.fromkeys(controllers.split(","), path))  # of version 2 it is the empty name
+    controller = "cpu" if "cpu" in groups else ""
+    where = _hierarchy(controller)
+    return Path(where + groups[controller]) if where and controller in groups else None
+
+
+@functools.cache
+def _hierarchy(controller: str) -> str | None:
+    """Returns where the control groups of a controller are mounted, of version 2 for none; None if they are not."""
+    for line in _read("/proc/self/mounts", 1 << 20).splitlines():
+        _, where, kind, options, *_ = line.split()
+        if kind == "cgroup" and controller in options.split(",") if controller else kind == "cgroup2":
+            return where
+    return None
+
+
+def _throttled(stat: str) -> float:
+    for line in stat.splitlines():
+        name, _, value = line.partition(" ")
+        if name == "throttled_usec":  # version 2
+            return int(value) / 1e6
+        if name == "throttled_time":  # version 1
+            return int(value) / 1e9
+    return 0.0
+
+
+def _waited(pressure: str) -> float:
+    """Returns the seconds of `some` (the kernel's accounting/psi.rst)."""
+    return int(pressure.partition("total=")[2].partition("\n")[0]) / 1e6 if pressure.startswith("some") else 0.0
+
+
+def _read(path: str, most: int = _LONGEST) -> str:
+    """Returns what a file of the kernel's says; nothing where it cannot be read."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, most).decode(errors="replace")
+        finally:
+            os.close(descriptor)
+    return ""

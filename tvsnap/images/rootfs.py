@@ -321,20 +321,18 @@ class TreeSummary:
     size: int
 
 
-def finish_tree(
-    root: Path, hostname: str, fraction: Callable[[float | None], None], *, hosts: str = "", keep_run: bool = False
-) -> TreeSummary:
+def finish_tree(root: Path, hostname: str, fraction: Callable[[float | None], None], *, hosts: str = "") -> TreeSummary:
     """Puts the last touches to a tree whose owners are shifted, and hashes it.
 
-    Device nodes and sockets go: the sandbox brings its own devices. The files that name the host and the network
-    become those of a sandbox.
+    Device nodes and sockets go: the sandbox brings its own devices. What is in /run stays, as in a container, but for
+    tvsnap's own: servers expect the directories that their packages, or a step of the build, made there. The files that
+    name the host and the network become those of a sandbox.
 
     Args:
         root: the tree.
         hostname: of its sandboxes.
         fraction: told how far it is.
         hosts: lines of /etc/hosts beyond the usual ones.
-        keep_run: leave what the tree has in /run, as a container of the image would.
 
     Returns:
         The tree's digest and size. The digest leaves out modification times: builds of the same packages would
@@ -343,10 +341,11 @@ def finish_tree(
     Raises:
         BuildStepFailed: a file belongs to nobody inside.
     """
-    for name in ("dev",) if keep_run else ("dev", "run"):
-        if (root / name).is_dir() and not (root / name).is_symlink():
-            for entry in list(os.scandir(root / name)):
-                remove_entry(Path(entry.path))
+    for place, name in (("dev", None), ("run", "tvsnap")):
+        if (root / place).is_dir() and not (root / place).is_symlink():
+            for entry in list(os.scandir(root / place)):
+                if name in (None, entry.name):
+                    remove_entry(Path(entry.path))
     ensure_mount_points(root)
     write_file(root, "/etc/hostname", f"{hostname}\n".encode())
     write_file(root, "/etc/hosts", (HOSTS.format(hostname=hostname) + hosts).encode())

@@ -8,7 +8,7 @@ import contextlib
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,17 +26,19 @@ class CacheOptions:
         backend: the name of a backend.
         use_cache: False to execute every call.
         timeouts: whether calls that timed out while they were working answer others.
+        grade_executions: how often a call that grades is executed before it answers others.
     """
 
     home: Path | None = None
     backend: str = "local"
     use_cache: bool = True
     timeouts: Literal["private", "shared"] = "private"
+    grade_executions: int = 1
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What `Cache` is opened with."""
-        return {"home": self.home, "backend": self.backend, "use_cache": self.use_cache, "timeouts": self.timeouts}
+        return asdict(self)
 
 
 _Opened = asyncio.Future[AsyncCache]

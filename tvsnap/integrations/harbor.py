@@ -62,6 +62,7 @@ class TvsnapEnvironment(BaseEnvironment):
         timeouts: Literal["private", "shared"] = "private",
         agent_logs: str = "when-read",
         deadline: float | None = None,
+        grade_executions: int = 1,
         **kwargs: Any,
     ) -> None:
         """
@@ -80,6 +81,8 @@ class TvsnapEnvironment(BaseEnvironment):
             deadline: seconds from the start on by which the agent is to be through, so that no command waits for
                 another trial until it is too late; by default the time that the task gives its agent. Say it where the
                 job gives less.
+            grade_executions: how many trials execute the verifier in one state before its reward answers others; see
+                `tvsnap.Cache`.
 
         Raises:
             ValueError: an argument makes no sense, or the task asks for what tvsnap does not have.
@@ -91,7 +94,7 @@ class TvsnapEnvironment(BaseEnvironment):
             raise ValueError(f"agent_logs={agent_logs!r}: it must be {' or '.join(AGENT_LOGS)}")
         if not isinstance(use_cache, bool):
             raise ValueError(f"use_cache={use_cache!r}: it must be true or false")
-        self._options = CacheOptions(resolve_home(home), backend, use_cache, timeouts)
+        self._options = CacheOptions(resolve_home(home), backend, use_cache, timeouts, grade_executions)
         self._image_name = image
         self._salt = salt
         self._agent_logs = agent_logs
@@ -102,6 +105,7 @@ class TvsnapEnvironment(BaseEnvironment):
         self._image: Image | None = None
         self._sources = {"hit": 0, "coalesced": 0, "executed": 0}
         self._tool_time = 0.0
+        self._strained: list[str] = []
         self._warned = False
         super().__init__(*args, **kwargs)
         for mount in self._host_mounts:
@@ -222,6 +226,7 @@ class TvsnapEnvironment(BaseEnvironment):
             "calls": sum(self._sources.values()),
             **self._sources,
             "tool_time_s": round(self._tool_time, 3),
+            "strained_grades": self._strained,
         }
         path = self.trial_paths.trial_dir / f"tvsnap-{role}.json"
         path.write_text(json.dumps(report, indent=2) + "\n")
@@ -322,7 +327,13 @@ class TvsnapEnvironment(BaseEnvironment):
             arguments["env"] = {name: str(value) for name, value in variables.items()}
         if (who := self._resolve_user(user)) is not None:
             arguments["user"] = str(who)
-        result = self._counted(await self._running().call("exec", arguments, timeout=timeout_sec))
+        grade = self._grade_of(command)
+        result = self._counted(await self._running().call("exec", arguments, timeout=timeout_sec, grade=grade))
+        if grade is not None and result.strain:
+            self._strained.append(result.strain)
+            self.logger.warning(
+                f"{self.session_id}: the verifier {result.strain}: its reward may be the machine's doing"
+            )
         if result.truncated:
             self.logger.warning(f"{self.session_id}: what a command printed was cut in the middle ({OUTPUT} bytes)")
         if result.exit_code != 0:
@@ -332,6 +343,13 @@ class TvsnapEnvironment(BaseEnvironment):
         if result.output and (emit := self._output_callback()):
             await emit(result.output, "stdout")
         return ExecResult(stdout=result.output, return_code=result.exit_code if result.exit_code is not None else 1)
+
+    def _grade_of(self, command: str) -> tuple[str, ...] | None:
+        """Returns where a command leaves a reward; None where it is not the verifier's."""
+        inside = EnvironmentPaths.for_os(self.os)
+        if str(inside.verifier_dir / self.trial_paths.test_stdout_path.name) not in command:
+            return None
+        return str(inside.reward_text_path), str(inside.reward_json_path)
 
     def _counted(self, result: ToolResult) -> ToolResult:
         self._sources[result.source] += 1

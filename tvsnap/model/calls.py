@@ -162,6 +162,8 @@ class ToolResult:
         truncated: the output was longer than the limit and was cut in the middle.
         source: `hit` (from the graph), `coalesced` (another rollout was executing it; waited for), `executed`.
         cost: what executing the call cost beyond time, by unit, as {"usd": 0.002}; see `Tool.cost`.
+        strain: why the load of the machine may have had a part in it, see `tvsnap.recording.strain`; None if nothing
+            says so.
     """
 
     parts: tuple[Part, ...]
@@ -172,6 +174,7 @@ class ToolResult:
     truncated: bool = False
     source: Source = "executed"
     cost: Mapping[str, float] = field(default_factory=dict, hash=False)
+    strain: str | None = None
 
     @classmethod
     def of_text(
@@ -229,7 +232,7 @@ class ToolResult:
         return self if source == self.source else replace(self, source=source)
 
     def same_value(self, other: ToolResult) -> bool:
-        """Returns whether an agent would see the same: everything but duration, source and cost is equal.
+        """Returns whether an agent would see the same: everything but duration, source, cost and strain is equal.
 
         Args:
             other: the result to compare with.

@@ -13,6 +13,7 @@ from tvsnap.model.calls import ToolCall, ToolResult, next_state
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.observations import Observation
 from tvsnap.recording.claims import Claim
+from tvsnap.recording.grades import Grading
 
 SHORTEST_WAIT = 1e-6  # seconds: 0 stands for a wait that does not count
 
@@ -73,6 +74,8 @@ class Executed:
         cancelled: it was ended before its time, by whoever made it.
         asked: what it asked of the network.
         lasts: seconds for which that answers others; None for ever.
+        grading: how it grades; None if it does not.
+        grade: the grade that it gave.
     """
 
     tool: Tool
@@ -88,6 +91,8 @@ class Executed:
     cancelled: bool = False
     asked: tuple[str, ...] = ()
     lasts: float | None = None
+    grading: Grading | None = None
+    grade: str | None = None
 
     @property
     def waited(self) -> float:
@@ -151,6 +156,7 @@ class Recorder:
             left = replace(left, unchanged=False)
         try:
             reason = at.private or _unshareable(executed, left, timeouts=self._timeouts)
+            reason = reason or self._ungraded(executed)
             if not reason:
                 position, reason = self._share(executed, left)
                 if position is not None:
@@ -166,6 +172,7 @@ class Recorder:
                 executed.ended,
                 on_host=tool.on_host,
                 asked=executed.asked,
+                grade=executed.grade,
             )
         except TvsnapError as error:
             return _unrecorded(at, executed.call, str(error), left, executed.ended)
@@ -192,6 +199,16 @@ class Recorder:
         except TvsnapError as error:
             return _unrecorded(at, call, str(error), left, now)
 
+    def _ungraded(self, executed: Executed) -> str | None:
+        """Returns why the grade that a call gave is not to be shared; None if it is, or the call does not grade."""
+        grading, grade, state, call = executed.grading, executed.grade, executed.at.state, executed.call
+        if grading is None or grade is None or grading.executions <= 1:
+            return None
+        reason = grading.not_yet(self._graph.grades(state, call.key), grade)
+        if reason is None and self._graph.recorded(state, call) is not None:
+            return "another execution has given this grade, and answers others"
+        return reason
+
     def _share(self, executed: Executed, left: Aftermath) -> tuple[Position | None, str | None]:
         """Records a call for all; returns where it led, or None and the reason why it cannot be shared after all."""
         at, call, result = executed.at, executed.call, executed.result
@@ -213,6 +230,7 @@ class Recorder:
             proven=by_nature and not executed.asked,
             comparable=bool(left.digest) and not executed.asked,
             asked=executed.asked,
+            grade=executed.grade,
             waited=executed.waited,
             on_host=executed.tool.on_host,
             quiet_s=math.inf if left.unchanged else left.quiet_s,
@@ -239,6 +257,7 @@ class Recorder:
         *,
         on_host: bool = False,
         asked: tuple[str, ...] = (),
+        grade: str | None = None,
     ) -> Position:
         """Records a call for people only; returns where it led."""
         if not at.recorded:
@@ -259,6 +278,7 @@ class Recorder:
             quiet_s=math.inf if left.unchanged else left.quiet_s,
             on_host=on_host,
             asked=asked,
+            grade=grade,
         )
         if left.unchanged:
             return replace(at, unshared=reason)

@@ -17,6 +17,7 @@ from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
 from tvsnap.recording.cancellation import Cancellation
 from tvsnap.recording.claims import Claim, Wanted
+from tvsnap.recording.grades import Grading
 from tvsnap.recording.holds import Hold
 from tvsnap.recording.live import LiveSandbox
 from tvsnap.recording.patience import Forecast, Patience
@@ -123,11 +124,14 @@ class Cursor:
 
     # -- answers --------------------------------------------------------------------------------------------------
 
-    def lookup(self, call: ToolCall, timeout: float, *, patient: bool = True) -> Edge | None:
+    def lookup(
+        self, call: ToolCall, timeout: float, grading: Grading | None = None, *, patient: bool = True
+    ) -> Edge | None:
         """Returns the recorded answer to a call, if there is one that may be given; the state it leads to is held then.
 
         Args:
             call, timeout: see `Rollout.call`.
+            grading: how it grades; None if it does not.
             patient: wait for an eviction that is under way; else there is no answer.
         """
         at, holds = self.at, self._context.holds
@@ -135,6 +139,9 @@ class Cursor:
             return None
         evictions = holds.evictions
         edge = self._look_up(call, timeout, retire=patient)
+        if edge is not None and grading is not None and grading.executions > 1:
+            given = self._context.graph.grades(at.state, call.key)
+            edge = edge if grading.is_settled(given, edge.grade) else None
         if edge is None or not edge.changed or self.hold is None:
             return edge
         self.hold.approach(edge.next_state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tvsnap.acquisition.own_sandbox import OwnSandbox
 from tvsnap.acquisition.recipe import Recipe
@@ -12,8 +13,10 @@ from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.stats import Way
 from tvsnap.recording.cancellation import Cancellation
 from tvsnap.recording.claims import Claim
+from tvsnap.recording.grades import Grading
 from tvsnap.recording.live import LiveSandbox
 from tvsnap.recording.recorder import Executed
+from tvsnap.recording.strain import strain
 from tvsnap.rollout.cursor import Cursor
 
 
@@ -32,7 +35,13 @@ class Execution:
         self._cursor = cursor
 
     def execute(
-        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None, cancellation: Cancellation
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        claim: Claim | None,
+        cancellation: Cancellation,
+        grading: Grading | None = None,
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         """Executes a call in a sandbox in the present state; if the sandbox dies over it, once more in another.
 
@@ -42,6 +51,7 @@ class Execution:
             timeout: seconds.
             claim: the right to execute it, if others may want its result.
             cancellation: of the call.
+            grading: how it grades; None if it does not.
 
         Returns:
             The sandbox, what happened, and how the sandbox was had (None: it was there).
@@ -52,12 +62,12 @@ class Execution:
             CallCancelled: before it was executed.
         """
         try:
-            return self._attempt(tool, call, timeout, claim, cancellation)
+            return self._attempt(tool, call, timeout, claim, cancellation, grading)
         except SandboxDied:
             self._own.drop()
         cancellation.check()
         try:
-            return self._attempt(tool, call, timeout, claim, cancellation)
+            return self._attempt(tool, call, timeout, claim, cancellation, grading)
         except SandboxDied as death:
             self._own.drop()
             raise InfrastructureError(
@@ -65,7 +75,13 @@ class Execution:
             ) from death
 
     def _attempt(
-        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None, cancellation: Cancellation
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        claim: Claim | None,
+        cancellation: Cancellation,
+        grading: Grading | None,
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         live, way = self._own.acquire(self._cursor.at)
         at, environment = self._cursor.at, self._recipe.environment
@@ -79,14 +95,30 @@ class Execution:
             claim.begin()
         # Looked for before, too: a disk that was full may have room again when the call ends.
         trouble = live.sandbox.trouble("")
-        age = live.age()
+        load, age = live.sandbox.load(), live.age()
         with cancellation.executing(live.sandbox):
             result = environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         ended = self._cursor.end_call()
+        result = replace(result, strain=strain(call, result, timeout, live.sandbox.load() - load))
         trouble = live.sandbox.trouble(result.output) or trouble
+        grade = None if grading is None else grading.read(live.sandbox, result)
         asked = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()
         before, cancelled, lasts = live.observation, cancellation.wanted, self._cursor.lasts(tool)
         executed = Executed(
-            tool, call, timeout, result, at, before, claim, trouble, age, ended, cancelled, asked, lasts
+            tool,
+            call,
+            timeout,
+            result,
+            at,
+            before,
+            claim,
+            trouble,
+            age,
+            ended,
+            cancelled,
+            asked,
+            lasts,
+            grading,
+            grade,
         )
         return live, executed, way

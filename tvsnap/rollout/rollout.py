@@ -32,6 +32,7 @@ from tvsnap.model.observations import Command
 from tvsnap.model.stats import Way
 from tvsnap.recording.cancellation import Cancellation
 from tvsnap.recording.claims import Claim
+from tvsnap.recording.grades import Grading
 from tvsnap.recording.host_calls import HostAnswer, HostCalls
 from tvsnap.recording.live import LiveSandbox
 from tvsnap.recording.recorder import Aftermath, Executed, Position, Recorder
@@ -134,6 +135,7 @@ class Rollout:
         *,
         after: float = 0.0,
         deadline: float | None = None,
+        grade: Sequence[str] | None = None,
     ) -> ToolResult:
         """Makes a tool call: answers it from the graph if that is possible, and executes it otherwise.
 
@@ -148,6 +150,9 @@ class Rollout:
             deadline: seconds from now on by which the caller needs the result; None for that of the rollout. The call
                 waits for another rollout that makes it only as long as its timeout would still end before, or for a
                 hundredth of what is left.
+            grade: where the call grades what was done: the absolute paths of the files in which it leaves its grade,
+                empty where its exit status is all; None for any other call. A grade answers others once it was given
+                as often as `Cache(grade_executions=...)` says, and no other was.
 
         Returns:
             What the tool returned, now or when the same call was made in the same state before; `ToolResult.source`
@@ -160,7 +165,7 @@ class Rollout:
                 may be made again.
             CallCancelled: `cancel` was called before the call was executed; likewise.
         """
-        return self.call_cancellably(name, arguments, timeout, after, Cancellation(), deadline)
+        return self.call_cancellably(name, arguments, timeout, after, Cancellation(), deadline, grade)
 
     def call_cancellably(
         self,
@@ -170,22 +175,24 @@ class Rollout:
         after: float,
         cancellation: Cancellation,
         deadline: float | None = None,
+        grade: Sequence[str] | None = None,
     ) -> ToolResult:
         """Makes a tool call that can be cancelled before its turn has come, too; see `call`.
 
         Args:
-            name, arguments, timeout, after, deadline: see `call`.
+            name, arguments, timeout, after, deadline, grade: see `call`.
             cancellation: of this call and no other.
         """
         timeout, after = _timeout(timeout), check_seconds(after, "after", least=0.0)
         deadline = math.inf if deadline is None else check_seconds(deadline, "deadline", least=0.0)
+        grading = self._grading(grade)
         call = ToolCall(name, arguments)
         try:
             with self._turn, self._context.home.in_place():
                 self._under_way = cancellation
                 try:
                     cancellation.check()
-                    return self._make(call, timeout, after, deadline, cancellation)
+                    return self._make(call, timeout, after, deadline, cancellation, grading)
                 finally:
                     self._under_way = None
         finally:
@@ -208,7 +215,13 @@ class Rollout:
         return under_way is not None
 
     def _make(
-        self, call: ToolCall, timeout: float, after: float, deadline: float, cancellation: Cancellation
+        self,
+        call: ToolCall,
+        timeout: float,
+        after: float,
+        deadline: float,
+        cancellation: Cancellation,
+        grading: Grading | None,
     ) -> ToolResult:
         """Makes a call, in its turn."""
         if self._is_on_host(call.name):
@@ -219,18 +232,19 @@ class Rollout:
         began = time.perf_counter()
         self._catch_up()
         self._cursor.let_pass(after)
-        edge = self._cursor.lookup(call, timeout)
+        edge = self._cursor.lookup(call, timeout, grading)
         if edge is not None:
             return self._follow(edge, "hit", began)
         # 2. Of all that miss this call in this state, one executes it, and the others take its result.
         tool = self._tool(call)
-        able = self._is_able
-        claim = self._cursor.claim(tool, call, timeout, self._wait_until(timeout, deadline), able, cancellation)
+        able, claim = self._is_able, None
+        if grading is None or grading.executions <= 1:  # else each is executed on its own
+            claim = self._cursor.claim(tool, call, timeout, self._wait_until(timeout, deadline), able, cancellation)
         if isinstance(claim, Edge):
             return self._follow(claim, "coalesced", began)
         try:
             # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
-            made = self._execute(tool, call, timeout, claim, cancellation)
+            made = self._execute(tool, call, timeout, claim, cancellation, grading)
             if isinstance(made, Edge):
                 return self._follow(made, "coalesced", began)
             live, executed, way = made
@@ -247,16 +261,22 @@ class Rollout:
         return executed.result
 
     def _execute(
-        self, tool: Tool, call: ToolCall, timeout: float, claim: Claim | None, cancellation: Cancellation
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        claim: Claim | None,
+        cancellation: Cancellation,
+        grading: Grading | None,
     ) -> Edge | tuple[LiveSandbox, Executed, Way | None]:
         """Executes a call; returns what `Execution.execute` does, or the result of another rollout that was quicker."""
         if claim is None:
-            return self._execution.execute(tool, call, timeout, claim, cancellation)
+            return self._execution.execute(tool, call, timeout, claim, cancellation, grading)
         claims, edge = self._context.claims, None
         claim.wanted.patience.execute()
         hedge = Hedge(claims, claim, self._cursor.keeps, cancellation) if claim.beside else None
         try:
-            made = self._execution.execute(tool, call, timeout, claim, cancellation)
+            made = self._execution.execute(tool, call, timeout, claim, cancellation, grading)
         except TvsnapError:
             edge = None if hedge is None else hedge.outlast()
             if edge is None:
@@ -276,6 +296,14 @@ class Rollout:
         claims.release(claim)
         return edge
 
+    def _grading(self, grade: Sequence[str] | None) -> Grading | None:
+        """Returns how a call grades, as `call` is told."""
+        if grade is None:
+            return None
+        if isinstance(grade, str) or not all(isinstance(path, str) and path.startswith("/") for path in grade):
+            raise UsageError(f"grade must be a list of absolute paths of files inside, not {grade!r}")
+        return Grading(tuple(grade), self._context.grade_executions)
+
     def _is_able(self) -> bool:
         """Whether there is a sandbox of its own, or room for one."""
         return not self._own.absent or self._context.pool.has_room
@@ -291,7 +319,13 @@ class Rollout:
         return max(end - timeout, now + SPARE * (end - now))
 
     def try_hit(
-        self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, *, after: float = 0.0
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        after: float = 0.0,
+        grade: Sequence[str] | None = None,
     ) -> ToolResult | None:
         """Makes a tool call if the graph has the answer, without waiting for anything.
 
@@ -300,6 +334,7 @@ class Rollout:
             arguments: the tool's arguments, as plain JSON.
             timeout: seconds; a recorded call that took longer is no answer. None for any.
             after: seconds that are at least to have passed since the last call, as in `call`.
+            grade: where the call leaves its grade, as in `call`.
 
         Returns:
             The recorded result; None if the call was not made.
@@ -307,7 +342,7 @@ class Rollout:
         Raises:
             UsageError: the arguments make no sense.
         """
-        timeout, after = _timeout(timeout), check_seconds(after, "after", least=0.0)
+        timeout, after, grading = _timeout(timeout), check_seconds(after, "after", least=0.0), self._grading(grade)
         call = ToolCall(name, arguments)
         if not self._context.use_cache or not self._turn.acquire(blocking=False):
             return None
@@ -319,7 +354,7 @@ class Rollout:
             self._cursor.let_pass(after)
             if self._is_on_host(name):
                 return self._answer_on_host(call, timeout, began)
-            edge = self._cursor.lookup(call, timeout, patient=False)
+            edge = self._cursor.lookup(call, timeout, grading, patient=False)
             return None if edge is None else self._follow(edge, "hit", began)
         finally:
             self._turn.release()

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Protocol
 
+from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
@@ -316,6 +317,10 @@ class Sandbox(Protocol):
             SandboxDied: the files that the sandbox stands on are damaged, and nothing that was seen in it counts.
             InfrastructureError: what was seen is certainly this machine's doing.
         """
+
+    def load(self) -> Load:
+        """Returns what has held up the sandbox's processes so far; zeros where that cannot be told. Answers quickly."""
+        ...
 
     def lend(self, variables: Mapping[str, str]) -> None:
         """Gives environment variables to all that `exec` and `exec_all` run from here on; the shell keeps its own.

@@ -165,6 +165,7 @@ class Mmdebstrap:
             "--format=directory",
             # What cannot be unpacked is made anew by the next build.
             f"--setup-hook={unpack.format(kept)} || {{ rm -f {kept}; exit 1; }}",
+            '--setup-hook=mkdir -p "$1/usr/share/man/man1"',  # Java's packages make links there
             f"--setup-hook={_links(shlex.quote(str(self._cache)), _ARCHIVES)}",
             # The archive may have newer packages than the kept system, which the next build then makes anew.
             f"--customize-hook={renew}",

@@ -246,7 +246,7 @@ class _Build:
             if spec.clock is not None or spec.random_seed is not None:
                 preload(self.root)
             hosts = names_of(spec.main, self.services)
-            tree = finish_tree(self.root, spec.hostname, self.progress.fraction, hosts=hosts, keep_run=spec.is_service)
+            tree = finish_tree(self.root, spec.hostname, self.progress.fraction, hosts=hosts)
             services, added = self._join()
             if self.below.trees:
                 subtract(self.root, self.below.trees)

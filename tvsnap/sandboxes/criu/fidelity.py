@@ -87,14 +87,14 @@ class Keeps:
         terminals: the terminal of a process that leads no session.
         queues: what waits at a terminal of which no process has the slave open, and packet mode.
         roots: Unix sockets of a process with a root directory of its own.
-        binds: to which processors threads are bound.
+        settings: to which processors threads are bound, and what `settings.py` in `processes` tells of.
         options: options of sockets; what is to be brought back of them is added to it. None if they are not.
     """
 
     terminals: bool = True
     queues: bool = False
     roots: bool = False
-    binds: bool = False
+    settings: bool = False
     options: list[socket_options.Options] | None = None
 
 
@@ -121,7 +121,7 @@ def find_loss(
     if changed := _changed_in_devpts(init):
         return f"a process has changed the mode or the times of {changed}"
     seen: set[str] = set()
-    usual = _Usual.of(init, binds=keeps.binds)
+    usual = None if keeps.settings else _Usual.of(init)
     with contextlib.ExitStack() as stack:
         root = stack.enter_context(paths.directory(f"/proc/{init}/root"))
         mapped = MappedFiles(stack.enter_context(paths.directory(upper))) if upper else None
@@ -163,25 +163,23 @@ class _Usual:
     """What the processes of a sandbox have from its PID 1, and in a fork have again.
 
     Attributes:
-        processors: that they may run on; None where others are brought back, too.
+        processors: that they may run on.
         slack: of their timers, ns, as /proc shows it.
         core: what of their memory a core dump has, likewise.
     """
 
-    processors: set[int] | None
+    processors: set[int]
     slack: str
     core: str
 
     @classmethod
-    def of(cls, init: int, *, binds: bool) -> _Usual:
+    def of(cls, init: int) -> _Usual:
         return cls(
-            None if binds else os.sched_getaffinity(init),
-            head(f"/proc/{init}/timerslack_ns"),
-            head(f"/proc/{init}/coredump_filter"),
+            os.sched_getaffinity(init), head(f"/proc/{init}/timerslack_ns"), head(f"/proc/{init}/coredump_filter")
         )
 
 
-def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
+def _losses_of_process(pid: int, usual: _Usual | None, root: int) -> Iterator[str]:
     fields = stat_fields(pid)
     if fields[0] == "Z":
         return
@@ -194,7 +192,7 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
         yield "has another personality (setarch)"
     if status(pid, "VmLck")[0].partition(" ")[0] not in ("", "0") and _has_locked_heap(pid):
         yield "has locked its heap or stack in memory, as mlockall() does"
-    if head(f"/proc/{pid}/coredump_filter") != usual.core:
+    if usual and head(f"/proc/{pid}/coredump_filter") != usual.core:
         yield "has a filter of core dumps of its own"
     if _group_priority(pid) != 0:
         yield "belongs to a session with a priority of its own (autogroup)"
@@ -205,9 +203,9 @@ def _losses_of_process(pid: int, usual: _Usual, root: int) -> Iterator[str]:
         if line.endswith(DELETED) and "/" in line and _leads_away(line[line.index("/") :], root):
             yield "has mapped a deleted file, and a symbolic link is where its directory was"
     for thread in os.listdir(f"/proc/{pid}/task"):
-        if usual.processors is not None and os.sched_getaffinity(int(thread)) != usual.processors:
+        if usual and os.sched_getaffinity(int(thread)) != usual.processors:
             yield "is bound to some processors (taskset)"
-        if head(f"/proc/{thread}/timerslack_ns") != usual.slack:
+        if usual and head(f"/proc/{thread}/timerslack_ns") != usual.slack:
             yield "has a timer slack of its own"
         if _has_io_priority(int(thread)):
             yield "has an input and output priority (ionice)"

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import IO, TYPE_CHECKING
 
 from tvsnap.guest.protocol import Guest, GuestInfo
+from tvsnap.host.load import Load, LoadGauge
 from tvsnap.images.preload import PRELOAD
 from tvsnap.model.errors import (
     InfrastructureError,
@@ -77,6 +78,7 @@ class DockerSandbox(Networked, Rewindable):
         self._contents = digests.Contents()
         self._time_waits: TimeWaits | None = None  # if it is within reach
         self._watch: activity.Watch | None = None  # likewise
+        self._gauge: LoadGauge | None = None  # likewise
         self._lent: Mapping[str, str] = {}
         self.clock: Clock | None = None  # its own, if its image sets one
         self._in_memory = self._startup = ""
@@ -96,6 +98,7 @@ class DockerSandbox(Networked, Rewindable):
                 raise MachineLacks(f"sandboxes cannot be given a network here, {_NETWORK_OUT_OF_REACH}")
             self.gateway.open(self.id, self._init, self.image.network)
         if self._init:
+            self._gauge = LoadGauge(self._init)
             self._time_waits = TimeWaits(self._init)
             self._time_waits.bring_back(closed)
             self._watch = activity.Watch(lambda: activity.family(self._init), self._init, self._time_waits.passing)
@@ -294,6 +297,9 @@ class DockerSandbox(Networked, Rewindable):
             return []
         shell = self._family().get(self.guest().info().shell, 0)
         return [self._init, shell] if shell else []
+
+    def load(self) -> Load:
+        return Load() if self._gauge is None else self._gauge.read()
 
     def checkpoint(self) -> SnapshotInfo:
         try:

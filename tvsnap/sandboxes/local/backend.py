@@ -52,7 +52,7 @@ from tvsnap.sandboxes.local.snapshot_store import NODES, Noted, Snapshots, size_
 from tvsnap.sandboxes.local.storage.layers import open_storage
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.processes import inheritance, processors, socket_options, tcp, tcp_ends, watches
+from tvsnap.sandboxes.processes import inheritance, processors, settings, socket_options, tcp, tcp_ends, watches
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
 from tvsnap.sandboxes.sealing import DISK_ERRORS
 from tvsnap.sandboxes.shell.image import restore
@@ -222,6 +222,8 @@ class LocalBackend:
                 directory_times.set_again(f"/proc/{init}/root", noted.directories)
                 if noted.bound:
                     processors.bind(noted.bound, init, resources.cgroup.pids())
+                if noted.settings:
+                    settings.set_again(noted.settings, init, resources.cgroup.pids())
                 options = socket_options.read(images) if noted.options else []
                 if options:
                     socket_options.bring_back(init, resources.cgroup.pids(), options, late=False)

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING
 
 from tvsnap.guest.protocol import CONTROL, Guest
 from tvsnap.host.libc import closing
+from tvsnap.host.load import Load, LoadGauge
 from tvsnap.host.memory import proportional
 from tvsnap.images.preload import PRELOAD
 from tvsnap.model.errors import InfrastructureError, SandboxDied
@@ -129,6 +130,7 @@ class LocalSandbox(Networked, Rewindable):
         self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing)
         super().__init__()
         self._shell = (0, 0)  # inside, on the host
+        self._gauge = LoadGauge(init)
         self._closing = threading.Lock()
         self._closed = False
 
@@ -285,6 +287,9 @@ class LocalSandbox(Networked, Rewindable):
 
     def trouble(self, said: str) -> str | None:
         return self._owner.trouble(self, said)
+
+    def load(self) -> Load:
+        return self._gauge.read()
 
     def checkpoint(self) -> SnapshotInfo:
         try:

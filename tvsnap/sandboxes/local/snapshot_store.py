@@ -37,8 +37,9 @@ from tvsnap.sandboxes.criu.excess import refuse_excess
 from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.processes import observe, processors, socket_options, tcp, watches
+from tvsnap.sandboxes.processes import observe, processors, settings, socket_options, tcp, watches
 from tvsnap.sandboxes.processes.processors import Bound
+from tvsnap.sandboxes.processes.settings import Setting
 from tvsnap.sandboxes.processes.time_wait import Closed
 from tvsnap.sandboxes.sealing import (
     DISK_ERRORS,
@@ -75,6 +76,7 @@ class Noted:
         closed: the connections that were in TIME_WAIT.
         connections: whether there were others, which are in a file beside CRIU's.
         bound: the threads that are bound to some processors.
+        settings: that processes have made of themselves, and CRIU does not bring back.
         watches: whether there were instances of inotify, which are in another file there.
         options: whether options of sockets were set that CRIU does not bring back, which are in a file, too.
         clock: its clock, if its image sets one.
@@ -84,6 +86,7 @@ class Noted:
     closed: tuple[Closed, ...] = ()
     connections: bool = False
     bound: tuple[Bound, ...] = ()
+    settings: tuple[Setting, ...] = ()
     watches: bool = False
     options: bool = False
     clock: StoppedClock | None = None
@@ -96,6 +99,7 @@ class Noted:
             tuple(map(Closed.from_json, manifest["time_wait"])),
             bool(manifest.get("connections")),
             tuple(Bound(**{name: tuple(value) for name, value in one.items()}) for one in manifest.get("bound", ())),
+            tuple(map(Setting.from_json, manifest.get("settings", ()))),
             bool(manifest.get("watches")),
             bool(manifest.get("options")),
             StoppedClock.from_json(manifest.get("clock")),
@@ -176,7 +180,7 @@ class Snapshots:
                 upper = sandbox.layer / "upper"
                 added = {name: name in criu.additions for name in ("terminals", "queues", "roots")}
                 options: list[socket_options.Options] = []
-                keeps = fidelity.Keeps(**added, binds=True, options=options)
+                keeps = fidelity.Keeps(**added, settings=True, options=options)
                 fidelity.refuse(fidelity.find_loss(sandbox.cgroup.pids(), sandbox.init, upper, keeps))
                 return options
 
@@ -189,6 +193,7 @@ class Snapshots:
                 if keeps_watches:
                     noted.watches = watches.write(watches.note(sandbox.init, pids, sandbox.places.find), images)
                 noted.bound = tuple(processors.note(pids, sandbox.init))
+                noted.settings = tuple(settings.note(pids, sandbox.init))
                 noted.directories = tuple(directory_times.note(pids, sandbox.init))
                 noted.options = socket_options.write(refuse_loss(), images)
                 with looks.uncounted():

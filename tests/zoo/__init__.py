@@ -1,0 +1,1 @@
+"""Real programs, each started as people start it, called, snapshotted, forked twice and called again."""

@@ -1,0 +1,69 @@
+"""Grades: calls that may have to be executed several times before what they came to answers others.
+
+A verifier that fails now and then would otherwise give its first grade to all who come to the state. What makes up the
+grade is the call's exit status, and what it left in some files; its output may differ from one execution to the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tvsnap.model.calls import ToolResult, canonical_json
+from tvsnap.sandboxes.protocol import Sandbox
+
+_SHOWN = 200  # bytes of a file that a grade holds as they are
+_MOST = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Grading:
+    """How a call grades.
+
+    Attributes:
+        paths: absolute paths of the files in which it leaves its grade.
+        executions: how many times it is executed before it answers others.
+    """
+
+    paths: tuple[str, ...]
+    executions: int = 1
+
+    def read(self, sandbox: Sandbox, result: ToolResult) -> str:
+        """Returns the grade that a call has just given in a sandbox, as a text."""
+        said: dict[str, object] = {"exit_code": result.exit_code}
+        for path in self.paths:
+            try:
+                data = sandbox.read_file(path, limit=_MOST)
+            except OSError:
+                said[path] = None
+                continue
+            shown = data.decode(errors="replace").strip() if len(data) <= _SHOWN else None
+            said[path] = hashlib.sha256(data).hexdigest() if shown is None else shown
+        return canonical_json(said)
+
+    def is_settled(self, given: Mapping[str, int], grade: str | None) -> bool:
+        """Whether a grade was given often enough to answer others, and no other ever was.
+
+        Args:
+            given: how often each grade was given.
+            grade: the one that would be the answer; None if it is not known.
+        """
+        return self.executions <= 1 or (
+            grade is not None and given == {grade: given.get(grade, 0)} and given[grade] >= self.executions
+        )
+
+    def not_yet(self, given: Mapping[str, int], grade: str) -> str | None:
+        """Returns why a grade is not to be shared that was just given; None if it is.
+
+        Args:
+            given: how often each grade was given before.
+            grade: the one that was given now.
+        """
+        others = [other for other in given if other != grade]
+        if self.executions > 1 and others:
+            return f"its executions came to different grades: {grade} and {others[0]}"
+        number = given.get(grade, 0) + 1
+        if number < self.executions:
+            return f"execution {number} of the {self.executions} that a grade has before it is shared"
+        return None

@@ -1,0 +1,61 @@
+"""Whether the load of the machine may have had a part in what a call came to.
+
+A call whose time was cut, by other work or by its own limits, may fail where it would not have failed on an idle
+machine: a test with a limit of its own, a verifier that waits for a server. Its result is recorded as any other, and
+says so (`ToolResult.strain`). That is the case where
+
+- it took `LONG` seconds or more, and for `THROTTLED` of that time its sandbox had used up what it may use of the
+  processors, or for `WAITED` of that time something waited for a processor;
+- or it took at least `NEAR` of a limit: of the timeout that it was given, or of one that its text names (`timeout 60`,
+  `--timeout=60`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tvsnap.host.load import Load
+from tvsnap.model.calls import MAIN_ARGUMENTS, ToolCall, ToolResult
+
+LONG = 0.5  # seconds; of shorter calls, their own limits alone count
+THROTTLED = 0.2  # of the call's time
+WAITED = 0.5
+NEAR = 0.5
+
+_LIMIT = re.compile(
+    r"\btimeout(?:[_-]s(?:ec(?:onds)?)?)?[= ]+(?:-[ks] +\S+ +|-\S+ +)*(\d+(?:\.\d+)?)([smhd]?)(?!\.?\w)"
+)
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def strain(call: ToolCall, result: ToolResult, timeout: float, load: Load) -> str | None:
+    """Returns, in words, why the machine's load may have had a part in a call's result; None if nothing says so.
+
+    Args:
+        call, result: the call.
+        timeout: seconds that it was given.
+        load: what held up its sandbox while it was executed.
+    """
+    took = result.duration
+    if result.blocked:  # it waited for what would never have come
+        return None
+    for limit in (timeout, *_named(call)):
+        if NEAR * limit <= took:
+            return f"took {took:.3g} s of the {limit:.3g} s that it had"
+    if took >= LONG:
+        if load.throttled >= THROTTLED * took:
+            return f"was throttled for {min(load.throttled, took):.2g} of its {took:.3g} s"
+        if load.waited >= WAITED * took:
+            return f"for {min(load.waited, took):.2g} of its {took:.3g} s the processors were taken"
+    return None
+
+
+def _named(call: ToolCall) -> Iterator[float]:
+    """Yields the limits that a call's text names, seconds; those of 0 stand for none."""
+    for name in MAIN_ARGUMENTS:
+        text = call.arguments.get(name)
+        if isinstance(text, str) and "timeout" in text:
+            for number, unit in _LIMIT.findall(text):
+                if float(number):
+                    yield float(number) * _UNITS[unit]
