@@ -71,7 +71,7 @@ REWIND := $(filter-out %/elsewhere.c,$(wildcard native/rewind/*.c))
 ifneq ($(MACHINE),x86_64)
 REWIND := native/rewind/elsewhere.c
 endif
-$(BIN)/tvsnap-rewind.so: $(REWIND) $(wildcard native/rewind/*.h)
+$(BIN)/tvsnap-rewind.so: $(REWIND) $(wildcard native/rewind/*.h native/*.h)
 	$(CC) $(GUARDED) -shared -fPIC -fvisibility=hidden -Wl,-z,defs -o $@.new $(filter %.c,$^)
 	@mv $@.new $@
 

@@ -18,6 +18,7 @@ void begin_action(enum action_kind kind, int client, int64_t timeout_us, size_t 
     action.started = now_us();
     action.deadline = action.started + timeout_us;
     action.half = action.started + timeout_us / 2;
+    touch_output();
     capture_start(&action.capture, limit);
 }
 

@@ -7,23 +7,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "hash.h"
+#include "labels.h"
 #include "proc.h"
 
 enum { IOPRIO_WHO_PROCESS = 1, MOST_THREADS = 4096 };
 
-static uint64_t mix_number(uint64_t hash, uint64_t number) { return mix(hash, &number, sizeof number); }
-
-/* Takes a file of /proc, whole; one that is not there or not for us says so too. */
-static uint64_t mix_proc(uint64_t hash, pid_t pid, const char *name) {
+/* Takes a file of /proc, whole; one that is not there or not for us says so too. False then. */
+static bool take_proc(struct hash *h, pid_t pid, const char *name) {
     char text[8192];
     ssize_t n = read_proc(pid, name, text, sizeof text);
-    hash = mix_number(hash, (uint64_t)n);
-    return n > 0 ? mix(hash, text, (size_t)n) : hash;
+    hash_number(h, (uint64_t)n);
+    if (n > 0) hash_take(h, text, (size_t)n);
+    return n >= 0;
 }
 
 /* False if it could not be read. */
-static bool mix_status(uint64_t *hash, pid_t pid, const char *name, bool signals) {
+static bool take_status(struct hash *h, pid_t pid, const char *name, bool signals) {
     static const char *const lines[] = {"\nTracerPid:",   "\nUid:",    "\nGid:",    "\nCpus_allowed:", "\nMems_allowed:",
                                         "\nTHP_enabled:", "\nCapEff:", "\nCapPrm:", "\nNoNewPrivs:",   "\nSigPnd:",
                                         "\nShdPnd:",      "\nSigBlk:"};
@@ -32,21 +31,35 @@ static bool mix_status(uint64_t *hash, pid_t pid, const char *name, bool signals
     if (read_proc(pid, name, text, sizeof text) <= 0) return false;
     for (size_t i = 0; i < count; i++) {
         const char *line = strstr(text, lines[i]);
-        if (line) *hash = mix(*hash, line + 1, strcspn(line + 1, "\n"));
+        if (line) hash_piece(h, line + 1, strcspn(line + 1, "\n"));
     }
     return true;
 }
 
-static uint64_t mix_scheduling(uint64_t hash, pid_t thread) {
+static void take_scheduling(struct hash *h, pid_t thread) {
     unsigned char scheduling[64] = {0};
-    hash = mix_number(hash, (uint64_t)syscall(SYS_sched_getattr, thread, scheduling, (unsigned)sizeof scheduling, 0));
-    hash = mix(hash, scheduling, sizeof scheduling);
-    return mix_number(hash, (uint64_t)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread));
+    hash_number(h, (uint64_t)syscall(SYS_sched_getattr, thread, scheduling, (unsigned)sizeof scheduling, 0));
+    hash_take(h, scheduling, sizeof scheduling);
+    hash_number(h, (uint64_t)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread));
+}
+
+/* What security modules keep; `part`: of /proc/PID, that of one thread, or empty. */
+static void take_labels(struct hash *h, pid_t pid, const char *part) {
+    static const char *const modules[] = LABEL_MODULES, *const others[] = OTHER_LABELS;
+    char name[64];
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+        snprintf(name, sizeof name, "%s%s" CURRENT_LABEL, part, modules[i]);
+        bool labelled = take_proc(h, pid, name);
+        for (size_t j = 0; labelled && j < sizeof others / sizeof *others; j++) {
+            snprintf(name, sizeof name, "%s%s%s", part, modules[i], others[j]);
+            take_proc(h, pid, name);
+        }
+    }
 }
 
 /* What the kernel keeps of each thread but the first; false if not all could be seen. */
-static bool mix_threads(uint64_t *hash, pid_t pid) {
-    char name[64];
+static bool take_threads(struct hash *h, pid_t pid) {
+    char name[64], part[32];
     int count = 0;
     snprintf(name, sizeof name, "/proc/%d/task", pid);
     DIR *d = opendir(name);
@@ -54,27 +67,32 @@ static bool mix_threads(uint64_t *hash, pid_t pid) {
     for (struct dirent *e; seen && (e = readdir(d));) {
         pid_t thread = (pid_t)atoi(e->d_name);
         if (thread <= 0 || thread == pid) continue;
-        snprintf(name, sizeof name, "task/%d/status", thread);
-        seen = ++count <= MOST_THREADS && mix_status(hash, pid, name, true);
-        snprintf(name, sizeof name, "task/%d/comm", thread);
-        *hash = mix_scheduling(mix_proc(mix_number(*hash, (uint64_t)thread), pid, name), thread);
+        snprintf(part, sizeof part, "task/%d/", thread);
+        snprintf(name, sizeof name, "%sstatus", part);
+        hash_number(h, (uint64_t)thread);
+        seen = ++count <= MOST_THREADS && take_status(h, pid, name, true);
+        snprintf(name, sizeof name, "%scomm", part);
+        take_proc(h, pid, name);
+        take_labels(h, pid, part);
+        take_scheduling(h, thread);
     }
     if (d) closedir(d);
     return seen;
 }
 
-/* A hash of it, which two sandboxes' shells of the same history have in common; false if not all could be seen. */
-bool kernel_attributes(pid_t pid, enum attributes which, uint64_t *hash) {
+/* A digest of it, which two sandboxes' shells of the same history have in common; false if not all could be seen. */
+bool kernel_attributes(pid_t pid, enum attributes which, struct digest *found) {
     static const char *const files[] = {"oom_score_adj", "coredump_filter", "comm", "loginuid"};
     char group[128];
-    uint64_t sum = HASH_START;
-    bool seen = mix_status(&sum, pid, "status", which == ALL_OF_OTHERS);
-    if (which != KEPT_BY_SHELLS) sum = mix_proc(sum, pid, "limits");
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) sum = mix_proc(sum, pid, files[i]);
+    struct hash h = hash_begun();
+    bool seen = take_status(&h, pid, "status", which == ALL_OF_OTHERS);
+    if (which != KEPT_BY_SHELLS) take_proc(&h, pid, "limits");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) take_proc(&h, pid, files[i]);
     const char *value = read_proc(pid, "autogroup", group, sizeof group) > 0 ? strchr(group, ' ') : NULL;
-    if (value) sum = mix(sum, value, strlen(value)); /* what is before it is a number */
-    sum = mix_scheduling(sum, pid);
-    if (which == ALL_OF_OTHERS) seen = mix_threads(&sum, pid) && seen;
-    *hash = sum;
+    if (value) hash_piece(&h, value, strlen(value)); /* what is before it is a number */
+    take_labels(&h, pid, "");
+    take_scheduling(&h, pid);
+    if (which == ALL_OF_OTHERS) seen = take_threads(&h, pid) && seen;
+    *found = hash_end(&h);
     return seen;
 }

@@ -3,6 +3,7 @@
 #define TVSNAP_ATTRIBUTES_H
 
 #include "basics.h"
+#include "hash.h"
 
 enum attributes {
     KEPT_BY_SHELLS, /* of the shell, but for what a shell made like it would have anew */
@@ -10,6 +11,6 @@ enum attributes {
     ALL_OF_OTHERS, /* of all their threads, and the signals that wait for them */
 };
 
-bool kernel_attributes(pid_t pid, enum attributes which, uint64_t *hash);
+bool kernel_attributes(pid_t pid, enum attributes which, struct digest *found);
 
 #endif

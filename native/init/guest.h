@@ -7,6 +7,7 @@
 #define TVSNAP_GUEST_H
 
 #include "capture.h"
+#include "hash.h"
 #include "protocol.h"
 #include "users.h"
 
@@ -29,7 +30,7 @@ struct guest {
     char cwd[PATH_MAX];
     unsigned short columns, rows;
     char **environment;
-    uint64_t fresh_inner; /* inner_state() before anything ran */
+    struct digest fresh_inner, fresh_home; /* inner_state() and home_contents() before anything ran */
     bool bare; /* shells read no startup file of the user's: one is to be made like another, see put_terminal_back */
     struct buffer rc; /* the shell's startup file: commands may have removed or changed it */
 
@@ -49,7 +50,8 @@ struct guest {
     struct buffer incoming; /* the report that is arriving */
     struct buffer dump;     /* the shell's state after its last call, */
     bool dump_ready;        /* unless it has done something since */
-    uint64_t fresh_kernel;  /* kernel_attributes() when it was ready first; 0 before */
+    bool once_ready;        /* it was ready before, */
+    struct digest fresh_kernel; /* and these were its kernel_attributes() when it was so first */
     struct buffer typing; /* keys on their way to the terminal, */
     size_t typed;         /* of which it has taken so many */
     struct buffer terminal;  /* the last of what the terminal was sent */

@@ -21,7 +21,7 @@
 #include "terminal_state.h"
 
 enum { PAGE = 4096, CHUNK = 1 << 18, MAX_FILES = 4096, MAX_LINES = 100000 };
-#define MAX_MEMORY (128LL << 20) /* bytes that are looked at, of all processes together: about 50 ms */
+#define MAX_MEMORY (128LL << 20) /* bytes that are looked at, of all processes together: about 120 ms */
 #define TASK_END ((1ULL << 47) - PAGE)
 
 /* linux/fs.h has these since 6.7. */
@@ -39,22 +39,12 @@ static long long memory_left = MAX_MEMORY;
 static int lines_left = MAX_LINES; /* of what is told of mappings, and of watches and locks, of all processes together */
 
 /* What is known of one process so far. */
-static uint64_t sum, locks;
+static struct hash sum, locks;
 static bool doubt;
 
-static void take(const void *data, size_t length) { sum = mix(sum, data, length); }
+static void take(const void *data, size_t length) { hash_piece(&sum, data, length); }
 
-static void take_number(uint64_t number) { take(&number, sizeof number); }
-
-/* As `take`, a word at a time. */
-static void take_page(const void *data, size_t length) {
-    const unsigned char *at = data;
-    for (uint64_t word; length >= sizeof word; at += sizeof word, length -= sizeof word) {
-        memcpy(&word, at, sizeof word);
-        sum = (sum ^ word) * 0x9e3779b97f4a7c15u;
-        sum ^= sum >> 29;
-    }
-}
+static void take_number(uint64_t number) { hash_number(&sum, number); }
 
 /* Descriptors. */
 
@@ -70,7 +60,10 @@ static void take_info(pid_t pid, const char *number) {
     for (ssize_t n; !doubt && info && (n = getline(&line, &room, info)) > 0;) { /* one for each watch, and each lock */
         if (lines_left-- <= 0) doubt = true;
         size_t length = (size_t)n - (line[n - 1] == '\n');
-        if (starts(line, "lock:")) locks = mix(mix(locks, number, strlen(number)), line, length);
+        if (starts(line, "lock:")) {
+            hash_piece(&locks, number, strlen(number));
+            hash_piece(&locks, line, length);
+        }
         if (starts(line, "it_value:")) {
             uint64_t expiry = 0;
             doubt = !find_expiry(pid, number, &expiry) || doubt;
@@ -126,11 +119,11 @@ static void take_kind(int fd, const char *name, const char *target, size_t n, bo
         int group = -1, unread = -1;
         ioctl(fd, TIOCGPGRP, &group);
         ioctl(fd, FIONREAD, &unread);
-        sum = terminal_state(sum, fd);
+        take_terminal(&sum, fd);
         take_number(major(st.st_rdev) != 5 && is_stopped(fd)); /* 5: its other end */
         take_number((uint64_t)group);
         take_number((uint64_t)unread);
-        take_number(times_set(&st));
+        take_times_set(&sum, &st);
     } else {
         take_number((uint64_t)fcntl(fd, F_GETPIPE_SZ));
     }
@@ -149,8 +142,8 @@ static void take_file(pid_t pid, int process, const char *number, bool shell) {
     target[n] = 0;
     /* A job that is a copy of the shell has what its commands come from. */
     if (atoi(number) >= 10 && strcmp(target, "/memfd:command (deleted)") == 0) return;
-    take(number, strlen(number) + 1);
-    take(target, (size_t)n + 1);
+    take(number, strlen(number));
+    take(target, (size_t)n);
     take_info(pid, number);
     int fd = (int)syscall(SYS_pidfd_getfd, process, atoi(number), 0);
     if (fd >= 0) take_signalled(fd);
@@ -184,21 +177,29 @@ static void take_files(pid_t pid, bool shell) {
 
 /* Memory. */
 
+/* What is in memory, from however many ranges, waits until there is much of it; where each lies is in `sum` at once. */
+static struct {
+    unsigned char bytes[CHUNK];
+    size_t length;
+} read_ahead;
+
+static void take_read_ahead(void) {
+    struct digest d = digest_of_many(read_ahead.bytes, read_ahead.length);
+    hash_take(&sum, d.bytes, sizeof d.bytes);
+    read_ahead.length = 0;
+}
+
 static void take_range(int memory, uint64_t start, uint64_t end) {
-    static char chunk[CHUNK];
-    take_number(start);
     memory_left -= (long long)(end - start);
     if (memory_left < 0) doubt = true;
     while (!doubt && start < end) {
-        size_t wanted = end - start < CHUNK ? end - start : CHUNK;
-        ssize_t n = pread(memory, chunk, wanted, (off_t)start);
-        if (n <= 0) { /* such as a guard, or memory of a device */
-            take_number((uint64_t)errno);
-            start += PAGE;
-            continue;
-        }
-        take_page(chunk, (size_t)n);
-        start += (size_t)n;
+        size_t room = CHUNK - read_ahead.length, wanted = end - start < room ? end - start : room;
+        ssize_t n = pread(memory, read_ahead.bytes + read_ahead.length, wanted, (off_t)start);
+        take_number(start);
+        take_number(n > 0 ? (uint64_t)n : (uint64_t)-errno); /* such as a guard, or memory of a device */
+        start += n > 0 ? (size_t)n : PAGE;
+        read_ahead.length += n > 0 ? (size_t)n : 0;
+        if (read_ahead.length == CHUNK) take_read_ahead();
     }
 }
 
@@ -281,6 +282,7 @@ static void take_memory(pid_t pid) {
         if (shared ? path && is_shared_memory(line + path) : !anonymous && modes[1] == 'w')
             shared ? take_range(memory, start, end) : take_present(memory, pages, start, end);
     }
+    take_read_ahead();
     if (memory >= 0) close(memory);
     if (pages >= 0) close(pages);
     if (maps) fclose(maps);
@@ -319,21 +321,19 @@ static bool has_other_threads(pid_t pid) {
 /* Prints what one process holds, as above, without a line's end. */
 void print_holds(pid_t pid, enum holder kind) {
     struct life l;
-    uint64_t kept = 0;
-    sum = locks = HASH_START;
+    sum = locks = hash_begun();
     doubt = false;
     bool ended = !read_life(pid, &l) || l.state == 'Z';
     if (ended && has_other_threads(pid)) doubt = true; /* they have its memory and files, which cannot be had by its number */
     if (!ended) take_files(pid, kind == SHELL);
     if (!ended && !doubt && kind == OTHER) take_memory(pid);
     if (kind == OTHER) {
+        struct digest kept;
         doubt = !kernel_attributes(pid, ALL_OF_OTHERS, &kept) || doubt;
-        take_number(kept);
+        hash_take(&sum, kept.bytes, sizeof kept.bytes);
     }
-    if (kind == SERVING) sum = locks;
-    if (doubt) printf("? ");
-    else printf("%llx ", (unsigned long long)sum);
-    printf("%llx", (unsigned long long)locks);
+    struct digest held = hash_end(kind == SERVING ? &locks : &sum), locked = hash_end(&locks);
+    printf("%s %s", doubt ? "?" : digest_text(&held), digest_text(&locked));
 }
 
 int holds_main(char **pids) {

@@ -10,7 +10,7 @@
 
 #include "hash.h"
 
-enum { MOST_ENTRIES = 1000, MOST_LEVELS = 20 };
+enum { MOST_ENTRIES = 1000, MOST_LEVELS = 20, MOST_BYTES = 1 << 20 };
 
 /* Written by the host once we run. */
 static const char *const of_the_host[] = {"fixed", "sql.pyz", "sql.socket", "times", "turn", NULL};
@@ -22,58 +22,93 @@ static bool is_among(const char *name, const char *const *names) {
     return *names;
 }
 
-static bool all; /* what the host writes counts, too */
-
 /* Whether a file holds what the host writes there for a snapshot, such that each is another: hexadecimal digits. */
 static bool is_distinction(const char *name, const char *text, size_t length) {
     return strcmp(name, "layer") == 0 && strspn(text, "0123456789abcdef") == length;
 }
 
-/* Takes how a file begins: times can be set, and forks have others of some kinds. */
-static void mix_beginning(uint64_t *hash, int at, const char *name) {
-    char text[4096] = {0};
+/* How much is looked at: commands may have put anything there. */
+struct room {
+    int entries;
+    off_t bytes;
+};
+
+/* Takes what a file holds. False if that is not to be had, or too much. */
+static bool take_contents(struct hash *h, int at, const char *name, struct room *room) {
+    struct stat st;
     int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOATIME | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-    if (n > 0 && !is_distinction(name, text, (size_t)n)) *hash = mix(*hash, text, (size_t)n);
+    bool whole = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (room->bytes -= st.st_size) >= 0;
+    size_t length = whole ? (size_t)st.st_size : 0;
+    char *text = malloc(length + 1);
+    whole = whole && text && read(fd, text, length) == (ssize_t)length;
+    if (whole) text[length] = 0;
+    if (whole && !is_distinction(name, text, length)) {
+        struct digest d = digest_of_many(text, length);
+        hash_take(h, d.bytes, sizeof d.bytes);
+    }
+    free(text);
     if (fd >= 0) close(fd);
+    return whole;
 }
 
+/* What is told of an entry: by what another look at the same sandbox can tell whether it was changed, or by what it is in
+ * all sandboxes, though its times and its number be others. */
+enum telling { STAMPS, CONTENTS };
+
 /* Adds what lies in a directory, in whatever order it is listed. Returns false if that is not all. */
-static bool add_directory(uint64_t *sum, int at, const char *name, int level, int *room) {
+static bool take_directory(struct hash *to, enum telling telling, int at, const char *name, int level, struct room *room) {
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC);
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
     bool whole = directory && level < MOST_LEVELS;
+    struct digests all = {0};
     if (!directory && fd >= 0) close(fd);
     for (struct dirent *entry; whole && (entry = readdir(directory));) {
         struct stat st;
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        if (!level && !all && is_among(entry->d_name, of_the_host)) continue;
-        whole = (*room)-- > 0 && fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        if (!level && is_among(entry->d_name, of_the_host)) continue;
+        whole = room->entries-- > 0 && fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
         if (!whole) break;
-        int64_t about[] = {st.st_mode, st.st_uid, st.st_gid, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
-        size_t counts = !level && is_among(entry->d_name, of_us) ? 3 : sizeof about / sizeof *about;
-        uint64_t below = 0, hash = mix(HASH_START, entry->d_name, strlen(entry->d_name) + 1);
-        hash = mix(hash, about, counts * sizeof *about);
-        if (S_ISREG(st.st_mode)) mix_beginning(&hash, fd, entry->d_name);
-        if (S_ISDIR(st.st_mode)) whole = add_directory(&below, fd, entry->d_name, level + 1, room);
-        *sum += mix(hash, &below, sizeof below);
+        bool ours = !level && is_among(entry->d_name, of_us);
+        int64_t about[] = {st.st_mode, st.st_uid, st.st_gid, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
+                           st.st_ctim.tv_sec, st.st_ctim.tv_nsec, (int64_t)st.st_ino};
+        struct hash h = hash_begun();
+        hash_piece(&h, entry->d_name, strlen(entry->d_name));
+        hash_take(&h, about, (ours && !S_ISREG(st.st_mode) ? 3 : telling == STAMPS ? 9 : ours ? 3 : 6) * sizeof *about);
+        if (telling == CONTENTS && S_ISREG(st.st_mode)) whole = take_contents(&h, fd, entry->d_name, room);
+        if (S_ISDIR(st.st_mode)) whole = take_directory(&h, telling, fd, entry->d_name, level + 1, room);
+        struct digest d = hash_end(&h);
+        whole = add_digest(&all, &d) && whole;
     }
     if (directory) closedir(directory);
+    struct digest d = digest_of_all(&all);
+    hash_take(to, d.bytes, sizeof d.bytes);
+    free(all.items);
     return whole;
 }
 
-uint64_t mix_home(uint64_t hash, bool with_host) {
-    static uint64_t looks;
+static bool look_at_home(enum telling telling, struct digest *found) {
     struct stat st;
-    uint64_t sum = 0;
-    int room = MOST_ENTRIES;
-    all = with_host;
-    bool whole = lstat(HOME_DIR, &st) == 0;
-    uint32_t about[] = {st.st_mode, st.st_uid, st.st_gid};
-    if (whole) hash = mix(hash, about, sizeof about);
-    if (whole && add_directory(&sum, AT_FDCWD, HOME_DIR, 0, &room)) return mix(hash, &sum, sizeof sum);
-    looks++; /* in doubt, it has changed */
-    return mix(hash, &looks, sizeof looks);
+    struct hash h = hash_begun();
+    struct room room = {MOST_ENTRIES, MOST_BYTES};
+    if (lstat(HOME_DIR, &st)) return false;
+    hash_number(&h, st.st_mode);
+    hash_number(&h, st.st_uid);
+    hash_number(&h, st.st_gid);
+    bool whole = take_directory(&h, telling, AT_FDCWD, HOME_DIR, 0, &room);
+    *found = hash_end(&h);
+    return whole;
+}
+
+/* What lies there but for the host's files: equal in forks. Read again only where something was changed. */
+struct digest home_contents(void) {
+    static struct digest stamps, contents;
+    static bool known;
+    struct digest found = {0};
+    bool whole = look_at_home(STAMPS, &found);
+    if (whole && known && same_digest(&found, &stamps)) return contents;
+    stamps = found;
+    known = whole && look_at_home(CONTENTS, &contents);
+    return known ? contents : (struct digest){0};
 }
 
 /* Makes our directory, whatever commands have put in its place. */

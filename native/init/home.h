@@ -1,8 +1,9 @@
-/* PID 1's directory: its making, and what calls have done to it, which no look at the files tells of. */
+/* PID 1's directory: its making, and whether it holds what it did at first. */
 #ifndef TVSNAP_HOME_H
 #define TVSNAP_HOME_H
 
 #include "basics.h"
+#include "hash.h"
 #include "protocol.h"
 
 #define OUTPUT_PATH HOME_DIR "/out" /* the FIFO that the shell opens for a command's output */
@@ -10,6 +11,6 @@
 
 void make_home(void);
 bool clear_path(const char *path);
-uint64_t mix_home(uint64_t hash, bool with_host);
+struct digest home_contents(void);
 
 #endif

@@ -184,7 +184,8 @@ _Noreturn static void serve(char **argv) {
     sigprocmask(SIG_BLOCK, &blocked, &open_mask);
     prepare(argv);
     if (!start_shell()) die("shell");
-    guest.fresh_inner = mix_home(inner_state(), false);
+    guest.fresh_inner = inner_state();
+    guest.fresh_home = home_contents();
     for (;;) {
         turn(&open_mask);
         if (woken) {

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "guest.h"
-#include "hash.h"
 #include "proc.h"
 #include "terminal_state.h"
 
@@ -40,7 +39,7 @@ static struct use use_of_ours(struct use found) {
 /* Takes what a table of System V objects says. It tells when each was last used, to the second: what was used within
  * the last one may be used once more without a trace, and so is never equal to anything. It tells by whom shared memory
  * was used, too: a process that still lives is not taken for another (in a fork, a server has just attached its own). */
-static uint64_t mix_objects(uint64_t hash, const char *table) {
+static void take_objects(struct hash *h, const char *table) {
     enum { ID = 1, BY = 5, ATTACHED = 11, DETACHED = 12, CREATED = 13, COLUMNS = 16 };
     static uint64_t looks;
     struct buffer text = {0};
@@ -68,52 +67,49 @@ static uint64_t mix_objects(uint64_t hash, const char *table) {
         }
         for (int i = 0; i < count; i++) used = used || (column[i] >= now - 1 && column[i] <= now + 1);
         if (used && !(memory && column[BY] > 0 && number_is_taken((pid_t)column[BY]))) recent = true;
-        hash = mix(hash, column, sizeof column);
+        hash_take(h, column, sizeof column);
     }
     release(&text);
-    if (!recent) return hash;
-    looks++;
-    return mix(hash, &looks, sizeof looks);
+    if (recent) looks++;
+    hash_number(h, recent ? looks : 0);
+}
+
+static void take_owned(struct hash *h, const struct stat *st) {
+    hash_number(h, st->st_mode);
+    hash_number(h, st->st_uid);
+    hash_number(h, st->st_gid);
+    take_times_set(h, st);
 }
 
 /* A directory and a file in it that are in no layer: who may make terminals, and see them. */
-static uint64_t mix_devpts(uint64_t hash) {
+static void take_devpts(struct hash *h) {
     static const char *const paths[] = {"/dev/pts", "/dev/pts/ptmx"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct stat st;
-        uint64_t about[4] = {0};
-        if (stat(paths[i], &st) == 0)
-            about[0] = st.st_mode, about[1] = st.st_uid, about[2] = st.st_gid, about[3] = times_set(&st);
-        hash = mix(hash, about, sizeof about);
+        if (stat(paths[i], &st)) st = (struct stat){0};
+        take_owned(h, &st);
     }
-    return hash;
 }
 
-/* A hash of it, and of whether the next call is to be told of a loss. */
-uint64_t inner_state(void) {
+/* A digest of it, and of whether the next call is to be told of a loss. */
+struct digest inner_state(void) {
     static const char *const objects[] = {"/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm"};
-    uint64_t hash = mix(HASH_START, &guest.loss_untold, sizeof guest.loss_untold);
+    struct hash h = hash_begun();
     char name[64];
     struct stat st;
     int number;
     pid_t group = 0;
-    hash = mix_devpts(terminal_state(hash, guest.master));
+    hash_number(&h, guest.loss_untold);
+    take_terminal(&h, guest.master);
+    take_devpts(&h);
     int slave = ioctl(guest.master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-    bool stopped = slave >= 0 && is_stopped(slave);
+    hash_number(&h, slave >= 0 && is_stopped(slave));
     if (slave >= 0) close(slave);
-    hash = mix(hash, &stopped, sizeof stopped);
-    bool away = ioctl(guest.master, TIOCGPGRP, &group) == 0 && group && group != guest.shell;
-    hash = mix(hash, &away, sizeof away);
+    hash_number(&h, ioctl(guest.master, TIOCGPGRP, &group) == 0 && group && group != guest.shell);
     if (ioctl(guest.master, TIOCGPTN, &number) == 0) {
         snprintf(name, sizeof name, "/dev/pts/%d", number);
-        if (stat(name, &st) == 0) {
-            hash = mix(hash, &st.st_mode, sizeof st.st_mode);
-            hash = mix(hash, &st.st_uid, sizeof st.st_uid);
-            hash = mix(hash, &st.st_gid, sizeof st.st_gid);
-            uint64_t times = times_set(&st);
-            hash = mix(hash, &times, sizeof times);
-        }
+        if (stat(name, &st) == 0) take_owned(&h, &st);
     }
-    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) hash = mix_objects(hash, objects[i]);
-    return hash;
+    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) take_objects(&h, objects[i]);
+    return hash_end(&h);
 }

@@ -3,7 +3,8 @@
 #define TVSNAP_INNER_H
 
 #include "basics.h"
+#include "hash.h"
 
-uint64_t inner_state(void); /* without HOME_DIR */
+struct digest inner_state(void); /* without HOME_DIR */
 
 #endif

@@ -7,6 +7,7 @@
 #include "basics.h"
 
 bool make_output_fifo(void);
+void touch_output(void);
 bool keep_output_fifo(void);
 void open_output(void);
 void renew_output(void);

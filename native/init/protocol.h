@@ -12,7 +12,7 @@
 #ifndef TVSNAP_PROTOCOL_H
 #define TVSNAP_PROTOCOL_H
 
-#define PROTOCOL_VERSION 2
+#define PROTOCOL_VERSION 3
 
 #define HOME_DIR "/run/tvsnap"
 #define CONTROL_PATH HOME_DIR "/control" /* the socket that clients connect to */
@@ -45,9 +45,9 @@ enum answer_type {
     ANSWER_STATE = 'D',      /* what the idle shell said of itself */
     ANSWER_LATER = 'L',      /* it is not idle yet */
     ANSWER_NOT_IDLE = 'N',   /* nor will it be by itself */
-    ANSWER_INFO = 'I',       /* the shell's pid, its mode, the action, inner state, commands, whether inner is as at the
-                              * start, what the kernel keeps of the shell, whether that is as at its start but for
-                              * limits, our directory */
+    ANSWER_INFO = 'I',       /* the shell's pid, its mode, the action, inner state, commands, whether inner and
+                              * our directory are as at the start, what the kernel keeps of the shell, whether that is as
+                              * at its start but for limits */
     ANSWER_WAITS = 'H',      /* 1: something waits for them, or that cannot be told; else 0 */
     ANSWER_PUT_BACK = 'P',
     ANSWER_ATTACHED = 'A',

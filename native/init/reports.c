@@ -53,7 +53,8 @@ static void take_state(const char *text, size_t length) {
     guest.unready = false;
     if (!set_mode(SHELL_IDLE)) return;
     if (guest.out_reader < 0) open_output();
-    if (!guest.fresh_kernel) { /* it is ready for the first time */
+    if (!guest.once_ready) {
+        guest.once_ready = true;
         kernel_attributes(guest.shell, KEPT_BY_SHELLS, &guest.fresh_kernel);
         shorten_command_line(guest.shell, &guest.user);
     }

@@ -9,7 +9,6 @@
 #include "confine.h"
 #include "connections.h"
 #include "exec.h"
-#include "hash.h"
 #include "home.h"
 #include "inner.h"
 #include "processes.h"
@@ -57,16 +56,16 @@ static void tell_state(int client) {
 }
 
 static void tell_info(int client) {
-    uint64_t inner = inner_state(), attributes = 0, kept = 0;
+    struct digest inner = inner_state(), home = home_contents(), attributes = {0}, kept = {0};
     if (guest.shell) {
         kernel_attributes(guest.shell, ALL_OF_SHELL, &attributes);
         kernel_attributes(guest.shell, KEPT_BY_SHELLS, &kept);
     }
-    bool ordinary = guest.shell && kept == guest.fresh_kernel;
-    answer_text(client, ANSWER_INFO, "%d %d %d %llu-%llx %u %d %llx %d %llx", guest.shell, guest.mode, action.kind,
-                (unsigned long long)guest.terminal_count, (unsigned long long)inner, guest.sequence,
-                mix_home(inner, false) == guest.fresh_inner, (unsigned long long)attributes, ordinary,
-                (unsigned long long)mix_home(HASH_START, true));
+    bool ordinary = guest.shell && guest.once_ready && same_digest(&kept, &guest.fresh_kernel);
+    bool plain = same_digest(&inner, &guest.fresh_inner) && same_digest(&home, &guest.fresh_home);
+    answer_text(client, ANSWER_INFO, "%d %d %d %llu-%s %u %d %s %d", guest.shell, guest.mode, action.kind,
+                (unsigned long long)guest.terminal_count, digest_text(&inner), guest.sequence, plain,
+                digest_text(&attributes), ordinary);
 }
 
 static void attach(int client, const struct field *f) {

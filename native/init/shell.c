@@ -92,7 +92,7 @@ bool start_shell(void) {
     int number = 0, unlock = 0;
     close_shell_ends();
     keep_rc();
-    guest.fresh_kernel = 0;
+    guest.once_ready = false;
     guest.shell_started = now_us();
     guest.master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
     bool ready = guest.master >= 0 && ioctl(guest.master, TIOCGPTN, &number) == 0 &&

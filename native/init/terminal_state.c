@@ -7,24 +7,22 @@
 #include <termios.h>
 #include <time.h>
 
-#include "hash.h"
-
 enum { TERMIOS2 = 44, TIME_STEP = 8 };
 
 /* A terminal's modes and speeds, its size, its line discipline, and whether others may open it; from either end. */
-uint64_t terminal_state(uint64_t hash, int fd) {
+void take_terminal(struct hash *h, int fd) {
     static const int questions[] = {TIOCGETD, TIOCGEXCL, TIOCGSOFTCAR};
     unsigned char modes[TERMIOS2] = {0};
     struct winsize size = {0};
     ioctl(fd, _IOR('T', 0x2A, unsigned char[TERMIOS2]), modes); /* TCGETS2 */
     ioctl(fd, TIOCGWINSZ, &size);
-    hash = mix(mix(hash, modes, sizeof modes), &size, sizeof size);
+    hash_take(h, modes, sizeof modes);
+    hash_take(h, &size, sizeof size);
     for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
         int value = -1;
         ioctl(fd, questions[i], &value);
-        hash = mix(hash, &value, sizeof value);
+        hash_take(h, &value, sizeof value);
     }
-    return hash;
 }
 
 /* Whether a terminal's output was stopped (Ctrl-S, tcflow), or there is no room for more of it. */
@@ -38,13 +36,13 @@ bool is_terminal(const struct stat *st) {
     return S_ISCHR(st->st_mode) && ((kind >= 136 && kind <= 143) || (kind == 5 && minor(st->st_rdev) == 2));
 }
 
-/* The times of a terminal's file, or of the directory of terminals, if somebody set them; else 0. Reading and writing move
+/* The times of a terminal's file, or of the directory of terminals, if somebody set them. Reading and writing move
  * them to the present, in steps of 8 s, and never to before the time of change, which only setting them moves, too. */
-uint64_t times_set(const struct stat *st) {
+void take_times_set(struct hash *h, const struct stat *st) {
     const struct timespec both[] = {st->st_atim, st->st_mtim};
-    uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
-        if (both[i].tv_sec + TIME_STEP < st->st_ctim.tv_sec || both[i].tv_sec > time(NULL) + TIME_STEP)
-            hash = mix(hash + i + 1, &both[i], sizeof both[i]);
-    return hash;
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        bool set = both[i].tv_sec + TIME_STEP < st->st_ctim.tv_sec || both[i].tv_sec > time(NULL) + TIME_STEP;
+        hash_number(h, set);
+        if (set) hash_take(h, &both[i], sizeof both[i]);
+    }
 }

@@ -3,12 +3,13 @@
 #define TVSNAP_TERMINAL_STATE_H
 
 #include "basics.h"
+#include "hash.h"
 
 struct stat;
 
-uint64_t terminal_state(uint64_t hash, int fd);
+void take_terminal(struct hash *h, int fd);
 bool is_stopped(int slave);
 bool is_terminal(const struct stat *st);
-uint64_t times_set(const struct stat *st);
+void take_times_set(struct hash *h, const struct stat *st);
 
 #endif

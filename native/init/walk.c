@@ -1,18 +1,18 @@
-/* All that lies below directories: as records, or as one number that changes when any of them does.
+/* All that lies below directories: as records, or as one digest that changes when any of them does.
  *
- *   walk list DIRECTORY... [SINCE_NS]         records; only those whose ctime is at least that
- *   walk digest [--times FILE] DIRECTORY...   128 bits in hexadecimal, whatever the order in which entries come
+ *   walk list [--home] DIRECTORY... [SINCE_NS]   records; only those whose ctime is at least that
+ *   walk digest [--times FILE] DIRECTORY...   a digest (hash.h), whatever the order in which entries come
  *   walk times DIRECTORY...                   the modification times of directories, as digest's FILE
  *
  * A DIRECTORY is a path, or the number of an inherited descriptor, which then is `/` and below which paths start with
  * `/` too. Each is told itself, and walked within its own file system; a directory that belongs to another one is told,
- * what it holds is not. Symbolic links are never followed. HOME_DIR is left out. The exit status is 1 if anything could
- * not be looked at, with a reason.
+ * what it holds is not. Symbolic links are never followed. HOME_DIR is left out of lists without --home, and of times. The
+ * exit status is 1 if anything could not be looked at, with a reason.
  *
  * A record is `PATH\0MODE UID GID SIZE MTIME_NS CTIME_NS ATIME_NS INODE RDEV OPAQUE FLAGS ATTRIBUTES\0`, MODE in octal.
  * OPAQUE: 1 for a directory of an overlay's upper layer that hides the image's. FLAGS: of a directory, those that
- * commands can set (chattr). ATTRIBUTES: 0 if there are no extended attributes and no access control list, else a hash of
- * their names and values in hexadecimal; those of the kernel's own (trusted) are left out.
+ * commands can set (chattr). ATTRIBUTES: 0 if there are no extended attributes and no access control list, else a digest
+ * of their names and values in hexadecimal; those of the kernel's own (trusted) are left out.
  *
  * In a digest, size and ctime of a directory do not count, for they change with its entries; nor does its modification
  * time if it is one of those in FILE (that of an untouched image), or if the directory is one of those in which files
@@ -32,6 +32,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "hash.h"
 #include "home.h"
 
 /* Flags of files that their owners can change; others follow from what a file holds and where it lies. */
@@ -41,11 +42,11 @@ static enum { LIST, DIGEST, TIMES } task;
 static int64_t since = INT64_MIN;
 static dev_t device;     /* of the file system that is walked */
 static char path[PATH_MAX]; /* of the present entry; what is deeper can be used by no path, but would fill our memory */
-static bool incomplete;
-static uint64_t sum[2]; /* DIGEST */
+static bool incomplete, with_home;
+static struct digests all; /* DIGEST: of each entry */
 
 static struct {
-    uint64_t *slots; /* 0: free */
+    struct digest *slots; /* of zeros: free */
     size_t mask;
 } known; /* what --times names: an open hash table */
 
@@ -54,44 +55,29 @@ static void not_seen(const char *why) {
     incomplete = true;
 }
 
-/* The finalizer of SplitMix64: every bit of x decides on every bit of the result. */
-static uint64_t scramble(uint64_t x) {
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-/* Takes one word into two hashes that differ. */
-static void take(uint64_t hash[2], uint64_t word) {
-    hash[0] = scramble(hash[0] ^ word);
-    hash[1] = scramble(hash[1] + word);
-}
-
-static void take_path(uint64_t hash[2], size_t length) {
-    hash[0] = length;
-    hash[1] = ~(uint64_t)length;
-    for (size_t i = 0; i < length; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, path + i, length - i < 8 ? length - i : 8);
-        take(hash, word);
-    }
-}
-
 static int64_t nanoseconds(struct timespec t) { return t.tv_sec * 1000000000LL + t.tv_nsec; }
 
-/* Names a directory and its modification time; never 0. */
-static uint64_t time_key(size_t length, int64_t mtime) {
-    uint64_t hash[2];
-    take_path(hash, length);
-    take(hash, (uint64_t)mtime);
-    return hash[0] ? hash[0] : 1;
+/* Names a directory and its modification time. */
+static struct digest time_key(size_t length, int64_t mtime) {
+    struct hash h = hash_begun();
+    hash_piece(&h, path, length);
+    hash_number(&h, (uint64_t)mtime);
+    return hash_end(&h);
 }
 
-static bool is_known(uint64_t key) {
+/* Where a key is in the table, or would be. */
+static struct digest *place_of(const struct digest *key) {
+    static const struct digest nothing;
+    size_t at;
+    memcpy(&at, key->bytes, sizeof at);
+    while (!same_digest(&known.slots[at & known.mask], &nothing) && !same_digest(&known.slots[at & known.mask], key)) at++;
+    return &known.slots[at & known.mask];
+}
+
+static bool is_known(size_t length, int64_t mtime) {
     if (!known.slots) return false;
-    size_t at = key & known.mask;
-    while (known.slots[at] && known.slots[at] != key) at = (at + 1) & known.mask;
-    return known.slots[at] == key;
+    struct digest key = time_key(length, mtime);
+    return same_digest(place_of(&key), &key);
 }
 
 static void read_times(const char *file) {
@@ -99,17 +85,15 @@ static void read_times(const char *file) {
     int fd = open(file, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || !read_all(fd, &b)) die(file);
     close(fd);
-    size_t count = b.length / sizeof(uint64_t), room = 64;
+    size_t count = b.length / DIGEST_SIZE, room = 64;
     while (room < 2 * count) room *= 2;
     known.slots = calloc(room, sizeof *known.slots);
     if (!known.slots) die("memory");
     known.mask = room - 1;
     for (size_t i = 0; i < count; i++) {
-        uint64_t key;
-        memcpy(&key, b.data + i * sizeof key, sizeof key);
-        size_t at = key & known.mask;
-        while (known.slots[at]) at = (at + 1) & known.mask;
-        known.slots[at] = key;
+        struct digest key;
+        memcpy(&key, b.data + i * DIGEST_SIZE, DIGEST_SIZE);
+        *place_of(&key) = key;
     }
     release(&b);
 }
@@ -119,22 +103,14 @@ struct entry {
     struct stat st;
     bool opaque;
     unsigned flags; /* of a directory */
-    uint64_t attributes[2];
+    bool attributed;
+    struct digest attributes; /* if it has any */
 };
 
-static void take_bytes(uint64_t hash[2], const char *data, size_t length) {
-    take(hash, length);
-    for (size_t i = 0; i < length; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, data + i, length - i < 8 ? length - i : 8);
-        take(hash, word);
-    }
-}
-
-/* Sums up the attributes of an entry of the working directory, in whatever order they come; 0 if there are none. */
-static void read_attributes(const char *name, uint64_t out[2]) {
+/* Takes the attributes of an entry of the working directory, in whatever order they come. */
+static void read_attributes(const char *name, struct entry *e) {
     static char names[65536], value[65536];
-    out[0] = out[1] = 0;
+    static struct digests found;
     ssize_t length = llistxattr(name, names, sizeof names);
     if (length < 0 && errno != ENOTSUP && errno != ENOENT) not_seen(error_text(errno));
     for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1) {
@@ -144,11 +120,14 @@ static void read_attributes(const char *name, uint64_t out[2]) {
             if (errno != ENODATA && errno != ENOENT) not_seen(error_text(errno));
             continue;
         }
-        uint64_t hash[2] = {1, 2};
-        take_bytes(hash, names + at, strlen(names + at));
-        take_bytes(hash, value, (size_t)size);
-        for (int i = 0; i < 2; i++) out[i] += hash[i];
+        struct hash h = hash_begun();
+        hash_piece(&h, names + at, strlen(names + at));
+        hash_piece(&h, value, (size_t)size);
+        struct digest one = hash_end(&h);
+        if (!add_digest(&found, &one)) die("memory");
     }
+    e->attributed = found.count;
+    if (e->attributed) e->attributes = digest_of_all(&found);
 }
 
 /* Opens a directory; to look into it is not to leave a trace in its time of access. */
@@ -174,24 +153,22 @@ static bool is_dated(const struct stat *st) {
 
 static void add_to_digest(const struct entry *e, size_t length) {
     const struct stat *st = &e->st;
-    uint64_t hash[2];
     int64_t mtime = nanoseconds(st->st_mtim), ctime = nanoseconds(st->st_ctim);
-    take_path(hash, length);
-    take(hash, (uint64_t)st->st_mode << 1 | e->opaque);
-    take(hash, (uint64_t)st->st_uid << 32 | st->st_gid);
-    for (int i = 0; i < 2; i++) take(hash, e->attributes[i]);
+    struct hash h = hash_begun();
+    hash_piece(&h, path, length);
+    hash_number(&h, (uint64_t)st->st_mode << 1 | e->opaque);
+    hash_number(&h, (uint64_t)st->st_uid << 32 | st->st_gid);
+    hash_piece(&h, e->attributes.bytes, e->attributed ? DIGEST_SIZE : 0);
     if (S_ISDIR(st->st_mode)) {
         bool counts = is_dated(st) || mtime != ctime;
-        take(hash, counts && !is_known(time_key(length, mtime)) ? (uint64_t)mtime : 0);
-        take(hash, e->flags);
+        hash_number(&h, counts && !is_known(length, mtime) ? (uint64_t)mtime : 0);
+        hash_number(&h, e->flags);
     } else {
-        take(hash, (uint64_t)st->st_size);
-        take(hash, (uint64_t)mtime);
-        take(hash, (uint64_t)ctime);
-        take(hash, st->st_ino);
-        take(hash, st->st_rdev);
+        const uint64_t rest[] = {(uint64_t)st->st_size, (uint64_t)mtime, (uint64_t)ctime, st->st_ino, st->st_rdev};
+        hash_take(&h, rest, sizeof rest);
     }
-    for (int i = 0; i < 2; i++) sum[i] += hash[i];
+    struct digest one = hash_end(&h);
+    if (!add_digest(&all, &one)) die("memory");
 }
 
 /* Adds a number and a blank: printf would take longer than all else that is done about an entry. */
@@ -223,16 +200,19 @@ static void print_record(const struct entry *e) {
     const char *name = *path ? path : "/";
     fwrite(name, 1, strlen(name) + 1, stdout);
     fwrite(line, 1, (size_t)(at - line), stdout);
-    if (e->attributes[0] | e->attributes[1])
-        printf("%016llx%016llx", (unsigned long long)e->attributes[0], (unsigned long long)e->attributes[1]);
-    else putchar('0');
+    fputs(e->attributed ? digest_text(&e->attributes) : "0", stdout);
     putchar(0);
 }
 
 static void print_time(const struct stat *st, size_t length) {
     if (!S_ISDIR(st->st_mode)) return;
-    uint64_t key = time_key(length, nanoseconds(st->st_mtim));
-    fwrite(&key, sizeof key, 1, stdout);
+    struct digest key = time_key(length, nanoseconds(st->st_mtim));
+    fwrite(key.bytes, sizeof key.bytes, 1, stdout);
+}
+
+/* The FIFO for output is written to with every call; its times are set anew each time: see touch_output. */
+static void keep_owned(struct stat *st) {
+    *st = (struct stat){.st_mode = st->st_mode, .st_uid = st->st_uid, .st_gid = st->st_gid};
 }
 
 /* Deals with one entry of the working directory; `path` is its path, of that length. */
@@ -242,7 +222,8 @@ static void tell(struct entry *e, const char *name, int directory, size_t length
         return;
     }
     e->flags = read_flags(directory);
-    read_attributes(name, e->attributes);
+    read_attributes(name, e);
+    if (strcmp(path, OUTPUT_PATH) == 0) keep_owned(&e->st);
     if (task == LIST) print_record(e);
     else add_to_digest(e, length);
 }
@@ -268,7 +249,7 @@ static void walk(int directory, size_t length) {
         path[length] = '/';
         memcpy(path + length + 1, name, n + 1);
         struct entry entry = {0};
-        if (strcmp(path, HOME_DIR) == 0) continue;
+        if (!with_home && strcmp(path, HOME_DIR) == 0) continue;
         if (fstatat(directory, name, &entry.st, AT_SYMLINK_NOFOLLOW)) continue; /* it has gone since */
         int child = -1;
         if (S_ISDIR(entry.st.st_mode) && entry.st.st_dev == device) {
@@ -321,6 +302,8 @@ int walk_main(char **arguments) {
         read_times(arguments[1]);
         arguments += 2;
     }
+    with_home = task == DIGEST || (task == LIST && *arguments && strcmp(*arguments, "--home") == 0);
+    if (with_home && task == LIST) arguments++;
     struct rlimit files; /* one descriptor a level */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -331,6 +314,7 @@ int walk_main(char **arguments) {
     while (arguments[count]) count++;
     if (task == LIST && count > 1 && is_number(arguments[count - 1])) since = strtoll(arguments[--count], NULL, 10);
     for (int i = 0; i < count; i++) walk_from(arguments[i]);
-    if (task == DIGEST) printf("%016llx%016llx\n", (unsigned long long)sum[0], (unsigned long long)sum[1]);
+    struct digest whole = digest_of_all(&all);
+    if (task == DIGEST) puts(digest_text(&whole));
     return fflush(stdout) || incomplete;
 }

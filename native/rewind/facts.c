@@ -1,11 +1,13 @@
 #include "facts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "asked.h"
 #include "descriptors.h"
 #include "kept.h"
+#include "labels.h"
 
 /* Lines of /proc/PID/status that say what it may do, and what it does about signals. */
 static const char *const STATUS[] = {
@@ -61,10 +63,28 @@ static bool has_timers(int pid) {
     return !none;
 }
 
+/* What security modules keep of it. */
+static bool add_labels(struct text *to, int pid) {
+    static const char *const modules[] = LABEL_MODULES, *const others[] = OTHER_LABELS;
+    char name[64];
+    bool good = true;
+    for (size_t i = 0; good && i < sizeof modules / sizeof *modules; i++) {
+        snprintf(name, sizeof name, "%s" CURRENT_LABEL, modules[i]);
+        size_t begun = to->length;
+        good = add_file(to, pid, name) && add(to, "\n", 1);
+        bool labelled = to->length - begun > 1;
+        for (size_t j = 0; good && labelled && j < sizeof others / sizeof *others; j++) {
+            snprintf(name, sizeof name, "%s%s", modules[i], others[j]);
+            good = add(to, name, strlen(name)) && add_file(to, pid, name) && add(to, "\n", 1);
+        }
+    }
+    return good;
+}
+
 bool add_facts(struct text *to, struct process *p, const struct user_regs_struct *at) {
     bool good = !has_timers(p->pid) && add_status(to, p->pid) && add_stat(to, p->pid);
     for (size_t i = 0; good && i < sizeof FILES / sizeof *FILES; i++)
         good = add(to, FILES[i], strlen(FILES[i])) && add_file(to, p->pid, FILES[i]) && add(to, "\n", 1);
     for (size_t i = 0; good && i < sizeof LINKS / sizeof *LINKS; i++) good = add_link(to, p->pid, LINKS[i]);
-    return good && add_descriptors(to, p->pid) && add_kept(to, p) && add_answers(to, p, at);
+    return good && add_labels(to, p->pid) && add_descriptors(to, p->pid) && add_kept(to, p) && add_answers(to, p, at);
 }

@@ -152,7 +152,9 @@ _ANSWER = json.dumps({"columns": ["a"], "rows": [[1, None, "x"]], "error": None,
 
 TARGETS: dict[str, Target] = {
     "output": Target((_frame(b"O", b"hello\n") + _END, _END), _with_guest(lambda guest: guest.run(b"true", 1.0, 1000))),
-    "information": Target((_frame(b"I", b"9 1 0-0 3 4 1 " + b"0" * 64),), _with_guest(lambda guest: guest.info())),
+    "information": Target(
+        (_frame(b"I", b"9 1 0 7-%b 4 1 %b 1" % (b"0f" * 32, b"a5" * 32)),), _with_guest(lambda guest: guest.info())
+    ),
     "terminal": Target((_frame(b"W", b"80 24") + _frame(b"T", b"shown"),), _with_guest(lambda guest: guest.terminal())),
     "state": Target((_frame(b"D", _SHELL), _frame(b"L", b"")), _with_guest(lambda guest: guest.shell_state(0.0))),
     "waits": Target((_frame(b"H", b"1"),), _with_guest(lambda guest: guest.data_waits([1], [2]))),

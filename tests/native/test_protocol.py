@@ -8,14 +8,14 @@ import struct
 import pytest
 
 from tests.native.header import read_header
-from tests.native.wire import EXCHANGES, Recorder, frame
+from tests.native.wire import EXCHANGES, INFO, Recorder, frame
 from tvsnap.guest import protocol
 from tvsnap.guest.protocol import Guest
 
 HEADER = read_header()
 REQUESTS, ANSWERS = HEADER.enums["request_type"], HEADER.enums["answer_type"]
-DEFINITIONS = {1: "b374ba77925ac504", 2: "380838a620e4f489"}
-"""Versions of the protocol, and a hash of what each defines."""
+DEFINITIONS = {1: "b374ba77925ac504", 2: "380838a620e4f489", 3: "380838a620e4f489"}
+"""Versions of the protocol, and a hash of what each defines; since 3, INFO tells digests."""
 
 
 def requests_in(sent: bytes) -> list[str]:
@@ -70,7 +70,7 @@ def test_paths_and_limits_are_the_same() -> None:
 @pytest.mark.parametrize("mode", HEADER.enums["shell_mode"])
 def test_the_shell_is_idle_in_one_mode(mode: str) -> None:
     number = HEADER.enums["shell_mode"][mode]
-    payload = f"16 {number} 0 120-cbf29ce484222325 3 1 0f 1 ff".encode()
+    payload = INFO.replace(b"16 1", f"16 {number}".encode())
     info = Guest(Recorder(frame(str(ANSWERS["ANSWER_INFO"]), payload))).info()
     assert info.idle == (mode == "SHELL_IDLE")
 

@@ -72,7 +72,7 @@ def _executed(guest: Guest) -> object:
 
 
 END = ("ANSWER_END", OUTCOME)
-INFO = b"16 1 0 120-cbf29ce484222325 3 1 0f 1 ff"
+INFO = b"16 1 0 120-%b 3 1 %b 1" % (b"0f" * 32, b"a5" * 32)
 EXCHANGES = {
     "run": Exchange(
         lambda guest: guest.run(b"echo", 1.0, 99),

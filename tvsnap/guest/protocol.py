@@ -47,8 +47,8 @@ _LONGEST_DURATION = 10 * 366 * 86400 * 10**6
 
 
 _NUMBER = re.compile(rb"-?[0-9]{1,20}")
-_HASH = re.compile(rb"[0-9a-f]{1,16}")
-_INNER = re.compile(rb"[0-9]{1,20}-[0-9a-f]{1,16}")
+_DIGEST = re.compile(rb"[0-9a-f]{64}")
+_INNER = re.compile(rb"[0-9]{1,20}-[0-9a-f]{64}")
 
 
 class TerminalBusy(Exception):
@@ -73,7 +73,6 @@ class GuestInfo:
             call is yet to be told that the shell ended.
         kernel: changes with what the kernel keeps of the shell: scheduling, limits, name, ... (holds.c).
         ordinary: that is what it was when the shell began, but for limits.
-        home: changes with what lies in our own directory (home.c).
     """
 
     shell: int
@@ -83,7 +82,6 @@ class GuestInfo:
     plain: bool
     kernel: str
     ordinary: bool
-    home: str
 
     @property
     def shown(self) -> int:
@@ -256,12 +254,12 @@ class Guest:
     def info(self) -> GuestInfo:
         self._send("i")
         words = self._expect("I").split()
-        if len(words) != 9 or not _INNER.fullmatch(words[3]) or not all(map(_HASH.fullmatch, words[6:9:2])):
+        if len(words) != 8 or not _INNER.fullmatch(words[3]) or not _DIGEST.fullmatch(words[6]):
             raise _nonsense(b" ".join(words))
         numbers = b" ".join((*words[:2], *words[4:6], words[7]))
         shell, mode, commands, plain, ordinary = _numbers(numbers, 5, 0xFFFFFFFF)
-        inner, kernel, home = (words[index].decode() for index in (3, 6, 8))
-        return GuestInfo(shell, mode == 1, inner, commands, plain == 1, kernel, ordinary == 1, home)
+        inner, kernel = words[3].decode(), words[6].decode()
+        return GuestInfo(shell, mode == 1, inner, commands, plain == 1, kernel, ordinary == 1)
 
     def data_waits(self, files: Iterable[int], processes: Iterable[int]) -> bool:
         """Whether a pipe, fifo or socket holds what has not been read yet, or may hold some: not all can be looked at.

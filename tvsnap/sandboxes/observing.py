@@ -76,7 +76,16 @@ class Entry:
     @property
     def stamp(self) -> str:
         """Changes whenever the file's contents do; costs nothing, but tells two equal files apart."""
-        return f"{self.inode}:{self.size}:{self.mtime_ns}:{self.ctime_ns}"
+        return _stamp(self.inode, self.size, self.mtime_ns, self.ctime_ns)
+
+
+def stamp(found: os.stat_result) -> str:
+    """Returns what `Entry.stamp` is of a file of which lstat says this."""
+    return _stamp(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _stamp(inode: int, size: int, mtime_ns: int, ctime_ns: int) -> str:
+    return f"{inode}:{size}:{mtime_ns}:{ctime_ns}"
 
 
 def parse_entries(records: bytes) -> Iterator[Entry]:
@@ -98,8 +107,12 @@ def parse_entries(records: bytes) -> Iterator[Entry]:
         raise InfrastructureError(f"a list of files is none: {records[:40]!r}") from None
 
 
-def walk(directory: Path) -> Iterator[Entry]:
+def walk(directory: Path, *, home: bool = False) -> Iterator[Entry]:
     """Yields a directory of the host, as `/`, and all that lies below it, without following any link.
+
+    Args:
+        directory: the directory.
+        home: what lies in PID 1's own directory is told, too.
 
     Raises:
         InfrastructureError: part of it cannot be read; told at the end.
@@ -107,7 +120,8 @@ def walk(directory: Path) -> Iterator[Entry]:
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOATIME
     with paths.closing(os.open(directory, flags)) as descriptor:
-        command = [str(native.INIT), "within", str(looks.seconds()), "walk", "list", str(descriptor)]
+        options = ["--home"] if home else []
+        command = [str(native.INIT), "within", str(looks.seconds()), "walk", "list", *options, str(descriptor)]
         run = subprocess.Popen(command, pass_fds=[descriptor], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert run.stdout is not None
     assert run.stderr is not None

@@ -24,7 +24,7 @@ _REPORTING = frozenset({10, 11, 12, 30})
 """Descriptors that bash has for a moment more when it has just said its state: saved ones, and a command's output."""
 _SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
 UNSEEN = "?"  # in place of a hash, of what cannot all be seen: it may have changed
-_NO_LOCKS = f"{14695981039346656037:x}"  # HASH_START (hash.h)
+_NO_LOCKS = hashlib.blake2s().hexdigest()  # of nothing (hash.h)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def seen(dump: bytes | None, info: GuestInfo) -> tuple[str, frozenset[str]]:
     """Returns `Observation.shell` and `Observation.hidden` of a shell that said `dump`, or nothing."""
     if dump is None:
         return secrets.token_hex(), frozenset()
-    return f"{shell_fingerprint(dump)} {info.inner} {info.kernel} {info.home}", shell_hidden(dump)
+    return f"{shell_fingerprint(dump)} {info.inner} {info.kernel}", shell_hidden(dump)
 
 
 def shell_fingerprint(dump: bytes) -> str:

@@ -132,6 +132,7 @@ class OuterFiles(Files):
         self._guest = guest
         self._root = cache(root)
         self._tree = observing.ImageTree(*layers.lower)
+        self._distinction: frozenset[str] = frozenset()  # the stamp of the file that `distinguish` wrote
 
     def prepare(self, snapshot: Path | None) -> None:
         layers = self._layers
@@ -157,7 +158,9 @@ class OuterFiles(Files):
         return self._root().parent
 
     def fingerprints(self, service: Service) -> tuple[str, str]:
-        files, data = files_fingerprints(self._layers.upper, self._tree, service, accessed=False)
+        files, data = files_fingerprints(
+            self._layers.upper, self._tree, service, accessed=False, known=self._distinction
+        )
         return files + str(self.lent_states()), data
 
     def identity(self, entry: observing.Entry) -> str:
@@ -196,12 +199,18 @@ class OuterFiles(Files):
                     file.write(digits)
                     file.flush()
                     os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
+            self._distinction = frozenset([self._stamp_above(DISTINCTION)])
         except OSError as error:
             if error.errno in DISK_ERRORS:
                 raise  # trouble of the machine, which says nothing of the state
             raise NotCheckpointable(
                 f"/{DISTINCTION}, a file of tvsnap's, cannot be written: {error.strerror}"
             ) from None
+
+    def _stamp_above(self, path: str) -> str:
+        """Returns the stamp of a file in the writable layer, as a walk through that tells it."""
+        with paths.directory(self._layers.upper) as root, paths.closing(paths.open_beneath(root, path)) as file:
+            return observing.stamp(os.fstat(file))
 
     def mend(self, unfinished: Unfinished) -> None:
         about = self._engine.image(unfinished.reference)

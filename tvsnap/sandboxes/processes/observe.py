@@ -37,15 +37,18 @@ _REST = 0.05
 """Seconds, at most, to wait for processes to go back to their system calls, or to be stopped again."""
 
 
-def files_fingerprints(upper: Path, image: observing.ImageTree, service: Service, *, accessed: bool) -> tuple[str, str]:
+def files_fingerprints(
+    upper: Path, image: observing.ImageTree, service: Service, *, accessed: bool, known: frozenset[str] = frozenset()
+) -> tuple[str, str]:
     """Returns hashes that change whenever a file does: one of a service's, and one, first, of all others.
 
-    See `observing.files_fingerprint`.
+    See `observing.files_fingerprint`; files whose stamps are `known` are the host's own doing, and left out.
     """
     data: list[observing.Entry] = []
     print_of = partial(observing.files_fingerprint, image=image, accessed=accessed)
     try:
-        others = print_of(observing.outside(observing.walk(upper), service.directories, data))
+        entries = (entry for entry in observing.walk(upper, home=True) if entry.stamp not in known)
+        others = print_of(observing.outside(entries, service.directories, data))
     except looks.NotSeen:
         raise
     except InfrastructureError:
