@@ -117,18 +117,20 @@ def test_files_of_another_user_are_let_be(open_directory: Path) -> None:
 
 
 def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    newer = database.VERSION + 1
     path = tmp_path / "tvsnap.db"
     Graph(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {database.VERSION + 1}")
+        connection.execute(f"PRAGMA user_version = {newer}")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(TvsnapError, match=rf"tvsnap.db: made by a newer tvsnap \(format {database.VERSION + 1}, .* upgrade"):
+    with pytest.raises(TvsnapError, match=rf"tvsnap.db: made by a newer tvsnap \(format {newer}, .* upgrade"):
         Graph(path)
     assert path.read_bytes() == before
 
 
 def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    newer = database.VERSION + 1
     path = tmp_path / "tvsnap.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE mine (x)")
