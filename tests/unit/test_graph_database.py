@@ -130,7 +130,6 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
-    newer = database.VERSION + 1
     path = tmp_path / "tvsnap.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE mine (x)")
