@@ -129,6 +129,7 @@ class LocalSandbox(Networked, Rewindable):
         self._tree = tree
         self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing)
         super().__init__()
+        self._reports = shell_report.ShellReports()
         self._shell = (0, 0)  # inside, on the host
         self._gauge = LoadGauge(init)
         self._closing = threading.Lock()
@@ -183,7 +184,7 @@ class LocalSandbox(Networked, Rewindable):
         pids = self.cgroup.pids()
         processes, serving = observe.processes_fingerprint(pids, self.init, shell, service)
         served = observe.serving(self.cgroup.pids(), service) if service.processes else ()
-        told, hidden = shell_report.seen(dump, info)
+        told, hidden = self._reports.seen(dump, info)
         look = self._watch.look(shell if info.idle else 0, served)
         self._owner.keep_limit(self)
         return Observation(
