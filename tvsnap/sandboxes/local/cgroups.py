@@ -128,11 +128,9 @@ class Cgroup:
 
     def pids(self) -> list[int]:
         """Returns the processes in it, as the host sees them; none if it is gone."""
-        found: set[int] = set()
-        for path in self.paths[:1]:
-            with contextlib.suppress(FileNotFoundError, OSError):
-                found.update(int(line) for line in (path / "cgroup.procs").read_text().split())
-        return sorted(found)
+        with contextlib.suppress(OSError):
+            return sorted(_listed(self.paths[0]))
+        return []
 
     @contextlib.contextmanager
     def beside(self, limits: Limits) -> Iterator[Cgroup]:
@@ -256,4 +254,5 @@ def _kill_all(group: Path) -> None:
 
 
 def _listed(group: Path) -> set[int]:
-    return set(map(int, (group / "cgroup.procs").read_text().split()))
+    with open(f"{group}/cgroup.procs", "rb", buffering=0) as file:  # asked for with each observation
+        return set(map(int, file.readall().split()))

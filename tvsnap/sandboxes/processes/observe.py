@@ -118,7 +118,7 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
     try:
         serving = process_report.descendants({pid: int(stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
         running = [pid for pid in pids if pid not in (init, shell) and pid not in serving]
-        hold = shell_hold(shell) if shell in pids else None
+        hold = _shell_hold(shell) if shell in pids else None
         holds = _holds(hold, running, roots)
         if hold is not None:
             hold = replace(hold, holds=holds[shell][0]) if shell in holds else hold
@@ -176,13 +176,24 @@ def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
 
 
 def shell_hold(pid: int) -> ShellHold:
+    """Returns what the shell holds, but for `ShellHold.holds`.
+
+    Raises:
+        OSError: it has ended.
+    """
+    hold = _shell_hold(pid)
+    locked = any(_is_locked(pid, file.number) for file in hold.files if not file.of_the_shell)
+    locked = locked or any(_signals_somebody(pid, file.number) for file in hold.files)
+    return replace(hold, locked=locked)
+
+
+def _shell_hold(pid: int) -> ShellHold:
+    """As `shell_hold`, without locks: in an observation, `holds` has them."""
     fields = stat_fields(pid)
     (processors,) = status(pid, "Cpus_allowed")
     gone = os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")  # its path, the shell itself tells
     files = process_report.settled(lambda: _open_files(pid))
-    locked = any(_is_locked(pid, file.number) for file in files if not file.of_the_shell)
-    locked = locked or any(_signals_somebody(pid, file.number) for file in files)
-    return ShellHold(pid, int(fields[19]), int(fields[16]), processors, gone, files, locked=locked)
+    return ShellHold(pid, int(fields[19]), int(fields[16]), processors, gone, files)
 
 
 def _is_locked(pid: int, number: int) -> bool:
