@@ -11,7 +11,7 @@ import pytest
 from tests.native.building import NATIVE
 from tvsnap.host import native
 
-GUARDED = (native.INIT, native.LAUNCH, native.REWIND)
+GUARDED = (native.INIT, native.LAUNCH, native.REWIND, native.LOOK)
 """Of a C library."""
 ALONE = (native.FIXED, native.CRIU_PLUGIN)
 """Of none."""

@@ -39,6 +39,7 @@ from tvsnap.sandboxes.process_report import ShellHold
 from tvsnap.sandboxes.processes import activity, observe, procfs
 from tvsnap.sandboxes.processes.rewind import Rewindable
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
+from tvsnap.sandboxes.seen_files import SeenFiles
 
 if TYPE_CHECKING:
     from tvsnap.sandboxes.local.backend import LocalBackend
@@ -130,6 +131,7 @@ class LocalSandbox(Networked, Rewindable):
         self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing)
         super().__init__()
         self._reports = shell_report.ShellReports()
+        self._files = SeenFiles(self.layer / "upper", tree)
         self._shell = (0, 0)  # inside, on the host
         self._gauge = LoadGauge(init)
         self._closing = threading.Lock()
@@ -180,7 +182,7 @@ class LocalSandbox(Networked, Rewindable):
         dump = guest.shell_state()
         info = guest.info()
         shell = self._host_pid(info.shell)
-        files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service, accessed=True)
+        files, data = self._files.fingerprints(service)
         pids = self.cgroup.pids()
         processes, serving = observe.processes_fingerprint(pids, self.init, shell, service)
         served = observe.serving(self.cgroup.pids(), service) if service.processes else ()

@@ -1,0 +1,262 @@
+"""The library that remembers a sandbox's files, built with sanitizers, beside the program that tells of all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import socket
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.native.building import HERE, ROOT, SANITIZERS, build, variable
+from tvsnap.host.native import INIT
+
+DONE, NOT_ALL, TOO_LONG, TOO_MUCH = range(4)
+SECONDS = 10.0
+ROUNDS = 150
+RACE_LOOKS = 60
+_ATIME = 6
+"""Where in a record's numbers the time of access is."""
+
+Records = dict[bytes, list[bytes]]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    inputs = [HERE / "look_at_files.c", *(ROOT / name for name in variable("LOOK"))]
+    return build(tmp_path_factory.mktemp("look") / "look_at_files", *inputs, flags=SANITIZERS)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    directory = tmp_path / "tree"
+    directory.mkdir()
+    return directory
+
+
+def records_of(told: bytes) -> Records:
+    """Returns records by path, without times of access that looking may have moved."""
+    fields = told.split(b"\0")[:-1]
+    found = {}
+    for path, numbers in zip(fields[::2], fields[1::2], strict=True):
+        words = numbers.split()
+        if not stat.S_ISDIR(int(words[0], 8)):
+            words[_ATIME] = b"0"
+        found[path] = words
+    return found
+
+
+def listed(tree: Path) -> Records:
+    """Returns what the program tells of all that lies there."""
+    with open_directory(tree) as descriptor:
+        command = [str(INIT), "walk", "list", "--home", str(descriptor)]
+        return records_of(subprocess.run(command, pass_fds=[descriptor], capture_output=True, check=True).stdout)
+
+
+@contextlib.contextmanager
+def open_directory(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class Looker:
+    """A process that looks at one directory, and what it told so far."""
+
+    def __init__(self, program: Path, tree: Path) -> None:
+        environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+        self._process = subprocess.Popen(
+            [program, tree], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        )
+        self.seen: Records = {}
+        self.told = 0  # by the last look
+
+    def look(self, seconds: float = SECONDS) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{seconds}\n".encode())
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            pytest.fail(self._process.communicate()[1].decode())
+        result, changed, gone = map(int, line.split()[:3])
+        if result != DONE:
+            assert changed == gone == 0
+            self.seen = {}
+            return result
+        new = records_of(self._process.stdout.read(changed))
+        old = self._process.stdout.read(gone).split(b"\0")[:-1]
+        self.told = len(new) + len(old)
+        for path in old:
+            del self.seen[path]
+        self.seen |= new
+        return result
+
+    def end(self) -> None:
+        _, said = self._process.communicate()
+        assert self._process.returncode == 0, said.decode()
+
+
+@contextlib.contextmanager
+def looking(program: Path, tree: Path) -> Iterator[Looker]:
+    looker = Looker(program, tree)
+    yield looker
+    looker.end()
+
+
+class Mess:
+    """Makes, changes and removes files of all kinds at random, the same for each seed."""
+
+    def __init__(self, tree: Path, seed: int) -> None:
+        self._tree = os.fsencode(tree)
+        self._random = random.Random(seed)
+
+    def stir(self, times: int) -> None:
+        for _ in range(times):
+            with contextlib.suppress(OSError):
+                self._random.choice(
+                    (self._make, self._make, self._make, self._write, self._remove, self._rename, self._attribute, self._mode)
+                )()
+
+    def _paths(self) -> list[bytes]:
+        return [os.path.join(top, name) for top, below, names in os.walk(self._tree) for name in (*below, *names)]
+
+    def _any(self) -> bytes:
+        return self._random.choice(self._paths() or [self._tree])
+
+    def _new(self) -> bytes:
+        tops = [top for top, _, _ in os.walk(self._tree) if top.count(b"/") < 20]
+        name = self._random.choice((b"a", b"b.git", b"\xff\n", b" -", b"n" * 255, b"%d" % self._random.randrange(50)))
+        return os.path.join(self._random.choice(tops), name)
+
+    def _make(self) -> None:
+        path = self._new()
+        kind = self._random.randrange(8)
+        if kind < 2:
+            os.mkdir(path)
+        elif kind < 4:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        elif kind == 4:
+            os.symlink(self._random.choice((b"/", b"/etc", b"a", b"..")), path)
+        elif kind == 5:
+            os.mkfifo(path)
+        elif kind == 6:
+            os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(0, 0))  # as an overlay says that something is deleted
+        else:
+            with socket.socket(socket.AF_UNIX) as its:
+                its.bind(path)
+
+    def _write(self) -> None:
+        descriptor = os.open(self._any(), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_APPEND)
+        os.write(descriptor, b"x" * self._random.randrange(3))
+        os.close(descriptor)
+
+    def _remove(self) -> None:
+        path = self._any()
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        elif path != self._tree:
+            os.unlink(path)
+
+    def _rename(self) -> None:
+        os.rename(self._any(), self._new())
+
+    def _attribute(self) -> None:
+        os.setxattr(self._any(), b"user.%d" % self._random.randrange(3), b"v" * self._random.randrange(9), follow_symlinks=False)
+
+    def _mode(self) -> None:
+        os.utime(self._any(), ns=(self._random.randrange(10**9), self._random.randrange(10**18)), follow_symlinks=False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_told_adds_up_to_what_there_is(program: Path, tree: Path, seed: int) -> None:
+    mess = Mess(tree, seed)
+    with looking(program, tree) as looker:
+        for each in range(ROUNDS):
+            mess.stir(each % 12)
+            assert looker.look() == DONE
+            assert looker.seen == listed(tree), each
+            assert looker.look() == DONE
+            assert looker.told == 0
+
+
+def test_a_tree_that_is_changed_meanwhile(program: Path, tree: Path) -> None:
+    over = threading.Event()
+
+    def stir() -> None:
+        mess = Mess(tree, 7)
+        while not over.is_set():
+            mess.stir(5)
+
+    thread = threading.Thread(target=stir)
+    with looking(program, tree) as looker:
+        thread.start()
+        try:
+            results = {looker.look() for _ in range(RACE_LOOKS)}
+        finally:
+            over.set()
+            thread.join()
+        assert results <= {DONE, NOT_ALL}
+        assert looker.look() == DONE
+        assert looker.seen == listed(tree)
+
+
+def test_attributes_count_that_change_as_soon_as_they_were_seen(program: Path, tree: Path) -> None:
+    """The clock of times of change may not have moved since."""
+    file = tree / "file"
+    file.touch()
+    with looking(program, tree) as looker:
+        for number in range(300):
+            os.setxattr(file, "user.x", b"%d" % number)
+            assert looker.look() == DONE
+            assert looker.told >= 1, number
+        assert looker.seen == listed(tree)
+
+
+def test_what_is_known_is_told_anew_after_a_look_that_failed(program: Path, tree: Path) -> None:
+    for number in range(100):
+        (tree / str(number)).touch()
+    with looking(program, tree) as looker:
+        assert looker.look() == DONE
+        assert looker.look(-1.0) == TOO_LONG
+        assert looker.look() == DONE
+        assert looker.seen == listed(tree)
+
+
+def test_too_many_levels_or_files_are_left_to_the_program(program: Path, tree: Path) -> None:
+    deep = tree
+    with looking(program, tree) as looker:
+        for _ in range(70):
+            deep /= "d"
+        deep.mkdir(parents=True)
+        assert looker.look() == TOO_MUCH
+        shutil.rmtree(tree / "d")
+        assert looker.look() == DONE
+        many = tree / "many"
+        many.mkdir()
+        for number in range(8 << 20 >> 8):
+            os.close(os.open(f"{many}/{number:0>128}", os.O_CREAT | os.O_WRONLY))
+        assert looker.look() == TOO_MUCH
+        shutil.rmtree(many)
+        assert looker.look() == DONE
+        assert looker.seen == listed(tree)
+
+
+def test_paths_that_nobody_can_use_are_not_looked_at(program: Path, tree: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        descriptor = stack.enter_context(open_directory(tree))
+        for _ in range(17):
+            os.mkdir("n" * 250, dir_fd=descriptor)
+            descriptor = os.open("n" * 250, os.O_RDONLY | os.O_DIRECTORY, dir_fd=descriptor)
+            stack.callback(os.close, descriptor)
+        with looking(program, tree) as looker:
+            assert looker.look() == NOT_ALL
