@@ -75,10 +75,11 @@ $(BIN)/tvsnap-rewind.so: $(REWIND) $(wildcard native/rewind/*.h native/*.h)
 	$(CC) $(GUARDED) -shared -fPIC -fvisibility=hidden -Wl,-z,defs -o $@.new $(filter %.c,$^)
 	@mv $@.new $@
 
-# With what tvsnap-init has for the same, so that both tell of a file in the same way.
-LOOK := $(wildcard native/look/*.c) native/init/entry.c native/init/hash.c
+# With what tvsnap-init has for the same, so that both tell the same; but for what would end the process (`die`).
+LOOK := $(wildcard native/look/*.c) \
+        $(addprefix native/init/,attributes.c basics.c entry.c expiry.c hash.c holds.c proc.c terminal_state.c)
 $(BIN)/tvsnap-look.so: $(LOOK) $(wildcard native/look/*.h native/init/*.h native/*.h)
-	$(CC) $(GUARDED) -shared -fPIC -fvisibility=hidden -Wl,-z,defs -o $@.new $(filter %.c,$^)
+	$(CC) $(GUARDED) -shared -fPIC -fvisibility=hidden -ffunction-sections -Wl,--gc-sections -Wl,-z,defs -o $@.new $(LOOK)
 	@mv $@.new $@
 
 # The list of system calls, which the Docker backend reads, too.

@@ -80,15 +80,6 @@ static char *put_signed(char *to, int64_t number) {
     return put_number(to, number < 0 ? -(uint64_t)number : (uint64_t)number, 10);
 }
 
-static char *put_digest(char *to, const struct digest *d) {
-    static const char digits[] = "0123456789abcdef";
-    for (int i = 0; i < DIGEST_SIZE; i++) {
-        *to++ = digits[d->bytes[i] >> 4];
-        *to++ = digits[d->bytes[i] & 15];
-    }
-    return to;
-}
-
 /* Writes what a list tells of an entry after its path, without what ends it; returns the length. */
 size_t write_numbers(char to[MOST_NUMBERS], const struct entry *e) {
     const struct stat *st = &e->st;
@@ -98,7 +89,7 @@ size_t write_numbers(char to[MOST_NUMBERS], const struct entry *e) {
     at = put_signed(put_signed(at, nanoseconds(st->st_ctim)), nanoseconds(st->st_atim));
     at = put_number(put_number(at, st->st_ino, 10), st->st_rdev, 10);
     at = put_number(put_number(at, e->opaque, 10), e->flags, 10);
-    if (e->attributed) return (size_t)(put_digest(at, &e->attributes) - to);
-    *at++ = '0';
-    return (size_t)(at - to);
+    if (e->attributed) write_digest(at, &e->attributes);
+    else *at = '0';
+    return (size_t)(at - to) + (e->attributed ? DIGEST_TEXT : 1);
 }

@@ -24,7 +24,7 @@ enum look_result {
 
 /* Memory that look_told_free frees. */
 struct told {
-    char *changed; /* a record of each file that is new or another, as `tvsnap-init walk list --home` prints it */
+    char *changed; /* of files: a record of each that is new or another, as `tvsnap-init walk list --home` prints it */
     size_t changed_length;
     char *gone; /* the path of each file that is no more, with what ends it */
     size_t gone_length;
@@ -33,6 +33,7 @@ struct told {
 
 EXPORTED struct files *look_files_new(void);
 EXPORTED int look_files(struct files *files, int directory, double seconds, struct told *told);
+EXPORTED int look_holds(const int *pids, const int *kinds, int count, double seconds, struct told *told); /* see holds.h */
 EXPORTED void look_told_free(struct told *told);
 EXPORTED void look_files_free(struct files *files);
 

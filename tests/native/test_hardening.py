@@ -46,6 +46,12 @@ def test_an_overwritten_stack_is_noticed(file: Path) -> None:
     assert "__stack_chk_fail" in elf("-s", file)
 
 
+def test_what_looks_within_our_own_process_cannot_end_it() -> None:
+    used = {line.split()[-1].partition("@")[0] for line in elf("--dyn-syms", native.LOOK).splitlines() if "UND" in line}
+    assert {"malloc", "openat"} & used
+    assert not used & {"_exit", "_Exit", "exit", "abort", "fork", "chdir", "fchdir", "setrlimit", "setresuid", "setresgid"}
+
+
 @pytest.mark.parametrize("file", [native.INIT, native.LAUNCH], ids=lambda file: file.name)
 def test_programs_need_nothing_of_an_image(file: Path) -> None:
     assert "INTERP" not in elf("-l", file)

@@ -1,37 +1,21 @@
-"""The files of a sandbox as the last look found them, so that the next one need only find what is another (native/look).
+"""The files of a sandbox as the last look found them, so that the next one need only find what is another.
 
-Nearly all looks find nearly all files as they were, and what is not told anew is not read, compared with the image, or
-hashed anew either.
+Nearly all looks find nearly all files as they were. What is not told anew is not read, compared with the image or hashed
+anew either.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import functools
 import os
 import secrets
 import threading
-from collections.abc import Collection
 from pathlib import Path
 
-from tvsnap.host import native
+from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import Service
 from tvsnap.sandboxes import looks, observing, paths
+from tvsnap.sandboxes.native_look import FilesMemory, TooMuch
 from tvsnap.sandboxes.processes import observe
-
-_DONE, _NOT_ALL, _TOO_LONG, _TOO_MUCH = range(4)
-_LONGEST_REASON = 512
-
-
-class _Told(ctypes.Structure):
-    _fields_ = (
-        ("changed", ctypes.c_void_p),
-        ("changed_length", ctypes.c_size_t),
-        ("gone", ctypes.c_void_p),
-        ("gone_length", ctypes.c_size_t),
-        ("why", ctypes.c_char * _LONGEST_REASON),
-    )
 
 
 class SeenFiles:
@@ -46,8 +30,7 @@ class SeenFiles:
         self._upper = upper
         self._image = image
         self._lock = threading.Lock()
-        self._handle = 0
-        self._forget(())
+        self._last: _Last | None = None
 
     def fingerprints(self, service: Service) -> tuple[str, str]:
         """Returns what `observe.files_fingerprints` does, times of access included.
@@ -56,76 +39,49 @@ class SeenFiles:
             NotSeen: there is more than anybody looks at, or it takes too long.
         """
         with self._lock:
-            if service.directories != self._apart:
-                self._forget(service.directories)
+            last, self._last = self._last, None  # nothing is known after an error
+            if last is None or last.apart != service.directories:
+                last = _Last(self._image, service.directories)
             try:
-                result = self._look()
-            except BaseException:
-                self._forget(())
+                with paths.directory(self._upper) as directory:
+                    last.look(directory)
+            except looks.NotSeen:
                 raise
-            if result == _DONE:
-                return self._fingerprints
-            self._forget(())
-        if result == _TOO_LONG:
-            raise looks.too_long()
-        if result == _NOT_ALL:
-            return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
-        return observe.files_fingerprints(self._upper, self._image, service, accessed=True)
+            except TooMuch:
+                return observe.files_fingerprints(self._upper, self._image, service, accessed=True)
+            except InfrastructureError:
+                return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
+            self._last = last
+            return last.fingerprints
 
-    def _forget(self, apart: Collection[str]) -> None:
-        self._free()
-        self._apart = apart  # directories whose files have a fingerprint of their own
+
+class _Last:
+    """A look at them, which the next one goes on from.
+
+    Attributes:
+        apart: directories whose files have a fingerprint of their own.
+        fingerprints: of all other files, and of those.
+    """
+
+    def __init__(self, image: observing.ImageTree, apart: tuple[str, ...]) -> None:
+        self.apart = apart
+        self.fingerprints = ("", "")
+        self._image = image
+        self._memory = FilesMemory()
         self._prints: dict[str, bytes | None] = {}
         self._prints_apart: dict[str, bytes | None] = {}
-        self._fingerprints = ("", "")
 
-    def _look(self) -> int:
-        library = _library()
-        if not self._handle:
-            self._handle = library.look_files_new()
-            if not self._handle:
-                raise MemoryError
-        told = _Told()
-        with paths.directory(self._upper) as directory:
-            result = library.look_files(self._handle, directory, looks.left(), ctypes.byref(told))
-        try:
-            if result == _DONE and (told.changed_length or told.gone_length):
-                looks.go_on()
-                self._take(
-                    ctypes.string_at(told.changed, told.changed_length), ctypes.string_at(told.gone, told.gone_length)
-                )
-        finally:
-            library.look_told_free(ctypes.byref(told))
-        return int(result)
-
-    def _take(self, changed: bytes, gone: bytes) -> None:
+    def look(self, directory: int) -> None:
+        changed, gone = self._memory.look(directory)
+        if not changed and not gone:
+            return
+        looks.go_on()
         for path in map(os.fsdecode, gone.split(b"\0")[:-1]):
             self._prints.pop(path, None)
             self._prints_apart.pop(path, None)
         for entry in observing.parse_entries(changed):
-            apart = observing.lies_within(entry.path, self._apart)
+            apart = observing.lies_within(entry.path, self.apart)
             prints = self._prints_apart if apart else self._prints
             prints[entry.path] = observing.print_of(entry, self._image, accessed=True, dated=not apart)
-        self._fingerprints = (
-            observing.together(self._prints.values()),
-            observing.together(self._prints_apart.values()) if self._prints_apart else "",
-        )
-
-    def _free(self) -> None:
-        handle, self._handle = self._handle, 0
-        if handle:
-            _library().look_files_free(handle)
-
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError, TypeError):  # at the end of the interpreter
-            self._free()
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(native.LOOK))
-    library.look_files_new.restype = ctypes.c_void_p
-    library.look_files.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
-    library.look_told_free.argtypes = [ctypes.c_void_p]
-    library.look_files_free.argtypes = [ctypes.c_void_p]
-    return library
+        others, data = observing.together(self._prints.values()), observing.together(self._prints_apart.values())
+        self.fingerprints = others, data if self._prints_apart else ""

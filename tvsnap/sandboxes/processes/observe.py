@@ -6,20 +6,18 @@ import contextlib
 import fcntl
 import os
 import secrets
-import signal
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tvsnap.host import native
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.images import UID_BASE
 from tvsnap.model.observations import FileChange, Process, Service
-from tvsnap.sandboxes import looks, observing, paths, process_report
+from tvsnap.sandboxes import looks, native_look, observing, paths, process_report
 from tvsnap.sandboxes.digest import Contents, Files, gone_from
+from tvsnap.sandboxes.native_look import Holder
 from tvsnap.sandboxes.process_report import Activity, OpenFile, ShellHold
 from tvsnap.sandboxes.processes import unseen
 from tvsnap.sandboxes.processes.borrowing import borrowed
@@ -149,17 +147,10 @@ def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> di
     Raises:
         NotSeen: that takes too long.
     """
-    asked = [*map(str, others), *(f"-{pid}" for pid in serving)]
+    asked = {**dict.fromkeys(others, Holder.OTHER), **dict.fromkeys(serving, Holder.SERVING)}
     if shell is not None and shell.further_files:
-        asked.append(f"={shell.pid}")
-    if not asked:
-        return {}
-    command = [str(native.INIT), "within", str(looks.seconds()), "holds", *asked]
-    run = subprocess.run(command, capture_output=True, check=False, text=True)
-    if run.returncode == -signal.SIGKILL:
-        raise looks.too_long()
-    lines = (line.split() for line in run.stdout.splitlines())
-    return {int(pid): (holds, locks) for pid, holds, locks in lines}
+        asked[shell.pid] = Holder.SHELL
+    return native_look.holds(asked) if asked else {}
 
 
 def _activity(pid: int, holds: str, locks: str) -> Activity:

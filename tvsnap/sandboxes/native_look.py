@@ -1,0 +1,122 @@
+"""The library that looks at a sandbox from outside, within this process; native/look/look.h says what it does.
+
+What it takes of a processor, this thread takes, so that a look's time is kept as everywhere (`tvsnap.sandboxes.looks`).
+Other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+
+from tvsnap.host import native
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.sandboxes import looks
+
+_LONGEST_REASON = 512
+_DONE, _NOT_ALL, _TOO_LONG, _TOO_MUCH = range(4)
+
+
+class TooMuch(InfrastructureError):
+    """There are more files than are remembered of a sandbox."""
+
+
+class Holder(IntEnum):
+    """What of a process is looked at (holds.h)."""
+
+    OTHER = 0
+    SERVING = 1
+    SHELL = 2
+
+
+class FilesMemory:
+    """What was seen last of the files below a directory. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._handle = _library().look_files_new()
+        if not self._handle:
+            raise MemoryError
+
+    def look(self, directory: int) -> tuple[bytes, bytes]:
+        """Returns what is another than at the last look; all of it at the first one, and at the next after any error.
+
+        Args:
+            directory: a descriptor of the directory.
+
+        Returns:
+            A record of each file that is new or changed, for `observing.parse_entries`; and the path of each that is no
+            more, with a zero byte.
+
+        Raises:
+            TooMuch: see there.
+            InfrastructureError: not all of them can be looked at.
+            NotSeen: it takes too long.
+        """
+        with _told(lambda told: _library().look_files(self._handle, directory, looks.left(), told)) as told:
+            return told.first(), ctypes.string_at(told.gone, told.gone_length)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError, TypeError):  # at the end of the interpreter
+            _library().look_files_free(self._handle)
+
+
+def holds(processes: Mapping[int, Holder]) -> dict[int, tuple[str, str]]:
+    """Returns what processes hold that calls can change while they sleep, and their locks, by process.
+
+    Each is a hash, the former `?` where part of it cannot be seen.
+
+    Args:
+        processes: what of each is looked at, by their ids on this machine.
+
+    Raises:
+        InfrastructureError: there is no memory for it.
+        NotSeen: it takes too long.
+    """
+    numbers = ctypes.c_int * len(processes)
+    pids, kinds = numbers(*processes), numbers(*processes.values())
+    with _told(lambda told: _library().look_holds(pids, kinds, len(processes), looks.left(), told)) as told:
+        lines = (line.split() for line in told.first().decode().splitlines())
+        return {int(pid): (held, locks) for pid, held, locks in lines}
+
+
+class _Told(ctypes.Structure):
+    _fields_ = (
+        ("changed", ctypes.c_void_p),
+        ("changed_length", ctypes.c_size_t),
+        ("gone", ctypes.c_void_p),
+        ("gone_length", ctypes.c_size_t),
+        ("why", ctypes.c_char * _LONGEST_REASON),
+    )
+
+    def first(self) -> bytes:
+        return ctypes.string_at(self.changed, self.changed_length)
+
+
+@contextlib.contextmanager
+def _told(look: Callable[[object], int]) -> Iterator[_Told]:
+    """A block with what the library told. Raises what its result means."""
+    told = _Told()
+    try:
+        result = look(ctypes.byref(told))
+        if result == _TOO_LONG:
+            raise looks.too_long()
+        if result != _DONE:
+            error = TooMuch if result == _TOO_MUCH else InfrastructureError
+            raise error(f"a sandbox cannot be looked at: {told.why.decode(errors='replace')}")
+        yield told
+    finally:
+        _library().look_told_free(ctypes.byref(told))
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(native.LOOK))
+    library.look_files_new.restype = ctypes.c_void_p
+    library.look_files.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
+    library.look_holds.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
+    library.look_told_free.argtypes = [ctypes.c_void_p]
+    library.look_files_free.argtypes = [ctypes.c_void_p]
+    return library
