@@ -337,7 +337,7 @@ bool find_holds(struct holding *h, pid_t pid, enum holder kind, struct digest *h
     if (!ended && !h->doubt && kind == OTHER) take_memory(h, pid);
     if (kind == OTHER && !h->late) {
         struct digest kept;
-        h->doubt = !kernel_attributes(pid, ALL_OF_OTHERS, &kept) || h->doubt;
+        h->doubt = !kernel_attributes(pid, &kept) || h->doubt;
         hash_take(&h->sum, kept.bytes, sizeof kept.bytes);
     }
     *held = hash_end(kind == SERVING ? &h->locks : &h->sum);

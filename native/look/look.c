@@ -126,7 +126,7 @@ static void walk(struct look *l, int directory, size_t length, int level) {
         size_t n = strlen(name);
         if (++l->count % OFTEN == 0) keep_time(l);
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
-        if (length + n + 2 > sizeof l->path) {
+        if (n > NAME_MAX || length + n + 2 > sizeof l->path) {
             end(l, LOOK_NOT_ALL, "the paths in it are too long");
             break;
         }

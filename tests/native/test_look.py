@@ -88,7 +88,8 @@ class Looker:
         line = self._process.stdout.readline()
         if not line:
             pytest.fail(self._process.communicate()[1].decode())
-        result, changed, gone = map(int, line.split()[:3])
+        result, changed, gone, reason = map(int, line.split())
+        assert (result == DONE) == (reason == 0)
         if result != DONE:
             assert changed == gone == 0
             self.seen = {}
@@ -119,13 +120,12 @@ class Mess:
     def __init__(self, tree: Path, seed: int) -> None:
         self._tree = os.fsencode(tree)
         self._random = random.Random(seed)
+        self._others = (self._write, self._remove, self._rename, self._attribute, self._times)
 
     def stir(self, times: int) -> None:
         for _ in range(times):
             with contextlib.suppress(OSError):
-                self._random.choice(
-                    (self._make, self._make, self._make, self._write, self._remove, self._rename, self._attribute, self._mode)
-                )()
+                self._random.choice((*[self._make] * 3, *self._others))()
 
     def _paths(self) -> list[bytes]:
         return [os.path.join(top, name) for top, below, names in os.walk(self._tree) for name in (*below, *names)]
@@ -135,7 +135,7 @@ class Mess:
 
     def _new(self) -> bytes:
         tops = [top for top, _, _ in os.walk(self._tree) if top.count(b"/") < 20]
-        name = self._random.choice((b"a", b"b.git", b"\xff\n", b" -", b"n" * 255, b"%d" % self._random.randrange(50)))
+        name = self._random.choice((b"a", b"b.git", b"\xff\n", b" -", b"n" * 60, b"%d" % self._random.randrange(50)))
         return os.path.join(self._random.choice(tops), name)
 
     def _make(self) -> None:
@@ -168,13 +168,17 @@ class Mess:
             os.unlink(path)
 
     def _rename(self) -> None:
-        os.rename(self._any(), self._new())
+        path = self._any()
+        if os.path.islink(path) or not os.path.isdir(path) or not next(os.walk(path))[1]:  # levels would add up
+            os.rename(path, self._new())
 
     def _attribute(self) -> None:
-        os.setxattr(self._any(), b"user.%d" % self._random.randrange(3), b"v" * self._random.randrange(9), follow_symlinks=False)
+        name, value = b"user.%d" % self._random.randrange(3), b"v" * self._random.randrange(9)
+        os.setxattr(self._any(), name, value, follow_symlinks=False)
 
-    def _mode(self) -> None:
-        os.utime(self._any(), ns=(self._random.randrange(10**9), self._random.randrange(10**18)), follow_symlinks=False)
+    def _times(self) -> None:
+        times = self._random.randrange(10**9), self._random.randrange(10**18)
+        os.utime(self._any(), ns=times, follow_symlinks=False)
 
 
 @pytest.mark.parametrize("seed", range(3))
