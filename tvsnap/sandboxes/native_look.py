@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 
 from tvsnap.host import native
@@ -63,20 +63,20 @@ class FilesMemory:
             _library().look_files_free(self._handle)
 
 
-def holds(processes: Mapping[int, Holder]) -> dict[int, tuple[str, str]]:
+def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]:
     """Returns what processes hold that calls can change while they sleep, and their locks, by process.
 
     Each is a hash, the former `?` where part of it cannot be seen.
 
     Args:
-        processes: what of each is looked at, by their ids on this machine.
+        processes: their ids on this machine, and what of each is looked at.
 
     Raises:
         InfrastructureError: there is no memory for it.
         NotSeen: it takes too long.
     """
     numbers = ctypes.c_int * len(processes)
-    pids, kinds = numbers(*processes), numbers(*processes.values())
+    pids, kinds = numbers(*(pid for pid, _ in processes)), numbers(*(kind for _, kind in processes))
     with _told(lambda told: _library().look_holds(pids, kinds, len(processes), looks.left(), told)) as told:
         lines = (line.split() for line in told.first().decode().splitlines())
         return {int(pid): (held, locks) for pid, held, locks in lines}

@@ -147,9 +147,9 @@ def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> di
     Raises:
         NotSeen: that takes too long.
     """
-    asked = {**dict.fromkeys(others, Holder.OTHER), **dict.fromkeys(serving, Holder.SERVING)}
+    asked = [(pid, Holder.OTHER) for pid in others] + [(pid, Holder.SERVING) for pid in serving]
     if shell is not None and shell.further_files:
-        asked[shell.pid] = Holder.SHELL
+        asked.append((shell.pid, Holder.SHELL))
     return native_look.holds(asked) if asked else {}
 
 
