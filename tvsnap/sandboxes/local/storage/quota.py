@@ -23,6 +23,7 @@ _EXTENT_DATA = 108
 _EXTENT = struct.Struct("=BQQ")  # of struct btrfs_file_extent_item: type, address, bytes on disk
 _EXTENT_OFFSET = 20
 _ITEM_HEADER = 25
+_LONGEST_NUMBER = 32
 
 
 def on_btrfs(directory: Path) -> bool:
@@ -105,7 +106,11 @@ class Group:
 
     def charge(self) -> Charge:
         """Returns what it is charged for at present; what was freed a moment ago may be in it still."""
-        return Charge(*(int((self.shown / name).read_text()) for name in ("referenced", "max_referenced")))
+        return Charge(self._shown("referenced"), self._shown("max_referenced"))
+
+    def _shown(self, name: str) -> int:
+        with open(f"{self.shown}/{name}", "rb", buffering=0) as file:  # asked for with each observation
+            return int(file.read(_LONGEST_NUMBER))
 
     def allow(self, limit: int) -> None:
         """Sets how many bytes it may be charged for."""
