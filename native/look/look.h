@@ -19,21 +19,25 @@ enum look_result {
     LOOK_DONE,
     LOOK_NOT_ALL,  /* something could not be looked at; `why` tells */
     LOOK_TOO_LONG, /* it took more time than it had */
-    LOOK_TOO_MUCH, /* there is more than is remembered of a sandbox: `tvsnap-init walk list` tells of any number */
+    LOOK_TOO_MUCH, /* of files, more than are remembered: `tvsnap-init walk list` tells of any number; else more than was asked for */
 };
 
 /* Memory that look_told_free frees. */
 struct told {
     char *changed; /* of files: a record of each that is new or another, as `tvsnap-init walk list --home` prints it */
     size_t changed_length;
-    char *gone; /* the path of each file that is no more, with what ends it */
+    char *gone; /* of files: the path of each that is no more, with what ends it */
     size_t gone_length;
+    int error; /* of processes: its number */
     char why[512];
 };
 
 EXPORTED struct files *look_files_new(void);
 EXPORTED int look_files(struct files *files, int directory, double seconds, struct told *told);
 EXPORTED int look_holds(const int *pids, const int *kinds, int count, double seconds, struct told *told); /* see holds.h */
+EXPORTED int look_ran(const int *pids, int count, int most, struct told *told);
+EXPORTED int look_threads(int pid, struct told *told);
+EXPORTED int look_descriptors(int pid, int most, int with_place, struct told *told);
 EXPORTED void look_told_free(struct told *told);
 EXPORTED void look_files_free(struct files *files);
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,12 @@ Records = dict[bytes, list[bytes]]
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     inputs = [HERE / "look_at_files.c", *(ROOT / name for name in variable("LOOK"))]
     return build(tmp_path_factory.mktemp("look") / "look_at_files", *inputs, flags=SANITIZERS)
+
+
+@pytest.fixture(scope="module")
+def process_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    inputs = [HERE / "look_at_processes.c", *(ROOT / name for name in variable("LOOK"))]
+    return build(tmp_path_factory.mktemp("look") / "look_at_processes", *inputs, flags=SANITIZERS)
 
 
 @pytest.fixture
@@ -264,3 +271,83 @@ def test_paths_that_nobody_can_use_are_not_looked_at(program: Path, tree: Path) 
             stack.callback(os.close, descriptor)
         with looking(program, tree) as looker:
             assert looker.look() == NOT_ALL
+
+
+PROGRAM = """
+import ctypes, fcntl, os, socket, sys, threading
+files = [open("/tmp", "r", opener=lambda name, _: os.open(name, os.O_TMPFILE | os.O_RDWR, 0o600)), open("/dev/null")]
+fcntl.lockf(files[0], fcntl.LOCK_SH)
+others = os.pipe(), socket.socketpair(), os.memfd_create("a b"), os.eventfd(3), os.openpty()
+for _ in range(3): threading.Thread(target=threading.Event().wait, daemon=True).start()
+os.write(1, b"ready\\n")
+sys.stdin.read()
+"""
+
+
+def looks_at(program: Path, pids: list[int], *arguments: str) -> list[list[tuple[int, bytes]]]:
+    """Returns four results and what they told for each process."""
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    asked = "".join(f"{pid}\n" for pid in pids).encode()
+    run = subprocess.run([program, *arguments], input=asked, capture_output=True, check=False, env=environment)
+    assert run.returncode == 0, run.stderr.decode()
+    rest, found = run.stdout, []
+    while rest:
+        line, _, rest = rest.partition(b"\n")
+        result, length = map(int, line.split())
+        found.append((result, rest[:length]))
+        rest = rest[length:]
+    return [found[at : at + 4] for at in range(0, len(found), 4)]
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", PROGRAM.replace("\\\\", "\\")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as its:
+        assert its.stdout is not None
+        assert its.stdout.readline() == b"ready\n"
+        yield its
+        its.kill()
+
+
+def test_what_processes_do_and_have_open(process_program: Path, process: subprocess.Popen[bytes]) -> None:
+    proc = Path(f"/proc/{process.pid}")
+    ((ran, threads, opened, holds),) = looks_at(process_program, [process.pid])
+    assert {ran[0], threads[0], opened[0], holds[0]} == {DONE}
+    numbers = sorted(os.listdir(proc / "task"))
+    assert sorted(line.split()[0].decode() for line in ran[1].removesuffix(b"\0").splitlines()) == numbers
+    fields = threads[1].split(b"\0")[:-1]
+    assert sorted(map(bytes.decode, fields[::3])) == numbers
+    for thread, said, call in zip(fields[::3], fields[1::3], fields[2::3], strict=True):
+        assert said.startswith(thread + b" (")
+        assert call.split()[0].isdigit()
+    there = {}
+    for name in os.listdir(proc / "fd"):
+        position, flags = (proc / "fdinfo" / name).read_text().splitlines()[:2]
+        there[f"{name} {position.split()[1]} {flags.split()[1]} {os.readlink(proc / 'fd' / name)}".encode()] = 1
+    assert {each: 1 for each in opened[1].split(b"\0")[:-1]} == there
+    said = subprocess.run([INIT, "holds", str(process.pid)], capture_output=True, check=True).stdout
+    assert holds[1] == said
+    assert b"?" not in said
+    few = looks_at(process_program, [process.pid], "3")
+    assert [few[0][0][0], few[0][2][0]] == [TOO_MUCH, TOO_MUCH]
+
+
+def test_processes_that_end_meanwhile(process_program: Path) -> None:
+    over = threading.Event()
+    pids = []
+
+    def churn() -> None:
+        while not over.is_set():
+            with subprocess.Popen(["sh", "-c", "sleep 0.001 & exec true 5</dev/null"]) as its:
+                pids.append(its.pid)
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        for _ in range(20):
+            first = pids[-1] if pids else os.getpid()
+            for results in looks_at(process_program, [*range(first, first + 40)]):
+                assert {result for result, _ in results} <= {DONE, NOT_ALL}
+    finally:
+        over.set()
+        thread.join()

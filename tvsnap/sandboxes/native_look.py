@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 
@@ -21,7 +22,7 @@ _DONE, _NOT_ALL, _TOO_LONG, _TOO_MUCH = range(4)
 
 
 class TooMuch(InfrastructureError):
-    """There are more files than are remembered of a sandbox."""
+    """There is more of something than was asked for, or more files than are remembered of a sandbox."""
 
 
 class Holder(IntEnum):
@@ -72,7 +73,7 @@ def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]
         processes: their ids on this machine, and what of each is looked at.
 
     Raises:
-        InfrastructureError: there is no memory for it.
+        OSError: there is no memory for it.
         NotSeen: it takes too long.
     """
     numbers = ctypes.c_int * len(processes)
@@ -82,12 +83,60 @@ def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]
         return {int(pid): (held, locks) for pid, held, locks in lines}
 
 
+def ran(pids: Sequence[int], most: int) -> dict[int, bytes]:
+    """Returns what changes when threads of processes run: a line for each thread, its number first.
+
+    Args:
+        pids: ids of the processes.
+        most: threads, of all of them.
+
+    Raises:
+        TooMuch: there are more.
+        OSError: one has ended.
+    """
+    numbers = (ctypes.c_int * len(pids))(*pids)
+    with _told(lambda told: _library().look_ran(numbers, len(pids), most, told)) as told:
+        return dict(zip(pids, told.first().split(b"\0"), strict=False))
+
+
+def threads(pid: int) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yields the number of each thread of a process, and what /proc tells of it in `stat` and in `syscall`.
+
+    Raises:
+        OSError: one has ended.
+    """
+    with _told(lambda told: _library().look_threads(pid, told)) as told:
+        fields = told.first().split(b"\0")
+    for number, stat, call in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
+        yield int(number), stat, call
+
+
+def descriptors(pid: int, most: int = 1 << 30, *, with_places: bool) -> Iterator[tuple[int, int, str, str]]:
+    """Yields what a process has open: number, position, flags (octal) and target of each descriptor.
+
+    Args:
+        pid: its id.
+        most: descriptors.
+        with_places: without, positions and flags are 0.
+
+    Raises:
+        TooMuch: there are more.
+        OSError: it has ended.
+    """
+    with _told(lambda told: _library().look_descriptors(pid, most, with_places, told)) as told:
+        found = told.first().split(b"\0")[:-1]
+    for each in found:
+        number, position, flags, target = each.split(b" ", 3)
+        yield int(number), int(position), flags.decode(), os.fsdecode(target)
+
+
 class _Told(ctypes.Structure):
     _fields_ = (
         ("changed", ctypes.c_void_p),
         ("changed_length", ctypes.c_size_t),
         ("gone", ctypes.c_void_p),
         ("gone_length", ctypes.c_size_t),
+        ("error", ctypes.c_int),
         ("why", ctypes.c_char * _LONGEST_REASON),
     )
 
@@ -103,9 +152,11 @@ def _told(look: Callable[[object], int]) -> Iterator[_Told]:
         result = look(ctypes.byref(told))
         if result == _TOO_LONG:
             raise looks.too_long()
+        why = told.why.decode(errors="replace")
+        if result == _TOO_MUCH:
+            raise TooMuch(f"there is more in a sandbox than is looked at: {why}")
         if result != _DONE:
-            error = TooMuch if result == _TOO_MUCH else InfrastructureError
-            raise error(f"a sandbox cannot be looked at: {told.why.decode(errors='replace')}")
+            raise OSError(told.error, why) if told.error else InfrastructureError(f"a sandbox cannot be looked at: {why}")
         yield told
     finally:
         _library().look_told_free(ctypes.byref(told))
@@ -117,6 +168,9 @@ def _library() -> ctypes.CDLL:
     library.look_files_new.restype = ctypes.c_void_p
     library.look_files.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
     library.look_holds.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
+    library.look_ran.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    library.look_threads.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    library.look_descriptors.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     library.look_told_free.argtypes = [ctypes.c_void_p]
     library.look_files_free.argtypes = [ctypes.c_void_p]
     return library

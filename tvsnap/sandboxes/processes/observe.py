@@ -199,12 +199,8 @@ def _signals_somebody(pid: int, number: int) -> bool:
 
 
 def _open_files(pid: int) -> tuple[OpenFile, ...]:
-    found = []
-    for name in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
-        target = os.readlink(f"/proc/{pid}/fd/{name}")
-        position, flags = head(f"/proc/{pid}/fdinfo/{name}").split("\n", 2)[:2]
-        found.append(OpenFile(int(name), target, int(position.split()[1]), flags.split()[1]))
-    return tuple(found)
+    found = native_look.descriptors(pid, with_places=True)
+    return tuple(OpenFile(number, target, position, flags) for number, position, flags, target in sorted(found))
 
 
 def list_processes(pids: list[int], init: int) -> list[Process]:
