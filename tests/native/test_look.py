@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.caches import eventually
 from tests.native.building import HERE, ROOT, SANITIZERS, build, variable
 from tvsnap.host.native import INIT
 
@@ -301,10 +302,12 @@ def looks_at(program: Path, pids: list[int], *arguments: str) -> list[list[tuple
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-c", PROGRAM.replace("\\\\", "\\")]
+    command = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as its:
         assert its.stdout is not None
         assert its.stdout.readline() == b"ready\n"
+        reads = ["0x0"]  # from standard input
+        eventually(lambda: Path(f"/proc/{its.pid}/syscall").read_text().split()[1:2] == reads)
         yield its
         its.kill()
 
