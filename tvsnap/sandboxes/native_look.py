@@ -18,7 +18,7 @@ from tvsnap.model.errors import InfrastructureError
 from tvsnap.sandboxes import looks
 
 _LONGEST_REASON = 512
-_DONE, _NOT_ALL, _TOO_LONG, _TOO_MUCH = range(4)
+_DONE, _TOO_LONG, _TOO_MUCH = 0, 2, 3
 
 
 class TooMuch(InfrastructureError):
@@ -131,6 +131,12 @@ def descriptors(pid: int, most: int = 1 << 30, *, with_places: bool) -> Iterator
 
 
 class _Told(ctypes.Structure):
+    changed: int | None
+    changed_length: int
+    gone: int | None
+    gone_length: int
+    error: int
+    why: bytes
     _fields_ = (
         ("changed", ctypes.c_void_p),
         ("changed_length", ctypes.c_size_t),
@@ -150,16 +156,20 @@ def _told(look: Callable[[object], int]) -> Iterator[_Told]:
     told = _Told()
     try:
         result = look(ctypes.byref(told))
-        if result == _TOO_LONG:
-            raise looks.too_long()
-        why = told.why.decode(errors="replace")
-        if result == _TOO_MUCH:
-            raise TooMuch(f"there is more in a sandbox than is looked at: {why}")
         if result != _DONE:
-            raise OSError(told.error, why) if told.error else InfrastructureError(f"a sandbox cannot be looked at: {why}")
+            raise _failure(result, told)
         yield told
     finally:
         _library().look_told_free(ctypes.byref(told))
+
+
+def _failure(result: int, told: _Told) -> Exception:
+    if result == _TOO_LONG:
+        return looks.too_long()
+    why = told.why.decode(errors="replace")
+    if result == _TOO_MUCH:
+        return TooMuch(f"there is more in a sandbox than is looked at: {why}")
+    return OSError(told.error, why) if told.error else InfrastructureError(f"a sandbox cannot be looked at: {why}")
 
 
 @functools.cache
