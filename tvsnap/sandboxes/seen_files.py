@@ -1,7 +1,7 @@
 """The files of a sandbox as the last look found them, so that the next one need only find what is another.
 
-Nearly all looks find nearly all files as they were. What is not told anew is not read, compared with the image or hashed
-anew either.
+Nearly all looks find nearly all files as they were. What is not told anew is neither read nor compared with the image
+nor hashed again.
 """
 
 from __future__ import annotations
