@@ -208,9 +208,7 @@ class DockerSandbox(Networked, Rewindable):
             return looks.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
-        guest = self.guest()
-        dump = guest.shell_state()
-        info = guest.info()
+        dump, info = self.guest().report()
         files, data = self.files.fingerprints(service)
         table = self.process_table(service)
         shell, hidden = self._reports.seen(dump, info)

@@ -178,9 +178,7 @@ class LocalSandbox(Networked, Rewindable):
             return looks.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
-        guest = self.guest()
-        dump = guest.shell_state()
-        info = guest.info()
+        dump, info = self.guest().report()
         shell = self._host_pid(info.shell)
         files, data = self._files.fingerprints(service)
         pids = self.cgroup.pids()
