@@ -1,4 +1,4 @@
-"""Observations of sandboxes, one of which follows each call: what a caller waits for, and what they take of a processor."""
+"""Observations of sandboxes, one of which follows each call: how long they take, and how much of a processor."""
 
 from __future__ import annotations
 

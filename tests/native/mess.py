@@ -59,13 +59,17 @@ class Mess:
 
     def _remove(self) -> None:
         path = self._any()
+        if path == self._tree:
+            return
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
-        elif path != self._tree:
+        else:
             os.unlink(path)
 
     def _rename(self) -> None:
         path = self._any()
+        if path == self._tree:
+            return
         if os.path.islink(path) or not os.path.isdir(path) or not next(os.walk(path))[1]:  # levels would add up
             os.rename(path, self._new())
 

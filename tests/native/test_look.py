@@ -69,7 +69,7 @@ def listed(tree: Path) -> Records:
 
 @contextlib.contextmanager
 def open_directory(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)
     try:
         yield descriptor
     finally:

@@ -26,7 +26,9 @@ declare -- __tvsnap_o="5 1790000000"
 declare -- text="a
 declare -- _=\"b\"
 c"
-""" + b"\1functions\nf () \n{ \n    bind x\n}\ndeclare -f f\n\1aliases\n\1options\nset +o posix\n\1traps\n\1clock\n0 1790000000\n5 1790000005\n\1last\n0 \n"  # fmt: skip
+"""
+REPORT += b"\1functions\nf () \n{ \n    bind x\n}\ndeclare -f f\n\1aliases\n\1options\nset +o posix\n\1traps\n"
+REPORT += b"\1clock\n0 1790000000\n5 1790000005\n\1last\n0 \n"
 SAME = (
     (b'BASHPID="7"', b'BASHPID="8"'),
     (b'EPOCHREALTIME="1790000000.000001"', b'EPOCHREALTIME="1790000001.5"'),

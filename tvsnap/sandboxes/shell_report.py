@@ -19,9 +19,7 @@ VOLATILE = {
 }  # fmt: skip
 _NOT_TOLD = {*VOLATILE, "", "RANDOM"}  # variables that are not listed for people
 _HEAD = re.compile(rb"declare -([-a-zA-Z]+) ")
-_PLAIN = re.compile(
-    rb"(?:\"[^\"\\\n\x01]*\"|\((?:\[\d+\]=\"[^\"\\\n\x01]*\" ?)*\))\n"
-)
+_PLAIN = re.compile(rb"(?:\"[^\"\\\n\x01]*\"|\((?:\[\d+\]=\"[^\"\\\n\x01]*\" ?)*\))\n")
 """A value, with what ends its line, that is the same to whoever reads it as any other of this kind."""
 _MOST_KEPT = 1 << 20
 """Bytes of a report."""
