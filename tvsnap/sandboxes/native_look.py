@@ -57,7 +57,7 @@ class FilesMemory:
             NotSeen: it takes too long.
         """
         with _told(lambda told: _library().look_files(self._handle, directory, looks.left(), told)) as told:
-            return told.first(), ctypes.string_at(told.gone, told.gone_length)
+            return told.first(), _bytes(told.gone, told.gone_length)
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError, TypeError):  # at the end of the interpreter
@@ -147,7 +147,11 @@ class _Told(ctypes.Structure):
     )
 
     def first(self) -> bytes:
-        return ctypes.string_at(self.changed, self.changed_length)
+        return _bytes(self.changed, self.changed_length)
+
+
+def _bytes(at: int | None, length: int) -> bytes:
+    return ctypes.string_at(at, length) if at else b""
 
 
 @contextlib.contextmanager

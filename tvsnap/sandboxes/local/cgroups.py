@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 from tvsnap.model.limits import Limits
 
 _V1_CONTROLLERS = ("memory", "pids", "cpu", "freezer")
 _PERIOD_US = 100_000
 _AT_ONCE = 64
+_PART = 1 << 16
 """Processes that are killed with one look at the list."""
 _FREEZE_TIMEOUT = 10.0
 _V1_QUOTA = "cpu.cfs_quota_us"
@@ -254,5 +256,8 @@ def _kill_all(group: Path) -> None:
 
 
 def _listed(group: Path) -> set[int]:
-    with open(f"{group}/cgroup.procs", "rb", buffering=0) as file:  # asked for with each observation
-        return set(map(int, file.readall().split()))
+    said = b""
+    with closing(os.open(f"{group}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)) as file:  # with each observation
+        while part := os.read(file, _PART):
+            said += part
+    return set(map(int, said.split()))

@@ -226,7 +226,7 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
     if not may_ring and not posix:
         return
     try:
-        alarms, set_timers = ALARMS.left()
+        alarms, set_timers = ALARMS.left({*posix, *may_ring})
     except OSError:  # this kernel does not tell whose they are
         yield from _of_any_process(posix, may_ring)
         return

@@ -9,11 +9,13 @@ source leaves of the limit, by a count of what the source refers to, and the cou
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap.host.libc import closing
 from tvsnap.sandboxes.local.storage import btrfs
 
 _QUOTA_CTL, _QGROUP_CREATE, _QGROUP_LIMIT = 0xC0109428, 0x4010942A, 0x8030942B
@@ -109,8 +111,8 @@ class Group:
         return Charge(self._shown("referenced"), self._shown("max_referenced"))
 
     def _shown(self, name: str) -> int:
-        with open(f"{self.shown}/{name}", "rb", buffering=0) as file:  # asked for with each observation
-            return int(file.read(_LONGEST_NUMBER))
+        with closing(os.open(f"{self.shown}/{name}", os.O_RDONLY | os.O_CLOEXEC)) as file:  # with each observation
+            return int(os.read(file, _LONGEST_NUMBER))
 
     def allow(self, limit: int) -> None:
         """Sets how many bytes it may be charged for."""
