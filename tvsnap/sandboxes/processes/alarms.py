@@ -78,7 +78,7 @@ ALARMS = Alarms()
 
 
 def _records(program: int, pid: int) -> bytes:
-    """Returns what the program writes of one process, or of all; also of all where the kernel looks at no single one."""
+    """Returns what the program writes of one process, or of all; or of all where it cannot look at one."""
     which = ctypes.create_string_buffer(struct.pack("=III", 0, pid, 0), 16)
     about = (0, 0) if pid == _ALL else (ctypes.addressof(which), len(which))
     try:
