@@ -48,7 +48,7 @@ def test_an_overwritten_stack_is_noticed(file: Path) -> None:
 
 def test_what_looks_within_our_own_process_cannot_end_it() -> None:
     lines = [line.split() for line in elf("--dyn-syms", native.LOOK).splitlines()]
-    used = {words[-1].partition("@")[0] for words in lines if "UND" in words}
+    used = {words[7].partition("@")[0] for words in lines if "UND" in words and len(words) > 7}
     assert {"malloc", "openat"} & used
     assert used.isdisjoint(("_exit", "_Exit", "exit", "abort", "fork", "fchdir", "setrlimit", "setresuid", "setfsuid"))
 
