@@ -22,7 +22,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
                  -U_FORTIFY_SOURCE -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,--hash-style=gnu
 # Where what is compiled goes, in the package.
 BIN := tvsnap/host/bin
-NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so criu_plugin/interrupted.so allowed.h)
+NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so tvsnap-look.so criu_plugin/interrupted.so allowed.h)
 
 .PHONY: help setup engines harbor harnesses constraints native demo unit test fuzz zoo bench soak lint format docs dist clean
 
@@ -73,6 +73,13 @@ REWIND := native/rewind/elsewhere.c
 endif
 $(BIN)/tvsnap-rewind.so: $(REWIND) $(wildcard native/rewind/*.h native/*.h)
 	$(CC) $(GUARDED) -shared -fPIC -fvisibility=hidden -Wl,-z,defs -o $@.new $(filter %.c,$^)
+	@mv $@.new $@
+
+# With what tvsnap-init has for the same, so that both tell the same; but for what would end the process (`die`).
+LOOK := $(wildcard native/look/*.c) \
+        $(addprefix native/init/,attributes.c basics.c entry.c expiry.c hash.c holds.c proc.c terminal_state.c)
+$(BIN)/tvsnap-look.so: $(LOOK) $(wildcard native/look/*.h native/init/*.h native/*.h)
+	$(CC) $(GUARDED) -shared -fPIC -fvisibility=hidden -ffunction-sections -Wl,--gc-sections -Wl,-z,defs -o $@.new $(LOOK)
 	@mv $@.new $@
 
 # The list of system calls, which the Docker backend reads, too.

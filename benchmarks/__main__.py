@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import calls, engines, footprint, forks, hits, machine, sql, starts
+from benchmarks import calls, engines, footprint, forks, hits, machine, observations, sql, starts
 from benchmarks.figures import Figure
 from benchmarks.workspace import Workspace, workspace
 from tvsnap.model.errors import TvsnapError
@@ -23,6 +23,7 @@ GROUPS: Mapping[str, Callable[[Workspace], Iterator[Figure]]] = {
     "forks": forks.run,
     "footprint": footprint.run,
     "calls": calls.run,
+    "observations": observations.run,
     "hits": hits.run,
     "graph": hits.scale,
     "engines": engines.run,

@@ -80,19 +80,35 @@ static bool take_threads(struct hash *h, pid_t pid) {
     return seen;
 }
 
-/* A digest of it, which two sandboxes' shells of the same history have in common; false if not all could be seen. */
-bool kernel_attributes(pid_t pid, enum attributes which, struct digest *found) {
+/* But for limits, and for threads but the first. */
+static bool take_attributes(struct hash *h, pid_t pid, bool signals) {
     static const char *const files[] = {"oom_score_adj", "coredump_filter", "comm", "loginuid"};
     char group[128];
-    struct hash h = hash_begun();
-    bool seen = take_status(&h, pid, "status", which == ALL_OF_OTHERS);
-    if (which != KEPT_BY_SHELLS) take_proc(&h, pid, "limits");
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) take_proc(&h, pid, files[i]);
+    bool seen = take_status(h, pid, "status", signals);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) take_proc(h, pid, files[i]);
     const char *value = read_proc(pid, "autogroup", group, sizeof group) > 0 ? strchr(group, ' ') : NULL;
-    if (value) hash_piece(&h, value, strlen(value)); /* what is before it is a number */
-    take_labels(&h, pid, "");
-    take_scheduling(&h, pid);
-    if (which == ALL_OF_OTHERS) seen = take_threads(&h, pid) && seen;
+    if (value) hash_piece(h, value, strlen(value)); /* what is before it is a number */
+    take_labels(h, pid, "");
+    take_scheduling(h, pid);
+    return seen;
+}
+
+/* A digest of it, of all threads, and of the signals that wait for them; false if not all could be seen. */
+bool kernel_attributes(pid_t pid, struct digest *found) {
+    struct hash h = hash_begun();
+    bool seen = take_attributes(&h, pid, true);
+    take_proc(&h, pid, "limits");
+    seen = take_threads(&h, pid) && seen;
     *found = hash_end(&h);
     return seen;
+}
+
+/* The same of the shell, without signals. `kept`: but for what a shell made like it would have anew, its limits; two sandboxes'
+ * shells of the same history have that in common. */
+void shell_attributes(pid_t pid, struct digest *all, struct digest *kept) {
+    struct hash h = hash_begun();
+    take_attributes(&h, pid, false);
+    *kept = hash_end(&h);
+    take_proc(&h, pid, "limits");
+    *all = hash_end(&h);
 }

@@ -8,6 +8,8 @@
  * For the shell one more, `shell PID START NICE PROCESSORS GONE HOLDS LOCKS\0FILES\0`: whether its working directory is
  * deleted, and a line `NUMBER POSITION FLAGS TARGET` for each open file, in whose target `\` and newline are `\\` and `\n`. It is
  * missing if it cannot be told: only the shell's user, or root with CAP_SYS_PTRACE, may look.
+ *
+ * `tvsnap-init holds PID...` prints a line `PID HOLDS LOCKS` for each; `-PID`: as for a service's, `=PID`: as for the shell.
  */
 #include "census.h"
 
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <unistd.h>
 
 #include "holds.h"
@@ -28,6 +31,35 @@ static int find_status(const char *status, const char *name, const char **value)
     found += strlen(name);
     *value = found + strspn(found, " \t");
     return (int)strcspn(*value, "\n");
+}
+
+/* Inside, root may look at a user's processes as that user: it has no CAP_SYS_PTRACE. */
+static bool look_as(uid_t uid, gid_t gid) {
+    setfsuid(geteuid()); /* gives back what rights it took when it went away from root; setresuid would not */
+    if (setresgid(gid, (gid_t)-1, (gid_t)-1) || setresuid(uid, (uid_t)-1, (uid_t)-1)) return false;
+    setfsgid(gid); /* the others take these along */
+    setfsuid(uid);
+    return true;
+}
+
+static bool look_as_user_of(pid_t pid) {
+    uid_t uid;
+    gid_t gid;
+    return read_owner(pid, &uid, &gid) && look_as(uid, gid);
+}
+
+static void look_as_root(void) {
+    if (!look_as(geteuid(), getegid())) die("setresuid");
+}
+
+/* Prints what one process holds (holds.h), without a line's end. */
+static void print_holds(pid_t pid, enum holder kind) {
+    static struct holding *holding; /* what there may be of it, all processes have together */
+    struct digest held, locked;
+    if (!holding) holding = new_holding(INT64_MAX);
+    if (!holding) die("memory");
+    bool seen = find_holds(holding, pid, kind, &held, &locked);
+    printf("%s %s", seen ? digest_text(&held) : "?", digest_text(&locked));
 }
 
 /* What is in /proc of a process of another user can be seen by that user only, who may not see its processor time. */
@@ -140,5 +172,16 @@ int census(pid_t shell, char **serving) {
         print_process(pids[i], shell, serving);
     if (look_as_user_of(shell)) print_shell(shell);
     look_as_root();
+    return fflush(stdout) ? 1 : 0;
+}
+
+int holds_main(char **pids) {
+    for (; *pids; pids++) {
+        enum holder kind = **pids == '-' ? SERVING : **pids == '=' ? SHELL : OTHER;
+        pid_t pid = (pid_t)atoi(*pids + (kind != OTHER));
+        printf("%d ", pid);
+        print_holds(pid, kind);
+        putchar('\n');
+    }
     return fflush(stdout) ? 1 : 0;
 }

@@ -4,6 +4,7 @@
 
 #include "basics.h"
 
+int holds_main(char **pids);
 int census(pid_t shell, char **serving);
 
 #endif

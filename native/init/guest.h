@@ -51,7 +51,7 @@ struct guest {
     struct buffer dump;     /* the shell's state after its last call, */
     bool dump_ready;        /* unless it has done something since */
     bool once_ready;        /* it was ready before, */
-    struct digest fresh_kernel; /* and these were its kernel_attributes() when it was so first */
+    struct digest fresh_kernel; /* and these were its shell_attributes() when it was so first */
     struct buffer typing; /* keys on their way to the terminal, */
     size_t typed;         /* of which it has taken so many */
     struct buffer terminal;  /* the last of what the terminal was sent */

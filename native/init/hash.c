@@ -1,6 +1,5 @@
 #include "hash.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,10 +220,18 @@ struct digest digest_of_all(struct digests *all) {
 
 bool same_digest(const struct digest *a, const struct digest *b) { return memcmp(a->bytes, b->bytes, DIGEST_SIZE) == 0; }
 
+void write_digest(char to[DIGEST_TEXT], const struct digest *d) {
+    static const char digits[] = "0123456789abcdef";
+    for (int i = 0; i < DIGEST_SIZE; i++) {
+        *to++ = digits[d->bytes[i] >> 4];
+        *to++ = digits[d->bytes[i] & 15];
+    }
+}
+
 const char *digest_text(const struct digest *d) {
-    static char texts[4][2 * DIGEST_SIZE + 1];
+    static char texts[4][DIGEST_TEXT + 1];
     static unsigned next;
     char *text = texts[next++ % 4];
-    for (int i = 0; i < DIGEST_SIZE; i++) snprintf(text + (ptrdiff_t)2 * i, 3, "%02x", d->bytes[i]);
+    write_digest(text, d);
     return text;
 }

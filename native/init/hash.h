@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DIGEST_SIZE = 32, HASH_BLOCK = 64 };
+enum { DIGEST_SIZE = 32, DIGEST_TEXT = 2 * DIGEST_SIZE, HASH_BLOCK = 64 };
 
 struct digest {
     unsigned char bytes[DIGEST_SIZE];
@@ -46,6 +46,7 @@ bool add_digest(struct digests *all, const struct digest *one);
 struct digest digest_of_all(struct digests *all);
 
 bool same_digest(const struct digest *a, const struct digest *b);
+void write_digest(char to[DIGEST_TEXT], const struct digest *d); /* in hexadecimal, without what ends it */
 const char *digest_text(const struct digest *d); /* in hexadecimal; one of the last four that were asked for */
 
 #endif

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "attributes.h"
@@ -20,7 +20,7 @@
 #include "proc.h"
 #include "terminal_state.h"
 
-enum { PAGE = 4096, CHUNK = 1 << 18, MAX_FILES = 4096, MAX_LINES = 100000 };
+enum { PAGE = 4096, CHUNK = 1 << 18, MAX_FILES = 4096, MAX_LINES = 100000, LINES = 256 };
 #define MAX_MEMORY (128LL << 20) /* bytes that are looked at, of all processes together: about 120 ms */
 #define TASK_END ((1ULL << 47) - PAGE)
 
@@ -35,41 +35,73 @@ struct pm_scan_arg {
 #define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
 enum { IS_FILE = 4, IS_PRESENT = 8, IS_SWAPPED = 16, IS_ZERO = 32 };
 
-static long long memory_left = MAX_MEMORY;
-static int lines_left = MAX_LINES; /* of what is told of mappings, and of watches and locks, of all processes together */
+struct holding {
+    long long memory_left;
+    int lines_left; /* of what is told of mappings, and of watches and locks, of all processes together */
+    int64_t end;    /* see new_holding */
+    bool late;
+    /* of one process so far */
+    struct hash sum, locks;
+    bool doubt;
+    /* What is in memory, from however many ranges, waits until there is much of it; where each lies is in `sum` at once. */
+    unsigned char ahead[CHUNK];
+    size_t ahead_length;
+    struct page_region found[1024];
+    char room[65536];
+};
 
-/* What is known of one process so far. */
-static struct hash sum, locks;
-static bool doubt;
+/* For looking at processes, one after the other, until this thread has had so much processor time; INT64_MAX for no end.
+ * NULL if there is no memory for it; to be freed. */
+struct holding *new_holding(int64_t end) {
+    struct holding *h = malloc(sizeof *h);
+    if (!h) return NULL;
+    h->memory_left = MAX_MEMORY;
+    h->lines_left = MAX_LINES;
+    h->end = end;
+    h->late = false;
+    h->ahead_length = 0;
+    return h;
+}
 
-static void take(const void *data, size_t length) { hash_piece(&sum, data, length); }
+bool is_late(const struct holding *h) { return h->late; }
 
-static void take_number(uint64_t number) { hash_number(&sum, number); }
+static void keep_time(struct holding *h) {
+    struct timespec t;
+    if (h->end == INT64_MAX) return;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    h->late = h->late || t.tv_sec * 1000000000LL + t.tv_nsec > h->end;
+    h->doubt = h->doubt || h->late;
+}
+
+static void take(struct holding *h, const void *data, size_t length) { hash_piece(&h->sum, data, length); }
+
+static void take_number(struct holding *h, uint64_t number) { hash_number(&h->sum, number); }
 
 /* Descriptors. */
 
 static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
 /* What fdinfo says: position, flags and locks; of a timer not how much time is left, but when it rings. */
-static void take_info(pid_t pid, const char *number) {
+static void take_info(struct holding *h, pid_t pid, const char *number) {
     char name[64], *line = NULL;
     size_t room = 0;
     snprintf(name, sizeof name, "/proc/%d/fdinfo/%.20s", pid, number);
     FILE *info = fopen(name, "re");
-    doubt = doubt || !info;
-    for (ssize_t n; !doubt && info && (n = getline(&line, &room, info)) > 0;) { /* one for each watch, and each lock */
-        if (lines_left-- <= 0) doubt = true;
+    h->doubt = h->doubt || !info;
+    for (ssize_t n; !h->doubt && info && (n = getline(&line, &room, info)) > 0;) { /* one for each watch, and each lock */
+        if (h->lines_left-- <= 0) h->doubt = true;
+        if (h->lines_left % LINES == 0) keep_time(h);
         size_t length = (size_t)n - (line[n - 1] == '\n');
         if (starts(line, "lock:")) {
-            hash_piece(&locks, number, strlen(number));
-            hash_piece(&locks, line, length);
+            hash_piece(&h->locks, number, strlen(number));
+            hash_piece(&h->locks, line, length);
         }
         if (starts(line, "it_value:")) {
             uint64_t expiry = 0;
-            doubt = !find_expiry(pid, number, &expiry) || doubt;
-            take_number(expiry);
+            h->doubt = !find_expiry(pid, number, &expiry) || h->doubt;
+            take_number(h, expiry);
         } else if (!starts(line, "ticks:")) {
-            take(line, length);
+            take(h, line, length);
         }
     }
     free(line);
@@ -77,64 +109,64 @@ static void take_info(pid_t pid, const char *number) {
 }
 
 /* Who is signalled when a file is ready, and by what. */
-static void take_signalled(int fd) {
+static void take_signalled(struct holding *h, int fd) {
     struct f_owner_ex owner = {0};
     fcntl(fd, F_GETOWN_EX, &owner);
-    take(&owner, sizeof owner);
-    take_number((uint64_t)fcntl(fd, F_GETSIG));
+    take(h, &owner, sizeof owner);
+    take_number(h, (uint64_t)fcntl(fd, F_GETSIG));
 }
 
 /* `fd`: the file itself, -1 if it may not be had; `name`: in /proc; `target`: what that leads to, of `n` bytes. */
-static void take_kind(int fd, const char *name, const char *target, size_t n, bool shell) {
+static void take_kind(struct holding *h, int fd, const char *name, const char *target, size_t n, bool shell) {
     static const char gone[] = " (deleted)";
     struct stat st;
     if (starts(target, "socket:") || starts(target, "anon_inode:")) {
-        doubt = doubt || shell; /* calls inherit it, and may set its options */
+        h->doubt = h->doubt || shell; /* calls inherit it, and may set its options */
         return;
     }
     if (stat(name, &st)) {
-        doubt = true;
+        h->doubt = true;
         return;
     }
     size_t mark = sizeof gone - 1;
     if (S_ISREG(st.st_mode) && n >= mark && strcmp(target + n - mark, gone) == 0) {
-        take(&st.st_ino, sizeof st.st_ino);
-        take_number((uint64_t)st.st_size);
-        take(&st.st_mtim, sizeof st.st_mtim);
-        take(&st.st_ctim, sizeof st.st_ctim);
-        take_number(st.st_mode);
+        take(h, &st.st_ino, sizeof st.st_ino);
+        take_number(h, (uint64_t)st.st_size);
+        take(h, &st.st_mtim, sizeof st.st_mtim);
+        take(h, &st.st_ctim, sizeof st.st_ctim);
+        take_number(h, st.st_mode);
     }
     bool terminal = is_terminal(&st), in_memory = S_ISREG(st.st_mode) && starts(target, "/memfd:");
     if (!terminal && !in_memory && !S_ISFIFO(st.st_mode)) return;
     if (fd < 0) {
-        doubt = true;
+        h->doubt = true;
         return;
     }
-    take_number(st.st_mode);
-    take_number(st.st_uid);
-    take_number(st.st_gid);
+    take_number(h, st.st_mode);
+    take_number(h, st.st_uid);
+    take_number(h, st.st_gid);
     if (in_memory) {
-        take_number((uint64_t)fcntl(fd, F_GET_SEALS));
+        take_number(h, (uint64_t)fcntl(fd, F_GET_SEALS));
     } else if (terminal) {
         int group = -1, unread = -1;
         ioctl(fd, TIOCGPGRP, &group);
         ioctl(fd, FIONREAD, &unread);
-        take_terminal(&sum, fd);
-        take_number(major(st.st_rdev) != 5 && is_stopped(fd)); /* 5: its other end */
-        take_number((uint64_t)group);
-        take_number((uint64_t)unread);
-        take_times_set(&sum, &st);
+        take_terminal(&h->sum, fd);
+        take_number(h, major(st.st_rdev) != 5 && is_stopped(fd)); /* 5: its other end */
+        take_number(h, (uint64_t)group);
+        take_number(h, (uint64_t)unread);
+        take_times_set(&h->sum, &st);
     } else {
-        take_number((uint64_t)fcntl(fd, F_GETPIPE_SZ));
+        take_number(h, (uint64_t)fcntl(fd, F_GETPIPE_SZ));
     }
 }
 
-static void take_file(pid_t pid, int process, const char *number, bool shell) {
+static void take_file(struct holding *h, pid_t pid, int process, const char *number, bool shell) {
     char name[64], target[PATH_MAX];
     snprintf(name, sizeof name, "/proc/%d/fd/%.20s", pid, number);
     ssize_t n = readlink(name, target, sizeof target - 1);
     if (n < 0) {
-        doubt = doubt || errno != ENOENT;
+        h->doubt = h->doubt || errno != ENOENT;
         return;
     }
     target[n] = 0;
@@ -142,12 +174,12 @@ static void take_file(pid_t pid, int process, const char *number, bool shell) {
     target[n] = 0;
     /* A job that is a copy of the shell has what its commands come from. */
     if (atoi(number) >= 10 && strcmp(target, "/memfd:command (deleted)") == 0) return;
-    take(number, strlen(number));
-    take(target, (size_t)n);
-    take_info(pid, number);
+    take(h, number, strlen(number));
+    take(h, target, (size_t)n);
+    take_info(h, pid, number);
     int fd = (int)syscall(SYS_pidfd_getfd, process, atoi(number), 0);
-    if (fd >= 0) take_signalled(fd);
-    take_kind(fd, name, target, (size_t)n, shell);
+    if (fd >= 0) take_signalled(h, fd);
+    take_kind(h, fd, name, target, (size_t)n, shell);
     if (fd >= 0) close(fd);
 }
 
@@ -159,17 +191,18 @@ static bool is_own(int number) {
     return false;
 }
 
-static void take_files(pid_t pid, bool shell) {
+static void take_files(struct holding *h, pid_t pid, bool shell) {
     char name[64];
     int count = 0, process = open_process(pid);
     snprintf(name, sizeof name, "/proc/%d/fd", pid);
     DIR *d = opendir(name);
     struct dirent *e;
-    if (!d || process < 0) doubt = true;
-    while (d && !doubt && (e = readdir(d))) {
+    if (!d || process < 0) h->doubt = true;
+    while (d && !h->doubt && (e = readdir(d))) {
         if (e->d_name[0] == '.' || (shell && is_own(atoi(e->d_name)))) continue;
-        if (++count > MAX_FILES) doubt = true;
-        else take_file(pid, process, e->d_name, shell);
+        keep_time(h);
+        if (++count > MAX_FILES) h->doubt = true;
+        else take_file(h, pid, process, e->d_name, shell);
     }
     if (d) closedir(d);
     if (process >= 0) close(process);
@@ -177,50 +210,44 @@ static void take_files(pid_t pid, bool shell) {
 
 /* Memory. */
 
-/* What is in memory, from however many ranges, waits until there is much of it; where each lies is in `sum` at once. */
-static struct {
-    unsigned char bytes[CHUNK];
-    size_t length;
-} read_ahead;
-
-static void take_read_ahead(void) {
-    struct digest d = digest_of_many(read_ahead.bytes, read_ahead.length);
-    hash_take(&sum, d.bytes, sizeof d.bytes);
-    read_ahead.length = 0;
+static void take_read_ahead(struct holding *h) {
+    struct digest d = digest_of_many(h->ahead, h->ahead_length);
+    hash_take(&h->sum, d.bytes, sizeof d.bytes);
+    h->ahead_length = 0;
 }
 
-static void take_range(int memory, uint64_t start, uint64_t end) {
-    memory_left -= (long long)(end - start);
-    if (memory_left < 0) doubt = true;
-    while (!doubt && start < end) {
-        size_t room = CHUNK - read_ahead.length, wanted = end - start < room ? end - start : room;
-        ssize_t n = pread(memory, read_ahead.bytes + read_ahead.length, wanted, (off_t)start);
-        take_number(start);
-        take_number(n > 0 ? (uint64_t)n : (uint64_t)-errno); /* such as a guard, or memory of a device */
+static void take_range(struct holding *h, int memory, uint64_t start, uint64_t end) {
+    keep_time(h);
+    h->memory_left -= (long long)(end - start);
+    if (h->memory_left < 0) h->doubt = true;
+    while (!h->doubt && start < end) {
+        size_t room = CHUNK - h->ahead_length, wanted = end - start < room ? end - start : room;
+        ssize_t n = pread(memory, h->ahead + h->ahead_length, wanted, (off_t)start);
+        take_number(h, start);
+        take_number(h, n > 0 ? (uint64_t)n : (uint64_t)-errno); /* such as a guard, or memory of a device */
         start += n > 0 ? (size_t)n : PAGE;
-        read_ahead.length += n > 0 ? (size_t)n : 0;
-        if (read_ahead.length == CHUNK) take_read_ahead();
+        h->ahead_length += n > 0 ? (size_t)n : 0;
+        if (h->ahead_length == CHUNK) take_read_ahead(h);
     }
 }
 
 /* Its anonymous pages, wherever they are: also those that a debugger has put in place of a program's own. False if the
  * kernel cannot tell. */
-static bool take_anonymous(int memory, int pages) {
-    static struct page_region found[1024];
+static bool take_anonymous(struct holding *h, int memory, int pages) {
     struct pm_scan_arg scan = {
         .size = sizeof scan,
         .end = TASK_END,
-        .vec = (uint64_t)(uintptr_t)found,
-        .vec_len = sizeof found / sizeof *found,
+        .vec = (uint64_t)(uintptr_t)h->found,
+        .vec_len = sizeof h->found / sizeof *h->found,
         .category_inverted = IS_FILE | IS_ZERO,
         .category_mask = IS_FILE | IS_ZERO,
         .category_anyof_mask = IS_PRESENT | IS_SWAPPED,
         .return_mask = IS_PRESENT,
     };
-    while (scan.start < TASK_END && !doubt) {
+    while (scan.start < TASK_END && !h->doubt) {
         long count = ioctl(pages, PAGEMAP_SCAN, &scan);
         if (count < 0) return false;
-        for (long i = 0; i < count && !doubt; i++) take_range(memory, found[i].start, found[i].end);
+        for (long i = 0; i < count && !h->doubt; i++) take_range(h, memory, h->found[i].start, h->found[i].end);
         if (scan.walk_end <= scan.start) break;
         scan.start = scan.walk_end;
     }
@@ -228,17 +255,17 @@ static bool take_anonymous(int memory, int pages) {
 }
 
 /* The same by the older file, a word for each page. */
-static void take_present(int memory, int pages, uint64_t start, uint64_t end) {
+static void take_present(struct holding *h, int memory, int pages, uint64_t start, uint64_t end) {
     uint64_t words[512];
-    while (start < end && !doubt) {
+    while (start < end && !h->doubt) {
         size_t wanted = (end - start) / PAGE < 512 ? (end - start) / PAGE : 512;
         ssize_t n = pread(pages, words, wanted * sizeof *words, (off_t)(start / PAGE * sizeof *words));
-        if (n <= 0 || (memory_left -= n) < 0) {
-            doubt = true;
+        if (n <= 0 || (h->memory_left -= n) < 0) {
+            h->doubt = true;
             return;
         }
         for (size_t i = 0; i < (size_t)n / sizeof *words; i++, start += PAGE)
-            if (words[i] >> 62 && !(words[i] >> 61 & 1)) take_range(memory, start, start + PAGE);
+            if (words[i] >> 62 && !(words[i] >> 61 & 1)) take_range(h, memory, start, start + PAGE);
     }
 }
 
@@ -257,7 +284,7 @@ static bool yama_forbids(void) {
     return forbids;
 }
 
-static void take_memory(pid_t pid) {
+static void take_memory(struct holding *h, pid_t pid) {
     char name[64], line[PATH_MAX + 128];
     snprintf(name, sizeof name, "/proc/%d/mem", pid);
     int memory = open(name, O_RDONLY | O_CLOEXEC);
@@ -266,45 +293,25 @@ static void take_memory(pid_t pid) {
     int pages = open(name, O_RDONLY | O_CLOEXEC);
     snprintf(name, sizeof name, "/proc/%d/maps", pid);
     FILE *maps = fopen(name, "re");
-    static char room[65536];
-    if (maps) setvbuf(maps, room, _IOFBF, sizeof room); /* a list that is read in parts may change between them */
-    if (!maps || ((memory < 0 || pages < 0) && !forbidden)) doubt = true;
-    bool anonymous = !doubt && memory >= 0 && take_anonymous(memory, pages);
-    while (!doubt && maps && fgets(line, sizeof line, maps)) {
+    if (maps) setvbuf(maps, h->room, _IOFBF, sizeof h->room); /* a list that is read in parts may change between them */
+    if (!maps || ((memory < 0 || pages < 0) && !forbidden)) h->doubt = true;
+    bool anonymous = !h->doubt && memory >= 0 && take_anonymous(h, memory, pages);
+    while (!h->doubt && maps && fgets(line, sizeof line, maps)) {
         unsigned long long start, end;
         char modes[8];
         int path = 0;
         if (sscanf(line, "%llx-%llx %7s %*s %*s %*s %n", &start, &end, modes, &path) != 3) continue;
-        if (lines_left-- <= 0) doubt = true;
-        take(line, strlen(line)); /* what is mapped, and how */
+        if (h->lines_left-- <= 0) h->doubt = true;
+        take(h, line, strlen(line)); /* what is mapped, and how */
         bool shared = modes[3] == 's';
         if (modes[0] != 'r' || memory < 0) continue;
         if (shared ? path && is_shared_memory(line + path) : !anonymous && modes[1] == 'w')
-            shared ? take_range(memory, start, end) : take_present(memory, pages, start, end);
+            shared ? take_range(h, memory, start, end) : take_present(h, memory, pages, start, end);
     }
-    take_read_ahead();
+    take_read_ahead(h);
     if (memory >= 0) close(memory);
     if (pages >= 0) close(pages);
     if (maps) fclose(maps);
-}
-
-/* Inside, root may look at a user's processes as that user: it has no CAP_SYS_PTRACE. */
-static bool look_as(uid_t uid, gid_t gid) {
-    setfsuid(geteuid()); /* gives back what rights it took when it went away from root; setresuid would not */
-    if (setresgid(gid, (gid_t)-1, (gid_t)-1) || setresuid(uid, (uid_t)-1, (uid_t)-1)) return false;
-    setfsgid(gid); /* the others take these along */
-    setfsuid(uid);
-    return true;
-}
-
-bool look_as_user_of(pid_t pid) {
-    uid_t uid;
-    gid_t gid;
-    return read_owner(pid, &uid, &gid) && look_as(uid, gid);
-}
-
-void look_as_root(void) {
-    if (!look_as(geteuid(), getegid())) die("setresuid");
 }
 
 /* Whether a process has threads beside its first, which may end before them. */
@@ -318,31 +325,22 @@ static bool has_other_threads(pid_t pid) {
     return count > 1;
 }
 
-/* Prints what one process holds, as above, without a line's end. */
-void print_holds(pid_t pid, enum holder kind) {
+/* Finds what one process holds, as above, and its locks. False if part of that cannot be seen. */
+bool find_holds(struct holding *h, pid_t pid, enum holder kind, struct digest *held, struct digest *locked) {
     struct life l;
-    sum = locks = hash_begun();
-    doubt = false;
+    h->sum = h->locks = hash_begun();
+    h->doubt = false;
+    keep_time(h);
     bool ended = !read_life(pid, &l) || l.state == 'Z';
-    if (ended && has_other_threads(pid)) doubt = true; /* they have its memory and files, which cannot be had by its number */
-    if (!ended) take_files(pid, kind == SHELL);
-    if (!ended && !doubt && kind == OTHER) take_memory(pid);
-    if (kind == OTHER) {
+    if (ended && has_other_threads(pid)) h->doubt = true; /* they have its memory and files, which cannot be had by its number */
+    if (!ended) take_files(h, pid, kind == SHELL);
+    if (!ended && !h->doubt && kind == OTHER) take_memory(h, pid);
+    if (kind == OTHER && !h->late) {
         struct digest kept;
-        doubt = !kernel_attributes(pid, ALL_OF_OTHERS, &kept) || doubt;
-        hash_take(&sum, kept.bytes, sizeof kept.bytes);
+        h->doubt = !kernel_attributes(pid, &kept) || h->doubt;
+        hash_take(&h->sum, kept.bytes, sizeof kept.bytes);
     }
-    struct digest held = hash_end(kind == SERVING ? &locks : &sum), locked = hash_end(&locks);
-    printf("%s %s", doubt ? "?" : digest_text(&held), digest_text(&locked));
-}
-
-int holds_main(char **pids) {
-    for (; *pids; pids++) {
-        enum holder kind = **pids == '-' ? SERVING : **pids == '=' ? SHELL : OTHER;
-        pid_t pid = (pid_t)atoi(*pids + (kind != OTHER));
-        printf("%d ", pid);
-        print_holds(pid, kind);
-        putchar('\n');
-    }
-    return fflush(stdout) ? 1 : 0;
+    *held = hash_end(kind == SERVING ? &h->locks : &h->sum);
+    *locked = hash_end(&h->locks);
+    return !h->doubt;
 }

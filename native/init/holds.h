@@ -1,7 +1,7 @@
 /* What calls can change of a process while it sleeps, so that neither its life nor its processor time tells of it.
  *
- *   tvsnap-init holds PID...       a line `PID HOLDS LOCKS` for each, on the host or inside; `-PID`: only its locks are
- *                                  looked at; `=PID`: of an idle shell, those open files that it does not have by itself
+ * SERVING: only its locks are looked at; SHELL: of an idle shell, those open files that it does not have by itself. For any
+ * thread: the backend `local` looks from within its own process (native/look), others by the census.
  *
  * HOLDS is a digest (hash.h), or `?` where part of what it is to stand for cannot be seen, as where the first thread of a process
  * has ended and others go on. It covers
@@ -18,12 +18,14 @@
 #define TVSNAP_HOLDS_H
 
 #include "basics.h"
+#include "hash.h"
 
 enum holder { OTHER, SERVING, SHELL };
 
-bool look_as_user_of(pid_t pid);
-void look_as_root(void);
-void print_holds(pid_t pid, enum holder kind);
-int holds_main(char **pids);
+struct holding;
+
+struct holding *new_holding(int64_t end);
+bool find_holds(struct holding *h, pid_t pid, enum holder kind, struct digest *held, struct digest *locked);
+bool is_late(const struct holding *h);
 
 #endif

@@ -12,7 +12,7 @@
  *   tvsnap-init together            several commands side by side (together.c)
  *   tvsnap-init walk ...            what files there are (walk.c)
  *   tvsnap-init processes SHELL SERVICE...   what processes there are, and what the shell holds (census.c)
- *   tvsnap-init holds PID...        what processes hold that others can change (holds.c)
+ *   tvsnap-init holds PID...        what processes hold that others can change (census.c)
  *   tvsnap-init within SECONDS ...  one of the three, ended once it has taken so much processor time
  *   tvsnap-init amend               modification times from stdin (amend.c)
  *   tvsnap-init enter, begin ...    a program with a root directory of its own (roots.c)
@@ -45,7 +45,6 @@
 #include "connections.h"
 #include "exec.h"
 #include "files.h"
-#include "holds.h"
 #include "home.h"
 #include "inner.h"
 #include "output.h"

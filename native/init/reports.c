@@ -55,7 +55,8 @@ static void take_state(const char *text, size_t length) {
     if (guest.out_reader < 0) open_output();
     if (!guest.once_ready) {
         guest.once_ready = true;
-        kernel_attributes(guest.shell, KEPT_BY_SHELLS, &guest.fresh_kernel);
+        struct digest all;
+        shell_attributes(guest.shell, &all, &guest.fresh_kernel);
         shorten_command_line(guest.shell, &guest.user);
     }
     if (action.kind == RUN && action.unread) { /* fed again, the command would run twice */

@@ -57,10 +57,7 @@ static void tell_state(int client) {
 
 static void tell_info(int client) {
     struct digest inner = inner_state(), home = home_contents(), attributes = {0}, kept = {0};
-    if (guest.shell) {
-        kernel_attributes(guest.shell, ALL_OF_SHELL, &attributes);
-        kernel_attributes(guest.shell, KEPT_BY_SHELLS, &kept);
-    }
+    if (guest.shell) shell_attributes(guest.shell, &attributes, &kept);
     bool ordinary = guest.shell && guest.once_ready && same_digest(&kept, &guest.fresh_kernel);
     bool plain = same_digest(&inner, &guest.fresh_inner) && same_digest(&home, &guest.fresh_home);
     answer_text(client, ANSWER_INFO, "%d %d %d %llu-%s %u %d %s %d", guest.shell, guest.mode, action.kind,

@@ -22,21 +22,15 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
-#include "hash.h"
+#include "entry.h"
 #include "home.h"
-
-/* Flags of files that their owners can change; others follow from what a file holds and where it lies. */
-#define SETTABLE (FS_FL_USER_MODIFIABLE | FS_JOURNAL_DATA_FL | FS_NOCOMP_FL | FS_NOCOW_FL | FS_DAX_FL | FS_PROJINHERIT_FL)
 
 static enum { LIST, DIGEST, TIMES } task;
 static int64_t since = INT64_MIN;
@@ -54,8 +48,6 @@ static void not_seen(const char *why) {
     if (!incomplete) dprintf(2, "%.200s: %s\n", path, why);
     incomplete = true;
 }
-
-static int64_t nanoseconds(struct timespec t) { return t.tv_sec * 1000000000LL + t.tv_nsec; }
 
 /* Names a directory and its modification time. */
 static struct digest time_key(size_t length, int64_t mtime) {
@@ -98,50 +90,6 @@ static void read_times(const char *file) {
     release(&b);
 }
 
-/* What there is to know of an entry beyond its path. */
-struct entry {
-    struct stat st;
-    bool opaque;
-    unsigned flags; /* of a directory */
-    bool attributed;
-    struct digest attributes; /* if it has any */
-};
-
-/* Takes the attributes of an entry of the working directory, in whatever order they come. */
-static void read_attributes(const char *name, struct entry *e) {
-    static char names[65536], value[65536];
-    static struct digests found;
-    ssize_t length = llistxattr(name, names, sizeof names);
-    if (length < 0 && errno != ENOTSUP && errno != ENOENT) not_seen(error_text(errno));
-    for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1) {
-        if (strncmp(names + at, "trusted.", 8) == 0) continue;
-        ssize_t size = lgetxattr(name, names + at, value, sizeof value);
-        if (size < 0) {
-            if (errno != ENODATA && errno != ENOENT) not_seen(error_text(errno));
-            continue;
-        }
-        struct hash h = hash_begun();
-        hash_piece(&h, names + at, strlen(names + at));
-        hash_piece(&h, value, (size_t)size);
-        struct digest one = hash_end(&h);
-        if (!add_digest(&found, &one)) die("memory");
-    }
-    e->attributed = found.count;
-    if (e->attributed) e->attributes = digest_of_all(&found);
-}
-
-/* Opens a directory; to look into it is not to leave a trace in its time of access. */
-static int open_directory(int parent, const char *name, int flags) {
-    flags |= O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-    int fd = openat(parent, name, flags | O_NOATIME);
-    return fd < 0 && errno == EPERM ? openat(parent, name, flags) : fd;
-}
-
-static unsigned read_flags(int directory) {
-    int flags = 0; /* an int, whatever the request's name says */
-    return directory >= 0 && ioctl(directory, FS_IOC_GETFLAGS, &flags) == 0 ? (unsigned)flags & SETTABLE : 0;
-}
-
 /* See `Entry.dated` (observing.py). `path` is the directory's. */
 static bool is_dated(const struct stat *st) {
     static const char git[] = "/.git";
@@ -171,36 +119,12 @@ static void add_to_digest(const struct entry *e, size_t length) {
     if (!add_digest(&all, &one)) die("memory");
 }
 
-/* Adds a number and a blank: printf would take longer than all else that is done about an entry. */
-static char *put_number(char *to, uint64_t number, unsigned base) {
-    char digits[24];
-    int count = 0;
-    do digits[count++] = (char)('0' + number % base);
-    while (number /= base);
-    while (count) *to++ = digits[--count];
-    *to++ = ' ';
-    return to;
-}
-
-static char *put_signed(char *to, int64_t number) {
-    if (number < 0) *to++ = '-';
-    return put_number(to, number < 0 ? -(uint64_t)number : (uint64_t)number, 10);
-}
-
 static void print_record(const struct entry *e) {
-    const struct stat *st = &e->st;
-    char line[256], *at = put_number(line, st->st_mode, 8);
-    int64_t ctime = nanoseconds(st->st_ctim);
-    if (ctime < since) return;
-    at = put_number(put_number(at, st->st_uid, 10), st->st_gid, 10);
-    at = put_signed(put_signed(at, st->st_size), nanoseconds(st->st_mtim));
-    at = put_signed(put_signed(at, ctime), nanoseconds(st->st_atim));
-    at = put_number(put_number(at, st->st_ino, 10), st->st_rdev, 10);
-    at = put_number(put_number(at, e->opaque, 10), e->flags, 10);
+    char numbers[MOST_NUMBERS];
+    if (nanoseconds(e->st.st_ctim) < since) return;
     const char *name = *path ? path : "/";
     fwrite(name, 1, strlen(name) + 1, stdout);
-    fwrite(line, 1, (size_t)(at - line), stdout);
-    fputs(e->attributed ? digest_text(&e->attributes) : "0", stdout);
+    fwrite(numbers, 1, write_numbers(numbers, e), stdout);
     putchar(0);
 }
 
@@ -210,19 +134,16 @@ static void print_time(const struct stat *st, size_t length) {
     fwrite(key.bytes, sizeof key.bytes, 1, stdout);
 }
 
-/* The FIFO for output is written to with every call; its times are set anew each time: see touch_output. */
-static void keep_owned(struct stat *st) {
-    *st = (struct stat){.st_mode = st->st_mode, .st_uid = st->st_uid, .st_gid = st->st_gid};
-}
-
 /* Deals with one entry of the working directory; `path` is its path, of that length. */
 static void tell(struct entry *e, const char *name, int directory, size_t length) {
     if (task == TIMES) {
         print_time(&e->st, length);
         return;
     }
+    static struct attribute_room room;
     e->flags = read_flags(directory);
-    read_attributes(name, e);
+    int error = read_attributes(name, e, &room);
+    if (error) not_seen(error_text(error));
     if (strcmp(path, OUTPUT_PATH) == 0) keep_owned(&e->st);
     if (task == LIST) print_record(e);
     else add_to_digest(e, length);
@@ -255,8 +176,7 @@ static void walk(int directory, size_t length) {
         if (S_ISDIR(entry.st.st_mode) && entry.st.st_dev == device) {
             child = open_directory(directory, name, O_NOFOLLOW);
             if (child < 0 && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) not_seen(error_text(errno));
-            char value;
-            entry.opaque = child >= 0 && fgetxattr(child, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
+            entry.opaque = child >= 0 && is_opaque(child);
         }
         if (!here && fchdir(directory)) not_seen(error_text(errno));
         here = true;

@@ -18,7 +18,8 @@ import pytest
 from tvsnap.sandboxes.criu.binary import KEPT
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("tvsnap-init", "tvsnap-launch", "tvsnap-fixed.so", "tvsnap-rewind.so", "criu_plugin/interrupted.so")
+LIBRARIES = ("tvsnap-fixed.so", "tvsnap-rewind.so", "tvsnap-look.so", "criu_plugin/interrupted.so")
+PROGRAMS = ("tvsnap-init", "tvsnap-launch", *LIBRARIES)
 BIN = "tvsnap/host/bin/"
 CARRIED = "tvsnap/host/setup/"
 

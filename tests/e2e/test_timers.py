@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 
@@ -25,10 +25,11 @@ def processes() -> Iterator[tuple[int, int]]:
     signal.alarm(before)
 
 
-def test_whose_they_are(processes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("others", [0, 100], ids=["one by one", "of all processes"])
+def test_whose_they_are(processes: tuple[int, int], others: int) -> None:
     ringing, ours = processes
     try:
-        alarms, posix = Alarms().left()
+        alarms, posix = Alarms().left({*processes, *range(1 << 22, (1 << 22) + others)})
     except OSError as lack:
         pytest.skip(f"this kernel does not tell: {lack}")
     assert 690 < alarms[ours] <= 700
@@ -47,7 +48,7 @@ def test_the_first_of_all(processes: tuple[int, int]) -> None:
 
 
 def test_in_doubt_any_may_be_ours(processes: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    def untold() -> None:
+    def untold(pids: Collection[int]) -> None:
         raise OSError("as on an old kernel")
 
     monkeypatch.setattr(ALARMS, "left", untold)

@@ -24,7 +24,7 @@ from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.criu import client as criu
 from tvsnap.sandboxes.local import LocalBackend, backend, sandbox
 from tvsnap.sandboxes.local.storage import layers as storage
-from tvsnap.sandboxes.processes import observe
+from tvsnap.sandboxes.seen_files import SeenFiles
 
 CALLS = ("cd /tmp; echo one > f; x=1", "echo two >> f; x=2; sleep 1000 &")
 LOOK = "cat f; echo $x; jobs -r | wc -l"
@@ -119,7 +119,7 @@ def test_amid_a_call(cache: Cache, rollout: Rollout) -> None:
 def test_amid_an_observation(cache: Cache, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
     bash(rollout, CALLS[0])
     settle(rollout)
-    hit = once(monkeypatch, observe, "files_fingerprints", lambda *_: kill_all(cache))
+    hit = once(monkeypatch, SeenFiles, "fingerprints", lambda *_: kill_all(cache))
     bash(rollout, CALLS[1])
     settle(rollout)
     assert hit[0] >= 1

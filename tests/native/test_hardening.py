@@ -11,7 +11,7 @@ import pytest
 from tests.native.building import NATIVE
 from tvsnap.host import native
 
-GUARDED = (native.INIT, native.LAUNCH, native.REWIND)
+GUARDED = (native.INIT, native.LAUNCH, native.REWIND, native.LOOK)
 """Of a C library."""
 ALONE = (native.FIXED, native.CRIU_PLUGIN)
 """Of none."""
@@ -44,6 +44,13 @@ def test_tables_are_read_only_once_it_runs(file: Path) -> None:
 @pytest.mark.parametrize("file", GUARDED, ids=lambda file: file.name)
 def test_an_overwritten_stack_is_noticed(file: Path) -> None:
     assert "__stack_chk_fail" in elf("-s", file)
+
+
+def test_what_looks_within_our_own_process_cannot_end_it() -> None:
+    lines = [line.split() for line in elf("--dyn-syms", native.LOOK).splitlines()]
+    used = {words[7].partition("@")[0] for words in lines if "UND" in words and len(words) > 7}
+    assert {"malloc", "openat"} & used
+    assert used.isdisjoint(("_exit", "_Exit", "exit", "abort", "fork", "fchdir", "setrlimit", "setresuid", "setfsuid"))
 
 
 @pytest.mark.parametrize("file", [native.INIT, native.LAUNCH], ids=lambda file: file.name)

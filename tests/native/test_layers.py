@@ -11,7 +11,7 @@ import pytest
 
 from tests.native.building import NATIVE, sources, variable
 
-FOLDERS = ("init", "launch", "preload", "rewind")
+FOLDERS = ("init", "launch", "look", "preload", "rewind")
 
 
 def symbols(file: Path) -> tuple[set[str], set[str]]:

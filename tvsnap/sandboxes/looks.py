@@ -87,10 +87,14 @@ def uncounted() -> Iterator[None]:
         _present.end += time.thread_time() - began
 
 
+def left() -> float:
+    """Returns how much more processor time this thread may take for its look, seconds."""
+    return min(_present.end - time.thread_time(), LONGEST)
+
+
 def seconds() -> int:
     """Returns how much processor time a program may take that this thread starts for a look: whole seconds."""
-    left = _present.end - time.thread_time()
-    return max(1, math.ceil(min(left, LONGEST)))
+    return max(1, math.ceil(left()))
 
 
 def too_long() -> NotSeen:

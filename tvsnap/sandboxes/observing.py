@@ -231,38 +231,49 @@ def differs(entry: Entry, image: ImageTree, *, accessed: bool = False) -> bool:
 def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: bool = False, dated: bool = True) -> str:
     """Returns a hash that changes whenever a file does.
 
+    Args:
+        entries: of an upper layer, in any order.
+        image, accessed, dated: see `print_of`.
+    """
+    return together(print_of(entry, image, accessed=accessed, dated=dated) for entry in entries)
+
+
+def together(prints: Iterable[bytes | None]) -> str:
+    """Returns one hash for those of entries, in any order; None for those that say nothing."""
+    return hashlib.sha256(b"".join(sorted(one for one in prints if one is not None))).hexdigest()
+
+
+def print_of(entry: Entry, image: ImageTree, *, accessed: bool = False, dated: bool = True) -> bytes | None:
+    """Returns a hash that changes whenever an entry of an upper layer does; None if it says nothing.
+
     All of a directory counts but its size, its time of change, and its time of modification where that says nothing
     (`Entry.dated`) and was not set on purpose. A file's attributes are in its time of change.
 
     Args:
-        entries: of an upper layer, in any order.
+        entry: the entry.
         image: what lies below it.
         accessed: to read does not change times of access: those of directories count, for they were set on purpose.
         dated: times of modification of directories count; False for those of a program that makes temporary files.
     """
-    prints = []
-    for entry in entries:
-        moved = False
-        if dated and entry.dated and stat.S_ISDIR(entry.mode):
-            there = image.directory(entry.path)
-            moved = there is None or there.mtime_ns != entry.mtime_ns
-        if not moved and not differs(entry, image, accessed=accessed):
-            continue
-        if stat.S_ISDIR(entry.mode):
-            line = (
-                f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.opaque} {entry.flags} {entry.attributes} "
-                f"{entry.mtime_ns if moved else entry.set_time} {entry.inode} {entry.atime_ns if accessed else 0}"
-            )
-        elif entry.deleted:
-            line = f"{entry.path}\0deleted"
-        else:
-            line = (
-                f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.size} {entry.mtime_ns} {entry.ctime_ns} "
-                f"{entry.inode} {entry.device} {entry.attributes}"
-            )
-        # Names may be long: none is kept.
-        prints.append(hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest())
-    return hashlib.sha256(b"".join(sorted(prints))).hexdigest()
+    moved = False
+    if dated and entry.dated and stat.S_ISDIR(entry.mode):
+        there = image.directory(entry.path)
+        moved = there is None or there.mtime_ns != entry.mtime_ns
+    if not moved and not differs(entry, image, accessed=accessed):
+        return None
+    if stat.S_ISDIR(entry.mode):
+        line = (
+            f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.opaque} {entry.flags} {entry.attributes} "
+            f"{entry.mtime_ns if moved else entry.set_time} {entry.inode} {entry.atime_ns if accessed else 0}"
+        )
+    elif entry.deleted:
+        line = f"{entry.path}\0deleted"
+    else:
+        line = (
+            f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.size} {entry.mtime_ns} {entry.ctime_ns} "
+            f"{entry.inode} {entry.device} {entry.attributes}"
+        )
+    return hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest()  # names may be long: none is kept
 
 
 def linked(entries: Iterable[Entry]) -> dict[int, list[str]]:
@@ -276,12 +287,16 @@ def linked(entries: Iterable[Entry]) -> dict[int, list[str]]:
 
 def outside(entries: Iterable[Entry], directories: Collection[str], within: list[Entry]) -> Iterator[Entry]:
     """Yields the entries that do not lie in any of `directories`; adds those that do to `within`."""
-    prefixes = tuple(f"{directory}/" for directory in directories)
     for entry in entries:
-        if prefixes and (entry.path.startswith(prefixes) or entry.path in directories):
+        if lies_within(entry.path, directories):
             within.append(entry)
         else:
             yield entry
+
+
+def lies_within(path: str, directories: Collection[str]) -> bool:
+    """Whether a path is one of some directories, or below one."""
+    return any(path == directory or path.startswith(f"{directory}/") for directory in directories)
 
 
 def change_of(entry: Entry, identity: str, id_base: int = 0) -> FileChange | None:

@@ -6,6 +6,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tvsnap.guest.declarations import declarations
 from tvsnap.guest.protocol import GuestInfo
@@ -18,6 +19,10 @@ VOLATILE = {
 }  # fmt: skip
 _NOT_TOLD = {*VOLATILE, "", "RANDOM"}  # variables that are not listed for people
 _HEAD = re.compile(rb"declare -([-a-zA-Z]+) ")
+_PLAIN = re.compile(rb"(?:\"[^\"\\\n\x01]*\"|\((?:\[\d+\]=\"[^\"\\\n\x01]*\" ?)*\))\n")
+"""A value, with what ends its line, that is the same to whoever reads it as any other of this kind."""
+_MOST_KEPT = 1 << 20
+"""Bytes of a report."""
 _CLOCK = re.compile(rb"\x01clock\n(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
 
 
@@ -32,11 +37,77 @@ def declared(variables: bytes) -> Iterator[tuple[str, bytes]]:
     yield "", variables[end:]
 
 
-def seen(dump: bytes | None, info: GuestInfo) -> tuple[str, frozenset[str]]:
-    """Returns `Observation.shell` and `Observation.hidden` of a shell that said `dump`, or nothing."""
-    if dump is None:
-        return secrets.token_hex(), frozenset()
-    return f"{shell_fingerprint(dump)} {info.inner} {info.kernel}", shell_hidden(dump)
+class ShellReports:
+    """What one shell said last, and what that came to.
+
+    To take a report apart takes milliseconds, and most differ from the last one in nothing but values that are no part
+    of the state. So the last one is kept in the pieces that are between those.
+    """
+
+    def __init__(self) -> None:
+        self._last: _Pieces | None = None
+        self._came_to: tuple[str, frozenset[str]] = ("", frozenset())
+
+    def seen(self, dump: bytes | None, info: GuestInfo) -> tuple[str, frozenset[str]]:
+        """Returns `Observation.shell` and `Observation.hidden` of a shell that said `dump`, or nothing."""
+        if dump is None:
+            return secrets.token_hex(), frozenset()
+        if self._last is None or not self._last.are_of(dump):
+            self._last = None if len(dump) > _MOST_KEPT else _Pieces.of(dump)
+            self._came_to = shell_fingerprint(dump), shell_hidden(dump)
+        told, hidden = self._came_to
+        return f"{told} {info.inner} {info.kernel}", hidden
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """A shell's report without values that are no part of the state and are plainly quoted.
+
+    Attributes:
+        declared: what is before each such value of a variable.
+        following: what is between the last of them and the clock.
+        ahead: what the clock comes to; None if it is not told.
+        rest: what comes after it.
+    """
+
+    declared: tuple[bytes, ...]
+    following: bytes
+    ahead: bytes | None
+    rest: bytes
+
+    @classmethod
+    def of(cls, dump: bytes) -> _Pieces:
+        variables, _, _ = dump.partition(b"\1")
+        declared, end = [], 0
+        for each in declarations(variables):
+            if each.name not in VOLATILE and not each.name.startswith("__tvsnap_"):
+                continue
+            value = variables.find(b"=", each.start, each.end) + 1
+            if value and (plain := _PLAIN.match(variables, value)) and plain.end() == each.end:
+                declared.append(variables[end:value])
+                end = each.end
+        clock = _CLOCK.search(dump, len(variables) + 1)
+        if clock is None:
+            return cls(tuple(declared), dump[end:], None, b"")
+        return cls(tuple(declared), dump[end : clock.start()], _ahead(clock), dump[clock.end() :])
+
+    def are_of(self, dump: bytes) -> bool:
+        """Whether a report comes to the same as the one that these are of."""
+        at = 0
+        for piece in self.declared:
+            value = _PLAIN.match(dump, at + len(piece)) if dump.startswith(piece, at) else None
+            if value is None:
+                return False
+            at = value.end()
+        if not dump.startswith(self.following, at):
+            return False
+        at += len(self.following)
+        if self.ahead is not None:
+            clock = _CLOCK.match(dump, at)
+            if clock is None or _ahead(clock) != self.ahead:
+                return False
+            at = clock.end()
+        return dump[at:] == self.rest
 
 
 def shell_fingerprint(dump: bytes) -> str:

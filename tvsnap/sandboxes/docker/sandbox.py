@@ -76,6 +76,7 @@ class DockerSandbox(Networked, Rewindable):
         self._init = 0  # its PID 1 as this machine sees it; 0 if out of reach
         self._image_tree = observing.ImageTree(*image.layers)
         self._contents = digests.Contents()
+        self._reports = shell_report.ShellReports()
         self._time_waits: TimeWaits | None = None  # if it is within reach
         self._watch: activity.Watch | None = None  # likewise
         self._gauge: LoadGauge | None = None  # likewise
@@ -207,12 +208,10 @@ class DockerSandbox(Networked, Rewindable):
             return looks.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
-        guest = self.guest()
-        dump = guest.shell_state()
-        info = guest.info()
+        dump, info = self.guest().report()
         files, data = self.files.fingerprints(service)
         table = self.process_table(service)
-        shell, hidden = shell_report.seen(dump, info)
+        shell, hidden = self._reports.seen(dump, info)
         look = self._look(table, service, info)
         processes = secrets.token_hex() if self._in_doubt(table, service) else table.fingerprint(service)
         return Observation(

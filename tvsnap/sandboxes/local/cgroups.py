@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 from tvsnap.model.limits import Limits
 
 _V1_CONTROLLERS = ("memory", "pids", "cpu", "freezer")
 _PERIOD_US = 100_000
 _AT_ONCE = 64
+_PART = 1 << 16
 """Processes that are killed with one look at the list."""
 _FREEZE_TIMEOUT = 10.0
 _V1_QUOTA = "cpu.cfs_quota_us"
@@ -128,11 +130,9 @@ class Cgroup:
 
     def pids(self) -> list[int]:
         """Returns the processes in it, as the host sees them; none if it is gone."""
-        found: set[int] = set()
-        for path in self.paths[:1]:
-            with contextlib.suppress(FileNotFoundError, OSError):
-                found.update(int(line) for line in (path / "cgroup.procs").read_text().split())
-        return sorted(found)
+        with contextlib.suppress(OSError):
+            return sorted(_listed(self.paths[0]))
+        return []
 
     @contextlib.contextmanager
     def beside(self, limits: Limits) -> Iterator[Cgroup]:
@@ -256,4 +256,8 @@ def _kill_all(group: Path) -> None:
 
 
 def _listed(group: Path) -> set[int]:
-    return set(map(int, (group / "cgroup.procs").read_text().split()))
+    said = b""
+    with closing(os.open(f"{group}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)) as file:  # with each observation
+        while part := os.read(file, _PART):
+            said += part
+    return set(map(int, said.split()))

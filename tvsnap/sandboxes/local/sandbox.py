@@ -39,6 +39,7 @@ from tvsnap.sandboxes.process_report import ShellHold
 from tvsnap.sandboxes.processes import activity, observe, procfs
 from tvsnap.sandboxes.processes.rewind import Rewindable
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
+from tvsnap.sandboxes.seen_files import SeenFiles
 
 if TYPE_CHECKING:
     from tvsnap.sandboxes.local.backend import LocalBackend
@@ -129,6 +130,8 @@ class LocalSandbox(Networked, Rewindable):
         self._tree = tree
         self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing)
         super().__init__()
+        self._reports = shell_report.ShellReports()
+        self._files = SeenFiles(self.layer / "upper", tree)
         self._shell = (0, 0)  # inside, on the host
         self._gauge = LoadGauge(init)
         self._closing = threading.Lock()
@@ -175,15 +178,13 @@ class LocalSandbox(Networked, Rewindable):
             return looks.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
-        guest = self.guest()
-        dump = guest.shell_state()
-        info = guest.info()
+        dump, info = self.guest().report()
         shell = self._host_pid(info.shell)
-        files, data = observe.files_fingerprints(self.layer / "upper", self._tree, service, accessed=True)
+        files, data = self._files.fingerprints(service)
         pids = self.cgroup.pids()
         processes, serving = observe.processes_fingerprint(pids, self.init, shell, service)
         served = observe.serving(self.cgroup.pids(), service) if service.processes else ()
-        told, hidden = shell_report.seen(dump, info)
+        told, hidden = self._reports.seen(dump, info)
         look = self._watch.look(shell if info.idle else 0, served)
         self._owner.keep_limit(self)
         return Observation(

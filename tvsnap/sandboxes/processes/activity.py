@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from tvsnap.sandboxes.native_look import TooMuch, descriptors, ran, threads
 from tvsnap.sandboxes.processes import timers
 from tvsnap.sandboxes.processes.alarms import ALARMS
 from tvsnap.sandboxes.processes.clocks import age_of
@@ -29,10 +30,6 @@ _MOST_THREADS, _MOST_FILES = 2000, 4000
 _LONGEST_LIST = 1 << 16
 _TOLD = 3
 _SETTLE_TRIES, _SETTLE_PAUSE = 20, 0.0005
-
-
-_Ran = dict[str, bytes]
-"""For each thread of a process, what changes when it has run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +108,7 @@ class Watch:
         self._list_pids = list_pids
         self._init = init
         self._passing = passing
-        self._seen: dict[int, tuple[_Ran, list[tuple[str, float]]]] = {}  # what may happen, and when at the earliest
+        self._seen: dict[int, tuple[bytes, list[tuple[str, float]]]] = {}  # what may happen, and when at the earliest
 
     def look(self, shell: int, leave_out: Collection[int] = ()) -> Look:
         """Returns what may happen by itself.
@@ -133,26 +130,27 @@ class Watch:
         found: list[Unrest] = []
         try:
             pids = [pid for pid in self._list_pids() if pid not in leave_out]
-            ran = {pid: _ran(pid) for pid in pids[:_MOST_THREADS]}
-            if len(pids) > _MOST_THREADS or sum(map(len, ran.values())) > _MOST_THREADS:
-                return [Unrest(0, "there are too many processes to look at", 0.0)]
-            known = {pid: self._seen[pid] for pid in pids if self._holds(pid, ran[pid], now)}
+            before = ran(pids, _MOST_THREADS)
+            known = {pid: self._seen[pid] for pid in pids if self._holds(pid, before[pid], now)}
             for pid, (_, told_before) in known.items():
                 found += [Unrest(pid, what, at - now) for what, at in told_before]
             new = [pid for pid in pids if pid not in known]
             for pid in new:
-                for one in _of_threads(pid, ran[pid].keys(), self._init):
+                for one in _of_threads(pid, self._init):
                     found.append(one)
                     if not one.left:
                         return found
             found += _of_timers(new)
             passing += self._passing()
             found += [Unrest(0, str(one), one.left) for one in passing]
+            after = ran(pids, _MOST_THREADS)
             for pid in pids:
-                if _ran(pid) != ran[pid]:
+                if after[pid] != before[pid]:
                     return [*found, Unrest(pid, "is running", 0.0)]
             if started := set(self._list_pids()).difference(pids, leave_out):
                 return [*found, Unrest(min(started), "has just been started", 0.0)]
+        except TooMuch:
+            return [*found, Unrest(0, "there are too many processes to look at", 0.0)]
         except (FileNotFoundError, ProcessLookupError):
             return [*found, Unrest(0, "a process has just ended", 0.0)]
         except OSError as error:
@@ -160,29 +158,24 @@ class Watch:
         self._seen = known
         for pid in new:
             mine = [(one.what, now + one.left) for one in found if one.pid == pid]
-            self._seen[pid] = (ran[pid], mine)
+            self._seen[pid] = (before[pid], mine)
         return found
 
-    def _holds(self, pid: int, ran: _Ran, now: float) -> bool:
+    def _holds(self, pid: int, now_ran: bytes, now: float) -> bool:
         """Whether what was seen of a process is so still: it has not run, and what it waits for is not due."""
         seen = self._seen.get(pid)
-        return seen is not None and seen[0] == ran and all(at > now for _, at in seen[1])
+        return seen is not None and seen[0] == now_ran and all(at > now for _, at in seen[1])
 
 
-def _ran(pid: int) -> _Ran:
-    """Returns, for each thread of a process, what changes when it has run."""
-    return {thread: read(f"/proc/{pid}/task/{thread}/schedstat") for thread in os.listdir(f"/proc/{pid}/task")}
-
-
-def _of_threads(pid: int, threads: Collection[str], init: int) -> Iterator[Unrest]:
-    for thread in threads:
-        stat = read(f"/proc/{pid}/task/{thread}/stat")
+def _of_threads(pid: int, init: int) -> Iterator[Unrest]:
+    found = list(threads(pid))
+    for thread, stat, call in found:
         fields = stat[stat.rindex(b")") + 2 :].split()
         state = fields[0].decode()
         if state in "ZX":
             if int(fields[1]) == init:
                 yield Unrest(pid, "has ended and is about to go", 0.0)
-            elif thread == str(pid) and len(threads) > 1:  # what /proc says of its files and waits is nothing any more
+            elif thread == pid and len(found) > 1:  # what /proc says of its files and waits is nothing any more
                 yield Unrest(pid, "goes on after its first thread has ended", 0.0)
             continue
         if state == "D":
@@ -191,10 +184,10 @@ def _of_threads(pid: int, threads: Collection[str], init: int) -> Iterator[Unres
         if state not in "STt":
             yield Unrest(pid, "is running", 0.0)
             continue
-        said = read(f"/proc/{pid}/task/{thread}/syscall").decode(errors="replace")
+        said = call.decode(errors="replace")
         if state != "S" and said.startswith("-1"):
             continue  # stopped, outside of any call
-        wait = wait_of(pid, int(thread), said, age_of(int(fields[19])))
+        wait = wait_of(pid, thread, said, age_of(int(fields[19])))
         if wait.left >= FOR_EVER:
             continue
         if state != "S" and math.isnan(wait.most):
@@ -215,12 +208,13 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
     may_ring: list[int] = []
     posix: list[int] = []
     for pid in pids:
-        descriptors = os.listdir(f"/proc/{pid}/fd")
-        room -= len(descriptors)
-        if room < 0:
+        try:
+            targets = {number: target for number, _, _, target in descriptors(pid, room, with_places=False)}
+        except TooMuch:
             yield Unrest(pid, "is one of those with too many open files to look at", 0.0)
             return
-        for left in timers.timerfds(pid, descriptors):
+        room -= len(targets)
+        for left in timers.timerfds(pid, targets):
             yield from _rings(pid, "has a timer", left)
         has_timers = timers.posix_timers(pid)
         if has_timers is None:
@@ -232,7 +226,7 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
     if not may_ring and not posix:
         return
     try:
-        alarms, set_timers = ALARMS.left()
+        alarms, set_timers = ALARMS.left({*posix, *may_ring})
     except OSError:  # this kernel does not tell whose they are
         yield from _of_any_process(posix, may_ring)
         return

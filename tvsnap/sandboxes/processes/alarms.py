@@ -7,12 +7,13 @@ set. Where in the kernel's structures they stand, the kernel's own type informat
 from __future__ import annotations
 
 import ctypes
+import errno
 import math
 import os
 import platform
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from tvsnap.host.libc import checked, closing, libc
@@ -25,6 +26,8 @@ _TRACING, _TRACE_ITER, _SEQ_WRITE, _READ_KERNEL = 26, 28, 127, 113
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _RECORD = struct.Struct("=IIQ")  # process, clock, when it rings there
 _ALARM, _TOO_MANY, _MOST = 0xFFFF, 0xFFFE, 64
+_ALL, _FEW = 0, 8
+"""In place of an id; and how many processes are looked at one by one, as there may be thousands on this machine."""
 
 # Kinds of types in BTF: the bytes that follow a type's header, for each that it counts, or once.
 _INT, _ARRAY, _STRUCT, _UNION, _ENUM, _FUNC, _FUNC_PROTO, _VAR, _DATASEC, _DECL_TAG, _ENUM64 = (
@@ -38,29 +41,29 @@ class Alarms:
     """Looks at the alarms of this machine. Thread-safe."""
 
     def __init__(self) -> None:
-        self._link: int | None = None
+        self._program: int | None = None
         self._lack = ""
         self._lock = threading.Lock()
 
-    def left(self) -> tuple[dict[int, float], dict[int, float]]:
+    def left(self, pids: Collection[int]) -> tuple[dict[int, float], dict[int, float]]:
         """Returns seconds until the alarm rings of each process that has set one, and its first POSIX timer, by its id.
+
+        Args:
+            pids: the processes that are asked about; others may be told of, too.
 
         Raises:
             OSError: this kernel does not tell whose they are.
         """
         with self._lock:
-            if self._link is None and not self._lack:
+            if self._program is None and not self._lack:
                 try:
-                    self._link = _load()
+                    self._program = _load()
                 except (OSError, KeyError, ValueError, struct.error) as error:
                     self._lack = str(error) or type(error).__name__
-        if self._link is None:
+        if self._program is None:
             raise OSError(self._lack)
-        iterator = _bpf(_ITER_CREATE, struct.pack("=II", self._link, 0))
-        with open(iterator, "rb", buffering=0) as records:
-            data = b""
-            while chunk := records.read(1 << 16):
-                data += chunk
+        one_by_one = len(pids) <= _FEW
+        data = b"".join(_records(self._program, pid) for pid in (pids if one_by_one else (_ALL,)))
         now = {clock: of_the_kernel(clock) for clock in CLOCKS}
         alarms: dict[int, float] = {}
         timers: dict[int, float] = {}
@@ -74,13 +77,30 @@ ALARMS = Alarms()
 """Shared by all sandboxes of this process."""
 
 
+def _records(program: int, pid: int) -> bytes:
+    """Returns what the program writes of one process, or of all; or of all where it cannot look at one."""
+    which = ctypes.create_string_buffer(struct.pack("=III", 0, pid, 0), 16)
+    about = (0, 0) if pid == _ALL else (ctypes.addressof(which), len(which))
+    try:
+        link = _bpf(_LINK_CREATE, struct.pack("=IIIIQI", program, 0, _TRACE_ITER, 0, *about))
+    except OSError as error:
+        if error.errno != errno.E2BIG or pid == _ALL:  # the former before Linux 6.1
+            raise
+        return _records(program, _ALL)
+    data = b""
+    with closing(link), closing(_bpf(_ITER_CREATE, struct.pack("=II", link, 0))) as iterator:
+        while part := os.read(iterator, 1 << 16):
+            data += part
+    return data
+
+
 def _bpf(command: int, attributes: bytes) -> int:
     buffer = ctypes.create_string_buffer(attributes, max(len(attributes), 144))
     return checked(libc.syscall(_SYS_BPF, command, buffer, len(buffer)), f"bpf command {command}")
 
 
 def _load() -> int:
-    """Loads the program; returns the descriptor of a link to it, of which iterators are made."""
+    """Loads the program; returns its descriptor."""
     if os.stat("/proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE:
         raise OSError("process ids are not the kernel's own here")
     types = _Types(_TYPES.read_bytes())
@@ -103,8 +123,7 @@ def _load() -> int:
     struct.pack_into("=IIQQ", attributes, 0, _TRACING, len(code) // 8, *map(ctypes.addressof, (program, licence)))
     struct.pack_into("=I", attributes, 68, _TRACE_ITER)  # expected_attach_type
     struct.pack_into("=I", attributes, 108, types.function("bpf_iter_task"))  # attach_btf_id
-    with closing(_bpf(_PROG_LOAD, bytes(attributes))) as loaded:
-        return _bpf(_LINK_CREATE, struct.pack("=IIII", loaded, 0, _TRACE_ITER, 0))
+    return _bpf(_PROG_LOAD, bytes(attributes))
 
 
 def _program(

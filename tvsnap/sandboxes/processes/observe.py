@@ -6,20 +6,18 @@ import contextlib
 import fcntl
 import os
 import secrets
-import signal
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tvsnap.host import native
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.images import UID_BASE
 from tvsnap.model.observations import FileChange, Process, Service
-from tvsnap.sandboxes import looks, observing, paths, process_report
+from tvsnap.sandboxes import looks, native_look, observing, paths, process_report
 from tvsnap.sandboxes.digest import Contents, Files, gone_from
+from tvsnap.sandboxes.native_look import Holder
 from tvsnap.sandboxes.process_report import Activity, OpenFile, ShellHold
 from tvsnap.sandboxes.processes import unseen
 from tvsnap.sandboxes.processes.borrowing import borrowed
@@ -118,7 +116,7 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
     try:
         serving = process_report.descendants({pid: int(stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
         running = [pid for pid in pids if pid not in (init, shell) and pid not in serving]
-        hold = shell_hold(shell) if shell in pids else None
+        hold = _shell_hold(shell) if shell in pids else None
         holds = _holds(hold, running, roots)
         if hold is not None:
             hold = replace(hold, holds=holds[shell][0]) if shell in holds else hold
@@ -149,17 +147,10 @@ def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> di
     Raises:
         NotSeen: that takes too long.
     """
-    asked = [*map(str, others), *(f"-{pid}" for pid in serving)]
+    asked = [(pid, Holder.OTHER) for pid in others] + [(pid, Holder.SERVING) for pid in serving]
     if shell is not None and shell.further_files:
-        asked.append(f"={shell.pid}")
-    if not asked:
-        return {}
-    command = [str(native.INIT), "within", str(looks.seconds()), "holds", *asked]
-    run = subprocess.run(command, capture_output=True, check=False, text=True)
-    if run.returncode == -signal.SIGKILL:
-        raise looks.too_long()
-    lines = (line.split() for line in run.stdout.splitlines())
-    return {int(pid): (holds, locks) for pid, holds, locks in lines}
+        asked.append((shell.pid, Holder.SHELL))
+    return native_look.holds(asked) if asked else {}
 
 
 def _activity(pid: int, holds: str, locks: str) -> Activity:
@@ -176,13 +167,24 @@ def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
 
 
 def shell_hold(pid: int) -> ShellHold:
+    """Returns what the shell holds, but for `ShellHold.holds`.
+
+    Raises:
+        OSError: it has ended.
+    """
+    hold = _shell_hold(pid)
+    locked = any(_is_locked(pid, file.number) for file in hold.files if not file.of_the_shell)
+    locked = locked or any(_signals_somebody(pid, file.number) for file in hold.files)
+    return replace(hold, locked=locked)
+
+
+def _shell_hold(pid: int) -> ShellHold:
+    """As `shell_hold`, without locks: in an observation, `holds` has them."""
     fields = stat_fields(pid)
     (processors,) = status(pid, "Cpus_allowed")
     gone = os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")  # its path, the shell itself tells
     files = process_report.settled(lambda: _open_files(pid))
-    locked = any(_is_locked(pid, file.number) for file in files if not file.of_the_shell)
-    locked = locked or any(_signals_somebody(pid, file.number) for file in files)
-    return ShellHold(pid, int(fields[19]), int(fields[16]), processors, gone, files, locked=locked)
+    return ShellHold(pid, int(fields[19]), int(fields[16]), processors, gone, files)
 
 
 def _is_locked(pid: int, number: int) -> bool:
@@ -197,12 +199,8 @@ def _signals_somebody(pid: int, number: int) -> bool:
 
 
 def _open_files(pid: int) -> tuple[OpenFile, ...]:
-    found = []
-    for name in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
-        target = os.readlink(f"/proc/{pid}/fd/{name}")
-        position, flags = head(f"/proc/{pid}/fdinfo/{name}").split("\n", 2)[:2]
-        found.append(OpenFile(int(name), target, int(position.split()[1]), flags.split()[1]))
-    return tuple(found)
+    found = native_look.descriptors(pid, with_places=True)
+    return tuple(OpenFile(number, target, position, flags) for number, position, flags, target in sorted(found))
 
 
 def list_processes(pids: list[int], init: int) -> list[Process]:

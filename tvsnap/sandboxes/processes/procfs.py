@@ -60,7 +60,7 @@ def stat_fields(pid: int) -> list[str]:
 
 
 def status(pid: int, *names: str) -> list[str]:
-    """Returns values of /proc/PID/status, in the order of their names; empty ones for those that it has not.
+    """Returns values of /proc/PID/status, but for the first line; empty ones for those that it has not.
 
     Raises:
         OSError: the process has ended.
@@ -69,8 +69,13 @@ def status(pid: int, *names: str) -> list[str]:
     said = read(path, HEAD)
     if len(said) == HEAD:
         said = read(path, _LONGEST_STATUS)
-    found = dict(line.partition(":")[::2] for line in said.decode(errors="replace").split("\n"))
-    return [found.get(name, "").strip() for name in names]
+    return [_value(said, f"\n{name}:".encode()).decode(errors="replace").strip() for name in names]
+
+
+def _value(said: bytes, name: bytes) -> bytes:
+    """Returns what follows a name, which begins with a line feed, in its line; nothing if there is no such line."""
+    begins = said.find(name) + len(name)
+    return said[begins : said.find(b"\n", begins)] if begins >= len(name) else b""
 
 
 def command(pid: int) -> str:
@@ -138,5 +143,8 @@ def describe(pid: int) -> str:
 def read(path: str, most: int = HEAD) -> bytes:
     """Returns the first bytes of a file; raises OSError if the process has ended, NotSeen if a look takes too long."""
     go_on()
-    with open(path, "rb", buffering=0) as file:
-        return file.read(most)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, most)
+    finally:
+        os.close(descriptor)

@@ -8,9 +8,8 @@ process's can ring before the first of its kind. Whose they are is told by `alar
 from __future__ import annotations
 
 import math
-import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tvsnap.sandboxes.processes.procfs import read
@@ -54,13 +53,18 @@ def first_to_ring() -> dict[str, float]:
     return found
 
 
-def timerfds(pid: int, descriptors: Iterable[str]) -> Iterator[float]:
-    """Yields seconds until each armed timerfd of a process rings; 0 where that cannot be told."""
-    for name in descriptors:
+def timerfds(pid: int, targets: Mapping[int, str]) -> Iterator[float]:
+    """Yields seconds until each armed timerfd of a process rings; 0 where that cannot be told.
+
+    Args:
+        pid: its id.
+        targets: what its descriptors lead to, by their numbers.
+    """
+    for number, target in targets.items():
+        if target != _TIMERFD:
+            continue
         try:
-            if os.readlink(f"/proc/{pid}/fd/{name}") != _TIMERFD:
-                continue
-            left = _LEFT.search(read(f"/proc/{pid}/fdinfo/{name}"))
+            left = _LEFT.search(read(f"/proc/{pid}/fdinfo/{number}"))
         except FileNotFoundError:
             continue  # closed under our eyes; then it ran, which is seen
         if left is None:

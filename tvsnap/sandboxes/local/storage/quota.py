@@ -9,11 +9,13 @@ source leaves of the limit, by a count of what the source refers to, and the cou
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap.host.libc import closing
 from tvsnap.sandboxes.local.storage import btrfs
 
 _QUOTA_CTL, _QGROUP_CREATE, _QGROUP_LIMIT = 0xC0109428, 0x4010942A, 0x8030942B
@@ -23,6 +25,7 @@ _EXTENT_DATA = 108
 _EXTENT = struct.Struct("=BQQ")  # of struct btrfs_file_extent_item: type, address, bytes on disk
 _EXTENT_OFFSET = 20
 _ITEM_HEADER = 25
+_LONGEST_NUMBER = 32
 
 
 def on_btrfs(directory: Path) -> bool:
@@ -105,7 +108,11 @@ class Group:
 
     def charge(self) -> Charge:
         """Returns what it is charged for at present; what was freed a moment ago may be in it still."""
-        return Charge(*(int((self.shown / name).read_text()) for name in ("referenced", "max_referenced")))
+        return Charge(self._shown("referenced"), self._shown("max_referenced"))
+
+    def _shown(self, name: str) -> int:
+        with closing(os.open(f"{self.shown}/{name}", os.O_RDONLY | os.O_CLOEXEC)) as file:  # with each observation
+            return int(os.read(file, _LONGEST_NUMBER))
 
     def allow(self, limit: int) -> None:
         """Sets how many bytes it may be charged for."""

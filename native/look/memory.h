@@ -1,0 +1,46 @@
+/* What was seen of each file at a look, in the order in which they were come upon. */
+#ifndef TVSNAP_LOOK_MEMORY_H
+#define TVSNAP_LOOK_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "init/entry.h"
+
+/* Text that grows. */
+struct text {
+    char *data;
+    size_t length, room;
+};
+
+bool add_text(struct text *to, const char *data, size_t length);
+
+/* What is compared; without gaps between its parts. */
+struct facts {
+    int64_t mode, uid, gid, size, mtime, ctime, atime, inode, device, opaque, flags, attributed;
+    struct digest attributes;
+};
+
+struct seen {
+    size_t path, length; /* where in `paths` */
+    struct facts facts;
+    bool settled; /* whoever changes attributes, or flags, moves the time of change from what it is here */
+    bool met;     /* by the next look */
+};
+
+struct memory {
+    struct seen *files;
+    size_t count, room;
+    struct text paths;
+    size_t next;            /* the one that is likely asked for next */
+    struct seen **in_order; /* by path; made when it is first needed */
+};
+
+struct facts facts_of(const struct entry *e);
+bool remember(struct memory *m, const char *path, size_t length, const struct facts *facts, bool settled);
+struct seen *find_seen(struct memory *m, const char *path, size_t length);
+size_t bytes_of(const struct memory *m);
+void forget(struct memory *m);
+
+#endif

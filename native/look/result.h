@@ -1,0 +1,10 @@
+/* How what was seen of processes is handed over. */
+#ifndef TVSNAP_LOOK_RESULT_H
+#define TVSNAP_LOOK_RESULT_H
+
+#include "look.h"
+#include "memory.h"
+
+int tell(struct told *told, struct text *found, int error);
+
+#endif

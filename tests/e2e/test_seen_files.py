@@ -1,0 +1,91 @@
+"""What is remembered of a sandbox's files makes no difference to their fingerprints."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.native.mess import Mess
+from tvsnap.model.observations import NO_SERVICE, Service
+from tvsnap.sandboxes import looks, observing
+from tvsnap.sandboxes.processes import observe
+from tvsnap.sandboxes.seen_files import SeenFiles
+
+ROUNDS = 60
+SERVICE = Service(directories=("/data", "/b.git"))
+
+
+@pytest.fixture
+def upper(tmp_path: Path) -> Path:
+    (tmp_path / "upper/data").mkdir(parents=True)
+    return tmp_path / "upper"
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> observing.ImageTree:
+    for name in ("a/a/a", "b.git", "data/1"):
+        (tmp_path / "image" / name).mkdir(parents=True)
+    return observing.ImageTree(tmp_path / "image")
+
+
+def whole(upper: Path, image: observing.ImageTree, service: Service) -> tuple[str, str]:
+    """Returns what a look finds that remembers nothing."""
+    return observe.files_fingerprints(upper, image, service, accessed=True)
+
+
+@pytest.mark.parametrize("service", [NO_SERVICE, SERVICE], ids=["alone", "beside a service"])
+def test_fingerprints_are_those_of_a_look_at_everything(
+    upper: Path, image: observing.ImageTree, service: Service
+) -> None:
+    mess, seen = Mess(upper, len(service.directories)), SeenFiles(upper, image)
+    found = set()
+    for each in range(ROUNDS):
+        mess.stir(each % 7)
+        now = seen.fingerprints(service)
+        assert now == whole(upper, image, service), each
+        assert now == seen.fingerprints(service)
+        found.add(now)
+    assert len(found) > ROUNDS // 2
+
+
+def test_each_service_has_files_of_its_own(upper: Path, image: observing.ImageTree) -> None:
+    (upper / "data/x").touch()
+    seen = SeenFiles(upper, image)
+    for service in (NO_SERVICE, SERVICE, NO_SERVICE, Service(directories=("/data/x",))):
+        assert seen.fingerprints(service) == whole(upper, image, service)
+
+
+def test_whether_a_directory_hides_the_image_s(upper: Path, image: observing.ImageTree) -> None:
+    seen = SeenFiles(upper, image)
+    before = seen.fingerprints(NO_SERVICE)
+    os.setxattr(upper / "data", "trusted.overlay.opaque", b"y")
+    assert before != seen.fingerprints(NO_SERVICE) == whole(upper, image, NO_SERVICE)
+
+
+def test_what_nothing_is_remembered_of(upper: Path, image: observing.ImageTree) -> None:
+    seen = SeenFiles(upper, image)
+    (upper / Path(*"d" * 70)).mkdir(parents=True)
+    for name in ("one", "two"):
+        (upper / name).touch()
+        assert seen.fingerprints(NO_SERVICE) == whole(upper, image, NO_SERVICE)
+
+
+def test_a_look_that_takes_too_long_is_none(upper: Path, image: observing.ImageTree) -> None:
+    seen = SeenFiles(upper, image)
+    before = seen.fingerprints(NO_SERVICE)
+    for number in range(1000):
+        (upper / str(number)).touch()
+    with pytest.raises(looks.NotSeen), looks.Looks(longest=1e-9).one():
+        seen.fingerprints(NO_SERVICE)
+    assert before != seen.fingerprints(NO_SERVICE) == whole(upper, image, NO_SERVICE)
+
+
+def test_a_directory_that_is_not_there_is_never_the_same(upper: Path, image: observing.ImageTree) -> None:
+    os.mkdir(upper / "deep")
+    seen = SeenFiles(upper / "deep", image)
+    assert seen.fingerprints(NO_SERVICE) == seen.fingerprints(NO_SERVICE)
+    os.rmdir(upper / "deep")
+    with pytest.raises(FileNotFoundError):
+        seen.fingerprints(NO_SERVICE)

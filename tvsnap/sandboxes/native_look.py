@@ -1,0 +1,190 @@
+"""The library that looks at a sandbox from outside, within this process; native/look/look.h says what it does.
+
+What it takes of a processor, this thread takes, so that a look's time is kept as everywhere (`tvsnap.sandboxes.looks`).
+Other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+
+from tvsnap.host import native
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.sandboxes import looks
+
+_LONGEST_REASON = 512
+_DONE, _TOO_LONG, _TOO_MUCH = 0, 2, 3
+
+
+class TooMuch(InfrastructureError):
+    """There is more of something than was asked for, or more files than are remembered of a sandbox."""
+
+
+class Holder(IntEnum):
+    """What of a process is looked at (holds.h)."""
+
+    OTHER = 0
+    SERVING = 1
+    SHELL = 2
+
+
+class FilesMemory:
+    """What was seen last of the files below a directory. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._handle = _library().look_files_new()
+        if not self._handle:
+            raise MemoryError
+
+    def look(self, directory: int) -> tuple[bytes, bytes]:
+        """Returns what is another than at the last look; all of it at the first one, and at the next after any error.
+
+        Args:
+            directory: a descriptor of the directory.
+
+        Returns:
+            A record of each file that is new or changed, for `observing.parse_entries`; and the path of each that is no
+            more, with a zero byte.
+
+        Raises:
+            TooMuch: see there.
+            InfrastructureError: not all of them can be looked at.
+            NotSeen: it takes too long.
+        """
+        with _told(lambda told: _library().look_files(self._handle, directory, looks.left(), told)) as told:
+            return told.first(), _bytes(told.gone, told.gone_length)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError, TypeError):  # at the end of the interpreter
+            _library().look_files_free(self._handle)
+
+
+def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]:
+    """Returns what processes hold that calls can change while they sleep, and their locks, by process.
+
+    Each is a hash, the former `?` where part of it cannot be seen.
+
+    Args:
+        processes: their ids on this machine, and what of each is looked at.
+
+    Raises:
+        OSError: there is no memory for it.
+        NotSeen: it takes too long.
+    """
+    numbers = ctypes.c_int * len(processes)
+    pids, kinds = numbers(*(pid for pid, _ in processes)), numbers(*(kind for _, kind in processes))
+    with _told(lambda told: _library().look_holds(pids, kinds, len(processes), looks.left(), told)) as told:
+        lines = (line.split() for line in told.first().decode().splitlines())
+        return {int(pid): (held, locks) for pid, held, locks in lines}
+
+
+def ran(pids: Sequence[int], most: int) -> dict[int, bytes]:
+    """Returns what changes when threads of processes run: a line for each thread, its number first.
+
+    Args:
+        pids: ids of the processes.
+        most: threads, of all of them.
+
+    Raises:
+        TooMuch: there are more.
+        OSError: one has ended.
+    """
+    numbers = (ctypes.c_int * len(pids))(*pids)
+    with _told(lambda told: _library().look_ran(numbers, len(pids), most, told)) as told:
+        return dict(zip(pids, told.first().split(b"\0"), strict=False))
+
+
+def threads(pid: int) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yields the number of each thread of a process, and what /proc tells of it in `stat` and in `syscall`.
+
+    Raises:
+        OSError: one has ended.
+    """
+    with _told(lambda told: _library().look_threads(pid, told)) as told:
+        fields = told.first().split(b"\0")
+    for number, stat, call in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
+        yield int(number), stat, call
+
+
+def descriptors(pid: int, most: int = 1 << 30, *, with_places: bool) -> Iterator[tuple[int, int, str, str]]:
+    """Yields what a process has open: number, position, flags (octal) and target of each descriptor.
+
+    Args:
+        pid: its id.
+        most: descriptors.
+        with_places: without, positions and flags are 0.
+
+    Raises:
+        TooMuch: there are more.
+        OSError: it has ended.
+    """
+    with _told(lambda told: _library().look_descriptors(pid, most, with_places, told)) as told:
+        found = told.first().split(b"\0")[:-1]
+    for each in found:
+        number, position, flags, target = each.split(b" ", 3)
+        yield int(number), int(position), flags.decode(), os.fsdecode(target)
+
+
+class _Told(ctypes.Structure):
+    changed: int | None
+    changed_length: int
+    gone: int | None
+    gone_length: int
+    error: int
+    why: bytes
+    _fields_ = (
+        ("changed", ctypes.c_void_p),
+        ("changed_length", ctypes.c_size_t),
+        ("gone", ctypes.c_void_p),
+        ("gone_length", ctypes.c_size_t),
+        ("error", ctypes.c_int),
+        ("why", ctypes.c_char * _LONGEST_REASON),
+    )
+
+    def first(self) -> bytes:
+        return _bytes(self.changed, self.changed_length)
+
+
+def _bytes(at: int | None, length: int) -> bytes:
+    return ctypes.string_at(at, length) if at else b""
+
+
+@contextlib.contextmanager
+def _told(look: Callable[[object], int]) -> Iterator[_Told]:
+    """A block with what the library told. Raises what its result means."""
+    told = _Told()
+    try:
+        result = look(ctypes.byref(told))
+        if result != _DONE:
+            raise _failure(result, told)
+        yield told
+    finally:
+        _library().look_told_free(ctypes.byref(told))
+
+
+def _failure(result: int, told: _Told) -> Exception:
+    if result == _TOO_LONG:
+        return looks.too_long()
+    why = told.why.decode(errors="replace")
+    if result == _TOO_MUCH:
+        return TooMuch(f"there is more in a sandbox than is looked at: {why}")
+    return OSError(told.error, why) if told.error else InfrastructureError(f"a sandbox cannot be looked at: {why}")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(native.LOOK))
+    library.look_files_new.restype = ctypes.c_void_p
+    library.look_files.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
+    library.look_holds.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
+    library.look_ran.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    library.look_threads.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    library.look_descriptors.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    library.look_told_free.argtypes = [ctypes.c_void_p]
+    library.look_files_free.argtypes = [ctypes.c_void_p]
+    return library

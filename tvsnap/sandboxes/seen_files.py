@@ -1,0 +1,87 @@
+"""The files of a sandbox as the last look found them, so that the next one need only find what is another.
+
+Nearly all looks find nearly all files as they were. What is not told anew is neither read nor compared with the image
+nor hashed again.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from pathlib import Path
+
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.observations import Service
+from tvsnap.sandboxes import looks, observing, paths
+from tvsnap.sandboxes.native_look import FilesMemory, TooMuch
+from tvsnap.sandboxes.processes import observe
+
+
+class SeenFiles:
+    """What was seen last of one sandbox's files. Thread-safe."""
+
+    def __init__(self, upper: Path, image: observing.ImageTree) -> None:
+        """
+        Args:
+            upper: the directory of what differs from the image.
+            image: what lies below it.
+        """
+        self._upper = upper
+        self._image = image
+        self._lock = threading.Lock()
+        self._last: _Last | None = None
+
+    def fingerprints(self, service: Service) -> tuple[str, str]:
+        """Returns what `observe.files_fingerprints` does, times of access included.
+
+        Raises:
+            NotSeen: there is more than anybody looks at, or it takes too long.
+        """
+        with self._lock:
+            last, self._last = self._last, None  # nothing is known after an error
+            if last is None or last.apart != service.directories:
+                last = _Last(self._image, service.directories)
+            try:
+                with paths.directory(self._upper) as directory:
+                    last.look(directory)
+            except looks.NotSeen:
+                raise
+            except TooMuch:
+                return observe.files_fingerprints(self._upper, self._image, service, accessed=True)
+            except InfrastructureError:
+                return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
+            self._last = last
+            return last.fingerprints
+
+
+class _Last:
+    """A look at them, which the next one goes on from.
+
+    Attributes:
+        apart: directories whose files have a fingerprint of their own.
+        fingerprints: of all other files, and of those.
+    """
+
+    def __init__(self, image: observing.ImageTree, apart: tuple[str, ...]) -> None:
+        self.apart = apart
+        self.fingerprints = ("", "")
+        self._image = image
+        self._memory = FilesMemory()
+        self._prints: dict[str, bytes | None] = {}
+        self._prints_apart: dict[str, bytes | None] = {}
+
+    def look(self, directory: int) -> None:
+        changed, gone = self._memory.look(directory)
+        if not changed and not gone:
+            return
+        looks.go_on()
+        for path in map(os.fsdecode, gone.split(b"\0")[:-1]):
+            self._prints.pop(path, None)
+            self._prints_apart.pop(path, None)
+        for entry in observing.parse_entries(changed):
+            apart = observing.lies_within(entry.path, self.apart)
+            prints = self._prints_apart if apart else self._prints
+            prints[entry.path] = observing.print_of(entry, self._image, accessed=True, dated=not apart)
+        others, data = observing.together(self._prints.values()), observing.together(self._prints_apart.values())
+        self.fingerprints = others, data if self._prints_apart else ""
