@@ -363,6 +363,23 @@ class Sandbox(Protocol):
         """Ends the sandbox and everything in it. It raises nothing, and may be called more than once."""
 
 
+class Staged(Protocol):
+    """A fork that is complete and has not run yet. Used by one thread at a time."""
+
+    def begin(self) -> Sandbox:
+        """Lets it run; returns the sandbox, whose this is from now on.
+
+        Raises:
+            SnapshotUnusable, NotRestorable, ForkFailed: as `Backend.fork`; nothing is left of it then.
+        """
+
+    def memory(self) -> int:
+        """Returns the memory that it takes, in bytes; see `Sandbox.memory`."""
+
+    def close(self) -> None:
+        """Ends it, or the sandbox that it has become. It raises nothing, and may be called more than once."""
+
+
 class Backend(Protocol):
     """What runs sandboxes: it starts them, takes snapshots of them and forks these. Many threads may use it at once."""
 
@@ -404,6 +421,19 @@ class Backend(Protocol):
             SnapshotUnusable: the snapshot is known to be missing or damaged, or is of another version of tvsnap.
             NotRestorable: the snapshot is sound, but cannot be forked on this machine, after several tries.
             ForkFailed: the machine, not the snapshot, is the reason, after several tries.
+        """
+
+    def stage(self, snapshot: str, image: Image, limits: Limits) -> Staged | None:
+        """Makes a fork that stands still before its first instruction, so that it is there at once when it is needed.
+
+        Args:
+            snapshot, image, limits: as for `fork`.
+
+        Returns:
+            The fork; None if this backend, or a snapshot of this kind, has no such forks.
+
+        Raises:
+            SnapshotUnusable, NotRestorable, ForkFailed: as `fork`.
         """
 
     def snapshots(self) -> Iterable[str]:

@@ -236,6 +236,9 @@ class DockerBackend:
     def _is_alive(self, owner: str) -> bool:
         return owner == self._owner or is_alive(self._home, owner)
 
+    def stage(self, snapshot: str, image: Image, limits: Limits) -> None:
+        return None
+
     def reclaim(self) -> None:
         pass  # an engine deletes at once
 
