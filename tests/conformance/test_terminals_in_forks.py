@@ -46,7 +46,7 @@ KEPT = {
         "t = os.open('/dev/tty', os.O_RDWR); u = os.open('/dev/tty', os.O_WRONLY | os.O_NONBLOCK); "
         "c = child(lambda: None)",
         "[(os.readlink(f'/proc/{p}/fd/{n}'), flags(p, n)) for p in (ME, c) for n in (t, u)], os.fstat(t).st_rdev, "
-        "os.fstat(t).st_uid, [fcntl.ioctl(n, 0x80045432, bytes(4)) for n in (t, u)], os.tcgetpgrp(t) == os.getsid(0), "
+        "os.fstat(t).st_uid, [fcntl.ioctl(n, 0x80045432, bytes(4)) for n in (t, u)], os.tcgetpgrp(t) > 0, "
         "termios.tcgetattr(t), os.ttyname(0), os.open('/dev/tty', os.O_RDWR) > 0",
     ),
     "dev tty of another session": (

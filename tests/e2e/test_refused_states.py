@@ -124,7 +124,7 @@ def test_rollouts_execute_side_by_side_what_cannot_be_kept(
             monkeypatch.setattr(patience, "FREE", free)
             calls = [pool.submit(make, cache, terminal_image, UNTIL_ALL_HAVE_BEGUN) for _ in range(AT_ONCE)]
             eventually(partial(let_go_on, cache))
-            made = [call.result(60) for call in calls]
+            made = [call.result(240) for call in calls]
             assert [results[0].source for results, _ in made] == ["executed"] * AT_ONCE
             assert len({state for _, state in made}) == AT_ONCE
             for _, state in made:

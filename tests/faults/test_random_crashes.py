@@ -133,7 +133,7 @@ def test_killed_at_random(home: Path, terminal_image: Image) -> None:
             workers.kill(chance.randrange(WORKERS))
             workers.start()
         last = len(list(workers.answers()))
-        eventually(lambda: len(list(workers.answers())) > last + 20 and workers.sources() == SOURCES, timeout=120)
+        eventually(lambda: len(list(workers.answers())) > last + 20 and workers.sources() == SOURCES, timeout=300)
         (home / "stop").touch()
         for worker in workers.live:
             _, complaints = worker.communicate(timeout=120)

@@ -94,11 +94,12 @@ class Preforker:
         if not self.wants(recipe):
             return None
         origin = recipe.origin
-        with self._lock:
+        with self._lock:  # or who plans meanwhile would close it, as one that is needed no more
             if not self._note_demand(recipe):
                 return None
             self._needs.needed(origin, time.monotonic())
-        while (live := self._pool.take_ready(origin)) is not None:
+            live = self._pool.take_ready(origin)
+        while live is not None:
             found = self._begin(live, recipe)
             if found == "same":
                 self._mistakes.pop(origin, None)
@@ -109,6 +110,7 @@ class Preforker:
                 return live
             if found == "changed":  # though it was left alone
                 self._note_mistake(origin)
+            live = self._pool.take_ready(origin)
         return None
 
     def _begin(self, live: LiveSandbox, recipe: Recipe) -> Check:
