@@ -81,7 +81,8 @@ def test_a_call_that_was_throttled_says_so(backend: Backend, terminal_image: Ima
     with cache, cache.rollout(terminal_image, salt=salt, limits=Limits(cpus=0.2)) as rollout:
         strained = rollout.call("bash", {"command": f"python3 -c '{BURN}'"})
         calm = rollout.call("bash", {"command": "sleep 0.1"})
-    assert "was throttled for" in str(strained.strain)
+    # Where others want the processors, too, its own limit may never hold it up.
+    assert "was throttled for" in str(strained.strain) or "the processors were taken" in str(strained.strain)
     assert calm.strain is None
 
 

@@ -152,7 +152,7 @@ def rewrite(path: Path) -> None:
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_digest_changes_with(change: str, tree: Path) -> None:
     before = digest(tree)
-    assert len(before.strip()) == 32
+    assert len(before.strip()) == 64
     assert digest(tree) == before
     CHANGES[change](tree)
     assert digest(tree) != before

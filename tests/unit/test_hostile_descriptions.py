@@ -24,9 +24,9 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 
 @pytest.fixture(autouse=True)
 def _at_once_and_in_little_memory() -> Iterator[None]:
-    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 * 1024
 
 
