@@ -185,9 +185,6 @@ class FakeBackend:
             copy.shell = fresh_shell(image)
         return self.admit(copy, image, limits)
 
-    def stage(self, snapshot: str, image: Image, limits: Limits) -> None:
-        return None
-
     def admit(self, machine: Machine, image: Image, limits: Limits) -> FakeSandbox:
         sandbox = self.sandbox_type(self, f"fake-{self.number()}", image, machine, limits)
         with self.lock:

@@ -1,9 +1,9 @@
 """Keeps sandboxes ready for states that will soon be needed: made by threads of its own before anyone asks for them.
 
 A sandbox that is ready must be what a fork made on demand would be. It is known by the very snapshot or image that it
-was made from. A fork stands still until it is handed out (`Backend.stage`). What cannot stand still, as a fresh sandbox,
-is kept only if nothing runs in it but its idle shell (programs would go on, and age), and handed out only if it still
-looks as it did when it was new.
+was made from. A fork stands still until it is handed out (`Staging.stage`). What cannot stand still, as a fresh
+sandbox, is kept only if nothing runs in it but its idle shell (programs would go on, and age), and handed out only if
+it still looks as it did when it was new.
 """
 
 from __future__ import annotations

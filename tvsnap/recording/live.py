@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NO_NETWORK, Network
 from tvsnap.model.observations import Observation, SnapshotInfo
-from tvsnap.sandboxes.protocol import Staged, Sandbox
+from tvsnap.sandboxes.protocol import Sandbox, Staged
 
 
 class Origin(NamedTuple):

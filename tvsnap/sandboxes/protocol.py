@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, runtime_checkable
 
 from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload
@@ -423,19 +423,6 @@ class Backend(Protocol):
             ForkFailed: the machine, not the snapshot, is the reason, after several tries.
         """
 
-    def stage(self, snapshot: str, image: Image, limits: Limits) -> Staged | None:
-        """Makes a fork that stands still before its first instruction, so that it is there at once when it is needed.
-
-        Args:
-            snapshot, image, limits: as for `fork`.
-
-        Returns:
-            The fork; None if this backend, or a snapshot of this kind, has no such forks.
-
-        Raises:
-            SnapshotUnusable, NotRestorable, ForkFailed: as `fork`.
-        """
-
     def snapshots(self) -> Iterable[str]:
         """Yields the ids of all complete snapshots in the data directory."""
 
@@ -457,3 +444,21 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Ends all sandboxes of this process, and closes the backend."""
+
+
+@runtime_checkable
+class Staging(Protocol):
+    """A backend that can make forks ahead of time of whatever lives in a sandbox."""
+
+    def stage(self, snapshot: str, image: Image, limits: Limits) -> Staged | None:
+        """Makes a fork that stands still before its first instruction, so that it is there at once when it is needed.
+
+        Args:
+            snapshot, image, limits: as for `fork`.
+
+        Returns:
+            The fork; None if there can be none of a snapshot of this kind.
+
+        Raises:
+            SnapshotUnusable, NotRestorable, ForkFailed: as `fork`.
+        """

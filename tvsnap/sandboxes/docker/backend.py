@@ -236,9 +236,6 @@ class DockerBackend:
     def _is_alive(self, owner: str) -> bool:
         return owner == self._owner or is_alive(self._home, owner)
 
-    def stage(self, snapshot: str, image: Image, limits: Limits) -> None:
-        return None
-
     def reclaim(self) -> None:
         pass  # an engine deletes at once
 

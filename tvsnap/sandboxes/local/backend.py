@@ -160,12 +160,12 @@ class LocalBackend:
         sandbox = attempts.repeat(
             lambda: self._fork(gate, snapshot, image, limits), FORK_PAUSES, lasting=NotRestorable, passing=ForkFailed
         )
-        try:
-            sandbox.changes_settled = self._snapshots.changes(snapshot)
-            self._refuse_deleted(snapshot)
-        except BaseException:
-            sandbox.close()
-            raise
+        if not gate.was_used:
+            try:
+                self._refuse_deleted(snapshot)
+            except BaseException:
+                sandbox.close()
+                raise
         return sandbox
 
     def _refuse_deleted(self, snapshot: str) -> None:
@@ -179,8 +179,11 @@ class LocalBackend:
     def _fork(self, gate: Gate, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
         files = self._snapshots.files(snapshot)
         shell = self._snapshots.shell(snapshot)
+        changes = self._snapshots.changes(snapshot)
         if shell is None:
-            return self._restore(gate, snapshot, image, limits)
+            sandbox = self._restore(gate, snapshot, image, limits)
+            sandbox.changes_settled = changes
+            return sandbox
         noted = self._snapshots.noted(snapshot)
         sandbox = self._start(image, limits, files, noted.clock, bare=True)
         try:
@@ -470,9 +473,11 @@ class LocalBackend:
 
     def close(self) -> None:
         with self._lock:
-            living = [*self._staged, *self._sandboxes.values()]
-        for one in living:
-            one.close()
+            staged, sandboxes = list(self._staged), list(self._sandboxes.values())
+        for fork in staged:
+            fork.close()
+        for sandbox in sandboxes:
+            sandbox.close()
         self.gateway.close()
         self._cgroups.remove_owner(self._owner)
         if self._ranges:

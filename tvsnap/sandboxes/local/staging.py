@@ -33,6 +33,11 @@ class Gate:
         """Whether nothing waits at it."""
         return self._decided.is_set() and not self._dropped
 
+    @property
+    def was_used(self) -> bool:
+        """Whether anything has waited at it."""
+        return self.standing.done()
+
     def stand(self, cgroup: Cgroup) -> None:
         """Waits until the gate is opened; for the thread that restores, when all is there and nothing has run.
 
