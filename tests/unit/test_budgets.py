@@ -205,8 +205,11 @@ class Scales:
 
     def open(self, weight: int = 0) -> LiveSandbox:
         live = self.pool.open(lambda: self.backend.start(fake_image(), Limits()), "s")
-        live.sandbox = Weighed(live.sandbox, weight)  # type: ignore[assignment]
+        live._sandbox = Weighed(live.sandbox, weight)  # type: ignore[assignment]
         return live
+
+    def open_ahead(self) -> LiveSandbox | None:
+        return self.pool.open_ahead(lambda: LiveSandbox(self.backend.start(fake_image(), Limits()), ""))
 
     def alive(self, live: LiveSandbox) -> bool:
         return live.sandbox.id in self.backend.live
@@ -259,7 +262,7 @@ def test_who_needs_a_sandbox_waits_for_memory_while_others_work() -> None:
         waiting = pool.submit(scales.open, 40)
         eventually(lambda: inside.waiting(scales.pool))
         assert not waiting.done()
-        assert scales.pool.open_ahead(lambda: scales.backend.start(fake_image(), Limits())) is None
+        assert scales.open_ahead() is None
         scales.pool.rest(one)  # its rollout thinks: it can be spared
         waiting.result(60)
     assert not scales.alive(one)
@@ -283,7 +286,7 @@ def test_nothing_heavy_is_kept_ready() -> None:
     busy, ready = scales.open(), scales.open()
     busy.memory, ready.memory = 80, 10
     assert scales.pool.keep_ready(ready, Origin("image", Limits()))
-    another = scales.pool.open_ahead(lambda: scales.backend.start(fake_image(), Limits()))
+    another = scales.open_ahead()
     assert another is None, "another of the usual weight would be too much"
     assert scales.pool.take_ready(Origin("image", Limits())) is ready
     ready.memory = 30

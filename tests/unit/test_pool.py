@@ -37,8 +37,11 @@ class Lab:
         eventually(lambda: live.memory and live in inside.parked(self.pool))
         return live
 
+    def open_ahead(self) -> LiveSandbox | None:
+        return self.pool.open_ahead(lambda: LiveSandbox(self.make(), ""))
+
     def ready(self, origin: Origin) -> LiveSandbox:
-        live = self.pool.open_ahead(self.make)
+        live = self.open_ahead()
         assert live is not None
         live.memory = live.sandbox.memory()
         assert self.pool.keep_ready(live, origin)
@@ -169,15 +172,15 @@ def test_ready_ones_beyond_the_plan_are_closed_oldest_first(lab: Lab) -> None:
 
 def test_nothing_is_made_ahead_without_room_to_spare(lab: Lab) -> None:
     used = [lab.open() for _ in range(4)]
-    assert lab.pool.open_ahead(lab.make) is None
+    assert lab.open_ahead() is None
     with threads(1) as pool:
         waiting = pool.submit(lab.open)
         eventually(lambda: len(inside.waiting(lab.pool)) == 1)
-        assert lab.pool.open_ahead(lab.make) is None
+        assert lab.open_ahead() is None
         lab.pool.discard(used[0])
         waiting.result(60)
     lab.pool.close()
-    assert lab.pool.open_ahead(lab.make) is None
+    assert lab.open_ahead() is None
 
 
 def test_parked_ones_make_room_before_ready_ones_and_those_before_resting_ones(lab: Lab) -> None:

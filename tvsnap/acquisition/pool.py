@@ -109,22 +109,22 @@ class SandboxPool:
         Raises:
             InfrastructureError: if there was no room for too long.
         """
-        return self._open(self._enter(), make, state)
+        return self._open(self._enter(), lambda: LiveSandbox(make(), state))
 
-    def open_ahead(self, make: Callable[[], Sandbox]) -> LiveSandbox | None:
+    def open_ahead(self, make: Callable[[], LiveSandbox]) -> LiveSandbox | None:
         """Makes a sandbox before anyone has asked for it; None if there is no room that nobody else waits for."""
         ticket = object()
         with self._lock:
             if self._closed or self._queue or self._excess() > 0 or self._is_too_heavy():
                 return None
             self._opening.add(ticket)
-        return self._open(ticket, make, "")
+        return self._open(ticket, make)
 
     def rest(self, live: LiveSandbox) -> None:
         """Says that its rollout does not use a sandbox just now: it may be closed to make room, if it is expendable."""
         if self._memory is not None:
             with contextlib.suppress(TvsnapError, OSError):  # it has ended: whoever uses it next will see
-                live.memory = live.sandbox.memory()
+                live.weigh()
         with self._lock:
             if live not in self._live or live in self._closing:
                 return
@@ -288,14 +288,13 @@ class SandboxPool:
                 self._changed.notify_all()
         return ticket
 
-    def _open(self, ticket: object, make: Callable[[], Sandbox], state: str) -> LiveSandbox:
+    def _open(self, ticket: object, make: Callable[[], LiveSandbox]) -> LiveSandbox:
         """Makes a sandbox for which there is room."""
         try:
-            sandbox = make()
+            live = make()
         except BaseException:
             self._leave(ticket)
             raise
-        live = LiveSandbox(sandbox, state)
         with self._lock:
             self._live.add(live)
             self._leave(ticket)
@@ -401,7 +400,7 @@ class SandboxPool:
         try:
             serving = live.observation.serving if live.observation is not None else 0
             quiet = len(live.sandbox.processes()) <= QUIET + serving
-            live.memory = live.sandbox.memory()
+            live.weigh()
         except (TvsnapError, OSError):
             self.discard(live)
             return
@@ -428,7 +427,7 @@ class SandboxPool:
 
     def _end(self, live: LiveSandbox) -> None:
         try:
-            live.sandbox.close()
+            live.close()
         finally:
             with self._lock:
                 self._live.discard(live)

@@ -1,8 +1,9 @@
 """Keeps sandboxes ready for states that will soon be needed: made by threads of its own before anyone asks for them.
 
-A sandbox that is ready must be what a fork made on demand would be. So only those are kept that have nothing running
-but their idle shell (programs would go on, and age), they are known by the very snapshot or image that they were made
-from, and one is handed out only if it still looks as it did when it was new.
+A sandbox that is ready must be what a fork made on demand would be. It is known by the very snapshot or image that it
+was made from. A fork stands still until it is handed out (`Staging.stage`). What cannot stand still, as a fresh
+sandbox, is kept only if nothing runs in it but its idle shell (programs would go on, and age), and handed out only if
+it still looks as it did when it was new.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import threading
 import time
 from collections import Counter
 
-from tvsnap.acquisition.pool import QUIET, SandboxPool
+from tvsnap.acquisition.pool import QUIET, Check, SandboxPool
 from tvsnap.acquisition.prefork_policy import Demand, Needs, plan
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.graph import Graph
-from tvsnap.model.errors import NotRestorable, SnapshotUnusable, TvsnapError
+from tvsnap.model.errors import InfrastructureError, NotRestorable, SnapshotUnusable, TvsnapError
 from tvsnap.model.stats import Meter
 from tvsnap.recording.live import LiveSandbox, Origin
 from tvsnap.recording.policy import Costs
-from tvsnap.sandboxes.protocol import Backend, Sandbox
+from tvsnap.sandboxes.protocol import Backend
 
 USUAL = 4  # sandboxes that are kept ready if nobody says how many, and only of what is ...
 SLOW = 0.1  # seconds or more in the making: less is hardly felt, and is not worth memory that nobody asked to give
@@ -80,9 +81,7 @@ class Preforker:
 
     def wants(self, recipe: Recipe) -> bool:
         """Whether sandboxes made from this may be kept ready at all."""
-        if not self._budget or self._cost(recipe) < self._worth_s or self._mistaken(recipe.origin) >= MISTAKES:
-            return False
-        return recipe.snapshot is None or not recipe.snapshot.processes
+        return self._budget > 0 and self._cost(recipe) >= self._worth_s and self._mistaken(recipe.origin) < MISTAKES
 
     def take(self, recipe: Recipe) -> LiveSandbox | None:
         """Takes one that is ready into use, and has it replaced; None if none is.
@@ -101,7 +100,7 @@ class Preforker:
             self._needs.needed(origin, time.monotonic())
             live = self._pool.take_ready(origin)
         while live is not None:
-            found = self._pool.check(live, recipe.environment.observe)
+            found = self._begin(live, recipe)
             if found == "same":
                 self._mistakes.pop(origin, None)
                 self._meter.add(preforks_used=1)
@@ -113,6 +112,18 @@ class Preforker:
                 self._note_mistake(origin)
             live = self._pool.take_ready(origin)
         return None
+
+    def _begin(self, live: LiveSandbox, recipe: Recipe) -> Check:
+        """Lets one run that is wanted; returns whether it is as it was when it was made."""
+        if live.staged is None:
+            return self._pool.check(live, recipe.environment.observe)
+        try:
+            live.begin()
+        except InfrastructureError:
+            self._pool.discard(live)
+            return "ended"
+        live.begins_alone = recipe.snapshot is not None and not recipe.snapshot.processes
+        return "same"
 
     def expect(self, recipe: Recipe) -> None:
         """Says that someone will soon come for a sandbox made from this."""
@@ -239,13 +250,14 @@ class Preforker:
     def _make(self, recipe: Recipe) -> bool:
         """Makes one and keeps it ready; returns whether to go on at once."""
 
-        def make() -> Sandbox:
+        def make() -> LiveSandbox:
             began = time.perf_counter()
-            sandbox = recipe.make(self._backend)
+            staged = recipe.stage(self._backend)
+            live = LiveSandbox(None if staged else recipe.make(self._backend), "", staged=staged)
             seconds = time.perf_counter() - began
             self._costs.add("start" if recipe.snapshot is None else "fork", seconds)
             self._meter.prefork(seconds)
-            return sandbox
+            return live
 
         try:
             live = self._pool.open_ahead(make)
@@ -272,8 +284,10 @@ class Preforker:
             InfrastructureError: it has ended.
         """
         try:
+            live.weigh()
+            if live.staged is not None:
+                return self._pool.keep_ready(live, recipe.origin)
             live.observation = recipe.environment.observe(live.sandbox)
-            live.memory = live.sandbox.memory()
             quiet = len(live.sandbox.processes()) <= QUIET + live.observation.serving
         except BaseException:
             self._pool.discard(live)

@@ -11,7 +11,7 @@ from tvsnap.model.limits import Limits
 from tvsnap.recording.live import Origin
 from tvsnap.sandboxes.network import files as network_files
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.protocol import Backend, Sandbox
+from tvsnap.sandboxes.protocol import Backend, Sandbox, Staged, Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,12 @@ class Recipe:
     def forked_from(self, snapshot: Snapshot | None) -> Recipe:
         """Returns the recipe of a fork of a snapshot, or (None) of a fresh sandbox, that is else like this."""
         return replace(self, snapshot=snapshot)
+
+    def stage(self, backend: Backend) -> Staged | None:
+        """Returns a new fork that stands still; None if there can be none. Raises what `Staging.stage` does."""
+        if self.snapshot is None or not isinstance(backend, Staging):
+            return None
+        return backend.stage(self.snapshot.id, self.image, self.limits)
 
     def make(self, backend: Backend) -> Sandbox:
         """Returns a new sandbox; raises what `Backend.start` and `Backend.fork` do."""

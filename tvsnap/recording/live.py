@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NO_NETWORK, Network
 from tvsnap.model.observations import Observation, SnapshotInfo
-from tvsnap.sandboxes.protocol import Sandbox
+from tvsnap.sandboxes.protocol import Sandbox, Staged
 
 
 class Origin(NamedTuple):
@@ -34,7 +34,7 @@ class LiveSandbox:
     """A live sandbox, and what is known of it.
 
     Attributes:
-        sandbox: the sandbox.
+        staged: what it will be once it begins; None where it has.
         state: the state that it stands at.
         observation: how it looked when it got there; None if nobody looked.
         expendable: its state can be reached again, so that it may be closed to make room while its rollout is idle.
@@ -44,7 +44,7 @@ class LiveSandbox:
         disturbed: a snapshot was taken since it was observed: even processes that sleep run a little for that.
     """
 
-    sandbox: Sandbox
+    _sandbox: Sandbox | None
     state: str
     observation: Observation | None = None
     expendable: bool = True
@@ -52,6 +52,36 @@ class LiveSandbox:
     since: float = field(default_factory=time.monotonic)
     begins_alone: bool = False
     disturbed: bool = False
+    staged: Staged | None = None
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox, which has begun."""
+        assert self._sandbox is not None
+        return self._sandbox
+
+    def begin(self) -> None:
+        """Lets it run, where it does not.
+
+        Raises:
+            SnapshotUnusable, NotRestorable, ForkFailed: see `Staged.begin`.
+        """
+        if self.staged is not None:
+            self._sandbox = self.staged.begin()
+            self.staged = None
+            self.since = time.monotonic()
+
+    def weigh(self) -> None:
+        """Notes how much memory it takes.
+
+        Raises:
+            InfrastructureError, OSError: it has ended.
+        """
+        self.memory = (self.staged or self.sandbox).memory()
+
+    def close(self) -> None:
+        """Ends it."""
+        (self.staged or self.sandbox).close()
 
     @property
     def alone(self) -> bool:

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, runtime_checkable
 
 from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload
@@ -363,6 +363,23 @@ class Sandbox(Protocol):
         """Ends the sandbox and everything in it. It raises nothing, and may be called more than once."""
 
 
+class Staged(Protocol):
+    """A fork that is complete and has not run yet. Used by one thread at a time."""
+
+    def begin(self) -> Sandbox:
+        """Lets it run; returns the sandbox, whose this is from now on.
+
+        Raises:
+            SnapshotUnusable, NotRestorable, ForkFailed: as `Backend.fork`; nothing is left of it then.
+        """
+
+    def memory(self) -> int:
+        """Returns the memory that it takes, in bytes; see `Sandbox.memory`."""
+
+    def close(self) -> None:
+        """Ends it, or the sandbox that it has become. It raises nothing, and may be called more than once."""
+
+
 class Backend(Protocol):
     """What runs sandboxes: it starts them, takes snapshots of them and forks these. Many threads may use it at once."""
 
@@ -427,3 +444,21 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Ends all sandboxes of this process, and closes the backend."""
+
+
+@runtime_checkable
+class Staging(Protocol):
+    """A backend that can make forks ahead of time of whatever lives in a sandbox."""
+
+    def stage(self, snapshot: str, image: Image, limits: Limits) -> Staged | None:
+        """Makes a fork that stands still before its first instruction, so that it is there at once when it is needed.
+
+        Args:
+            snapshot, image, limits: as for `fork`.
+
+        Returns:
+            The fork; None if there can be none of a snapshot of this kind.
+
+        Raises:
+            SnapshotUnusable, NotRestorable, ForkFailed: as `fork`.
+        """

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 from tvsnap.guest.protocol import BARE, GUEST_FILES, INIT
 from tvsnap.guest.services import ENVIRONMENT, binds
@@ -49,6 +50,7 @@ from tvsnap.sandboxes.local.id_ranges import IdRanges
 from tvsnap.sandboxes.local.places import Places
 from tvsnap.sandboxes.local.sandbox import LocalSandbox, Resources
 from tvsnap.sandboxes.local.snapshot_store import NODES, Noted, Snapshots, size_of
+from tvsnap.sandboxes.local.staging import Gate, LocalStaged
 from tvsnap.sandboxes.local.storage.layers import open_storage
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.settings import NetworkSettings
@@ -114,6 +116,7 @@ class LocalBackend:
         self._snapshots = Snapshots(self._storage, owner, self._guest_layer.name)
         self._numbers = itertools.count(1)
         self._sandboxes: dict[str, LocalSandbox] = {}
+        self._staged: WeakSet[LocalStaged] = WeakSet()
         self._trees: dict[str, observing.ImageTree] = {}
         self._contents = SnapshotContents()
         self._full = -math.inf  # when the pool was last seen too full, by time.monotonic()
@@ -140,25 +143,47 @@ class LocalBackend:
         )
 
     def fork(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+        gate = Gate()
+        gate.open()
+        return self._fork_by(gate, snapshot, image, limits)
+
+    def stage(self, snapshot: str, image: Image, limits: Limits) -> LocalStaged | None:
+        if not self._snapshots.check(snapshot):
+            return None
+        staged = LocalStaged(lambda gate: self._fork_by(gate, snapshot, image, limits), snapshot)
+        with self._lock:
+            self._staged.add(staged)
+        return staged
+
+    def _fork_by(self, gate: Gate, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+        """Makes a fork, which waits at a gate before it runs."""
         sandbox = attempts.repeat(
-            lambda: self._fork(snapshot, image, limits), FORK_PAUSES, lasting=NotRestorable, passing=ForkFailed
+            lambda: self._fork(gate, snapshot, image, limits), FORK_PAUSES, lasting=NotRestorable, passing=ForkFailed
         )
-        try:
-            sandbox.changes_settled = self._snapshots.changes(snapshot)
-        except BaseException:
-            sandbox.close()
-            raise
-        # Its files may have gone one by one while they were read, and CRIU takes an image that is missing for empty.
-        if not self._snapshots.is_there(snapshot):
-            sandbox.close()
-            raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
+        if not gate.was_used:
+            try:
+                self._refuse_deleted(snapshot)
+            except BaseException:
+                sandbox.close()
+                raise
         return sandbox
 
-    def _fork(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+    def _refuse_deleted(self, snapshot: str) -> None:
+        """Refuses what was made of a snapshot whose files may have gone one by one while they were read.
+
+        CRIU takes an image that is missing for empty.
+        """
+        if not self._snapshots.is_there(snapshot):
+            raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
+
+    def _fork(self, gate: Gate, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
         files = self._snapshots.files(snapshot)
         shell = self._snapshots.shell(snapshot)
+        changes = self._snapshots.changes(snapshot)
         if shell is None:
-            return self._restore(snapshot, image, limits)
+            sandbox = self._restore(gate, snapshot, image, limits)
+            sandbox.changes_settled = changes
+            return sandbox
         noted = self._snapshots.noted(snapshot)
         sandbox = self._start(image, limits, files, noted.clock, bare=True)
         try:
@@ -203,8 +228,8 @@ class LocalBackend:
             self._open_network(resources, int(run.stdout))
             return self._adopt(resources, int(run.stdout), clock=clock)
 
-    def _restore(self, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
-        """Restores the processes of a snapshot on a copy of its files."""
+    def _restore(self, gate: Gate, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+        """Restores the processes of a snapshot on a copy of its files; they run once a gate is open."""
         if self._criu is None:
             raise NotRestorable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
         noted = self._snapshots.noted(snapshot)
@@ -236,6 +261,9 @@ class LocalBackend:
                 if noted.closed:
                     time_waits.append(TimeWaits(init))
                     time_waits[0].bring_back(noted.closed)
+                if not gate.is_open:
+                    self._refuse_deleted(snapshot)
+                    gate.stand(resources.cgroup)
                 if noted.clock:  # as late as can be: nothing runs yet
                     clocks.append(noted.clock.go_on())
                     fixed.write_page(resources.layer / "upper", self._guest_layer, image, clocks[0])
@@ -245,7 +273,7 @@ class LocalBackend:
                 _ROOT,
                 [f"mnt[{name}]:{NODES}/{name}" for name in native.DEVICES],
                 [str(native.LAUNCH), "restore", *self._criu.directories, *self._options(resources), "--"],
-                bring_back if noted != Noted() or image.network.attached else None,
+                bring_back if noted != Noted() or image.network.attached or not gate.is_open else None,
             )
             return self._adopt(resources, init, *time_waits, clock=clocks[0] if clocks else None, watched=watched)
 
@@ -445,7 +473,9 @@ class LocalBackend:
 
     def close(self) -> None:
         with self._lock:
-            sandboxes = list(self._sandboxes.values())
+            staged, sandboxes = list(self._staged), list(self._sandboxes.values())
+        for fork in staged:
+            fork.close()
         for sandbox in sandboxes:
             sandbox.close()
         self.gateway.close()

@@ -160,7 +160,7 @@ class Cgroup:
         """
         deadline = time.monotonic() + _FREEZE_TIMEOUT
         try:
-            self._set_frozen(True)
+            self.freeze()
             while not self._is_frozen():
                 if time.monotonic() > deadline:
                     raise InfrastructureError(f"the processes of sandbox {self.name} cannot be frozen (tvsnap doctor)")
@@ -168,6 +168,10 @@ class Cgroup:
             yield
         finally:
             self.thaw()
+
+    def freeze(self) -> None:
+        """Has all in it come to a stop, soon."""
+        self._set_frozen(True)
 
     def thaw(self) -> None:
         """Lets go on what stands still; nothing happens if nothing does, or if it is gone."""
@@ -186,6 +190,11 @@ class Cgroup:
                     if word in (path / name).read_text().splitlines():
                         return True
         return False
+
+    def kill(self) -> None:
+        """Kills all in it, as soon as it does not stand still."""
+        with contextlib.suppress(OSError):
+            _kill_all(self.paths[0])
 
     def destroy(self) -> bool:
         """Kills all in it and removes it; returns whether it is gone. Waits 5 s at most."""
