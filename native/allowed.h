@@ -5,6 +5,10 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
+#ifndef SYS_mseal
+#define SYS_mseal 462
+#endif
+
 enum { NEWEST_CALL = 466 };
 #define ALL 0xffffffff
 
@@ -53,6 +57,12 @@ static const struct rule {
     /* No IPv6 flow labels (IPV6_FLOWLABEL_MGR): they belong to the network and outlive the process that took them. */
     {SYS_setsockopt, ENOPROTOOPT, {{1, ALL, 41}, {2, ALL, 32}}},
     {SYS_setsockopt, 0, {{0}}},
+    /* What no snapshot brings back: directories that are watched by signals (F_NOTIFY), keys that protect memory, and
+     * memory that is sealed. The errors are those of a kernel, or a processor, that has none. */
+    {SYS_fcntl, EINVAL, {{1, ALL, 1026}}},
+    {SYS_fcntl, 0, {{0}}},
+    {SYS_pkey_alloc, ENOSPC, {{0}}},
+    {SYS_mseal, ENOSYS, {{0}}},
     {SYS_clone3, ENOSYS, {{0}}},
     {SYS_copy_file_range, ENOSYS, {{0}}},
     {SYS_mq_open, ENOSYS, {{0}}},
@@ -98,7 +108,6 @@ static const int allowed_calls[] = {
     SYS_fchmodat,
     SYS_fchown,
     SYS_fchownat,
-    SYS_fcntl,
     SYS_fdatasync,
     SYS_fgetxattr,
     SYS_flistxattr,
@@ -186,11 +195,9 @@ static const int allowed_calls[] = {
     SYS_newfstatat,
     SYS_openat,
     SYS_openat2,
-    SYS_pidfd_getfd,
     SYS_pidfd_open,
     SYS_pidfd_send_signal,
     SYS_pipe2,
-    SYS_pkey_alloc,
     SYS_pkey_free,
     SYS_pkey_mprotect,
     SYS_ppoll,
@@ -314,7 +321,6 @@ static const int allowed_calls[] = {
     456, /* futex_requeue */
     457, /* statmount */
     458, /* listmount */
-    462, /* mseal */
     463, /* setxattrat */
     464, /* getxattrat */
     465, /* listxattrat */

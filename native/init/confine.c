@@ -158,7 +158,7 @@ static void allow_listed(void) {
  * v0.2.3 of May 2026), for a container with the capabilities above. It differs in this:
  *   - No 32-bit and no x32 calls: they double what of the kernel can be reached, and CRIU restores no such programs.
  *   - unshare passes where it makes no namespace, which needs no privilege.
- *   - pidfd_getfd passes: it leads to nothing that ptrace, which passes, does not, and PID 1 needs it (waiting.c).
+ *   - No F_NOTIFY, no keys that protect memory (pkey_alloc) and no sealed memory (mseal): no checkpoint brings them back.
  *   - No POSIX message queues: they belong to no process and no file, no checkpoint holds one, and none would tell.
  *   - No Landlock: CRIU would bring back a process without the bounds that it set itself, and none would tell.
  *   - Sockets of the families unix, inet, inet6 and netlink only (route, sock_diag): not packet, vsock, alg and others.

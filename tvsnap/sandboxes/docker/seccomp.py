@@ -15,6 +15,9 @@ _NAME = re.compile(r"^    (?:SYS_(\w+),|\d+, /\* (\w+) \*/)$", re.MULTILINE)
 _RULE = re.compile(r"^    \{SYS_(\w+), (\w+), \{(.*)\}\},$", re.MULTILINE)
 _CONDITION = re.compile(r"\{(\d), (\w+), (\w+)\}")
 _ALL = 0xFFFFFFFF
+_OF_PID_1 = ["pidfd_getfd"]
+"""Calls that pass here, where PID 1 looks at what waits in pipes and sockets of other processes (waiting.c). Elsewhere
+the host does that, and they are refused: by them a command could change a sleeping process' sockets unseen."""
 
 _Box = Mapping[int, tuple[int, int]]
 """Calls of which each argument with such a number, masked by the first, is the second; only lower halves count."""
@@ -24,7 +27,7 @@ _Box = Mapping[int, tuple[int, int]]
 def profile() -> str:
     """Returns the filter as an engine takes it, JSON. It names no machine: only calls of the engine's own pass."""
     text = native.SYSTEM_CALLS.read_text()
-    names = sorted(system or newer for system, newer in _NAME.findall(text))
+    names = sorted([*_OF_PID_1, *(system or newer for system, newer in _NAME.findall(text))])
     rules: list[dict[str, Any]] = [{"names": names, "action": "SCMP_ACT_ALLOW"}]
     earlier: dict[str, list[_Box]] = {}
     for call, error, conditions in _RULE.findall(text):

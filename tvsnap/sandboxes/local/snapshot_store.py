@@ -37,7 +37,7 @@ from tvsnap.sandboxes.criu.excess import refuse_excess
 from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.processes import observe, processors, settings, socket_options, tcp, watches
+from tvsnap.sandboxes.processes import observe, processors, settings, socket_options, tcp, timers, watches
 from tvsnap.sandboxes.processes.processors import Bound
 from tvsnap.sandboxes.processes.settings import Setting
 from tvsnap.sandboxes.processes.time_wait import Closed
@@ -175,6 +175,7 @@ class Snapshots:
             def cut_nothing_short() -> None:
                 if waits := cut_short.find(sandbox.cgroup.pids()):
                     raise AttemptFailed(waits)
+                timers.count_missed(sandbox.cgroup.pids())
 
             def refuse_loss() -> list[socket_options.Options]:
                 upper = sandbox.layer / "upper"

@@ -7,11 +7,16 @@ process's can ring before the first of its kind. Whose they are is told by `alar
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from tvsnap.host.libc import libc
+from tvsnap.sandboxes import native_look
+from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.procfs import read
 
 ALARM, POSIX = "it_real_fn", "posix_timer_fn"
@@ -21,6 +26,9 @@ _LONGEST = 16 << 20
 _ENTRY = re.compile(rb"(?m)^(now at|  \.offset:| clock| #\s*\d+:.*?, (\w+), S:.*\n # expires at) *(\d+)")
 _TIMERFD = "anon_inode:[timerfd]"
 _LEFT = re.compile(rb"^it_value: \((\d+), (\d+)\)", re.MULTILINE)
+_INTERVAL = re.compile(rb"^it_interval: \((\d+), (\d+)\)", re.MULTILINE)
+_TICKS = re.compile(rb"^ticks: (\d+)", re.MULTILINE)
+_ITIMERSPEC = 32  # bytes
 _CLOCK = re.compile(rb"^ClockID: (-?\d+)", re.MULTILINE)
 _WALL_CLOCKS = {0, 1, 7, 11}
 """Of those, timers run without anyone's processor time and are in the list."""
@@ -71,6 +79,27 @@ def timerfds(pid: int, targets: Mapping[int, str]) -> Iterator[float]:
             yield 0.0
         elif left[1] != b"0" or left[2] != b"0":
             yield int(left[1]) + int(left[2]) / 1e9
+
+
+def count_missed(pids: Iterable[int]) -> None:
+    """Has the kernel count how often periodic timerfds have rung since somebody read them: it does so when it is asked.
+
+    Until then /proc, and with it CRIU, tells of the first time only.
+
+    Args:
+        pids: the processes that have them.
+    """
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            for number, _, _, target in native_look.descriptors(pid, with_places=False):
+                if target == _TIMERFD and _has_rung(read(f"/proc/{pid}/fdinfo/{number}")):
+                    with borrowed(pid, number) as timer:
+                        libc.timerfd_gettime(timer, ctypes.create_string_buffer(_ITIMERSPEC))
+
+
+def _has_rung(info: bytes) -> bool:
+    ticks, interval = _TICKS.search(info), _INTERVAL.search(info)
+    return bool(ticks and interval and int(ticks[1]) and (int(interval[1]) or int(interval[2])))
 
 
 def posix_timers(pid: int) -> bool | None:
