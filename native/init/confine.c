@@ -142,8 +142,8 @@ static void follow(const struct rule *rule) {
 
 /* The rest: what allowed.h lists passes, another call is refused, and one that is newer than the list does not exist.
  * The kernel remembers the answer for each number, so that their order costs nothing. */
-static void allow_listed(void) {
-    bool allowed[NEWEST_CALL + 2] = {0};
+static void allow_listed(bool looks_itself) {
+    bool allowed[NEWEST_CALL + 2] = {[SYS_pidfd_getfd] = looks_itself};
     LOAD(nr);
     for (size_t i = 0; i < sizeof allowed_calls / sizeof *allowed_calls; i++) allowed[allowed_calls[i]] = true;
     for (unsigned call = 1; call <= NEWEST_CALL + 1; call++) {
@@ -165,13 +165,16 @@ static void allow_listed(void) {
  *   - No flow labels of IPv6, which outlive the process that took them.
  *   - No TIOCSTI and TIOCLINUX, which type for whoever else sits at a terminal.
  *   - No FICLONE, FICLONERANGE, FIDEDUPERANGE and copy_file_range, by which files share blocks of the disk.
- * clone3 hides its flags behind a pointer: programs fall back to clone. */
-void filter_system_calls(void) {
+ * clone3 hides its flags behind a pointer: programs fall back to clone.
+ *
+ * `looks_itself`: pidfd_getfd passes, by which PID 1 looks into pipes and sockets of other processes (waiting.c, holds.c), since
+ * the host cannot. Where it can, nobody inside may change a sleeping process' sockets by it, which nothing would show. */
+void filter_system_calls(bool looks_itself) {
     LOAD(arch);
     JUMP(BPF_JEQ, NATIVE_ARCH, 1, 0);
     REFUSE(ENOSYS);
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) follow(&rules[i]);
-    allow_listed();
+    allow_listed(looks_itself);
     struct sock_fprog program = {.len = filter.length, .filter = filter.code};
     /* Without CAP_SYS_ADMIN it may not be set, and need not be: a container engine confined us before it started us. */
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) && errno != EACCES) die("seccomp");

@@ -8,6 +8,6 @@ void protect_proc(void);
 void drop_capabilities(void);
 void set_resource_limits(void);
 bool number_processes(pid_t last);
-void filter_system_calls(void);
+void filter_system_calls(bool looks_itself);
 
 #endif

@@ -113,7 +113,8 @@ static void prepare(char **argv) {
     guest.environment = environ;
     for (int i = 0; i < MAX_CLIENTS; i++) guest.clients[i].input = guest.clients[i].output = -1;
     struct stat input;
-    if (fstat(0, &input) == 0 && (S_ISFIFO(input.st_mode) || S_ISSOCK(input.st_mode))) serve_stdio();
+    bool in_container = fstat(0, &input) == 0 && (S_ISFIFO(input.st_mode) || S_ISSOCK(input.st_mode));
+    if (in_container) serve_stdio();
     if (!find_user(argv[2], &guest.user)) {
         errno = ENOENT;
         die(argv[2]);
@@ -123,7 +124,7 @@ static void prepare(char **argv) {
     skip_process_ids();
     protect_proc();
     if (bound) bind_directories(binds);
-    filter_system_calls();
+    filter_system_calls(in_container);
     drop_capabilities();
     set_resource_limits();
     struct sigaction wake_up = {.sa_handler = on_child, .sa_flags = SA_RESTART};
