@@ -180,12 +180,14 @@ class LocalBackend:
         files = self._snapshots.files(snapshot)
         shell = self._snapshots.shell(snapshot)
         changes = self._snapshots.changes(snapshot)
+        noted = self._snapshots.noted(snapshot)
         if shell is None:
             sandbox = self._restore(gate, snapshot, image, limits)
-            sandbox.changes_settled = changes
+        else:
+            sandbox = self._start(image, limits, files, noted.clock, bare=True)
+        sandbox.changes_settled = changes
+        if shell is None:
             return sandbox
-        noted = self._snapshots.noted(snapshot)
-        sandbox = self._start(image, limits, files, noted.clock, bare=True)
         try:
             sandbox.time_waits.bring_back(noted.closed)
             if noted.clock:
