@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,6 +63,30 @@ def test_those_that_come_together_find_sandboxes_ready_and_see_what_others_see(
     alive = [path for path in Path("/proc").glob("[0-9]*/cgroup") if owner in _read(path)]
     assert not alive
     assert control_groups(f"*{owner}*") == []
+
+
+WAITS = "mkfifo /tmp/ask; (read line < /tmp/ask; echo $line > /tmp/told) &"
+RINGS = "sleep 1000 &"
+
+
+@pytest.mark.parametrize(("begun", "staged"), [(WAITS, True), (RINGS, False)], ids=["waits", "has a timer"])
+def test_a_fork_stands_still_only_where_time_does_not_count(home: Path, begun: str, staged: bool) -> None:
+    """Clocks and timers go on while it stands: a rollout that has not waited would find that they have rung."""
+    with open_cache(home, TOGETHER) as cache:
+        for _ in range(2):
+            roll_together(cache, begun, "pgrep -c sleep; jobs")
+        if staged:
+            eventually(lambda: forks_ready(cache) > 0, 60)
+            before = cache.stats().arrivals["ready"]
+            roll_together(cache, begun, "echo hello > /tmp/ask; wait; cat /tmp/told")
+            assert cache.stats().arrivals["ready"] > before
+        else:
+            time.sleep(2.0)
+            assert forks_ready(cache) == 0
+
+
+def forks_ready(cache: Cache) -> int:
+    return sum(count for origin, count in cache.pool.ready_by_origin().items() if origin.snapshot)
 
 
 def _read(path: Path) -> str:

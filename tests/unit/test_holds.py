@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import itertools
 import os
 import signal
 import subprocess
@@ -205,7 +206,9 @@ def test_no_reader_is_missed_however_it_meets_the_evictor(mine: Holds, others: H
 
     def read(number: int) -> int:
         hold, answered = mine.add(), 0
-        for step in range(400):
+        for step in itertools.count():
+            if step >= 400 and answered:
+                break
             name = state((number + step) % len(kept))
             before = mine.evictions
             if not kept[name]:  # the lookup
@@ -231,7 +234,7 @@ def test_no_reader_is_missed_however_it_meets_the_evictor(mine: Holds, others: H
         done.set()
         assert evicting.result(60) > 0
     assert taken_away == []
-    assert sum(answered) > 0
+    assert min(answered) > 0
 
 
 STANDING = """

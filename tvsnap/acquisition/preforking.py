@@ -1,13 +1,15 @@
 """Keeps sandboxes ready for states that will soon be needed: made by threads of its own before anyone asks for them.
 
 A sandbox that is ready must be what a fork made on demand would be. It is known by the very snapshot or image that it
-was made from. A fork stands still until it is handed out (`Staging.stage`). What cannot stand still, as a fresh
-sandbox, is kept only if nothing runs in it but its idle shell (programs would go on, and age), and handed out only if
-it still looks as it did when it was new.
+was made from. A fork stands still until it is handed out (`Staging.stage`); as its clocks and timers go on meanwhile,
+none is made of a state in which something happens by itself. What cannot stand still, as a fresh sandbox, is kept only
+if nothing runs in it but its idle shell (programs would go on, and age), and handed out only if it still looks as it
+did when it was new.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -208,7 +210,7 @@ class Preforker:
             demands = [
                 Demand(origin, count, self._cost(recipes[origin]))
                 for origin, count in expected.items()
-                if count >= 1 and self._has_snapshot(recipes[origin])
+                if count >= 1 and self._can_be_made(recipes[origin])
             ]
             wanted = plan(demands, self._budget, there)
             self._pool.keep_ready_at_most(wanted)
@@ -237,15 +239,21 @@ class Preforker:
                 self._paused_until = time.monotonic() + FORGIVEN
             return of_use
 
-    def _has_snapshot(self, recipe: Recipe) -> bool:
-        """Whether the snapshot is still the one of its state: it may have been evicted, or the state forgotten."""
-        if recipe.snapshot is None:
+    def _can_be_made(self, recipe: Recipe) -> bool:
+        """Whether the snapshot is still the one of its state, and time does not count in that.
+
+        It may have been evicted, or the state forgotten.
+        """
+        snapshot = recipe.snapshot
+        if snapshot is None:
             return True
         try:
-            found = self._graph.snapshot(recipe.snapshot.state, recipe.snapshot.backend)
+            found = self._graph.snapshot(snapshot.state, snapshot.backend)
+            made_by = self._graph.edge_to(snapshot.state)
         except TvsnapError:
             return False
-        return found is not None and found.id == recipe.snapshot.id
+        quiet = made_by is None or made_by.quiet_s == math.inf
+        return quiet and found is not None and found.id == snapshot.id
 
     def _make(self, recipe: Recipe) -> bool:
         """Makes one and keeps it ready; returns whether to go on at once."""

@@ -19,7 +19,7 @@ DEVICE_OPTIONS = tuple(option for name in DEVICES for option in ("--device", nam
 REWIND = BIN / "tvsnap-rewind.so"
 """Takes evidence of processes from outside."""
 LOOK = BIN / "tvsnap-look.so"
-"""Looks at the files of a sandbox from outside, and remembers them."""
+"""Looks at the files and processes of a sandbox from outside."""
 CRIU_PLUGIN = BIN / "criu_plugin" / "interrupted.so"
 """Has system calls that a dump interrupts go on; CRIU loads all plugins of a directory."""
 SYSTEM_CALLS = BIN / "allowed.h"  # the list of those that pass the filter of a sandbox

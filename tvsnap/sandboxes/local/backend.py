@@ -177,17 +177,17 @@ class LocalBackend:
             raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
 
     def _fork(self, gate: Gate, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
+        gate.was_used = False
         files = self._snapshots.files(snapshot)
         shell = self._snapshots.shell(snapshot)
         changes = self._snapshots.changes(snapshot)
-        noted = self._snapshots.noted(snapshot)
         if shell is None:
             sandbox = self._restore(gate, snapshot, image, limits)
-        else:
-            sandbox = self._start(image, limits, files, noted.clock, bare=True)
-        sandbox.changes_settled = changes
-        if shell is None:
+            sandbox.changes_settled = changes
             return sandbox
+        noted = self._snapshots.noted(snapshot)
+        sandbox = self._start(image, limits, files, noted.clock, bare=True)
+        sandbox.changes_settled = changes
         try:
             sandbox.time_waits.bring_back(noted.closed)
             if noted.clock:

@@ -21,9 +21,15 @@ class Dropped(InfrastructureError):
 
 
 class Gate:
-    """Where the restore of one fork waits until it may go on."""
+    """Where the restore of one fork waits until it may go on.
+
+    Attributes:
+        standing: comes to the fork's control groups, once it stands there.
+        was_used: whether the latest attempt at the fork has waited here.
+    """
 
     def __init__(self) -> None:
+        self.was_used = False
         self._decided = threading.Event()
         self._dropped = False
         self.standing: Future[Cgroup] = Future()
@@ -32,11 +38,6 @@ class Gate:
     def is_open(self) -> bool:
         """Whether nothing waits at it."""
         return self._decided.is_set() and not self._dropped
-
-    @property
-    def was_used(self) -> bool:
-        """Whether anything has waited at it."""
-        return self.standing.done()
 
     def stand(self, cgroup: Cgroup) -> None:
         """Waits until the gate is opened; for the thread that restores, when all is there and nothing has run.
@@ -49,6 +50,7 @@ class Gate:
         Raises:
             Dropped: it is not needed; its processes have been killed.
         """
+        self.was_used = True
         cgroup.freeze()
         if not self.standing.done():
             self.standing.set_result(cgroup)
