@@ -91,6 +91,7 @@ class Cache:
         limits: Limits | None = None,
         budget: Budget | None = None,
         use_cache: bool = True,
+        same_ids: bool = False,
         prefork: int | None = None,
         audit: float = 0.0,
         images: ImageSource | None = None,
@@ -110,6 +111,9 @@ class Cache:
             limits: what one sandbox may use; by default what its image asks for.
             budget: what snapshots and sandboxes may use together; see `Budget` for the defaults.
             use_cache: False to execute every call, in one fresh sandbox for each rollout, for comparison.
+            same_ids: without the cache, have a look at the sandbox after each call, so that the processes of the next
+                one have the ids that they would have with the cache: for comparisons of what calls return, not of
+                speed. Always so where an image has a seed (`random_seed`), as chance goes by process ids then.
             prefork: how many sandboxes are made ahead of time for states that were needed lately. By default 0, or a
                 few where making a sandbox takes long.
             audit: the share (0 to 1) of the answered calls that are made again in the background and compared. A call
@@ -146,6 +150,8 @@ class Cache:
             check_provides(images, "get", "images must be a source of images")
         if not isinstance(use_cache, bool):
             raise UsageError(f"use_cache must be True or False, not {use_cache!r}")
+        if not isinstance(same_ids, bool):
+            raise UsageError(f"same_ids must be True or False, not {same_ids!r}")
         if timeouts not in ("private", "shared"):
             raise UsageError(f'timeouts must be "private" or "shared", not {timeouts!r}')
         check_whole(grade_executions, "grade_executions", 1)
@@ -200,6 +206,7 @@ class Cache:
         self._context = Context(
             home=self._in_use,
             use_cache=use_cache,
+            same_ids=same_ids,
             graph=self.graph,
             backend=self.backend,
             pool=self.pool,

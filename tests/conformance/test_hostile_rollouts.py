@@ -42,7 +42,7 @@ class Lair:
     def __init__(self, home: Path, image: Image, backend: str) -> None:
         self.image = image
         self.cached = Cache(home, backend=backend, policy="eager", limits=LIMITS, budget=Budget(parked=0), prefork=0)
-        self.fresh = Cache(home, backend=backend, use_cache=False, limits=LIMITS)
+        self.fresh = Cache(home, backend=backend, use_cache=False, same_ids=True, limits=LIMITS)
         self._salt = f"hostile-{time.time_ns()}"
         self._bystander = self.cached.rollout(image, salt=f"{self._salt} bystander")
         assert self._bash(self._bystander, "x=kept; sleep 1000 & echo began").output == "began\n"

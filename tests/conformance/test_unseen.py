@@ -116,7 +116,7 @@ def test_who_waits_for_a_file_to_be_read(tmp_path: Path, terminal_image: Image, 
     (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
     look = ("bash", {"command": "sleep 0.3; ls /tmp"}, 30.0)
     calls = (("bash", {"command": waits}, 30.0), ("read_file", {"path": path}, 30.0))
-    with Cache(tmp_path, use_cache=False) as fresh:
+    with Cache(tmp_path, use_cache=False, same_ids=True) as fresh:
         expected = [output for output, _ in answers(fresh, terminal_image, *calls, look)]
     with Cache(tmp_path) as cache:
         answers(cache, terminal_image, *calls)

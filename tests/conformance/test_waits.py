@@ -72,7 +72,11 @@ def test_a_snapshot_is_none_of_the_next_call_s_doing(
 ) -> None:
     """Processes that sleep run a little for it; a look at a file leaves the state as it was all the same."""
     commands = ("sleep 1000 & sleep 0.3", "echo a > /tmp/f", "cat /tmp/f", "cat /tmp/f; true", "(sleep 9 & echo $!)")
-    with Cache(tvsnap_home, use_cache=False, backend=cache.backend.name) as fresh, begin(fresh, request) as rollout:
+    backend = cache.backend.name
+    with (
+        Cache(tvsnap_home, use_cache=False, same_ids=True, backend=backend) as fresh,
+        begin(fresh, request) as rollout,
+    ):
         expected = [ask(rollout, command)[0] for command in commands]
     with begin(cache, request) as rollout:
         states = []

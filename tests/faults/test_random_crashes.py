@@ -113,7 +113,7 @@ def home(tmp_path: Path, terminal_image: Image) -> Path:
 
 
 def uncached(home: Path, image: Image) -> list[list[str]]:
-    with Cache(home, use_cache=False) as cache:
+    with Cache(home, use_cache=False, same_ids=True) as cache:
         found = []
         for history in HISTORIES:
             with cache.rollout(image.name) as rollout:

@@ -89,6 +89,7 @@ class World:
                 prefork=options.get("prefork"),
                 budget=Budget(**given),
                 use_cache=use_cache,
+                same_ids=True,
             )
 
 

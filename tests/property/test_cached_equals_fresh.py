@@ -110,7 +110,7 @@ def name_of(variant: tuple[str, int]) -> str:
 def scripted_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
     policy, prefork = request.param
     with (
-        tvsnap.Cache(home=tmp_path / "fresh", backend=FakeBackend(), use_cache=False) as fresh,
+        tvsnap.Cache(home=tmp_path / "fresh", backend=FakeBackend(), use_cache=False, same_ids=True) as fresh,
         tvsnap.Cache(home=tmp_path / "cached", backend=FakeBackend(), policy=policy, prefork=prefork) as cached,
     ):
         yield fresh, cached
@@ -129,7 +129,7 @@ def caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[tvs
     with (
         DirectoryBackend(tmp_path) as one,
         DirectoryBackend(tmp_path) as other,
-        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False) as fresh,
+        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False, same_ids=True) as fresh,
         tvsnap.Cache(home=tmp_path / "cached", backend=other, policy=policy, prefork=prefork) as cached,
     ):
         yield fresh, cached
@@ -148,7 +148,7 @@ def local_caches(
 ) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
     policy, prefork = request.param
     with (
-        tvsnap.Cache(home=tvsnap_home, use_cache=False) as fresh,
+        tvsnap.Cache(home=tvsnap_home, use_cache=False, same_ids=True) as fresh,
         tvsnap.Cache(home=tvsnap_home, policy=policy, prefork=prefork) as cached,
     ):
         yield fresh, cached
@@ -167,7 +167,7 @@ def test_a_clock_is_found_out(tmp_path: Path) -> None:
     with (
         DirectoryBackend(tmp_path) as one,
         DirectoryBackend(tmp_path) as other,
-        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False) as fresh,
+        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False, same_ids=True) as fresh,
         tvsnap.Cache(home=tmp_path / "cached", backend=other, policy="eager") as cached,
         pytest.raises(AssertionError),
     ):
@@ -192,7 +192,7 @@ def test_an_overlooked_change_is_found_out(tmp_path: Path, change: str) -> None:
     with (
         DirectoryBackend(tmp_path) as one,
         InattentiveBackend(tmp_path) as other,
-        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False) as fresh,
+        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False, same_ids=True) as fresh,
         tvsnap.Cache(home=tmp_path / "cached", backend=other, policy="eager") as cached,
         pytest.raises(AssertionError),
     ):

@@ -131,7 +131,7 @@ def test_a_budget_holds_after_every_call_and_answers_stay_right(
         disk=disk, snapshots=count, memory=12 * MIB, sandboxes=3, parked=2
     )  # a fake sandbox weighs 5 MiB and more
     with (
-        Cache(home / "fresh", backend=FakeBackend(), use_cache=False) as fresh,
+        Cache(home / "fresh", backend=FakeBackend(), use_cache=False, same_ids=True) as fresh,
         Cache(home / "cached", backend=backend, policy=policy, budget=budget) as cached,
     ):
         for calls in [*group, *group]:

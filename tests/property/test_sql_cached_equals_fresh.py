@@ -36,7 +36,7 @@ class Worlds:
     def __init__(self, system: str, home: Path, images: SqlImages) -> None:
         self.system = system
         self.image = images.get(system)
-        self.fresh = Cache(home, images=images.store, use_cache=False)
+        self.fresh = Cache(home, images=images.store, use_cache=False, same_ids=True)
         # Nothing is parked, so that states are had from snapshots and replays.
         self.cached = {
             policy: Cache(home, images=images.store, policy=policy, budget=Budget(parked=0)) for policy in POLICIES

@@ -429,7 +429,7 @@ def test_bad_calls_are_refused_before_anything_happens(cache: Cache) -> None:
 def test_without_the_cache_nothing_is_looked_up_or_recorded(tmp_path: Path) -> None:
     with open_cache(tmp_path) as cache:
         wanted = run(cache, "echo 1 > f", "cat f")
-    with open_cache(tmp_path, use_cache=False) as cache:
+    with open_cache(tmp_path, use_cache=False, same_ids=True) as cache:
         results = run(cache, "echo 1 > f", "cat f")
         assert sources(results) == ["executed"] * 2
         assert [result.output for result in results] == [result.output for result in wanted]
@@ -536,7 +536,7 @@ def test_more_rollouts_than_sandboxes(tmp_path: Path) -> None:
 def test_many_threads_many_rollouts(tmp_path: Path) -> None:
     """All see what a fresh run sees, whatever is hit, coalesced, forked or replayed."""
     histories = [[f"echo {(seed * step) % 3} >> f; cat f" for step in range(1, 8)] for seed in range(24)]
-    with open_cache(tmp_path / "fresh", use_cache=False) as cache:
+    with open_cache(tmp_path / "fresh", use_cache=False, same_ids=True) as cache:
         wanted = [[result.output for result in run(cache, *history)] for history in histories]
     for policy in ("eager", "never", "break-even"):
         with (

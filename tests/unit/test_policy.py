@@ -9,8 +9,8 @@ import pytest
 
 from tvsnap.model.errors import UsageError
 from tvsnap.recording.policy import BreakEven, Costs, Eager, Never, Rebuild, policy
-from tvsnap.recording.policy.costs import DEFAULTS, ENOUGH, WINDOW
-from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD, UNPROVEN_WORTH
+from tvsnap.recording.policy.costs import BURST, DEFAULTS, ENOUGH, SHARE, WINDOW
+from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD
 
 FREE = Rebuild(from_root=True, calls=1, replay_s=0.0)
 
@@ -44,20 +44,48 @@ def test_what_was_spent_counts() -> None:
     assert BreakEven().should_checkpoint(Rebuild(True, 1, 0.001, spent_s=0.05), Costs("local"))
 
 
-def test_what_is_not_proven_is_snapshotted_at_once() -> None:
-    """Whatever it took: without a snapshot nobody can go on from it, nor be answered beyond it."""
-    free = Rebuild(False, 1, 0.0)
-    assert not BreakEven().should_checkpoint(free, Costs("local"))
-    assert BreakEven().should_checkpoint(replace(free, proven=False), Costs("local"))
-    assert Eager().should_checkpoint(replace(free, proven=False), Costs("local"))
-    assert not Never().should_checkpoint(replace(free, proven=False), Costs("local"))
+def test_what_is_not_proven_is_snapshotted_while_it_is_paid_for() -> None:
+    """Without a snapshot nobody can go on from it; but to keep more than the calls are worth would make them slower."""
+    free, costs = Rebuild(False, 1, 0.0), Costs("local")
+    assert not BreakEven().should_checkpoint(free, costs)
+    unproven = replace(free, proven=False)
+    assert BreakEven().should_checkpoint(unproven, costs)
+    assert not Never().should_checkpoint(unproven, costs)
+    costs.spent(BURST)
+    assert not BreakEven().should_checkpoint(unproven, costs)
+    assert Eager().should_checkpoint(unproven, costs)
+    costs.worked(costs.checkpoint_s / SHARE + 0.001)  # by other calls
+    assert BreakEven().should_checkpoint(unproven, costs)
 
 
-def test_what_is_not_proven_but_dear_to_keep_must_be_worth_it() -> None:
-    dear = Rebuild(False, 1, 0.0, proven=False, checkpoint_s=UNPROVEN_WORTH)
-    assert not BreakEven().should_checkpoint(dear, Costs("local"))
-    assert BreakEven().should_checkpoint(replace(dear, checkpoint_s=UNPROVEN_WORTH - 0.01), Costs("local"))
-    assert BreakEven().should_checkpoint(replace(dear, replay_s=2 * UNPROVEN_WORTH), Costs("local"))
+def test_what_is_not_proven_is_snapshotted_where_it_pays_for_that_itself() -> None:
+    costs = Costs("local")
+    costs.spent(10 * BURST)
+    least = costs.checkpoint_s / SHARE
+    assert not BreakEven().should_checkpoint(Rebuild(False, 3, least - 0.001, proven=False), costs)
+    assert BreakEven().should_checkpoint(Rebuild(False, 3, least + 0.001, proven=False), costs)
+    assert not BreakEven().should_checkpoint(Rebuild(False, 3, least + 0.001, proven=False, checkpoint_s=1.0), costs)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_checkpoints_of_what_is_not_proven_take_a_share_of_what_calls_take(seed: int) -> None:
+    chance = random.Random(seed)
+    costs, worked, spent, since = Costs("local"), 0.0, 0.0, 0.0
+    for _ in range(5000):
+        duration = chance.expovariate(1 / chance.choice((0.001, 0.01, 0.1, 1.0)))
+        worked += duration
+        since += duration
+        costs.worked(duration)
+        if BreakEven().should_checkpoint(Rebuild(False, 1, since, proven=False), costs):
+            costs.spent(costs.checkpoint_s)
+            spent, since = spent + costs.checkpoint_s, 0.0
+    assert 0.25 * SHARE * worked < spent <= 2 * SHARE * worked + BURST
+
+
+def test_what_is_paid_for_beforehand_does_not_pile_up() -> None:
+    costs = Costs("local")
+    costs.worked(1e6)
+    assert costs.allowance_s == BURST
 
 
 def test_a_sandbox_that_was_dear_to_checkpoint_stays_so() -> None:

@@ -67,7 +67,7 @@ def run(program: Program, image: str, home: Path) -> Outcome:
         image: the name of the image that it is in.
         home: a data directory with that image.
     """
-    with Cache(home, use_cache=False) as cache:
+    with Cache(home, use_cache=False, same_ids=True) as cache:
         try:
             plain = _never_snapshotted(program, cache, image)
         except ProgramFailed as failure:
@@ -78,7 +78,7 @@ def run(program: Program, image: str, home: Path) -> Outcome:
     if not found.result.startswith(DIFFERS):
         return found
     # Would it have differed without a snapshot as well? Then the table does not say all that legitimately differs.
-    with Cache(home, use_cache=False) as cache:
+    with Cache(home, use_cache=False, same_ids=True) as cache:
         again = _never_snapshotted(program, cache, image)
     if told := _difference(plain, again):
         return Outcome(f"{FAILED}: it does not do the same each time: {told[0]}", report=told[1])

@@ -79,6 +79,7 @@ class Conclusions:
         outcome, freed = concluding
         usable = False
         try:
+            self._context.snapshotter.worked(executed.result.duration)
             if self._recorder.answers_nobody(executed):
                 self._release(executed)  # who waits need not wait for what is looked at now
             looked = time.monotonic()

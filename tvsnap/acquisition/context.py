@@ -40,6 +40,7 @@ class Context:
     Attributes:
         home: the data directory.
         use_cache: False to execute every call, for comparison.
+        same_ids: processes then have the ids that they would have with the cache.
         graph: recorded states and calls.
         backend: makes sandboxes.
         pool: those that live.
@@ -62,6 +63,7 @@ class Context:
 
     home: HomeInUse
     use_cache: bool
+    same_ids: bool
     graph: Graph
     backend: Backend
     pool: SandboxPool

@@ -1,4 +1,10 @@
-"""The one sandbox of a rollout without the cache, in which every call is executed: for comparison."""
+"""The one sandbox of a rollout without the cache, in which every call is executed: for comparison.
+
+Nothing is looked at, for nobody rests on it: a rollout costs its sandbox and its calls. So nobody knows which calls
+changed something, and the ids of processes, which with the cache go by that, go by the number of calls. Where a
+comparison is to be exact to the process id (`Cache(same_ids=True)`), or where chance goes by process ids, because the
+image has a seed, the sandbox is looked at after each call.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.recording.live import LiveSandbox
+from tvsnap.sandboxes.fixed import is_fixed
 
 
 class UncachedSandbox:
@@ -26,6 +33,7 @@ class UncachedSandbox:
         self._context = context
         self._recipe = recipe
         self._root = root
+        self._looks = context.same_ids or is_fixed(recipe.image)
         self._started = False
         self._live: LiveSandbox | None = None
         self._noted: Future[None] | None = None  # whether the last call changed anything
@@ -41,7 +49,8 @@ class UncachedSandbox:
                 raise InfrastructureError("the rollout's sandbox is gone, and without the cache nothing can rebuild it")
             self._live = self._context.acquirer.start(self._root, self._recipe)
             self._started = True
-            self._live.observation = self._recipe.environment.observe(self._live.sandbox)
+            if self._looks:
+                self._live.observation = self._recipe.environment.observe(self._live.sandbox)
         if self._noted is not None:
             self._noted.result()
             self._noted = None
@@ -60,11 +69,15 @@ class UncachedSandbox:
             InfrastructureError: the sandbox failed, and has been ended.
         """
         try:
-            live.sandbox.note()
+            if self._looks:
+                live.sandbox.note()
             result = self._recipe.environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         except BaseException:
             self.close()
             raise
+        if not self._looks:
+            live.sandbox.settle(changed=not tool.read_only)
+            return result
         with contextlib.suppress(RuntimeError):  # the cache is being closed
             self._noted = self._context.workers.submit(self._note, live, tool, call)
         return result

@@ -48,6 +48,7 @@ class AsyncCache(Twin[Cache]):
         limits: Limits | None = None,
         budget: Budget | None = None,
         use_cache: bool = True,
+        same_ids: bool = False,
         prefork: int | None = None,
         audit: float = 0.0,
         images: ImageSource | None = None,
@@ -67,6 +68,7 @@ class AsyncCache(Twin[Cache]):
             limits: what one sandbox may use; see `Cache`.
             budget: what snapshots and sandboxes may use together; see `Budget`.
             use_cache: False to execute every call, in one fresh sandbox for each rollout.
+            same_ids: whether processes then have the ids that they would have with the cache; see `Cache`.
             prefork: how many sandboxes are made ahead of time; see `Cache`.
             audit: the share (0 to 1) of the answered calls that are made again and compared; see `Cache`.
             images: where images come from; see `Cache`.
@@ -90,6 +92,7 @@ class AsyncCache(Twin[Cache]):
             limits=limits,
             budget=budget,
             use_cache=use_cache,
+            same_ids=same_ids,
             prefork=prefork,
             audit=audit,
             images=images,

@@ -90,6 +90,14 @@ class Snapshotter:
         for event in expected:
             event.wait(LONGEST_CHECKPOINT)
 
+    def worked(self, seconds: float) -> None:
+        """Takes note that a call was executed: part of the time that it took pays for snapshots.
+
+        Args:
+            seconds: how long it took.
+        """
+        self._costs.worked(seconds)
+
     def consider(self, live: LiveSandbox, course: str = "", task: str | None = None) -> bool:
         """Snapshots the state that a sandbox has just come to by a call, if the policy says so.
 
@@ -252,6 +260,8 @@ class Snapshotter:
         self._pauses.succeeded(live.sandbox.id, task)
         seconds = time.perf_counter() - began
         self._costs.add("checkpoint", seconds)
+        if not (new.proven or pinned):
+            self._costs.spent(seconds)
         self._meter.checkpoint(seconds)
         now = time.time()
         snapshot = Snapshot(

@@ -179,7 +179,9 @@ def _rollout(
 ) -> tuple[list[tuple[str, int | None]], list[str]]:
     """Makes a rollout; returns what each call returned, and where from."""
     with (
-        Cache(laboratory.home, backend=laboratory.backend.name, policy="eager", use_cache=use_cache) as cache,
+        Cache(
+            laboratory.home, backend=laboratory.backend.name, policy="eager", use_cache=use_cache, same_ids=True
+        ) as cache,
         cache.rollout(laboratory.image) as rollout,
     ):
         results = [rollout.call("bash", {"command": command}, TIMEOUT) for command in commands]

@@ -95,7 +95,7 @@ class EnvironmentConformance:
     def test_cached_equals_fresh(self, cache: Cache, home: Path, image: Image, request: pytest.FixtureRequest) -> None:
         """A history returns the same without the cache, with it, and answered from it."""
         for number, history in enumerate(self.histories):
-            with self._opened(home, use_cache=False) as plain, plain.rollout(image) as rollout:
+            with self._opened(home, use_cache=False, same_ids=True) as plain, plain.rollout(image) as rollout:
                 fresh = self._run(rollout, history)
             seen: list[list[ToolResult]] = []
             for _ in range(2):

@@ -15,6 +15,8 @@ DEFAULTS: Mapping[Kind, float] = {"checkpoint": 0.020, "fork": 0.020, "start": 0
 WINDOW = 101  # samples that a median is made of
 ENOUGH = 5  # samples from which on the defaults count for nothing
 OUTLIER = 10.0  # what is handed on to other processes is at most so many medians
+SHARE = 0.1  # of the time that executed calls take, which may be spent on keeping what is not proven
+BURST = 1.0  # seconds that may be spent on it beforehand, and that are saved up at most
 
 
 class Costs:
@@ -35,6 +37,7 @@ class Costs:
         self._samples: dict[Kind, deque[float]] = {kind: deque(maxlen=WINDOW) for kind in DEFAULTS}
         self._medians: dict[Kind, float] = dict(DEFAULTS)
         self._unsaved: dict[str, float] = {}
+        self._allowance_s = BURST
         for kind in DEFAULTS:
             count = counters.get(f"{self._names[kind]}.n", 0.0)
             if count >= ENOUGH:
@@ -54,6 +57,33 @@ class Costs:
     def start_s(self) -> float:
         """Seconds that a fresh sandbox takes."""
         return self._medians["start"]
+
+    @property
+    def allowance_s(self) -> float:
+        """Seconds of checkpoints of unproven states for which this process' calls have paid; below 0 if overdrawn.
+
+        A token bucket: each executed call pays in `SHARE` of its duration, and each such checkpoint takes out what it
+        took.
+        """
+        return self._allowance_s
+
+    def worked(self, seconds: float) -> None:
+        """Takes note that a call was executed.
+
+        Args:
+            seconds: how long it took.
+        """
+        with self._lock:
+            self._allowance_s = min(self._allowance_s + SHARE * seconds, BURST)
+
+    def spent(self, seconds: float) -> None:
+        """Takes note that a checkpoint of an unproven state was taken.
+
+        Args:
+            seconds: how long it took.
+        """
+        with self._lock:
+            self._allowance_s -= seconds
 
     def add(self, kind: Kind, seconds: float) -> None:
         """Takes a measurement in.

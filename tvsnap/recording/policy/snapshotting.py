@@ -8,9 +8,8 @@ from typing import Protocol
 
 from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
-from tvsnap.recording.policy.costs import Costs
+from tvsnap.recording.policy.costs import SHARE, Costs
 
-UNPROVEN_WORTH = 10.0  # seconds that the checkpoint of a state may take that only a snapshot can keep
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
 
 
@@ -24,7 +23,7 @@ class Rebuild:
         replay_s: seconds that they took when they were executed.
         spent_s: seconds that this process has already spent on rebuilding this very state.
         proven: the calls are known to lead to the same state each time. If not, only a snapshot keeps the state:
-            without one, nothing that follows from it is answered, and whoever comes next executes the call anew.
+            without one, nothing that follows from it is answered, and whoever comes next executes the calls anew.
         checkpoint_s: seconds that a checkpoint took just above; 0 if there was none. A sandbox with much in memory
             stays expensive.
         fork_s: seconds that a fork took just above; 0 if there was none.
@@ -79,8 +78,13 @@ class BreakEven:
     """Snapshots a state once rebuilding it costs more time than a checkpoint and a fork of it.
 
     What rebuilding it has cost so far counts too, as in the ski-rental problem: so a state that is cheap to rebuild
-    but rebuilt often costs at most twice what the best choice in hindsight would have. A state that is not known to be
-    reproducible cannot be rebuilt at any price: it gets a snapshot at once.
+    but rebuilt often costs at most twice what the best choice in hindsight would have.
+
+    A state that is not known to be reproducible cannot be rebuilt: without a snapshot, the calls that led there are
+    executed again by whoever comes next, which is what they cost without a cache. It is kept where the work since the
+    last snapshot pays for a checkpoint with the share `SHARE` of its time, or where other calls have paid for it
+    (`Costs.allowance_s`). So checkpoints of such states never take more than that share of what calls take, beyond a
+    second or so at the start, in which everything is kept.
     """
 
     name = "break-even"
@@ -89,8 +93,8 @@ class BreakEven:
         """See `Policy.should_checkpoint`."""
         checkpoint_s = max(costs.checkpoint_s, rebuild.checkpoint_s)
         fork_s = max(costs.fork_s, rebuild.fork_s)
-        if not rebuild.proven and checkpoint_s < UNPROVEN_WORTH:
-            return True
+        if not rebuild.proven:
+            return checkpoint_s < max(costs.allowance_s, SHARE * rebuild.replay_s)
         begin_s = costs.start_s if rebuild.from_root else fork_s
         once_s = begin_s + rebuild.replay_s + rebuild.calls * CALL_OVERHEAD
         return max(once_s, rebuild.spent_s) > checkpoint_s + fork_s
