@@ -102,7 +102,7 @@ def _run(rollouts: list[Any], salt: str, *, cached: bool) -> ReplayReport:
     from .replay_view import progress
 
     with (
-        context.open_cache(use_cache=cached) as cache,
+        context.open_cache(policy="eager", use_cache=cached) as cache,  # to show every state, however short its call
         progress(sum(len(rollout.calls) for rollout in rollouts)) as listener,
     ):
         return Replay(cache, rollouts, ReplayOptions(IMAGE, PARALLEL, salt=salt), listener).run()

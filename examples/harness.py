@@ -232,7 +232,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     folders = [EXAMPLES / "tasks" / name for name in options.task or sorted(task_names())]
     try:
-        with Cache(options.home, backend=options.backend) as cache:
+        # These tasks' commands are short. By default, those whose states are not worth a snapshot are executed again.
+        with Cache(options.home, backend=options.backend, policy="eager") as cache:
             tasks = build_tasks(cache.home, folders)
             reports = []
             if not options.json:

@@ -24,7 +24,7 @@ def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Ima
     """One whose rollouts fork from snapshots."""
     if request.param == "docker":
         request.getfixturevalue("docker_engine")
-    with Cache(tvsnap_home, backend=request.param, budget=Budget(parked=0)) as cache:
+    with Cache(tvsnap_home, backend=request.param, budget=Budget(parked=0), policy="eager") as cache:
         yield cache
 
 

@@ -87,7 +87,7 @@ def open_cache(request: pytest.FixtureRequest, tvsnap_home: Path, monkeypatch: p
 
     @contextmanager
     def opened() -> Iterator[Cache]:
-        with Cache(tvsnap_home, backend=request.param.partition(",")[0]) as cache:
+        with Cache(tvsnap_home, backend=request.param.partition(",")[0], policy="eager") as cache:
             assert cache.backend.captures.processes is (request.param != NO_PROCESSES)
             yield cache
 

@@ -10,7 +10,7 @@ import pytest
 from tvsnap.model.errors import UsageError
 from tvsnap.recording.policy import BreakEven, Costs, Eager, Never, Rebuild, policy
 from tvsnap.recording.policy.costs import BURST, DEFAULTS, ENOUGH, SHARE, WINDOW
-from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD
+from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD, UNPROVABLE_WORTH
 
 FREE = Rebuild(from_root=True, calls=1, replay_s=0.0)
 
@@ -80,6 +80,17 @@ def test_checkpoints_of_what_is_not_proven_take_a_share_of_what_calls_take(seed:
             costs.spent(costs.checkpoint_s)
             spent, since = spent + costs.checkpoint_s, 0.0
     assert 0.25 * SHARE * worked < spent <= 2 * SHARE * worked + BURST
+
+
+def test_what_cannot_be_proven_is_snapshotted_at_once() -> None:
+    """Whoever executes the calls again comes to a state of his own, and shares nothing from there on."""
+    costs = Costs("local")
+    costs.spent(10 * BURST)
+    unprovable = Rebuild(False, 1, 0.0, proven=False, provable=False)
+    assert BreakEven().should_checkpoint(unprovable, costs)
+    assert not Never().should_checkpoint(unprovable, costs)
+    assert not BreakEven().should_checkpoint(replace(unprovable, checkpoint_s=UNPROVABLE_WORTH), costs)
+    assert BreakEven().should_checkpoint(replace(unprovable, checkpoint_s=10.0, replay_s=10.1 / SHARE), costs)
 
 
 def test_what_is_paid_for_beforehand_does_not_pile_up() -> None:

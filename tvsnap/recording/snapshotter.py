@@ -214,7 +214,8 @@ class Snapshotter:
             new = self._candidate(live.state, snapshot, rebuild)
             self.trouble = self._budget.find_room(new)
             if not self.trouble:
-                return self._checkpoint(live, new, task=task) or rebuild.proven
+                allowed = rebuild.provable and not rebuild.proven
+                return self._checkpoint(live, new, allowed=allowed, task=task) or rebuild.proven
         except NotCheckpointable as refusal:
             self.refuse(live.state, str(refusal))
         except SandboxDied as death:
@@ -236,6 +237,7 @@ class Snapshotter:
             sum(edge.result.duration for edge in edges),
             self._spent.get(state, 0.0),
             all(edge.proven for edge in edges),
+            all(edge.proven or edge.digest for edge in edges),
             0.0 if snapshot is None else snapshot.checkpoint_s,
             0.0 if snapshot is None else snapshot.fork_s or 0.0,
         )
@@ -252,15 +254,25 @@ class Snapshotter:
             proven=rebuild.proven,
         )
 
-    def _checkpoint(self, live: LiveSandbox, new: Kept, *, pinned: bool = False, task: str | None = None) -> bool:
-        """Takes a snapshot and adds it to the graph; returns whether the state has one now."""
+    def _checkpoint(
+        self, live: LiveSandbox, new: Kept, *, pinned: bool = False, allowed: bool = False, task: str | None = None
+    ) -> bool:
+        """Takes a snapshot and adds it to the graph; returns whether the state has one now.
+
+        Args:
+            live: the sandbox.
+            new: what the snapshot is expected to be.
+            pinned: it never goes.
+            allowed: what it takes comes out of `Costs.allowance_s`.
+            task: whose rollout made the call, for `Pauses`.
+        """
         began = time.perf_counter()
         age_s = live.age()
         info = live.checkpoint()
         self._pauses.succeeded(live.sandbox.id, task)
         seconds = time.perf_counter() - began
         self._costs.add("checkpoint", seconds)
-        if not (new.proven or pinned):
+        if allowed:
             self._costs.spent(seconds)
         self._meter.checkpoint(seconds)
         now = time.time()

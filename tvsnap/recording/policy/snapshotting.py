@@ -10,6 +10,7 @@ from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
 from tvsnap.recording.policy.costs import SHARE, Costs
 
+UNPROVABLE_WORTH = 10.0  # seconds that the checkpoint of a state may take that only a snapshot can ever keep
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
 
 
@@ -24,6 +25,8 @@ class Rebuild:
         spent_s: seconds that this process has already spent on rebuilding this very state.
         proven: the calls are known to lead to the same state each time. If not, only a snapshot keeps the state:
             without one, nothing that follows from it is answered, and whoever comes next executes the calls anew.
+        provable: executing the calls again can prove that. If not, as processes live that cannot be compared, whoever
+            comes to the state without a snapshot of it comes to one of his own, and shares nothing from there on.
         checkpoint_s: seconds that a checkpoint took just above; 0 if there was none. A sandbox with much in memory
             stays expensive.
         fork_s: seconds that a fork took just above; 0 if there was none.
@@ -34,6 +37,7 @@ class Rebuild:
     replay_s: float
     spent_s: float = 0.0
     proven: bool = True
+    provable: bool = True
     checkpoint_s: float = 0.0
     fork_s: float = 0.0
 
@@ -84,7 +88,7 @@ class BreakEven:
     executed again by whoever comes next, which is what they cost without a cache. It is kept where the work since the
     last snapshot pays for a checkpoint with the share `SHARE` of its time, or where other calls have paid for it
     (`Costs.allowance_s`). So checkpoints of such states never take more than that share of what calls take, beyond a
-    second or so at the start, in which everything is kept.
+    second or so at the start, in which everything is kept. One that can never be proven is kept at once.
     """
 
     name = "break-even"
@@ -93,6 +97,8 @@ class BreakEven:
         """See `Policy.should_checkpoint`."""
         checkpoint_s = max(costs.checkpoint_s, rebuild.checkpoint_s)
         fork_s = max(costs.fork_s, rebuild.fork_s)
+        if not (rebuild.proven or rebuild.provable):
+            return checkpoint_s < max(UNPROVABLE_WORTH, SHARE * rebuild.replay_s)
         if not rebuild.proven:
             return checkpoint_s < max(costs.allowance_s, SHARE * rebuild.replay_s)
         begin_s = costs.start_s if rebuild.from_root else fork_s
