@@ -25,6 +25,7 @@ from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Outcome
 
 CONTROL = "run/tvsnap/control"
+HOME = "/run/tvsnap"  # PID 1's own directory
 INIT = "/run/tvsnap/init"
 GUEST_FILES = {"init": native.INIT, "rc": Path(__file__).with_name("rc"), "fixed.so": native.FIXED}
 """What each sandbox needs of ours in the directory of `INIT`, and where those files are on this machine."""

@@ -27,6 +27,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from tvsnap.guest.protocol import Guest
 from tvsnap.host.native import DEVICES
@@ -36,7 +37,7 @@ from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.observing import Entry, ImageTree, linked
 from tvsnap.sandboxes.process_report import OpenFile, ShellHold
-from tvsnap.sandboxes.shell_report import VOLATILE, declared, without_clock
+from tvsnap.sandboxes.shell_report import VOLATILE, ShellReports, declared, without_clock
 
 MOST_BYTES = 1 << 30  # that are read for one digest
 MOST_FILES = 200_000  # that differ from the image
@@ -64,14 +65,27 @@ class Incomparable(Exception):
     """The sandbox holds something that no digest can hold; the message says what."""
 
 
+class _Told(NamedTuple):
+    """What a digest was told of an entry: nothing if it is as in the image."""
+
+    entry: Entry
+    text: str | None
+    key: tuple[str, str]  # in `Contents.known`
+
+
 @dataclasses.dataclass(slots=True)
 class Contents:
     """Digests of the contents of a sandbox's files, by what changes whenever the contents do.
 
     Those of a snapshot's files hold for its forks where a copy of a file keeps its inode number and its times.
+
+    Attributes:
+        known: the digests, by path and stamp.
+        told: what the last digest was told of entries, by path; it holds for the same objects only.
     """
 
     known: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    told: dict[str, _Told] = dataclasses.field(default_factory=dict)
 
     def copy(self) -> Contents:
         return Contents(dict(self.known))
@@ -116,7 +130,8 @@ class Files:
 
 def digest(
     guest: Guest,
-    processes: Callable[[], tuple[bool, ShellHold | None]],
+    reports: ShellReports,
+    processes: Callable[[int], tuple[bool, ShellHold | None]],
     files: Callable[[], contextlib.AbstractContextManager[Files]],
     outside: Path,
     changes: int,
@@ -125,7 +140,9 @@ def digest(
 
     Args:
         guest: its PID 1.
-        processes: returns whether any lives beyond PID 1 and the shell, and what the shell holds.
+        reports: what is known of its shell's reports.
+        processes: returns whether any lives beyond PID 1 and the shell, whose process id inside it is given, and what
+            the shell holds.
         files: returns a block with its files.
         outside: the directory of its PID 1 in this machine's /proc.
         changes: how many calls have changed its state; the ids of processes to come depend on it.
@@ -140,15 +157,14 @@ def digest(
         hasher.update(b"%d:%b" % (len(data), data))
 
     try:
-        dump = guest.shell_state()
-        info = guest.info()
+        dump, info = guest.report()
         if dump is None or not info.idle or not info.plain:
             raise Incomparable("the shell is not idle, or its terminal is not as at the start")
-        alone, hold = processes()
+        alone, hold = processes(info.shell)
         if not alone or hold is None:
             raise Incomparable("processes live beyond PID 1 and the shell")
         _check_network(outside)
-        hasher.update(b"%b%d %d " % (_shell(dump), info.shell, changes))
+        hasher.update(b"%b%d %d " % (reports.come_to(_shell, dump), info.shell, changes))
         for text in _hold(hold, outside / "root"):
             take(text)
         shown, columns, rows = guest.terminal()
@@ -238,9 +254,9 @@ def _files(files: Files) -> Iterator[str]:
         if named not in (None, entry.path):
             yield f"{entry.path}\0link {named}"
             continue
-        about = reader.about(entry)
-        if named or about != reader.image(entry):
-            yield f"{entry.path}\0{about}"
+        text = reader.told(entry) if named is None else f"{entry.path}\0{reader.about(entry)}"
+        if text is not None:
+            yield text
     for path in sorted(files.gone):
         yield f"{path}\0gone"
     reader.keep()
@@ -252,8 +268,24 @@ class _Reader:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._known = files.contents.known
+        self._told = files.contents.told
         self._kept: dict[tuple[str, str], str] = {}
+        self._kept_told: dict[str, _Told] = {}
         self._left = MOST_BYTES
+
+    def told(self, entry: Entry) -> str | None:
+        """Returns what a digest is told of an entry that has no other name; nothing if it is as in the image."""
+        told = self._told.get(entry.path)
+        if told is None or told.entry is not entry:
+            about, key = self.about(entry), (entry.path, entry.stamp)
+            text = None if about == self.image(entry) else f"{entry.path}\0{about}"
+            if stat.S_ISREG(entry.mode) and key not in self._kept:  # it was changed a moment ago
+                return text
+            told = _Told(entry, text, key)
+        elif told.key in self._known:
+            self._kept[told.key] = self._known[told.key]
+        self._kept_told[entry.path] = told
+        return told.text
 
     def about(self, entry: Entry) -> str:
         base = self._files.id_base
@@ -292,6 +324,7 @@ class _Reader:
     def keep(self) -> None:
         """Remembers for the next time what was read of the files that there are."""
         self._files.contents.known = self._kept
+        self._files.contents.told = self._kept_told
 
     def _content(self, entry: Entry) -> str:
         key = entry.path, entry.stamp

@@ -6,11 +6,13 @@ nor hashed again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import threading
 from pathlib import Path
 
+from tvsnap.guest.protocol import HOME
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import Service
 from tvsnap.sandboxes import looks, observing, paths
@@ -54,6 +56,22 @@ class SeenFiles:
             self._last = last
             return last.fingerprints
 
+    def entries(self) -> list[observing.Entry]:
+        """Returns what `observing.walk` yields.
+
+        Raises:
+            InfrastructureError: part of it cannot be read.
+            NotSeen: there is more than anybody looks at, or it takes too long.
+        """
+        with self._lock:
+            last, self._last = self._last, None
+            if last is not None:
+                with contextlib.suppress(TooMuch), paths.directory(self._upper) as directory:
+                    last.look(directory)
+                    self._last = last
+                    return last.entries
+        return list(observing.walk(self._upper))
+
 
 class _Last:
     """A look at them, which the next one goes on from.
@@ -68,8 +86,14 @@ class _Last:
         self.fingerprints = ("", "")
         self._image = image
         self._memory = FilesMemory()
+        self._entries: dict[str, observing.Entry] = {}
         self._prints: dict[str, bytes | None] = {}
         self._prints_apart: dict[str, bytes | None] = {}
+
+    @property
+    def entries(self) -> list[observing.Entry]:
+        """All but PID 1's own directory and what lies in it."""
+        return [entry for path, entry in self._entries.items() if not observing.lies_within(path, (HOME,))]
 
     def look(self, directory: int) -> None:
         changed, gone = self._memory.look(directory)
@@ -77,11 +101,13 @@ class _Last:
             return
         looks.go_on()
         for path in map(os.fsdecode, gone.split(b"\0")[:-1]):
+            self._entries.pop(path, None)
             self._prints.pop(path, None)
             self._prints_apart.pop(path, None)
         for entry in observing.parse_entries(changed):
             apart = observing.lies_within(entry.path, self.apart)
             prints = self._prints_apart if apart else self._prints
+            self._entries[entry.path] = entry
             prints[entry.path] = observing.print_of(entry, self._image, accessed=True, dated=not apart)
         others, data = observing.together(self._prints.values()), observing.together(self._prints_apart.values())
         self.fingerprints = others, data if self._prints_apart else ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from tvsnap.guest.declarations import declarations
 from tvsnap.guest.protocol import GuestInfo
@@ -24,6 +25,9 @@ _PLAIN = re.compile(rb"(?:\"[^\"\\\n\x01]*\"|\((?:\[\d+\]=\"[^\"\\\n\x01]*\" ?)*
 _MOST_KEPT = 1 << 20
 """Bytes of a report."""
 _CLOCK = re.compile(rb"\x01clock\n(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
+
+
+V = TypeVar("V")
 
 
 def declared(variables: bytes) -> Iterator[tuple[str, bytes]]:
@@ -46,17 +50,23 @@ class ShellReports:
 
     def __init__(self) -> None:
         self._last: _Pieces | None = None
-        self._came_to: tuple[str, frozenset[str]] = ("", frozenset())
+        self._known: dict[Callable[[bytes], Any], Any] = {}
 
     def seen(self, dump: bytes | None, info: GuestInfo) -> tuple[str, frozenset[str]]:
         """Returns `Observation.shell` and `Observation.hidden` of a shell that said `dump`, or nothing."""
         if dump is None:
             return secrets.token_hex(), frozenset()
+        told = self.come_to(shell_fingerprint, dump)
+        return f"{told} {info.inner} {info.kernel}", self.come_to(shell_hidden, dump)
+
+    def come_to(self, read: Callable[[bytes], V], dump: bytes) -> V:
+        """Returns what a report comes to if it is read thus; `read` must leave out what is no part of the state."""
         if self._last is None or not self._last.are_of(dump):
-            self._last = None if len(dump) > _MOST_KEPT else _Pieces.of(dump)
-            self._came_to = shell_fingerprint(dump), shell_hidden(dump)
-        told, hidden = self._came_to
-        return f"{told} {info.inner} {info.kernel}", hidden
+            self._last, self._known = None if len(dump) > _MOST_KEPT else _Pieces.of(dump), {}
+        if read not in self._known:
+            self._known[read] = read(dump)
+        found: V = self._known[read]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

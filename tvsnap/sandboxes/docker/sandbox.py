@@ -255,13 +255,14 @@ class DockerSandbox(Networked, Rewindable):
         baseline = self._backend.baseline(self.image)
         return digests.digest(
             self.guest(),
+            self._reports,
             self._alone,
             lambda: self.files.differing(baseline, self._image_tree, self._contents),
             outside,
             self.changes_settled,
         )
 
-    def _alone(self) -> tuple[bool, process_report.ShellHold | None]:
+    def _alone(self, _: int) -> tuple[bool, process_report.ShellHold | None]:
         table = self.process_table()
         return not table.others, table.shell
 

@@ -204,16 +204,17 @@ class LocalSandbox(Networked, Rewindable):
             with self._looks.one():
                 return digests.digest(
                     self.guest(),
+                    self._reports,
                     self._alone,
-                    lambda: observe.differing(self.layer / "upper", self._tree, self.contents),
+                    lambda: observe.differing(self.layer / "upper", self._files.entries(), self._tree, self.contents),
                     Path(f"/proc/{self.init}"),
                     self.changes_settled,
                 )
         except looks.NotSeen:
             return None
 
-    def _alone(self) -> tuple[bool, ShellHold | None]:
-        shell = self._host_pid(self.guest().info().shell)
+    def _alone(self, inner: int) -> tuple[bool, ShellHold | None]:
+        shell = self._host_pid(inner)
         if {*self.cgroup.pids()} != {self.init, shell}:
             return False, None
         return True, observe.shell_hold(shell)

@@ -55,9 +55,10 @@ def files_fingerprints(
 
 
 @contextlib.contextmanager
-def differing(upper: Path, image: observing.ImageTree, contents: Contents) -> Iterator[Files]:
-    """A block with the files of an upper layer, for a digest."""
-    entries = list(observing.walk(upper))
+def differing(
+    upper: Path, entries: list[observing.Entry], image: observing.ImageTree, contents: Contents
+) -> Iterator[Files]:
+    """A block with the files of an upper layer, of which these are the entries, for a digest."""
     there = {entry.path: entry for entry in entries}
     gone = [entry.path for entry in entries if entry.deleted and image.entry(entry.path)]
     for entry in entries:
