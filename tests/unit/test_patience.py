@@ -86,6 +86,13 @@ def test_what_is_kept_is_waited_for_as_far_as_that_allows(duration: float) -> No
         assert Patience(lambda: Forecast(duration=duration), clock=clock).left(None) == max(FREE, duration / 2)
 
 
+@pytest.mark.parametrize("duration", DURATIONS)
+def test_what_is_cheap_is_waited_for_only_once_it_is_long(duration: float) -> None:
+    cheap = Forecast(cheap=True)
+    assert finish(0.0, duration, 0.0, kept=True, forecast=cheap) == (duration, True), "beside the other"
+    assert finish(duration * 0.9, duration, 0.0, kept=True, forecast=cheap) == (duration, False)
+
+
 def test_what_is_known_to_be_in_vain_is_not_waited_for() -> None:
     assert Patience(lambda: Forecast("it has a traced process", 600.0)).left(None) <= 0
     waiting = Patience(lambda: UNKNOWN)

@@ -67,7 +67,7 @@ def test_what_is_no_part_of_the_state_is_not_read_again(
     assert old in REPORT
     other = REPORT.replace(old, new, 1)
     assert seen(other) == first
-    monkeypatch.setattr(shell_report, "shell_fingerprint", pytest.fail)
+    monkeypatch.setattr(shell_report, "declared", pytest.fail)
     assert memory.seen(other, INFO) == memory.seen(REPORT, INFO) == first
 
 

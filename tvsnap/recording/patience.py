@@ -5,10 +5,11 @@ the same. So nobody waits longer than this:
 
 - Not at all where it is known to be in vain: when the call, or what led to the state, was last executed, it led to what
   could not be kept or shared; or another execution that was waited for just did.
-- Else for half of what the call takes at least, or for `FREE` seconds where that is more. What it takes at least is
-  what the other execution has taken by now, or what the call took when it was last recorded. Where more threads want
-  to run than there are processors, `FREE` is as many times longer: each call takes that much longer, too, and more
-  executions would make it worse.
+- Else for half of what the call takes at least, or for `FREE` seconds where that is more. These do not count where a
+  sandbox in which the call can be executed stands ready, and what a short call leads to is not kept: to wait for it
+  would be in vain. What the call takes at least is what the other execution has taken by now, or what the call took
+  when it was last recorded. Where more threads want to run than there are processors, `FREE` is as many times longer:
+  each call takes that much longer, too, and more executions would make it worse.
 - At most until the call, were it to take its whole timeout, would just be done by the rollout's deadline.
 
 Who has waited so long executes the call beside the other, and still takes the other's result if that comes first
@@ -38,10 +39,12 @@ class Forecast:
     Attributes:
         lost: why nobody is answered by what it comes to; None where that is not known.
         duration: seconds that it took when it was last recorded; 0 where it never was.
+        cheap: it can be executed at once, and were it a short one, what it led to would not be kept.
     """
 
     lost: str | None = None
     duration: float = 0.0
+    cheap: bool = False
 
 
 UNKNOWN = Forecast()
@@ -122,7 +125,7 @@ class Patience:
             return math.inf
         if self._known is None:
             self._known = self._forecast()
-            self._free = FREE * crowding()
+            self._free = 0.0 if self._known.cheap else FREE * crowding()
         if self._known.lost is not None:
             return -math.inf
         return max(self._free, SHARE * max(least, self._known.duration)) - waited

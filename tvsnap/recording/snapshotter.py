@@ -37,6 +37,8 @@ FORGOTTEN_AFTER = 600.0  # seconds after which a state that could not be checkpo
 REMEMBERED = 10_000  # states
 USUAL_SIZE = 1 * MIB  # bytes of a snapshot, until one was taken
 
+_SHORT = Rebuild(from_root=False, calls=1, replay_s=0.0, proven=False)
+
 V = TypeVar("V")
 
 
@@ -97,6 +99,11 @@ class Snapshotter:
             seconds: how long it took.
         """
         self._costs.worked(seconds)
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether even the state that a short call leads to is likely to be kept just now."""
+        return self._policy.should_checkpoint(_SHORT, self._costs)
 
     def consider(self, live: LiveSandbox, course: str = "", task: str | None = None) -> bool:
         """Snapshots the state that a sandbox has just come to by a call, if the policy says so.

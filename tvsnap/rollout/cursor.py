@@ -163,6 +163,8 @@ class Cursor:
         until: float,
         able: Callable[[], bool],
         cancellation: Cancellation,
+        *,
+        at_hand: bool,
     ) -> Edge | Claim | None:
         """Returns someone else's result, or the right to execute a call; None where nothing is to be shared.
 
@@ -170,11 +172,12 @@ class Cursor:
             tool, call, timeout, cancellation: the call.
             until: when a wait for others must end, by time.monotonic().
             able: whether there is a sandbox to execute it in, or room for one.
+            at_hand: the rollout has one that stands here.
         """
         at = self.at
         if at.private or tool.stochastic or not tool.cacheable:
             return None
-        patience = Patience(lambda: self._forecast(tool, call), until, able=able)
+        patience = Patience(lambda: self._forecast(tool, call, at_hand=at_hand), until, able=able)
         look = partial(self.lookup, call, timeout)
         wanted = Wanted(at.state, call, timeout, self._context.backend.name, at.waited, at.quiet_s, look, patience)
         return self._context.claims.claim(wanted, cancellation)
@@ -186,7 +189,7 @@ class Cursor:
         except TvsnapError:
             return False
 
-    def _forecast(self, tool: Tool, call: ToolCall) -> Forecast:
+    def _forecast(self, tool: Tool, call: ToolCall, *, at_hand: bool) -> Forecast:
         """Returns what is known of a call before it is executed."""
         at, graph, snapshotter = self.at, self._context.graph, self._context.snapshotter
         backend = self._context.backend.name
@@ -196,10 +199,11 @@ class Cursor:
             made_by = None if lost else graph.edge_to(at.state)
             lost = lost or (made_by.refusals.get(backend) if made_by else None)
         latest = graph.latest(at.state, call.key)
+        cheap = at_hand and not snapshotter.keeps_all
         if latest is None:
-            return Forecast(lost)
+            return Forecast(lost, cheap=cheap)
         duration, refusals, cut_short = latest
-        return Forecast(lost or refusals.get(backend) or cut_short, duration)
+        return Forecast(lost or refusals.get(backend) or cut_short, duration, cheap)
 
     def lasts(self, tool: Tool) -> float | None:
         """Returns the seconds for which what a tool's call asked of the network answers others; None for ever."""

@@ -239,7 +239,8 @@ class Rollout:
         tool = self._tool(call)
         able, claim = self._is_able, None
         if grading is None or grading.executions <= 1:  # else each is executed on its own
-            claim = self._cursor.claim(tool, call, timeout, self._wait_until(timeout, deadline), able, cancellation)
+            until, at_hand = self._wait_until(timeout, deadline), not self._own.absent
+            claim = self._cursor.claim(tool, call, timeout, until, able, cancellation, at_hand=at_hand)
         if isinstance(claim, Edge):
             return self._follow(claim, "coalesced", began)
         try:
