@@ -372,6 +372,33 @@ def test_buildah_where_no_engine_answers(
         subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)
 
 
+@pytest.mark.parametrize("tool", ["engine", "buildah"])
+def test_a_dockerfile_that_adds_nothing_leaves_its_base(
+    tmp_path: Path, store: ImageStore, tree: Path, docker_engine: str, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    """What such a build comes to may be the base itself, which is not ours to remove."""
+    if tool == "buildah":
+        if shutil.which("buildah") is None:
+            pytest.skip("buildah is missing: apt-get install buildah")
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    reference = f"docker.io/tvsnap-test/{secrets.token_hex(4)}:1"
+    keeper = BuildahTool() if tool == "buildah" else EngineTool(tmp_path / "home")
+    keeper.load(tree, reference, lambda line: None)
+    try:
+        id = keeper.image_id(reference)
+        for layers in (False, True):
+            folder = write(tmp_path / f"plain-{layers}", Dockerfile=f"FROM {reference}\n")
+            image = store.build(folder, keep_layers=layers)
+            assert topmost(image.layers, "/bin/cat") is not None
+            assert keeper.image_id(reference) == id
+    finally:
+        if isinstance(keeper, BuildahTool):
+            subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)
+        else:
+            keeper.engine.api.remove_image(reference, force=True)
+        keeper.close()
+
+
 @pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")
 def test_whether_buildah_runs_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

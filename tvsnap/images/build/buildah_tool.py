@@ -122,6 +122,8 @@ class BuildahTool:
     ) -> Iterator[str]:
         layers = f"--layers={str(keep_layers).lower()}"
         options = ["--network=host", "--pull=false", "--format=docker", layers, "--force-rm"]
+        # What comes of it is ours alone, and never the base itself or an image that someone has of the same steps.
+        options += [f"--label={LABEL_PURPOSE}=build"]
         image = _build(base, options, output)
         try:
             yield image
