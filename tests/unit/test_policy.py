@@ -9,7 +9,7 @@ import pytest
 
 from tvsnap.model.errors import UsageError
 from tvsnap.recording.policy import BreakEven, Costs, Eager, Never, Rebuild, policy
-from tvsnap.recording.policy.costs import BURST, DEFAULTS, ENOUGH, SHARE, WINDOW
+from tvsnap.recording.policy.costs import BURST, DEFAULTS, ENOUGH, SAVED, SHARE, WINDOW
 from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD, UNPROVABLE_WORTH
 
 FREE = Rebuild(from_root=True, calls=1, replay_s=0.0)
@@ -54,7 +54,7 @@ def test_what_is_not_proven_is_snapshotted_while_it_is_paid_for() -> None:
     costs.spent(BURST)
     assert not BreakEven().should_checkpoint(unproven, costs)
     assert Eager().should_checkpoint(unproven, costs)
-    costs.worked(costs.checkpoint_s / SHARE + 0.001)  # by other calls
+    costs.worked(costs.checkpoint_s / SAVED + 0.001)  # by other calls
     assert BreakEven().should_checkpoint(unproven, costs)
 
 
@@ -79,7 +79,7 @@ def test_checkpoints_of_what_is_not_proven_take_a_share_of_what_calls_take(seed:
         if BreakEven().should_checkpoint(Rebuild(False, 1, since, proven=False), costs):
             costs.spent(costs.checkpoint_s)
             spent, since = spent + costs.checkpoint_s, 0.0
-    assert 0.25 * SHARE * worked < spent <= 2 * SHARE * worked + BURST
+    assert 0.05 * SHARE * worked < spent <= (SHARE + SAVED) * worked + BURST + costs.checkpoint_s
 
 
 def test_what_cannot_be_proven_is_snapshotted_at_once() -> None:

@@ -15,8 +15,9 @@ DEFAULTS: Mapping[Kind, float] = {"checkpoint": 0.020, "fork": 0.020, "start": 0
 WINDOW = 101  # samples that a median is made of
 ENOUGH = 5  # samples from which on the defaults count for nothing
 OUTLIER = 10.0  # what is handed on to other processes is at most so many medians
-SHARE = 0.1  # of the time that executed calls take, which may be spent on keeping what is not proven
-BURST = 1.0  # seconds that may be spent on it beforehand, and that are saved up at most
+SHARE = 0.15  # of the time that calls take, for which the unproven state that they lead to is kept
+SAVED = 0.01  # of the time that calls take, for keeping what is not worth it by itself
+BURST = 1.0  # seconds of that which are there at the start, and which are saved up at most
 
 
 class Costs:
@@ -60,10 +61,10 @@ class Costs:
 
     @property
     def allowance_s(self) -> float:
-        """Seconds of checkpoints of unproven states for which this process' calls have paid; below 0 if overdrawn.
+        """Seconds of checkpoints of unproven states that this process' calls have paid for; below 0 if overdrawn.
 
-        A token bucket: each executed call pays in `SHARE` of its duration, and each such checkpoint takes out what it
-        took.
+        A token bucket: each executed call pays in `SAVED` of its duration, and each such checkpoint takes out what it
+        took. It lets a few short rollouts be kept whole, which is what people expect who try something.
         """
         return self._allowance_s
 
@@ -74,7 +75,7 @@ class Costs:
             seconds: how long it took.
         """
         with self._lock:
-            self._allowance_s = min(self._allowance_s + SHARE * seconds, BURST)
+            self._allowance_s = min(self._allowance_s + SAVED * seconds, BURST)
 
     def spent(self, seconds: float) -> None:
         """Takes note that a checkpoint of an unproven state was taken.
