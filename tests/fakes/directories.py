@@ -469,6 +469,9 @@ class DirectorySandbox:
             quiet_s=min(left, default=math.inf),
         )
 
+    def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
+        """Left undone: histories of property tests follow one another at once, with a cache or without."""
+
     def settle(self, *, changed: bool) -> None:
         pass
 

@@ -354,6 +354,7 @@ OURS = frozenset(
         "note",
         "read_tree",
         "settle",
+        "redate",
         "traffic",
         "trouble",
     }

@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+from tvsnap.acquisition.dating import redate
 from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.acquisition.preforking import Preforker
 from tvsnap.acquisition.rebuilding import RebuildDiffered, difference, make_again, refuse_the_incomparable
@@ -333,13 +334,18 @@ class Acquirer:
             RebuildDiffered: one did not lead to the state that it led to then.
         """
         live.observation, live.begins_alone = None, False
+        earlier = self._graph.edge_to(edges[0].state)
         for edge in edges:
             live.let_run(edge.waited)
             began = time.perf_counter()
             result = make_again(live.sandbox, edge, recipe)
+            seconds = time.perf_counter() - began
             live.sandbox.settle(changed=True)
+            if not recipe.environment.serves:
+                redate(live.sandbox, edge, seconds, earlier)
+            earlier = edge
             live.state, live.since = edge.next_state, time.monotonic()
-            self._meter.add(replayed=1, replay_time_s=time.perf_counter() - began)
+            self._meter.add(replayed=1, replay_time_s=seconds)
             same = result.same_value(edge.result)
             if edge.digest and not (same and edge.proven and edge is not edges[-1]):
                 # What it printed does not count then: a time of day, say, is part of no state.

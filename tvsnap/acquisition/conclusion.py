@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from tvsnap.acquisition.context import Context
+from tvsnap.acquisition.dating import redate
 from tvsnap.acquisition.recipe import Recipe
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 from tvsnap.model.observations import Observation
@@ -100,6 +101,8 @@ class Conclusions:
             if self._hold is not None:
                 self._hold.approach(position.state)
             outcome.set_result(position)
+            if kept and left.digest is not None:
+                self._agree_on_times(live, executed)
             if kept:
                 usable = self._snapshot(live, position, exposed)
             self._release(executed)  # who waits for the call is answered only if what it led to is kept
@@ -115,6 +118,21 @@ class Conclusions:
             else:
                 self._context.pool.discard(live)
             freed.set_result(live if usable else None)
+
+    def _agree_on_times(self, live: LiveSandbox, executed: Executed) -> None:
+        """Gives what a call has written the age that it has where the call was recorded before, if it was.
+
+        Raises:
+            InfrastructureError: the sandbox ended.
+        """
+        if self._recipe.environment.serves:
+            return
+        graph = self._context.graph
+        edge = graph.edge_to(live.state)
+        seconds = time.monotonic() - executed.ended + executed.result.duration
+        if edge is not None and edge.created < time.time() - seconds:
+            redate(live.sandbox, edge, seconds, graph.edge_to(executed.at.state))
+            live.observation = self._recipe.environment.observe(live.sandbox)
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
         """Returns how the sandbox looks after a call; None if it did not survive that."""

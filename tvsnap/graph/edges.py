@@ -116,6 +116,7 @@ class Edges(Lineage):
         on_host: bool = False,
         asked: Sequence[str] = (),
         grade: str | None = None,
+        ended: float | None = None,
     ) -> Edge:
         """Records what a call returned and where it led, all or nothing.
 
@@ -142,6 +143,7 @@ class Edges(Lineage):
             backend: whose snapshots keep a state.
             on_host: whether it was made in no sandbox.
             asked, grade: see `Edge`.
+            ended: when it ended, seconds since the epoch; by default, now.
 
         Returns:
             The edge. If the call was recorded before and that record still counts, that edge: its result, its
@@ -153,7 +155,7 @@ class Edges(Lineage):
         """
         if shared and result.timed_out and timeout is None:
             raise UsageError("a call that timed out can be shared only with its timeout")
-        now = time.time()
+        now = time.time() if ended is None else ended
         output, parts = pack_parts(result.parts)
         row = EdgeRow(
             bytes.fromhex(state),

@@ -235,6 +235,7 @@ class Recorder:
             on_host=executed.tool.on_host,
             quiet_s=math.inf if left.unchanged else left.quiet_s,
             backend=self._backend,
+            ended=_wall_clock(executed.ended),
         )
         if left.unchanged:
             if edge.deterministic and (edge.changed or edge.result.same_value(result)):
@@ -279,10 +280,16 @@ class Recorder:
             on_host=on_host,
             asked=asked,
             grade=grade,
+            ended=_wall_clock(ended),
         )
         if left.unchanged:
             return replace(at, unshared=reason)
         return Position(after, at.depth + 1, at.private or reason, unshared=reason, quiet_s=left.quiet_s, since=ended)
+
+
+def _wall_clock(moment: float) -> float:
+    """Returns the time of day of a moment by time.monotonic(), seconds since the epoch."""
+    return time.time() - (time.monotonic() - moment)
 
 
 def _unshareable(executed: Executed, left: Aftermath, *, timeouts: bool) -> str | None:

@@ -282,6 +282,20 @@ class Sandbox(Protocol):
             changed: whether the last call changed the state.
         """
 
+    def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
+        """Moves the modification times of files that lie within a span of time to another one, in the same order.
+
+        So what a call has written is as old as it was when the call was recorded; see `tvsnap.sandboxes.redating`. Only
+        while nothing lives in the sandbox but the idle shell. A backend that cannot do this leaves them as they are.
+
+        Args:
+            span: from when to when the call was executed in this sandbox, nanoseconds since the epoch.
+            to: from when to when it was executed when it was recorded.
+
+        Raises:
+            InfrastructureError: the sandbox failed.
+        """
+
     def note(self) -> None:
         """Notes what PID 1 and the persistent shell are, as seen from outside the sandbox, for `go_back`.
 

@@ -25,7 +25,7 @@ from tvsnap.images.rootfs import HOSTS
 from tvsnap.model.errors import NotCheckpointable, SandboxDied
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Service
-from tvsnap.sandboxes import digest, observing, paths
+from tvsnap.sandboxes import digest, observing, paths, redating
 from tvsnap.sandboxes.digest import Contents
 from tvsnap.sandboxes.docker.containers import Layers
 from tvsnap.sandboxes.docker.images import DISTINCTION_LENGTH
@@ -102,6 +102,9 @@ class Files(ABC):
             Incomparable: they cannot be read.
         """
         raise digest.Incomparable("the files lie on the machine of the engine")
+
+    def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:  # noqa: B027
+        """See `Sandbox.redate`; nothing is done where the files lie on another machine."""
 
     def distinguish(self, unfinished: Unfinished) -> None:  # noqa: B027
         """Called before the commit, so that nothing that is mended afterwards is part of another snapshot too.
@@ -182,6 +185,10 @@ class OuterFiles(Files):
         gone = digest.gone_from(there, baseline.keys() - there.keys())
         with paths.directory(self._root()) as root:
             yield digest.Files(entries, gone, root, 0, image, contents)
+
+    def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
+        with paths.directory(self._root()) as root:
+            redating.redate(root, observing.walk(self._layers.upper), span, to)
 
     def distinguish(self, unfinished: Unfinished) -> None:
         """Writes what no other snapshot has into a file of ours.

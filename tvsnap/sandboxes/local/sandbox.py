@@ -28,7 +28,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
 from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import looks, observing, paths, shell_report
+from tvsnap.sandboxes import looks, observing, paths, redating, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
 from tvsnap.sandboxes.local import syscalls
@@ -212,6 +212,16 @@ class LocalSandbox(Networked, Rewindable):
                 )
         except looks.NotSeen:
             return None
+
+    def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
+        if self.clock is not None:  # what programs are told of times goes by when they were
+            return
+        with (
+            contextlib.suppress(looks.NotSeen, OSError),
+            self._looks.one(),
+            paths.directory(f"/proc/{self.init}/root") as root,
+        ):
+            redating.redate(root, self._files.entries(), span, to)
 
     def _alone(self, inner: int) -> tuple[bool, ShellHold | None]:
         shell = self._host_pid(inner)
