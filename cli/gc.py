@@ -58,7 +58,7 @@ def _print(plan: GcPlan, report: GcReport | None) -> None:
 
     console = context.console()
     freed = [
-        (len(plan.dead_owners), "process that was killed", "processes that were killed"),
+        (len(plan.dead_owners), "killed process, with what it left", "killed processes, with what they left"),
         (len(plan.rows_without_files), "row of a snapshot that is gone", "rows of snapshots that are gone"),
         (len(plan.files_without_row), "snapshot unknown to the graph", "snapshots unknown to the graph"),
     ]

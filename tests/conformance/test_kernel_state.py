@@ -358,6 +358,44 @@ def test_what_no_snapshot_shows_or_keeps_is_not_there(local_lab: Lab) -> None:
     assert sh(sandbox, "python3 /tmp/calls.py") == "EPERM ENOSPC ENOSYS\nEINVAL\n"
 
 
+MOMENT = """
+import ctypes, os, struct, time
+libc = ctypes.CDLL(None)
+due = time.clock_gettime(time.CLOCK_MONOTONIC) + 1000
+at = struct.pack("qq", int(due), int(due % 1 * 1e9))
+once, again, rung = (libc.timerfd_create(1, 0) for _ in range(3))
+libc.timerfd_settime(once, 1, struct.pack("qq", 0, 0) + at, None)
+libc.timerfd_settime(again, 1, struct.pack("qq", 500, 0) + at, None)
+libc.timerfd_settime(rung, 1, struct.pack("4q", 1000, 0, 1, 0), None)
+time.sleep(0.1)
+os.mkfifo("/tmp/ask")
+while True:
+    open("/tmp/ask").read()
+    for timer in (once, again):
+        buffer = ctypes.create_string_buffer(32)
+        libc.timerfd_gettime(timer, buffer)
+        interval, _, left, rest = struct.unpack("4q", buffer.raw)
+        print(interval, left + rest / 1e9 + time.clock_gettime(time.CLOCK_MONOTONIC) - due, flush=True)
+    print(struct.unpack("Q", os.read(rung, 8))[0] > 0, 0, flush=True)
+"""
+
+
+def test_a_timer_that_rings_at_a_moment(local_lab: Lab) -> None:
+    """By the clock of its process, in each fork as in the original, which goes on; what it has rung is kept."""
+    sandbox = local_lab.start()
+    sandbox.write_file("/tmp/moment.py", MOMENT.encode())
+    sh(sandbox, "python3 /tmp/moment.py > /tmp/rung &")
+    eventually(lambda: sh(sandbox, "test -p /tmp/ask && echo there") == "there\n")
+    first = local_lab.fork_of(sandbox)
+    time.sleep(0.3)
+    for one in (first, local_lab.fork_of(sandbox), local_lab.fork_of(first), sandbox):
+        sh(one, "echo > /tmp/ask")
+        eventually(lambda one=one: sh(one, "wc -l < /tmp/rung") == "3\n")
+        said = [line.split() for line in sh(one, "cat /tmp/rung").splitlines()]
+        assert [interval for interval, _ in said] == ["0", "500", "True"]
+        assert max(abs(float(off)) for _, off in said) < 0.15
+
+
 RINGS = """
 import ctypes, os, struct, time
 libc = ctypes.CDLL(None)

@@ -29,6 +29,8 @@ def find_source(source: str | Path) -> Path:
     Raises:
         ImageNotFound: it is neither.
     """
+    if not str(source):
+        raise ImageNotFound("the name of the image or folder is empty")
     shipped = shipped_images()
     folder = Path(source).expanduser()
     if str(source) in shipped:

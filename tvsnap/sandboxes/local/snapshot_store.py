@@ -175,7 +175,7 @@ class Snapshots:
             def cut_nothing_short() -> None:
                 if waits := cut_short.find(sandbox.cgroup.pids()):
                     raise AttemptFailed(waits)
-                timers.count_missed(sandbox.cgroup.pids())
+                timers.prepare_for_dump(sandbox.cgroup.pids())
 
             def refuse_loss() -> list[socket_options.Options]:
                 upper = sandbox.layer / "upper"

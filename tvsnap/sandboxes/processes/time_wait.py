@@ -102,7 +102,9 @@ class TimeWaits:
             if one.state != TIME_WAIT or one.local == one.remote:
                 raise NotCheckpointable(f"{one}, which CRIU does not bring back")
         if len(found) > _MOST:
-            raise NotCheckpointable(f"{len(found)} TCP connections are in TIME_WAIT, which CRIU does not bring back")
+            raise NotCheckpointable(
+                f"{len(found)} TCP connections wait for their time to pass (TIME_WAIT), and {_MOST} are kept at most"
+            )
         if not in_network_of(self._init, connections.can_end):
             raise NotCheckpointable(f"{found[0]}, which this kernel cannot end in time in a fork")
         listening = in_network_of(self._init, connections.listening)

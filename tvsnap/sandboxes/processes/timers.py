@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -28,7 +29,10 @@ _TIMERFD = "anon_inode:[timerfd]"
 _LEFT = re.compile(rb"^it_value: \((\d+), (\d+)\)", re.MULTILINE)
 _INTERVAL = re.compile(rb"^it_interval: \((\d+), (\d+)\)", re.MULTILINE)
 _TICKS = re.compile(rb"^ticks: (\d+)", re.MULTILINE)
-_ITIMERSPEC = 32  # bytes
+_FLAGS = re.compile(rb"^settime flags: (\d+)", re.MULTILINE)
+_OF_CLOCK = re.compile(rb"^clockid: (\d+)", re.MULTILINE)
+_ITIMERSPEC = 32  # bytes: its interval, and what is left
+_SET_TICKS = 0x40085400
 _CLOCK = re.compile(rb"^ClockID: (-?\d+)", re.MULTILINE)
 _WALL_CLOCKS = {0, 1, 7, 11}
 """Of those, timers run without anyone's processor time and are in the list."""
@@ -81,10 +85,13 @@ def timerfds(pid: int, targets: Mapping[int, str]) -> Iterator[float]:
             yield int(left[1]) + int(left[2]) / 1e9
 
 
-def count_missed(pids: Iterable[int]) -> None:
-    """Has the kernel count how often periodic timerfds have rung since somebody read them: it does so when it is asked.
+def prepare_for_dump(pids: Iterable[int]) -> None:
+    """Has the kernel tell all that CRIU needs to know of timerfds.
 
-    Until then /proc, and with it CRIU, tells of the first time only.
+    How often periodic ones have rung since somebody read them, the kernel counts when it is asked; until then /proc,
+    and with it CRIU, tells of the first time only. And one that was set to ring at a moment is set to ring after the
+    time that is left until then, which is the same to its process: CRIU takes the whole seconds only of the time at
+    which it sets the former again, so that they would ring up to a second early (`criu/pie/restorer.c`).
 
     Args:
         pids: the processes that have them.
@@ -92,9 +99,32 @@ def count_missed(pids: Iterable[int]) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             for number, _, _, target in native_look.descriptors(pid, with_places=False):
-                if target == _TIMERFD and _has_rung(read(f"/proc/{pid}/fdinfo/{number}")):
-                    with borrowed(pid, number) as timer:
-                        libc.timerfd_gettime(timer, ctypes.create_string_buffer(_ITIMERSPEC))
+                if target != _TIMERFD:
+                    continue
+                info = read(f"/proc/{pid}/fdinfo/{number}")
+                if not (_has_rung(info) or _rings_at_a_moment(info)):
+                    continue
+                with borrowed(pid, number) as timer:
+                    setting = ctypes.create_string_buffer(_ITIMERSPEC)
+                    libc.timerfd_gettime(timer, setting)
+                    if _rings_at_a_moment(info):
+                        _set_relative(timer, setting, read(f"/proc/{pid}/fdinfo/{number}"))
+
+
+def _set_relative(timer: int, setting: ctypes.Array[ctypes.c_char], info: bytes) -> None:
+    """Sets a timerfd to ring after a time; how often it has rung without having been read is kept."""
+    if not any(setting.raw[_ITIMERSPEC // 2 :]):  # it is not armed
+        return
+    libc.timerfd_settime(timer, 0, setting, None)
+    ticks = _TICKS.search(info)
+    if ticks and int(ticks[1]):
+        libc.ioctl(timer, ctypes.c_ulong(_SET_TICKS), ctypes.byref(ctypes.c_uint64(int(ticks[1]))))
+
+
+def _rings_at_a_moment(info: bytes) -> bool:
+    """Whether a timerfd was set with TFD_TIMER_ABSTIME, and nothing else, on the clock that CRIU brings back."""
+    flags, clock = _FLAGS.search(info), _OF_CLOCK.search(info)
+    return bool(flags and clock and int(flags[1], 8) == 1 and int(clock[1]) == time.CLOCK_MONOTONIC)
 
 
 def _has_rung(info: bytes) -> bool:

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from tvsnap.host.disk import DiskSpace
-from tvsnap.model.errors import MachineLacks
+from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.sandboxes.local.storage import btrfs, quota
 from tvsnap.sandboxes.local.storage.pool_file import PoolFile
 
@@ -213,10 +213,14 @@ def open_storage(home: Path) -> CopyStorage:
 
     Raises:
         MachineLacks: there is no btrfs and `copy` was not asked for.
+        UsageError: `$TVSNAP_STORAGE` is neither.
     """
+    asked = os.environ.get("TVSNAP_STORAGE") or "btrfs"
+    if asked not in ("btrfs", "copy"):
+        raise UsageError(f"TVSNAP_STORAGE is {asked!r}; it must be btrfs (the default) or copy")
     directory = home / "pool"
     directory.mkdir(exist_ok=True, mode=0o700)
-    if os.environ.get("TVSNAP_STORAGE") == "copy":
+    if asked == "copy":
         return CopyStorage(directory)
     supported = "btrfs" in Path("/proc/filesystems").read_text() or _load_btrfs()
     if os.environ.get("TVSNAP_NO_BTRFS") or not supported:
