@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -114,6 +115,8 @@ def complain(message: str, error: BaseException | None = None, status: int = opt
         import traceback
 
         traceback.print_exception(error)
+    if os.strerror(errno.EMFILE) in message:
+        message += "; this process may open too few (ulimit -n): tvsnap needs some hundreds"
     typer.echo(f"tvsnap: {visible(message.strip())}".replace("\n", " "), err=True)
     return status
 

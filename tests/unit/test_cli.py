@@ -341,3 +341,9 @@ def test_every_verb_is_wired() -> None:
     assert set(VERBS) <= {path.stem for path in Path(main.__file__).parent.glob("*.py")}
     for verb in VERBS:
         assert CliRunner().invoke(app, [verb, "--help"]).exit_code == 0
+
+
+def test_too_few_open_files_names_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    error = InfrastructureError(f"no sandbox: {OSError(errno.EMFILE, os.strerror(errno.EMFILE))}")
+    assert main.complain(str(error), error, error.exit_status) == error.exit_status
+    assert "Too many open files; this process may open too few (ulimit -n)" in capsys.readouterr().err
