@@ -151,7 +151,7 @@ def jobs(harbor: Harbor, tasks: Path) -> Jobs:
         kwargs = {"api_base": url, "model_info": MODEL, "record_terminal_session": False}
         scripted = [{"name": "terminus-2", "model_name": "openai/scripted", "kwargs": kwargs}]
         for name in ("without", "first", "second"):
-            options = {"salt": str(tasks), "use_cache": name != "without"}
+            options = {"salt": str(tasks), "policy": "eager", "use_cache": name != "without"}
             configs = (
                 harbor.config(name, plain, [tasks / task for task in TASKS], **options),
                 harbor.config(f"{name}-scripted", scripted, [tasks / task for task in SCRIPTED], **options),

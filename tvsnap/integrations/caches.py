@@ -24,6 +24,7 @@ class CacheOptions:
     Attributes:
         home: the data directory; None for the usual one.
         backend: the name of a backend.
+        policy: the name of the rule by which snapshots are taken.
         use_cache: False to execute every call.
         timeouts: whether calls that timed out while they were working answer others.
         grade_executions: how often a call that grades is executed before it answers others.
@@ -31,6 +32,7 @@ class CacheOptions:
 
     home: Path | None = None
     backend: str = "local"
+    policy: str = "break-even"
     use_cache: bool = True
     timeouts: Literal["private", "shared"] = "private"
     grade_executions: int = 1

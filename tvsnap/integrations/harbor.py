@@ -57,6 +57,7 @@ class TvsnapEnvironment(BaseEnvironment):
         url: str | None = None,
         image: str | None = None,
         backend: str = "local",
+        policy: str = "break-even",
         use_cache: bool = True,
         salt: str | None = None,
         timeouts: Literal["private", "shared"] = "private",
@@ -72,6 +73,7 @@ class TvsnapEnvironment(BaseEnvironment):
             url: of a tvsnap service; there is none yet.
             image: the name of an image that is used instead of the one that the task's folder describes.
             backend: what runs the sandboxes; see `tvsnap.Cache`.
+            policy: when snapshots are taken; see `tvsnap.Cache`.
             use_cache: False to execute every call; see `tvsnap.Cache`.
             salt: trials share states only with those of the same salt.
             timeouts: whether commands that timed out while they worked answer others; see `tvsnap.Cache`.
@@ -94,7 +96,7 @@ class TvsnapEnvironment(BaseEnvironment):
             raise ValueError(f"agent_logs={agent_logs!r}: it must be {' or '.join(AGENT_LOGS)}")
         if not isinstance(use_cache, bool):
             raise ValueError(f"use_cache={use_cache!r}: it must be true or false")
-        self._options = CacheOptions(resolve_home(home), backend, use_cache, timeouts, grade_executions)
+        self._options = CacheOptions(resolve_home(home), backend, policy, use_cache, timeouts, grade_executions)
         self._image_name = image
         self._salt = salt
         self._agent_logs = agent_logs

@@ -71,6 +71,8 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     """The data directory; see `tvsnap.Cache`."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
+    policy: str = "break-even"
+    """When snapshots are taken; see `tvsnap.Cache`."""
     use_cache: bool = True
     """False to execute every call."""
     salt: str | None = None
@@ -83,7 +85,7 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     @property
     def options(self) -> CacheOptions:
         """How the cache is opened."""
-        return CacheOptions(resolve_home(self.home), self.backend, self.use_cache, self.timeouts)
+        return CacheOptions(resolve_home(self.home), self.backend, self.policy, self.use_cache, self.timeouts)
 
 
 def _config(config: BaseModel | str | None) -> TvsnapSandboxConfig:

@@ -61,6 +61,8 @@ class TvsnapEnvironmentConfig(BaseModel):
     """The data directory; see `tvsnap.Cache`."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
+    policy: str = "break-even"
+    """When snapshots are taken; see `tvsnap.Cache`."""
     use_cache: bool = True
     """False to execute every command."""
     task: str = ""
@@ -101,7 +103,7 @@ class TvsnapEnvironment:
     def _begin(self) -> Rollout:
         config = self.config
         cache = process_cache(
-            CacheOptions(resolve_home(config.home), config.backend, config.use_cache, config.timeouts)
+            CacheOptions(resolve_home(config.home), config.backend, config.policy, config.use_cache, config.timeouts)
         )
         image = find_image(cache.images, config.image)
         limits = replace(cache.limits_for(image), output=config.output_limit)
