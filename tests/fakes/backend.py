@@ -57,7 +57,7 @@ class Faults:
     """Errors to be raised by coming operations.
 
     Operations are named for the methods: `start`, `fork`, `run`, `exec`, `read_file`, `write_file`, `send_keys`,
-    `observe`, `checkpoint`, `delete_snapshot`. A `SandboxDied` also ends the sandbox.
+    `observe`, `redate`, `checkpoint`, `delete_snapshot`. A `SandboxDied` also ends the sandbox.
     """
 
     planned: list[tuple[str, BaseException, int]] = field(default_factory=list)
@@ -434,6 +434,7 @@ class FakeSandbox:
 
     def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
         """Its files have no times."""
+        self.enter("redate")
 
     def digest(self) -> str | None:
         self.enter("digest")

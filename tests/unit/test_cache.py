@@ -361,7 +361,7 @@ def test_who_waits_for_what_changes_nothing_does_not_wait_for_a_checkpoint(tmp_p
 
 
 def test_who_waits_for_what_cannot_be_kept_executes_it(tmp_path: Path) -> None:
-    """Each then is the past of his own state; nobody goes on from what another was shown."""
+    """Each then is the past of its own state; nobody goes on from what another was shown."""
     chance = "echo $RANDOM > f; cat f"
     gate = Gate(chance)
     with open_cache(tmp_path, FakeBackend(hooks={"run": gate}), policy="never") as cache, threads(5) as pool:

@@ -15,7 +15,7 @@ from tests.fakes.caches import backend_of, bash, eventually, open_cache, prove, 
 from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.graph import Edge
-from tvsnap.model.errors import SnapshotUnusable, StateLost
+from tvsnap.model.errors import InfrastructureError, SnapshotUnusable, StateLost
 from tvsnap.model.observations import Captures
 from tvsnap.recording.budgets import Ledger
 from tvsnap.recording.holds import Holds
@@ -130,6 +130,33 @@ def test_without_snapshots_the_third_is_answered(tmp_path: Path) -> None:
         assert run(cache, *history, "cat f; echo $x; x=2")[-1].output == "1\n1\n"
 
 
+@pytest.mark.usefixtures("proofs_at_once")
+def test_a_state_whose_files_cannot_be_given_their_age_is_not_gone_on_from(tmp_path: Path) -> None:
+    """What goes by the age of files would go wrong in it: the call is not made, and may be made again."""
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
+        for _ in range(2):
+            run(cache, "echo 1 > f", "x=1")
+        backend.faults.fail("redate", InfrastructureError("the files cannot be listed"))
+        with cache.rollout("terminal") as rollout:
+            assert [bash(rollout, command).source for command in ("echo 1 > f", "x=1")] == ["hit", "hit"]
+            with pytest.raises(InfrastructureError, match="cannot be listed"):
+                bash(rollout, "cat f; echo $x")
+            assert bash(rollout, "cat f; echo $x").output == "1\n1\n"
+    eventually(lambda: not backend.live)
+
+
+@pytest.mark.usefixtures("proofs_at_once")
+def test_a_rollout_keeps_its_sandbox_where_files_keep_their_own_age(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
+        run(cache, "echo 1 > f")
+        backend.faults.fail("redate", InfrastructureError("the files cannot be listed"))
+        assert sources(run(cache, "echo 1 > f", "echo 2 > g", "cat f g")) == ["executed"] * 3
+        assert backend.counts["redate"] == 1
+        assert backend.counts["start"] == 2
+
+
 def test_within_two_seconds_nothing_is_proven(tmp_path: Path) -> None:
     with open_cache(tmp_path, policy="never", budget=NOT_PARKED) as cache:
         for _ in range(4):
@@ -154,7 +181,7 @@ def every_edge(cache: Cache) -> list[Edge]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_cannot_be_kept_answers_no_call_beyond_it(tmp_path: Path, policy: str) -> None:
-    """A refused state: each visitor executes the call, and is shown what his own execution left behind."""
+    """A refused state: each visitor executes the call, and is shown what its own execution left behind."""
     with open_cache(tmp_path, FakeBackend(captures=WITHOUT_PROCESSES), policy=policy, budget=NOT_PARKED) as cache:
         tokens = []
         for _ in range(3):

@@ -83,7 +83,7 @@ def test_checkpoints_of_what_is_not_proven_take_a_share_of_what_calls_take(seed:
 
 
 def test_what_cannot_be_proven_is_snapshotted_at_once() -> None:
-    """Whoever executes the calls again comes to a state of his own, and shares nothing from there on."""
+    """Whoever executes the calls again comes to a state that nobody else has, and shares nothing from there on."""
     costs = Costs("local")
     costs.spent(10 * BURST)
     unprovable = Rebuild(False, 1, 0.0, proven=False, provable=False)

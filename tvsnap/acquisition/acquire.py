@@ -341,8 +341,7 @@ class Acquirer:
             result = make_again(live.sandbox, edge, recipe)
             seconds = time.perf_counter() - began
             live.sandbox.settle(changed=True)
-            if not recipe.environment.serves:
-                redate(live.sandbox, edge, seconds, earlier)
+            redate(live.sandbox, recipe, edge, seconds, earlier)
             earlier = edge
             live.state, live.since = edge.next_state, time.monotonic()
             self._meter.add(replayed=1, replay_time_s=seconds)

@@ -122,16 +122,17 @@ class Conclusions:
     def _agree_on_times(self, live: LiveSandbox, executed: Executed) -> None:
         """Gives what a call has written the age that it has where the call was recorded before, if it was.
 
+        Where that fails, it keeps the age that it has, which is what a run without the cache would show.
+
         Raises:
             InfrastructureError: the sandbox ended.
         """
-        if self._recipe.environment.serves:
-            return
         graph = self._context.graph
         edge = graph.edge_to(live.state)
         seconds = time.monotonic() - executed.ended + executed.result.duration
         if edge is not None and edge.created < time.time() - seconds:
-            redate(live.sandbox, edge, seconds, graph.edge_to(executed.at.state))
+            with contextlib.suppress(InfrastructureError):
+                redate(live.sandbox, self._recipe, edge, seconds, graph.edge_to(executed.at.state))
             live.observation = self._recipe.environment.observe(live.sandbox)
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:

@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import time
 
+from tvsnap.acquisition.recipe import Recipe
 from tvsnap.graph import Edge
 from tvsnap.sandboxes.protocol import Sandbox
 from tvsnap.sandboxes.redating import NS, Span, recorded_span
 
 
-def redate(sandbox: Sandbox, edge: Edge, seconds: float, earlier: Edge | None) -> None:
+def redate(sandbox: Sandbox, recipe: Recipe, edge: Edge, seconds: float, earlier: Edge | None) -> None:
     """Moves the times of what a call has just written to when the call was recorded.
 
     Nothing is done where processes live, whose view of files would change under them, or where that lies ahead.
 
     Args:
         sandbox: where it was executed.
+        recipe: of the sandbox.
         edge: its record.
         seconds: how long ago its execution began.
         earlier: the record of the call that made the state before it; None if that is a root.
+
+    Raises:
+        InfrastructureError: it could not be done.
     """
-    if edge.digest is None:
+    if edge.digest is None or recipe.environment.serves:
         return
     now = time.time_ns()
     to = recorded_span(edge.created, edge.result.duration, 0 if earlier is None else int(earlier.created * NS))

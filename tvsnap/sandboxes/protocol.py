@@ -293,7 +293,7 @@ class Sandbox(Protocol):
             to: from when to when it was executed when it was recorded.
 
         Raises:
-            InfrastructureError: the sandbox failed.
+            InfrastructureError: not all files could be looked at, or the sandbox failed.
         """
 
     def note(self) -> None:

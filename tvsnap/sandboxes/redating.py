@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tvsnap.sandboxes import paths
+from tvsnap.model.errors import InfrastructureError
+from tvsnap.sandboxes import looks, paths
 from tvsnap.sandboxes.observing import Entry
 
 NS = 1_000_000_000
@@ -46,11 +47,20 @@ def recorded_span(created: float, duration: float, earlier: int) -> Span:
     return Span(max(until - int(duration * NS), earlier + TICK_NS), until)
 
 
+@contextlib.contextmanager
+def failures_told() -> Iterator[None]:
+    """A block that moves times. Raises InfrastructureError where not all files could be looked at."""
+    try:
+        yield
+    except (looks.NotSeen, OSError) as error:
+        raise InfrastructureError(f"files could not be given the times of when they were written: {error}") from error
+
+
 def redate(root: int, entries: Iterable[Entry], span: tuple[int, int], to: tuple[int, int]) -> None:
     """Moves the modification times of files that lie within a span to another one.
 
-    What nobody can set, or what is gone, is passed over. Directories in which files come and go with a mere look keep
-    their time.
+    What nobody can set (`chattr +i`), or what is gone, is passed over. Directories in which files come and go with a
+    mere look keep their time.
 
     Args:
         root: a descriptor of the sandbox's root directory, of its mounted overlay.

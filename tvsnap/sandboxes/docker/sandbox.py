@@ -28,7 +28,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
 from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import looks, observing, process_report, shell_report
+from tvsnap.sandboxes import looks, observing, process_report, redating, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.docker.inside import list_inside, run_tool
 from tvsnap.sandboxes.docker.layers import flattened
@@ -249,7 +249,7 @@ class DockerSandbox(Networked, Rewindable):
             return None
 
     def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
-        with contextlib.suppress(looks.NotSeen, OSError), self._looks.one():
+        with redating.failures_told(), self._looks.one():
             self.files.redate(span, to)
 
     def _digest_of_all(self) -> str | None:

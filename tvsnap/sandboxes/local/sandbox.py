@@ -216,11 +216,7 @@ class LocalSandbox(Networked, Rewindable):
     def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
         if self.clock is not None:  # what programs are told of times goes by when they were
             return
-        with (
-            contextlib.suppress(looks.NotSeen, OSError),
-            self._looks.one(),
-            paths.directory(f"/proc/{self.init}/root") as root,
-        ):
+        with redating.failures_told(), self._looks.one(), paths.directory(f"/proc/{self.init}/root") as root:
             redating.redate(root, self._files.entries(), span, to)
 
     def _alone(self, inner: int) -> tuple[bool, ShellHold | None]:
