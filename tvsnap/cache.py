@@ -52,6 +52,7 @@ from tvsnap.recording.policy import Costs, Policy
 from tvsnap.recording.policy import policy as policy_named
 from tvsnap.recording.recorder import Position
 from tvsnap.recording.snapshotter import Snapshotter
+from tvsnap.recording.worth import Worth
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes import open_backend
 from tvsnap.sandboxes.network import files as network_files
@@ -107,13 +108,14 @@ class Cache:
             home: the data directory. By default `$TVSNAP_HOME`; without that /var/lib/tvsnap for root, and `tvsnap` in
                 the XDG data directory for other users. It is made if it is not there.
             backend: the name of a backend (`local` or `docker`), or an open backend, which is closed with the cache.
-            policy: when to take snapshots: `break-even`, `eager`, `never`, or an object with `should_checkpoint`.
+            policy: when to take snapshots, and what to record: `break-even`, `eager`, `never`, or an object with
+                `should_checkpoint`.
             limits: what one sandbox may use; by default what its image asks for.
             budget: what snapshots and sandboxes may use together; see `Budget` for the defaults.
             use_cache: False to execute every call, in one fresh sandbox for each rollout, for comparison.
-            same_ids: without the cache, have a look at the sandbox after each call, so that the processes of the next
-                one have the ids that they would have with the cache: for comparisons of what calls return, not of
-                speed. Always so where an image has a seed (`random_seed`), as chance goes by process ids then.
+            same_ids: have a look at the sandbox after each call, also where nothing is shared, so that the processes
+                of the next one have the same ids with the cache and without: for comparisons of what calls return, not
+                of speed. Always so where an image has a seed (`random_seed`), as chance goes by process ids then.
             prefork: how many sandboxes are made ahead of time for states that were needed lately. By default 0, or a
                 few where making a sandbox takes long.
             audit: the share (0 to 1) of the answered calls that are made again in the background and compared. A call
@@ -214,6 +216,7 @@ class Cache:
             meter=self._meter,
             claims=self._claims,
             snapshotter=self._snapshotter,
+            worth=Worth(chosen, always=same_ids),
             acquirer=self._acquirer,
             companions=self._companions,
             audit=self.audit,

@@ -80,12 +80,13 @@ class Conclusions:
         outcome, freed = concluding
         usable = False
         try:
+            began = time.perf_counter()
             self._context.snapshotter.worked(executed.result.duration)
             if self._recorder.answers_nobody(executed):
                 self._release(executed)  # who waits need not wait for what is looked at now
             looked = time.monotonic()
             observation = self._observe_after(live, executed)
-            usable = observation is not None or _left_alone(executed)
+            usable = observation is not None or not executed.looked_at or _left_alone(executed)
             left = Aftermath(unchanged=False)
             if usable:
                 left = self._aftermath(live, executed, observation, looked - executed.ended)
@@ -94,6 +95,7 @@ class Conclusions:
             if changed:
                 live.state, live.since = position.state, executed.ended
             live.observation, live.disturbed = observation, False
+            live.begins_alone = live.begins_alone and executed.looked_at
             live.expendable = not changed and live.expendable
             kept = usable and changed and not position.private
             if kept:
@@ -103,10 +105,11 @@ class Conclusions:
             outcome.set_result(position)
             if kept and left.digest is not None:
                 self._agree_on_times(live, executed)
+            self._account(executed, began)
             if kept:
                 usable = self._snapshot(live, position, exposed)
             self._release(executed)  # who waits for the call is answered only if what it led to is kept
-            usable = usable and self.look_again(live)
+            usable = usable and (not executed.looked_at or self.look_again(live))
         except BaseException as error:  # a mistake of ours: the next call tells
             usable = False
             self._release(executed)
@@ -118,6 +121,15 @@ class Conclusions:
             else:
                 self._context.pool.discard(live)
             freed.set_result(live if usable else None)
+
+    def _account(self, executed: Executed, began: float) -> None:
+        """Takes note of what a call took, and, from `began` by time.perf_counter() on, what recording it did."""
+        recording_s = time.perf_counter() - began + executed.looking_s
+        image, executed_s = self._recipe.image.digest, executed.result.duration
+        if executed.looked_at:
+            self._context.worth.add(image, executed_s=executed_s, recording_s=recording_s)
+        else:
+            self._context.worth.add(image, executed_s=executed_s)
 
     def _agree_on_times(self, live: LiveSandbox, executed: Executed) -> None:
         """Gives what a call has written the age that it has where the call was recorded before, if it was.
@@ -136,7 +148,9 @@ class Conclusions:
             live.observation = self._recipe.environment.observe(live.sandbox)
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
-        """Returns how the sandbox looks after a call; None if it did not survive that."""
+        """Returns how the sandbox looks after a call; None if it did not survive that, or is not to be looked at."""
+        if not executed.looked_at:
+            return None
         if _left_alone(executed):
             return live.observation
         try:
@@ -151,6 +165,9 @@ class Conclusions:
         Raises:
             InfrastructureError: the sandbox ended.
         """
+        if not executed.looked_at:
+            live.sandbox.settle(changed=not executed.tool.read_only)
+            return Aftermath(unchanged=executed.tool.read_only, quiet_s=0.0)
         if _left_alone(executed):
             return Aftermath(unchanged=True)
         if executed.before is None or after is None:

@@ -14,11 +14,14 @@ from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.graph import Edge, Graph
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import HomeInUse
+from tvsnap.model.images import Image
 from tvsnap.model.stats import Meter
 from tvsnap.recording.claims import Claims
 from tvsnap.recording.holds import Holds
 from tvsnap.recording.recorder import Position
 from tvsnap.recording.snapshotter import Snapshotter
+from tvsnap.recording.worth import Worth
+from tvsnap.sandboxes.fixed import is_fixed
 from tvsnap.sandboxes.protocol import Backend
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ class Context:
         meter: counts what is done.
         claims: calls that are being executed.
         snapshotter: takes snapshots where they pay.
+        worth: tells whether it pays to record a call.
         acquirer: has sandboxes that stand at states.
         companions: sandboxes for rollouts that wait in states that change by themselves.
         audit: is told of answers.
@@ -71,6 +75,7 @@ class Context:
     meter: Meter
     claims: Claims
     snapshotter: Snapshotter
+    worth: Worth
     acquirer: Acquirer
     companions: Companions
     audit: Audit
@@ -82,3 +87,11 @@ class Context:
     shares_timeouts: bool
     grade_executions: int
     resume: Callable[[str, str], Rollout]
+
+    def counts_changes(self, image: Image) -> bool:
+        """Whether it must be known of each call if it changed anything, even where nothing is shared.
+
+        The ids of processes go by that. So a comparison that is to be exact to them needs it, and chance in an image
+        with a seed, which goes by them.
+        """
+        return self.same_ids or is_fixed(image)

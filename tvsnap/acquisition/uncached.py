@@ -17,7 +17,6 @@ from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.recording.live import LiveSandbox
-from tvsnap.sandboxes.fixed import is_fixed
 
 
 class UncachedSandbox:
@@ -33,7 +32,7 @@ class UncachedSandbox:
         self._context = context
         self._recipe = recipe
         self._root = root
-        self._looks = context.same_ids or is_fixed(recipe.image)
+        self._looks = context.counts_changes(recipe.image)
         self._started = False
         self._live: LiveSandbox | None = None
         self._noted: Future[None] | None = None  # whether the last call changed anything

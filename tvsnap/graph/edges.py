@@ -225,6 +225,18 @@ class Edges(Lineage):
         """Takes note that making a call again led to the same state; in vain if it was ever seen to lead elsewhere."""
         self._change(_PROVE, (edge.id,))
 
+    def note_activity(self, state: str, quiet_s: float, active: str | None) -> None:
+        """Keeps how time counts in a state of a private branch, where nobody looked before.
+
+        Args:
+            state: the state.
+            quiet_s, active: see `Edge`.
+        """
+        self._change(
+            "UPDATE edges SET quiet_s = ?, active = ? WHERE slot IS NULL AND id = (SELECT edge FROM states WHERE hash = ?)",
+            (None if quiet_s == math.inf else quiet_s, active, bytes.fromhex(state)),
+        )
+
     def note_refusal(self, state: str, backend: str, reason: str) -> None:
         """Keeps why a state could not be checkpointed, for people; see `Edge.refusals`.
 

@@ -76,6 +76,8 @@ class Executed:
         lasts: seconds for which that answers others; None for ever.
         grading: how it grades; None if it does not.
         grade: the grade that it gave.
+        looked_at: whether it is found out what it changed; else nothing of it is shared.
+        looking_s: seconds that it took to look before it.
     """
 
     tool: Tool
@@ -93,6 +95,8 @@ class Executed:
     lasts: float | None = None
     grading: Grading | None = None
     grade: str | None = None
+    looked_at: bool = True
+    looking_s: float = 0.0
 
     @property
     def waited(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 
 from tvsnap.acquisition.own_sandbox import OwnSandbox
@@ -23,13 +24,15 @@ from tvsnap.rollout.cursor import Cursor
 class Execution:
     """Executes calls where a cursor stands, in the rollout's own sandbox. Used by one thread at a time."""
 
-    def __init__(self, recipe: Recipe, own: OwnSandbox, cursor: Cursor) -> None:
+    def __init__(self, recipe: Recipe, own: OwnSandbox, cursor: Cursor, *, counts_changes: bool) -> None:
         """
         Args:
             recipe: of the rollout's sandboxes.
             own: the one that the rollout has.
             cursor: where it stands.
+            counts_changes: sandboxes are looked at even where nothing is shared; see `Context.counts_changes`.
         """
+        self._counts_changes = counts_changes
         self._recipe = recipe
         self._own = own
         self._cursor = cursor
@@ -85,12 +88,17 @@ class Execution:
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         live, way = self._own.acquire(self._cursor.at)
         at, environment = self._cursor.at, self._recipe.environment
+        looks = at.private is None or self._counts_changes
+        began = time.perf_counter()
         # Where something runs by itself or may wake, how it looked at first is what the outcome is compared with.
-        if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
+        if looks and live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = environment.observe(live.sandbox)
+        looking_s = time.perf_counter() - began
         self._cursor.make_up_time(live, cancellation)
-        if not tool.read_only:
+        if looks and not tool.read_only:
+            began = time.perf_counter()
             live.sandbox.note()
+            looking_s += time.perf_counter() - began
         if claim is not None:
             claim.begin()
         # Looked for before, too: a disk that was full may have room again when the call ends.
@@ -120,5 +128,7 @@ class Execution:
             lasts,
             grading,
             grade,
+            looks,
+            looking_s,
         )
         return live, executed, way

@@ -36,6 +36,7 @@ from tvsnap.recording.grades import Grading
 from tvsnap.recording.host_calls import HostAnswer, HostCalls
 from tvsnap.recording.live import LiveSandbox
 from tvsnap.recording.recorder import Aftermath, Executed, Position, Recorder
+from tvsnap.recording.worth import UNPROFITABLE
 from tvsnap.rollout.cursor import Cursor
 from tvsnap.rollout.execution import Execution
 from tvsnap.rollout.file_calls import FileCalls
@@ -81,7 +82,8 @@ class Rollout:
         self._calls = 0
         self._own = OwnSandbox(context, recipe, root.hash)
         self._uncached = UncachedSandbox(context, recipe, root.hash)
-        self._execution = Execution(recipe, self._own, self._cursor)
+        counts_changes = context.counts_changes(recipe.image)
+        self._execution = Execution(recipe, self._own, self._cursor, counts_changes=counts_changes)
         self._conclusions = Conclusions(context, recipe, self._recorder, self._cursor.hold)
         self._files = FileCalls(context, self.tools)
         self._under_way: Cancellation | None = None
@@ -237,7 +239,9 @@ class Rollout:
             return self._follow(edge, "hit", began)
         # 2. Of all that miss this call in this state, one executes it, and the others take its result.
         tool = self._tool(call)
-        able, claim = self._is_able, None
+        able, claim, stood_at = self._is_able, None, self._cursor.at
+        if not (stood_at.private or tool.read_only or self._context.worth.is_given(self._recipe.image.digest)):
+            self._cursor.stand_at(replace(stood_at, private=UNPROFITABLE))
         if grading is None or grading.executions <= 1:  # else each is executed on its own
             until, at_hand = self._wait_until(timeout, deadline), not self._own.absent
             claim = self._cursor.claim(tool, call, timeout, until, able, cancellation, at_hand=at_hand)
@@ -255,6 +259,7 @@ class Rollout:
             self._own.free_later(concluding.freed)
         except BaseException as error:
             self._abandon(claim, untouched=isinstance(error, CallCancelled))
+            self._cursor.stand_at(stood_at)
             raise
         self._calls += 1
         seconds = time.perf_counter() - began
@@ -693,11 +698,27 @@ class Rollout:
     @contextlib.contextmanager
     def _looking_again(self, live: LiveSandbox) -> Iterator[None]:
         """A block that snapshots its sandbox between two calls, however it ends."""
+        self._look_at_private(live)
         try:
             yield
         finally:
             if not self._conclusions.look_again(live):
                 self._own.drop()
+
+    def _look_at_private(self, live: LiveSandbox) -> None:
+        """Finds out of a state in a private branch, which nobody looks at unless it is to be kept, how time counts in it.
+
+        Raises:
+            InfrastructureError: the sandbox has ended.
+        """
+        at = self._cursor.at
+        if at.private is None or live.observation is not None:
+            return
+        age = live.age()
+        live.observation = observation = self._recipe.environment.observe(live.sandbox)
+        quiet_s = age + observation.quiet_s if observation.quiet_s else 0.0
+        self._context.graph.note_activity(at.state, quiet_s, observation.active)
+        self._cursor.at = replace(at, quiet_s=quiet_s)
 
     def _follow(self, edge: Edge, source: Source, began: float) -> ToolResult:
         """Moves along an edge; returns its result."""
@@ -709,6 +730,7 @@ class Rollout:
             context.companions.expect(self, self._cursor.at.state)
         context.graph.touch_hit(edge, self._task)
         context.audit.answered(edge)
+        context.worth.add(self._recipe.image.digest, answered_s=edge.result.duration)
         self._calls += 1
         seconds = time.perf_counter() - began
         if source == "hit":

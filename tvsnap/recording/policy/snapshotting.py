@@ -8,10 +8,14 @@ from typing import Protocol
 
 from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
+from tvsnap.recording.policy.balance import CROWDED, Balance
 from tvsnap.recording.policy.costs import SHARE, Costs
 
 UNPROVABLE_WORTH = 10.0  # seconds that the checkpoint of a state may take that only a snapshot can ever keep
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
+RECORD_SHARE = 0.1  # of the time that calls take, for recording what they come to
+RECORD_FREELY = 1.0  # seconds of recording that need not have paid ...
+RECORD_FREELY_CROWDED = 0.1  # ... and where more threads want to run than there are processors
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,10 @@ class Policy(Protocol):
     """The rule that decides which states get a snapshot; a protocol. Many threads may use one at once.
 
     It is also asked of states that there are not yet, to foresee whether they would be kept: an answer does nothing.
+
+    A policy may have a method `should_record`, too, which is given a `Balance`, and returns whether to record the next
+    call of the balance's image that is executed. A rollout whose call is not recorded goes on in a private branch, which
+    costs what a rollout without the cache does. Where there is no such method, all is recorded.
     """
 
     @property
@@ -93,6 +101,9 @@ class BreakEven:
     or so is spent at the start on keeping everything (`Costs.allowance_s`). So checkpoints of such states hardly take
     more than that share of what calls take. One that can never be proven is kept at once.
 
+    What is recorded is such that the time it takes is brought back by answers, but for a tenth of what calls take, and
+    a second at the start.
+
     Of 91 recorded rollouts with 1,659 commands of terminal-bench, most of them short, some 170 states are then kept in
     the first pass instead of 780; some 790 commands are answered in the second one instead of 1,381, and as many as
     before in the third.
@@ -111,6 +122,11 @@ class BreakEven:
         begin_s = costs.start_s if rebuild.from_root else fork_s
         once_s = begin_s + rebuild.replay_s + rebuild.calls * CALL_OVERHEAD
         return max(once_s, rebuild.spent_s) > checkpoint_s + fork_s
+
+    def should_record(self, balance: Balance) -> bool:
+        """See `Policy`."""
+        free_s = RECORD_FREELY_CROWDED if balance.crowding > CROWDED else RECORD_FREELY
+        return balance.recording_s < free_s + RECORD_SHARE * balance.executed_s + balance.answered_s
 
 
 _POLICIES: Mapping[str, type[Eager] | type[Never] | type[BreakEven]] = {
