@@ -83,6 +83,16 @@ class Acquirer:
         self._meter = meter
         self._starting_services = threading.Lock()
 
+    @property
+    def fork_s(self) -> float:
+        """Seconds that a fork takes."""
+        return self._costs.fork_s
+
+    @property
+    def start_s(self) -> float:
+        """Seconds that a fresh sandbox takes."""
+        return self._costs.start_s
+
     def acquire(self, state: str, recipe: Recipe, *, own: LiveSandbox | None = None, recorded: bool = True) -> Acquired:
         """Returns a sandbox that stands at a state, had in the cheapest way that there is.
 

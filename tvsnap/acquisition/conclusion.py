@@ -80,7 +80,7 @@ class Conclusions:
         outcome, freed = concluding
         usable = False
         try:
-            began = time.perf_counter()
+            began = time.thread_time()
             self._context.snapshotter.worked(executed.result.duration)
             if self._recorder.answers_nobody(executed):
                 self._release(executed)  # who waits need not wait for what is looked at now
@@ -123,13 +123,10 @@ class Conclusions:
             freed.set_result(live if usable else None)
 
     def _account(self, executed: Executed, began: float) -> None:
-        """Takes note of what a call took, and, from `began` by time.perf_counter() on, what recording it did."""
-        recording_s = time.perf_counter() - began + executed.looking_s
+        """Takes note of what a call took, and, from `began` by time.thread_time() on, what recording it did."""
+        recording_s = time.thread_time() - began + executed.looking_s if executed.looked_at else 0.0
         image, executed_s = self._recipe.image.digest, executed.result.duration
-        if executed.looked_at:
-            self._context.worth.add(image, executed_s=executed_s, recording_s=recording_s)
-        else:
-            self._context.worth.add(image, executed_s=executed_s)
+        self._context.worth.add(image, executed_s=executed_s, recording_s=recording_s)
 
     def _agree_on_times(self, live: LiveSandbox, executed: Executed) -> None:
         """Gives what a call has written the age that it has where the call was recorded before, if it was.

@@ -86,7 +86,7 @@ class ImageStore:
         Raises:
             ImageNotFound: there is no such image, or several.
         """
-        digest = self._named().get(name)
+        digest = self._read_reference(self._names / name) if self._is_named(name) else None
         if digest is not None:
             return Manifest.read(self._images / digest).image(self._images / digest, name)
         names = {digest: known for known, digest in sorted(self._named().items(), reverse=True)}
@@ -443,6 +443,10 @@ class ImageStore:
         paths = self._names.iterdir() if self._names.is_dir() else ()
         found = {path.name: self._read_reference(path) for path in paths if not path.name.startswith(".")}
         return {name: digest for name, digest in found.items() if digest is not None}
+
+    def _is_named(self, name: str) -> bool:
+        """Whether an image has a name, or had it until it was removed."""
+        return self._names.is_dir() and not name.startswith(".") and name in os.listdir(self._names)
 
     def _digests(self, *, removed: bool = False) -> tuple[str, ...]:
         """The digests of all images; if `removed`, of those that are there only because others stand on them."""

@@ -77,7 +77,8 @@ class Executed:
         grading: how it grades; None if it does not.
         grade: the grade that it gave.
         looked_at: whether it is found out what it changed; else nothing of it is shared.
-        looking_s: seconds that it took to look before it.
+        looking_s: seconds of processor time that it took to look before it.
+        reaching_s: seconds that it took to get the sandbox.
     """
 
     tool: Tool
@@ -97,6 +98,7 @@ class Executed:
     grade: str | None = None
     looked_at: bool = True
     looking_s: float = 0.0
+    reaching_s: float = 0.0
 
     @property
     def waited(self) -> float:

@@ -1,11 +1,13 @@
-"""Whether calls are worth recording: to look at a sandbox after a call takes time, which only answers bring back.
+"""Whether the cache is worth what it costs: looks at sandboxes, and forks, which only answers bring back.
 
-Where calls are short, a look takes as long as a call, and whoever is not answered would be better off without it.
+Where calls are short, a look takes as long as a call, and a fork as several: who executes all of them is done sooner.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,54 +15,91 @@ from dataclasses import replace
 from tvsnap.host.load import crowding
 from tvsnap.recording.policy import Balance, Policy
 
-UNPROFITABLE = "recording calls as short as these takes longer than answers have saved"
+UNPROFITABLE = "for calls as short as these the cache costs more than it saves"
 """Why nothing is shared from where a policy has said so."""
-LONGEST = 10.0  # seconds of recording after which all sums are halved, so that the latest calls count
+LONGEST = 10.0  # seconds of costs after which all sums are halved, so that the latest calls count
 REMEMBERED = 1000  # images
+TRIAL = 0.3  # seconds that there are for trials at the start ...
+MOST_TRIAL = 1.0  # ... and that are saved up at most
+TRIAL_SHARE = 0.05  # of the time of all processors, which is for trials
 
 
 class Worth:
-    """Asks a policy whether calls are worth recording. Thread-safe."""
+    """Asks a policy whether the cache is worth what it costs. Thread-safe."""
 
-    def __init__(self, policy: Policy, *, always: bool = False, crowding: Callable[[], float] = crowding) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        always: bool = False,
+        crowding: Callable[[], float] = crowding,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """
         Args:
             policy: says what is recorded, if it has a method `should_record`; else all is.
             always: all is recorded, whatever the policy says.
-            crowding: tells how many threads want each processor.
+            crowding: tells how many threads want each processor, at least 1.
+            clock: tells the time, seconds.
         """
+        self._clock = clock
+        self._trial_s = TRIAL
+        self._since = clock()
+        self._processors = len(os.sched_getaffinity(0))
         self._should_record = None if always else getattr(policy, "should_record", None)
         self._crowding = crowding
         self._lock = threading.Lock()
         self._balances: OrderedDict[str, Balance] = OrderedDict()
 
     def is_given(self, image: str) -> bool:
-        """Whether the next call that is executed in a sandbox of an image is to be recorded.
+        """Whether the next call in a state of an image is to be recorded, if it is executed.
 
         Args:
             image: the image's digest.
         """
         if self._should_record is None:
             return True
-        balance = self._balances.get(image, Balance())
-        return bool(self._should_record(replace(balance, crowding=self._crowding())))
+        with self._lock:
+            balance = self._balances.get(image, Balance())
+            trial_s = self._save_up()
+        return bool(self._should_record(replace(balance, trial_s=trial_s)))
 
-    def add(self, image: str, *, executed_s: float = 0.0, recording_s: float = 0.0, answered_s: float = 0.0) -> None:
-        """Takes note of what calls took.
+    def add(
+        self,
+        image: str,
+        *,
+        executed_s: float = 0.0,
+        recording_s: float = 0.0,
+        reaching_s: float = 0.0,
+        answered_s: float = 0.0,
+    ) -> None:
+        """Takes note of what rollouts of an image took just now.
 
         Args:
-            image: the digest of their image.
-            executed_s, recording_s, answered_s: seconds, see `Balance`.
+            image: the image's digest.
+            executed_s, reaching_s, answered_s: seconds, as they passed; see `Balance`.
+            recording_s: seconds of processor time.
         """
         if self._should_record is None:
             return
+        crowding = self._crowding()
         with self._lock:
-            sums = self._balances.pop(image, Balance())
-            part = 0.5 if sums.recording_s > LONGEST else 1.0
-            self._balances[image] = Balance(
-                part * sums.executed_s + executed_s,
-                part * sums.recording_s + recording_s,
-                part * sums.answered_s + answered_s,
+            before = self._balances.pop(image, Balance())
+            part = 0.5 if before.recording_s + before.reaching_s > LONGEST else 1.0
+            self._balances[image] = now = Balance(
+                part * before.executed_s + executed_s / crowding,
+                part * before.recording_s + recording_s,
+                part * before.reaching_s + reaching_s / crowding,
+                part * before.answered_s + answered_s / crowding,
             )
+            if now.loss(0.0) > 0:
+                self._trial_s = self._save_up() - recording_s - reaching_s / crowding
             while len(self._balances) > REMEMBERED:
                 self._balances.popitem(last=False)
+
+    def _save_up(self) -> float:
+        """Returns the seconds that there are for trials by now."""
+        now = self._clock()
+        self._trial_s += TRIAL_SHARE * self._processors * (now - self._since)
+        self._trial_s, self._since = min(self._trial_s, MOST_TRIAL), now
+        return self._trial_s

@@ -86,23 +86,25 @@ class Execution:
         cancellation: Cancellation,
         grading: Grading | None,
     ) -> tuple[LiveSandbox, Executed, Way | None]:
+        began = time.perf_counter()
         live, way = self._own.acquire(self._cursor.at)
+        reaching_s = time.perf_counter() - began
         at, environment = self._cursor.at, self._recipe.environment
         looks = at.private is None or self._counts_changes
-        began = time.perf_counter()
+        began = time.thread_time()
         # Where something runs by itself or may wake, how it looked at first is what the outcome is compared with.
         if looks and live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = environment.observe(live.sandbox)
-        looking_s = time.perf_counter() - began
+        looking_s = time.thread_time() - began
         self._cursor.make_up_time(live, cancellation)
         if looks and not tool.read_only:
-            began = time.perf_counter()
+            began = time.thread_time()
             live.sandbox.note()
-            looking_s += time.perf_counter() - began
+            looking_s += time.thread_time() - began
         if claim is not None:
             claim.begin()
         # Looked for before, too: a disk that was full may have room again when the call ends.
-        trouble = live.sandbox.trouble("")
+        trouble = live.sandbox.trouble("") if looks else None
         load, age = live.sandbox.load(), live.age()
         with cancellation.executing(live.sandbox):
             result = environment.execute(live.sandbox, call, timeout, self._recipe.limits)
@@ -130,5 +132,6 @@ class Execution:
             grade,
             looks,
             looking_s,
+            reaching_s,
         )
         return live, executed, way

@@ -234,14 +234,14 @@ class Rollout:
         began = time.perf_counter()
         self._catch_up()
         self._cursor.let_pass(after)
-        edge = self._cursor.lookup(call, timeout, grading)
-        if edge is not None:
+        edge, tool = self._cursor.lookup(call, timeout, grading), self._tool(call)
+        shares = self._shares(tool)
+        if edge is not None and (shares or not self._executes_sooner(edge)):
             return self._follow(edge, "hit", began)
         # 2. Of all that miss this call in this state, one executes it, and the others take its result.
-        tool = self._tool(call)
         able, claim, stood_at = self._is_able, None, self._cursor.at
-        if not (stood_at.private or tool.read_only or self._context.worth.is_given(self._recipe.image.digest)):
-            self._cursor.stand_at(replace(stood_at, private=UNPROFITABLE))
+        if not shares:
+            self._cursor.stand_at(replace(stood_at, private=stood_at.private or UNPROFITABLE))
         if grading is None or grading.executions <= 1:  # else each is executed on its own
             until, at_hand = self._wait_until(timeout, deadline), not self._own.absent
             claim = self._cursor.claim(tool, call, timeout, until, able, cancellation, at_hand=at_hand)
@@ -261,10 +261,25 @@ class Rollout:
             self._abandon(claim, untouched=isinstance(error, CallCancelled))
             self._cursor.stand_at(stood_at)
             raise
+        if way is not None and self._calls:  # for the first call anyone would have needed one
+            self._context.worth.add(self._recipe.image.digest, reaching_s=executed.reaching_s)
         self._calls += 1
         seconds = time.perf_counter() - began
         self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
         return executed.result
+
+    def _shares(self, tool: Tool) -> bool:
+        """Whether a call that is executed now is to be recorded for others."""
+        private = self._cursor.at.private is not None
+        return not private and (tool.read_only or self._context.worth.is_given(self._recipe.image.digest))
+
+    def _executes_sooner(self, edge: Edge) -> bool:
+        """Whether to execute a call takes less than the fork that its recorded answer would soon make necessary.
+
+        The rollout has a sandbox, or stands where it can start one.
+        """
+        ready = not self._own.absent or self._cursor.at.state == self._root
+        return ready and edge.changed and edge.result.duration < self._context.acquirer.fork_s
 
     def _execute(
         self,
@@ -730,7 +745,8 @@ class Rollout:
             context.companions.expect(self, self._cursor.at.state)
         context.graph.touch_hit(edge, self._task)
         context.audit.answered(edge)
-        context.worth.add(self._recipe.image.digest, answered_s=edge.result.duration)
+        spared_s = 0.0 if self._calls else context.acquirer.start_s
+        context.worth.add(self._recipe.image.digest, answered_s=edge.result.duration + spared_s)
         self._calls += 1
         seconds = time.perf_counter() - began
         if source == "hit":

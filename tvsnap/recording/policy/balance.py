@@ -1,25 +1,31 @@
-"""What recording the calls of one image costs, and what it brings."""
+"""What the cache costs the rollouts of one image, and what it brings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-CROWDED = 1.5
-"""Threads that want each processor, from which on what is done while callers think takes time from calls."""
-
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What recording the calls of one image has cost this process of late, and what it has brought.
+    """What the cache has cost the rollouts of one image in this process of late, and what it has brought.
+
+    All times are those that an idle machine would have taken.
 
     Attributes:
         executed_s: seconds that executed calls took.
-        recording_s: seconds that it took to find out and to record what calls came to, snapshots left out.
-        answered_s: seconds that the answered calls had taken when they were executed.
-        crowding: threads that want each processor at the moment, at least 1.
+        recording_s: seconds of processor time that it took to find out, and to record, what calls came to.
+        reaching_s: seconds that it took to get sandboxes into states that answers had led to.
+        answered_s: seconds that the answered calls had taken when they were executed, and the start of a sandbox for
+            each rollout whose first call was answered.
+        trial_s: seconds that this process has left for finding out whether the cache pays.
     """
 
     executed_s: float = 0.0
     recording_s: float = 0.0
+    reaching_s: float = 0.0
     answered_s: float = 0.0
-    crowding: float = 1.0
+    trial_s: float = 0.0
+
+    def loss(self, share: float) -> float:
+        """Returns the seconds that the cache has cost beyond what it has brought, and a share of what calls took."""
+        return self.recording_s + self.reaching_s - self.answered_s - share * self.executed_s

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from statistics import median
 from typing import Literal
-
-from tvsnap.host.load import crowding
-from tvsnap.recording.policy.balance import CROWDED
 
 Kind = Literal["checkpoint", "fork", "start"]
 
@@ -20,8 +17,7 @@ ENOUGH = 5  # samples from which on the defaults count for nothing
 OUTLIER = 10.0  # what is handed on to other processes is at most so many medians
 SHARE = 0.15  # of the time that calls take, for which the unproven state that they lead to is kept
 SAVED = 0.01  # of the time that calls take, for keeping what is not worth it by itself
-BURST = 1.0  # seconds of that which are there at the start, and which are saved up at most ...
-KEPT_BACK = 0.9  # ... and of which so many are not spent while more threads want to run than there are processors
+BURST = 1.0  # seconds of that which are there at the start, and which are saved up at most
 
 
 class Costs:
@@ -30,19 +26,12 @@ class Costs:
     What earlier processes measured comes in as sums kept in the graph's counters, and is the first value here.
     """
 
-    def __init__(
-        self,
-        backend: str,
-        counters: Mapping[str, float] | None = None,
-        crowding: Callable[[], float] = crowding,
-    ) -> None:
+    def __init__(self, backend: str, counters: Mapping[str, float] | None = None) -> None:
         """
         Args:
             backend: the backend's name: what costs nothing in one may be dear in another.
             counters: the graph's counters.
-            crowding: tells how many threads want each processor.
         """
-        self._crowding = crowding
         counters = counters or {}
         self._names = {kind: f"cost.{backend}.{kind}" for kind in DEFAULTS}
         self._lock = threading.Lock()
@@ -75,11 +64,9 @@ class Costs:
         """Seconds of checkpoints of unproven states that this process' calls have paid for; below 0 if overdrawn.
 
         A token bucket: each executed call pays in `SAVED` of its duration, and each such checkpoint takes out what it
-        took. It lets a few short rollouts be kept whole, which is what people expect who try something: so that counts
-        only while the machine has processors to spare.
+        took. It lets a few short rollouts be kept whole, which is what people expect who try something.
         """
-        kept_back = KEPT_BACK if self._crowding() > CROWDED else 0.0
-        return self._allowance_s - kept_back
+        return self._allowance_s
 
     def worked(self, seconds: float) -> None:
         """Takes note that a call was executed.

@@ -8,14 +8,12 @@ from typing import Protocol
 
 from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
-from tvsnap.recording.policy.balance import CROWDED, Balance
+from tvsnap.recording.policy.balance import Balance
 from tvsnap.recording.policy.costs import SHARE, Costs
 
 UNPROVABLE_WORTH = 10.0  # seconds that the checkpoint of a state may take that only a snapshot can ever keep
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
-RECORD_SHARE = 0.1  # of the time that calls take, for recording what they come to
-RECORD_FREELY = 1.0  # seconds of recording that need not have paid ...
-RECORD_FREELY_CROWDED = 0.1  # ... and where more threads want to run than there are processors
+RECORD_SHARE = 0.1  # of the time that calls take, which the cache may cost beyond what it saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +49,9 @@ class Policy(Protocol):
 
     It is also asked of states that there are not yet, to foresee whether they would be kept: an answer does nothing.
 
-    A policy may have a method `should_record`, too, which is given a `Balance`, and returns whether to record the next
-    call of the balance's image that is executed. A rollout whose call is not recorded goes on in a private branch, which
-    costs what a rollout without the cache does. Where there is no such method, all is recorded.
+    A policy may have a method `should_record`, too, which is given the `Balance` of an image, and returns whether to
+    record the next call in its sandboxes. A rollout whose call is not recorded goes on in a private branch, which costs
+    what a rollout without the cache does. Where there is no such method, all is recorded.
     """
 
     @property
@@ -101,8 +99,9 @@ class BreakEven:
     or so is spent at the start on keeping everything (`Costs.allowance_s`). So checkpoints of such states hardly take
     more than that share of what calls take. One that can never be proven is kept at once.
 
-    What is recorded is such that the time it takes is brought back by answers, but for a tenth of what calls take, and
-    a second at the start.
+    Calls are recorded as long as what the cache costs (looks, forks) is brought back by what it answers, but for a
+    tenth of what calls take. Whether it will be is tried in a twentieth of the time of all processors, so that where
+    callers think, and nothing is lost by it, all is recorded.
 
     Of 91 recorded rollouts with 1,659 commands of terminal-bench, most of them short, some 170 states are then kept in
     the first pass instead of 780; some 790 commands are answered in the second one instead of 1,381, and as many as
@@ -125,8 +124,7 @@ class BreakEven:
 
     def should_record(self, balance: Balance) -> bool:
         """See `Policy`."""
-        free_s = RECORD_FREELY_CROWDED if balance.crowding > CROWDED else RECORD_FREELY
-        return balance.recording_s < free_s + RECORD_SHARE * balance.executed_s + balance.answered_s
+        return balance.loss(RECORD_SHARE) <= 0 or balance.trial_s > 0
 
 
 _POLICIES: Mapping[str, type[Eager] | type[Never] | type[BreakEven]] = {
