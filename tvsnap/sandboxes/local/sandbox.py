@@ -322,7 +322,7 @@ class LocalSandbox(Networked, Rewindable):
         return self._guest
 
     def _own_pids(self) -> list[int]:
-        shell = self._host_pid(self.guest().info().shell)
+        shell = self._host_pid(self._shell[0] or self.guest().info().shell)  # which it was when last looked at
         return [self.init, shell] if shell else []
 
     def disconnect(self) -> None:
