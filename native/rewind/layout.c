@@ -92,21 +92,21 @@ static void read_flags(const char *flag, struct told *m) {
 
 /* Reads where the mappings of a process lie. Which file one is of is told by device and inode, before its name. */
 static bool read_mappings(struct process *p, struct layout *to, struct reason *why) {
+    static const char last[] = "\nVmFlags: "; /* line of each */
     struct text all = {0};
-    struct told m = {.name = NULL};
+    struct told m;
     bool good = (add_list(&all, p->directory, "smaps") && all.data) || fail(why, "the mappings of process %d cannot be read", p->pid);
-    for (char *line = all.data, *end; good && line && (end = strchr(line, '\n')); line = end + 1) {
-        *end = 0;
-        if (isdigit((unsigned char)*line) || islower((unsigned char)*line)) {
-            if (!read_head(line, &m)) m.name = NULL;
-        } else if (m.name && strncmp(line, "VmFlags: ", 9) == 0) {
-            read_flags(line + 9, &m);
-            good = take_mapping(p, to, m, why);
-            m.name = NULL;
-        }
+    for (char *line = all.data, *flags, *end; good && line && *line; line = end + 1) {
+        char *after = strchr(line, '\n');
+        flags = after ? strstr(after, last) : NULL;
+        end = flags ? strchr(flags + 1, '\n') : NULL;
+        if (end) *after = *end = 0;
+        good = (end && read_head(line, &m)) || fail(why, "the mappings of process %d are not understood", p->pid);
+        if (good) read_flags(flags + sizeof last - 1, &m);
+        good = good && take_mapping(p, to, m, why);
     }
     free(all.data);
-    return good && (to->count || fail(why, "the mappings of process %d are not understood", p->pid));
+    return good && (to->count || fail(why, "process %d has no memory", p->pid));
 }
 
 static bool add_own(struct layout *to, uint64_t address) {

@@ -82,13 +82,12 @@ bool same_text(struct reason *why, int pid, const struct text *was, const struct
 /* When a process began, in clock ticks; 0 if there is none. With its number, this names it and no other. */
 unsigned long long start_of(int directory) {
     char stat[1024];
-    unsigned long long start = 0;
     int fd = openat(directory, "stat", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, stat, sizeof stat - 1);
     if (fd >= 0) close(fd);
     if (n <= 0) return 0;
     stat[n] = 0;
-    const char *after = strrchr(stat, ')'); /* its name may have any other character */
-    if (after) sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start);
-    return start;
+    const char *field = strrchr(stat, ')'); /* its name may have any other character */
+    for (int number = 2; field && number < 22; number++) field = strchr(field + 1, ' ');
+    return field ? strtoull(field, NULL, 10) : 0;
 }
