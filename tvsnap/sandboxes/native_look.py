@@ -111,23 +111,36 @@ def threads(pid: int) -> Iterator[tuple[int, bytes, bytes]]:
         yield int(number), stat, call
 
 
-def descriptors(pid: int, most: int = 1 << 30, *, with_places: bool) -> Iterator[tuple[int, int, str, str]]:
-    """Yields what a process has open: number, position, flags (octal) and target of each descriptor.
+def descriptors(pid: int, most: int = 1 << 30) -> Iterator[tuple[int, str]]:
+    """Yields what a process has open: number and target of each descriptor.
 
     Args:
         pid: its id.
         most: descriptors.
-        with_places: without, positions and flags are 0.
 
     Raises:
         TooMuch: there are more.
         OSError: it has ended.
     """
-    with _told(lambda told: _library().look_descriptors(pid, most, with_places, told)) as told:
+    with _told(lambda told: _library().look_descriptors(pid, most, told)) as told:
         found = told.first().split(b"\0")[:-1]
     for each in found:
-        number, position, flags, target = each.split(b" ", 3)
-        yield int(number), int(position), flags.decode(), os.fsdecode(target)
+        number, target = each.split(b" ", 1)
+        yield int(number), os.fsdecode(target)
+
+
+def shell(pid: int, *, with_signals: bool) -> bytes:
+    """Returns what a shell holds that it does not say of itself, as `look_shell` tells it (native/look/shell.c).
+
+    Args:
+        pid: its id.
+        with_signals: it is also looked whom the kernel signals of a descriptor.
+
+    Raises:
+        OSError: it has ended.
+    """
+    with _told(lambda told: _library().look_shell(pid, with_signals, told)) as told:
+        return told.first()
 
 
 class _Told(ctypes.Structure):
@@ -184,7 +197,8 @@ def _library() -> ctypes.CDLL:
     library.look_holds.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
     library.look_ran.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     library.look_threads.argtypes = [ctypes.c_int, ctypes.c_void_p]
-    library.look_descriptors.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    library.look_shell.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    library.look_descriptors.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     library.look_told_free.argtypes = [ctypes.c_void_p]
     library.look_files_free.argtypes = [ctypes.c_void_p]
     return library

@@ -209,7 +209,7 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
     posix: list[int] = []
     for pid in pids:
         try:
-            targets = {number: target for number, _, _, target in descriptors(pid, room, with_places=False)}
+            targets = dict(descriptors(pid, room))
         except TooMuch:
             yield Unrest(pid, "is one of those with too many open files to look at", 0.0)
             return
