@@ -55,11 +55,14 @@ def differing(
     upper: Path, entries: list[observing.Entry], image: observing.ImageTree, contents: Contents
 ) -> Iterator[Files]:
     """A block with the files of an upper layer, of which these are the entries, for a digest."""
-    there = {entry.path: entry for entry in entries}
-    gone = [entry.path for entry in entries if entry.deleted and image.entry(entry.path)]
-    for entry in entries:
-        if entry.opaque:
-            gone += gone_from(there, {path for path in image.below(entry.path) if path not in there})
+
+    def gone() -> Iterator[str]:
+        yield from (entry.path for entry in entries if entry.deleted and image.entry(entry.path))
+        if opaque := [entry for entry in entries if entry.opaque]:
+            there = {entry.path: entry for entry in entries}
+            for entry in opaque:
+                yield from gone_from(there, {path for path in image.below(entry.path) if path not in there})
+
     with paths.directory(upper) as root:
         yield Files(entries, gone, root, UID_BASE, image, contents)
 
