@@ -94,29 +94,23 @@ int look_threads(int pid, struct told *told) {
     return tell(told, &found, error);
 }
 
-static int add_descriptor(struct text *to, int pid, long number, bool with_place) {
-    char name[LONGEST_NAME], info[MOST_READ], target[PATH_MAX], line[2 * LONGEST_NAME], flags[32] = "0";
-    long long position = 0;
+static int add_descriptor(struct text *to, int pid, long number) {
+    char name[LONGEST_NAME], target[PATH_MAX];
     snprintf(name, sizeof name, "/proc/%d/fd/%ld", pid, number);
     ssize_t n = readlink(name, target, sizeof target);
     if (n < 0) return errno;
-    if (with_place) {
-        snprintf(name, sizeof name, "/proc/%d/fdinfo/%ld", pid, number);
-        if (read_beginning(name, info) < 0) return errno;
-        if (sscanf(info, "pos: %lld flags: %31s", &position, flags) != 2) return EIO;
-    }
-    int length = snprintf(line, sizeof line, "%ld %lld %s ", number, position, flags);
-    return add_text(to, line, (size_t)length) && add_text(to, target, (size_t)n) && add_text(to, "", 1) ? 0 : ENOMEM;
+    int length = snprintf(name, sizeof name, "%ld ", number);
+    return add_text(to, name, (size_t)length) && add_text(to, target, (size_t)n) && add_text(to, "", 1) ? 0 : ENOMEM;
 }
 
-/* Looks at what a process has open: `NUMBER POSITION FLAGS TARGET` and a zero byte for each descriptor, of so many at most.
- * Without `with_place`, position and flags are 0. Those that are closed meanwhile are left out. */
-int look_descriptors(int pid, int most, int with_place, struct told *told) {
+/* Looks at what a process has open: `NUMBER TARGET` and a zero byte for each descriptor, of so many at most. Those that are
+ * closed meanwhile are left out. */
+int look_descriptors(int pid, int most, struct told *told) {
     struct text found = {0};
     DIR *d = open_numbers(pid, "fd");
     int error = d ? 0 : errno;
     for (long number; !error && next_number(d, &number);) {
-        error = --most < 0 ? E2BIG : add_descriptor(&found, pid, number, with_place);
+        error = --most < 0 ? E2BIG : add_descriptor(&found, pid, number);
         if (error == ENOENT) error = 0;
     }
     if (d) closedir(d);

@@ -43,7 +43,7 @@ struct order {
     long call, arguments[6], result;
 };
 
-/* But for handlers of signals, which are asked first. Those that the kernel does not know or refuses say that. The last one
+/* But for the end of the heap and handlers of signals, which are asked first. Those that the kernel does not know or refuses say that. The last one
  * ends that calls are dispatched to a program of its own (kept.c): before Linux 6.4, nobody can tell whether they are. */
 static const struct question QUESTIONS[] = {
     {SYS_sigaltstack, {0, OUT}, sizeof(stack_t)},
@@ -108,13 +108,14 @@ struct sheet {
 
 static size_t room_taken(const struct sheet *sheet) { return (sizeof *sheet + PAGE - 1) / PAGE * PAGE; }
 
-/* Writes down questions, for a sheet at `place`: all but the last if `told`. Returns how many, and how many bytes the answers
+/* Writes down questions, the first of them for the end of the heap, for a sheet at `place`: all but the last if `told`. Returns how many, and how many bytes the answers
  * take. */
 static size_t write_orders(struct sheet *sheet, unsigned long place, bool told, size_t *said) {
     size_t count = 0, questions = sizeof QUESTIONS / sizeof *QUESTIONS - told;
     unsigned long out = place + offsetof(struct sheet, said);
     *said = 0;
     memcpy(sheet->program, tvsnap_asking, (size_t)(tvsnap_asked - tvsnap_asking));
+    sheet->orders[count++] = (struct order){SYS_brk, {0}, 0};
     for (int signal = 1; signal <= SIGNALS; signal++, *said += KERNEL_SIGACTION)
         sheet->orders[count++] = (struct order){SYS_rt_sigaction, {signal, 0, (long)(out + *said), 8}, 0};
     for (size_t i = 0; i < questions; i++, count++) {
@@ -127,36 +128,34 @@ static size_t write_orders(struct sheet *sheet, unsigned long place, bool told, 
     sheet->orders[count].call = LAST;
     return count;
 }
-_Static_assert(SIGNALS + sizeof QUESTIONS / sizeof *QUESTIONS < MOST_QUESTIONS, "each question has a place");
+_Static_assert(1 + SIGNALS + sizeof QUESTIONS / sizeof *QUESTIONS < MOST_QUESTIONS, "each question has a place");
 
-/* Finds a line of /proc/PID/status; returns what is after its name, which has the colon. */
-static const char *line_of(const struct text *status, const char *name) {
-    const char *line = status->data ? strstr(status->data, name) : NULL;
-    return line ? line + strlen(name) : NULL;
+/* Lines of /proc/PID/status that say what it may do, and what it does about signals. */
+static const char *const STATUS[] = {
+    "Umask", "Tgid", "NStgid", "Uid", "Gid", "Groups", "NSpid", "NSpgid", "NSsid", "VmLck", "VmPin",
+    "Threads", "SigPnd", "ShdPnd", "SigIgn", "SigCgt", "Cap", "NoNewPrivs", "Seccomp", "Speculation",
+    "Cpus_allowed:", "Mems_allowed:", "THP_enabled", "untag_mask", "x86_Thread", "CoreDumping", "FDSize",
+};
+
+/* Adds its status. How much of its memory is locked tells whether all that is to come shall be (mlockall), now that it has
+ * got more. */
+static bool add_status(struct text *to, const struct process *p) {
+    struct text all = {0};
+    bool good = add_file(&all, p->directory, "status") && all.data;
+    for (char *line = all.data, *end; good && line && *line; line = end) {
+        end = line + strcspn(line, "\n");
+        end += *end == '\n';
+        bool wanted = false;
+        for (size_t i = 0; !wanted && i < sizeof STATUS / sizeof *STATUS; i++)
+            wanted = *line == *STATUS[i] && strncmp(line, STATUS[i], strlen(STATUS[i])) == 0;
+        good = !wanted || add(to, line, (size_t)(end - line));
+    }
+    free(all.data);
+    return good;
 }
 
 /* Whether it neither blocks nor ignores SIGTRAP: the kernel would make that the default when we have it stop. */
-static bool may_be_stepped(int pid) {
-    static const char *const lines[] = {"SigBlk:", "SigIgn:"};
-    struct text status = {0};
-    bool may = add_file(&status, pid, "status");
-    for (int i = 0; may && i < 2; i++) {
-        unsigned long long signals;
-        const char *line = line_of(&status, lines[i]);
-        may = line && sscanf(line, "%llx", &signals) == 1 && !(signals >> (SIGTRAP - 1) & 1);
-    }
-    free(status.data);
-    return may;
-}
-
-/* How much of its memory is locked, now that it has got more: it is if all that is to come shall be (mlockall). */
-static bool add_locked(struct text *to, int pid) {
-    struct text status = {0};
-    const char *line = add_file(&status, pid, "status") ? line_of(&status, "VmLck:") : NULL;
-    bool good = line && add(to, "VmLck:", 6) && add(to, line, strcspn(line, "\n")) && add(to, "\n", 1);
-    free(status.data);
-    return good;
-}
+static bool may_be_stepped(const struct process *p) { return !((p->blocks | p->ignores) >> (SIGTRAP - 1) & 1); }
 
 static bool run_program(struct process *p, const struct user_regs_struct *at, unsigned long place) {
     struct user_regs_struct registers = *at;
@@ -171,26 +170,28 @@ static bool run_program(struct process *p, const struct user_regs_struct *at, un
            registers.rip == place + (unsigned long)(tvsnap_asked - tvsnap_asking);
 }
 
-static bool ask(struct text *to, struct process *p, const struct user_regs_struct *at, unsigned long place, struct sheet *sheet) {
+static bool ask(struct text *to, struct process *p, const struct user_regs_struct *at, unsigned long place, struct sheet *sheet,
+                uint64_t *heap_end) {
     size_t said, count = write_orders(sheet, place, tells_of_dispatch(p), &said), asked = offsetof(struct sheet, orders[count + 1]);
     if (said > sizeof sheet->said || pwrite(p->memory, sheet, asked, (off_t)place) != (ssize_t)asked) return false;
     size_t answered = offsetof(struct sheet, said) + said;
     if (!run_program(p, at, place) || pread(p->memory, sheet, answered, (off_t)place) != (ssize_t)answered) return false;
+    *heap_end = (uint64_t)sheet->orders[0].result;
     bool good = true;
-    for (size_t i = 0; good && i < count; i++) {
-        if (i < SIGNALS) good = sheet->orders[i].result == 0;
-        else good = add_line(to, "answer %zu: %ld\n", i - SIGNALS, sheet->orders[i].result);
+    for (size_t i = 1; good && i < count; i++) {
+        if (i <= SIGNALS) good = sheet->orders[i].result == 0;
+        else good = add_line(to, "answer %zu: %ld\n", i - SIGNALS - 1, sheet->orders[i].result);
     }
     return good && add(to, sheet->said, said);
 }
 
-bool add_answers(struct text *to, struct process *p, const struct user_regs_struct *at) {
+bool add_answers(struct text *to, struct process *p, const struct user_regs_struct *at, uint64_t *heap_end) {
     struct sheet *sheet = calloc(1, sizeof *sheet);
     long place = -1, result = -1, length = sheet ? (long)room_taken(sheet) : 0;
-    bool good = sheet && may_be_stepped(p->pid) &&
+    bool good = sheet && may_be_stepped(p) &&
                 call(p, at, SYS_mmap, 0, length, 7, 0x22, &place) && place >= 0; /* private, of no file */
     if (good) {
-        good = add_locked(to, p->pid) && ask(to, p, at, (unsigned long)place, sheet);
+        good = add_status(to, p) && ask(to, p, at, (unsigned long)place, sheet, heap_end);
         good = call(p, at, SYS_munmap, place, length, 0, 0, &result) && result == 0 && good;
     }
     free(sheet);

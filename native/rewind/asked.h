@@ -4,6 +4,6 @@
 
 #include "tracee.h"
 
-bool add_answers(struct text *to, struct process *p, const struct user_regs_struct *at);
+bool add_answers(struct text *to, struct process *p, const struct user_regs_struct *at, uint64_t *heap_end);
 
 #endif

@@ -9,6 +9,26 @@
 
 #include "facts.h"
 
+enum { AT_ONCE = 16 }; /* pages */
+static const char EMPTY[PAGE];
+
+/* Keeps what the pages of its own hold. */
+static bool keep_pages(struct process *p) {
+    size_t length = p->was.owns * PAGE;
+    if (length > p->data_room) {
+        free(p->data);
+        p->data = malloc(length);
+        p->data_room = p->data ? length : 0;
+        if (!p->data) return false;
+    }
+    return read_pages(p, p->was.own, p->was.owns, p->data);
+}
+
+static bool see_facts(struct process *p, const struct user_regs_struct *at, struct text *facts, struct reason *why) {
+    facts->length = 0;
+    return add_facts(facts, p, at, &p->heap_end) || fail(why, "process %d cannot be looked at", p->pid);
+}
+
 bool note_process(struct process *p, struct reason *why) {
     if (!get_registers(p, &p->registers) || !waits(p, &p->registers)) return fail(why, "process %d does not wait", p->pid);
     struct iovec part = {p->xstate, sizeof p->xstate};
@@ -16,48 +36,106 @@ bool note_process(struct process *p, struct reason *why) {
         return fail(why, "the registers of process %d: %s", p->pid, strerror(errno));
     p->xstate_length = part.iov_len;
     p->blocked = p->blocks;
-    bool good = (add_facts(&p->facts, p, &p->registers) && heap_end(p, &p->registers, &p->was.heap_end)) ||
-                fail(why, "process %d cannot be looked at", p->pid);
-    good = good && read_layout(p, &p->was, why) && read_memory(p, &p->was, why);
+    bool good = see_facts(p, &p->registers, &p->facts, why);
+    begin_layout(&p->was, p->heap_end, 0);
+    good = good && read_layout(p, &p->was, why);
+    good = good && (keep_pages(p) || fail(why, "the memory of process %d cannot be read", p->pid));
     return set_registers(p, &p->registers) && good;
 }
 
-static bool same_own_pages(struct process *p, const struct mapping *was, const struct mapping *is, struct reason *why) {
-    size_t known = 0;
-    for (size_t i = 0; i < is->owns; i++) {
-        while (known < was->owns && was->own[known] < is->own[i]) known++;
-        if (known == was->owns || was->own[known] != is->own[i] || memcmp(was->data + known * PAGE, is->data + i * PAGE, PAGE))
-            return fail(why, "process %d has written at %lx, which is read-only", p->pid, (unsigned long)is->own[i]);
+static bool add_other(struct process *p, uint64_t address, const char *wanted) {
+    if (p->other_count == p->other_room) {
+        size_t room = p->other_room ? p->other_room * 2 : 64;
+        struct page *grown = realloc(p->others, room * sizeof *grown);
+        if (!grown) return false;
+        p->others = grown;
+        p->other_room = room;
+    }
+    p->others[p->other_count++] = (struct page){address, wanted};
+    return true;
+}
+
+/* Whether a page lies where the process may write; addresses are asked for in their order. */
+static bool is_writable(const struct layout *layout, size_t *at, uint64_t address) {
+    while (*at < layout->count && layout->mappings[*at].end <= address) ++*at;
+    return *at < layout->count && layout->mappings[*at].writable;
+}
+
+/* The pages that a process had and has, gone through side by side. */
+struct comparison {
+    struct process *p;
+    struct reason *why;
+    size_t old;           /* the first that it had and that is yet to be compared */
+    size_t was_in, is_in; /* mappings, as is_writable has it */
+};
+
+static bool has_written(const struct comparison *c, uint64_t address) {
+    fail(c->why, "process %d has written at %lx, which is read-only", c->p->pid, (unsigned long)address);
+    return false;
+}
+
+static bool take_other(const struct comparison *c, uint64_t address, const char *wanted) {
+    return add_other(c->p, address, wanted) || fail(c->why, "there is no memory to compare process %d in", c->p->pid);
+}
+
+/* Takes down those of the pages that it had up to an address that it has no more: they are empty. */
+static bool compare_gone(struct comparison *c, uint64_t end) {
+    const struct layout *was = &c->p->was;
+    for (; c->old < was->owns && was->own[c->old] < end; c->old++) {
+        const char *wanted = c->p->data + c->old * PAGE;
+        if (!is_writable(was, &c->was_in, was->own[c->old])) return has_written(c, was->own[c->old]);
+        if (memcmp(wanted, EMPTY, PAGE) && !take_other(c, was->own[c->old], wanted)) return false;
     }
     return true;
 }
 
-/* Compares what cannot be set: mappings but plain ones, and what a process has written where it may only read. */
-bool same_fixed(struct process *p, const struct layout *is, struct reason *why) {
-    if (!same_text(why, p->pid, &p->was.fixed, &is->fixed)) return false;
+/* Compares one that it has with what was there: it was empty if it was none of its own. */
+static bool compare_there(struct comparison *c, uint64_t address, const char *there) {
+    const struct layout *was = &c->p->was;
+    bool known = c->old < was->owns && was->own[c->old] == address;
+    const char *wanted = known ? c->p->data + c->old++ * PAGE : EMPTY;
+    bool same = memcmp(wanted, there, PAGE) == 0;
+    if (!(known && same) && !is_writable(&c->p->is, &c->is_in, address)) return has_written(c, address);
+    return same || take_other(c, address, wanted);
+}
+
+/* Finds the pages that hold something else than they did. False, too, if the process may only read one of them. */
+bool find_others(struct process *p, struct reason *why) {
+    struct comparison c = {.p = p, .why = why};
+    char there[AT_ONCE * PAGE];
+    p->other_count = 0;
+    for (size_t first = 0, some; first < p->is.owns; first += some) {
+        some = p->is.owns - first < AT_ONCE ? p->is.owns - first : AT_ONCE;
+        if (!read_pages(p, p->is.own + first, some, there)) return fail(why, "the memory of process %d cannot be read", p->pid);
+        for (size_t i = 0; i < some; i++) {
+            uint64_t address = p->is.own[first + i];
+            if (!compare_gone(&c, address) || !compare_there(&c, address, there + i * PAGE)) return false;
+        }
+    }
+    return compare_gone(&c, UINT64_MAX);
+}
+
+/* Compares those mappings that cannot be set: all but plain ones. */
+bool same_fixed(const struct process *p, struct reason *why) {
+    if (!same_text(why, p->pid, &p->was.fixed, &p->is.fixed)) return false;
     size_t old = 0, new = 0;
     const struct mapping *before, *after;
     do {
         before = next_of(&p->was, &old, false);
-        after = next_of(is, &new, false);
+        after = next_of(&p->is, &new, false);
         if (!before != !after || (before && (before->start != after->start || before->end != after->end)))
             return fail(why, "process %d has other mappings", p->pid);
-        if (before && !before->writable && !same_own_pages(p, before, after, why)) return false;
     } while (before);
     return true;
 }
 
 /* Compares what can only be compared, and has the heap end no earlier than it did. */
-bool compare_process(struct process *p, struct layout *is, struct reason *why) {
+bool compare_process(struct process *p, struct reason *why) {
     struct user_regs_struct at;
-    struct text facts = {0};
-    uint64_t end = 0;
     bool good = (get_registers(p, &at) && waits(p, &at)) || fail(why, "process %d does not wait", p->pid);
-    good = good && ((add_facts(&facts, p, &at) && heap_end(p, &at, &end)) || fail(why, "process %d cannot be looked at", p->pid));
-    good = good && same_text(why, p->pid, &p->facts, &facts);
-    if (good && end < p->was.heap_end) good = set_heap_end(p, &at, why); /* what is above it is of no use to anybody */
-    *is = (struct layout){.heap_end = p->was.heap_end, .stack_start = p->was.stack_start};
-    good = good && read_layout(p, is, why) && read_memory(p, is, why) && same_fixed(p, is, why);
-    free(facts.data);
+    good = good && see_facts(p, &at, &p->facts_now, why) && same_text(why, p->pid, &p->facts, &p->facts_now);
+    if (good && p->heap_end < p->was.heap_end) good = set_heap_end(p, &at, why); /* what is above it is of no use to anybody */
+    begin_layout(&p->is, p->was.heap_end, p->was.stack_start);
+    good = good && read_layout(p, &p->is, why) && same_fixed(p, why) && find_others(p, why);
     return set_registers(p, &at) && good;
 }

@@ -5,7 +5,8 @@
 #include "tracee.h"
 
 bool note_process(struct process *p, struct reason *why);
-bool compare_process(struct process *p, struct layout *is, struct reason *why);
-bool same_fixed(struct process *p, const struct layout *is, struct reason *why);
+bool compare_process(struct process *p, struct reason *why);
+bool same_fixed(const struct process *p, struct reason *why);
+bool find_others(struct process *p, struct reason *why);
 
 #endif

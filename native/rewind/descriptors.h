@@ -2,9 +2,10 @@
 #ifndef TVSNAP_REWIND_DESCRIPTORS_H
 #define TVSNAP_REWIND_DESCRIPTORS_H
 
-#include "text.h"
+#include "tracee.h"
 
-bool add_link(struct text *to, int pid, const char *name);
-bool add_descriptors(struct text *to, int pid);
+bool add_link(struct text *to, const struct process *p, const char *name);
+bool add_place(struct text *to, const struct process *p, const char *name);
+bool add_descriptors(struct text *to, const struct process *p);
 
 #endif

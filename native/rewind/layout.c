@@ -11,7 +11,8 @@
 
 #include "tracee.h"
 
-enum { MOST_MEMORY = 64 << 20 }; /* bytes that are kept of one process */
+enum { MOST_MEMORY = 64 << 20, MOST_PAGES = MOST_MEMORY / PAGE }; /* that are kept of one process */
+enum { MOST_RUNS = 64 };         /* of pages that are read at once */
 #define MOST_SPAN (4ull << 30)   /* bytes of its address space that are looked through: a process maps more than it has */
 #define PLAIN "rd wr mr mw me ac " /* VmFlags of memory that a process got from mmap, and did nothing else to */
 #define OWN_PAGE(entry) ((entry) >> 62 && !((entry) >> 61 & 1)) /* present or swapped, and no page of a file */
@@ -31,11 +32,15 @@ static bool add_mapping(struct layout *to, const struct told *m) {
         last->end = m->end;
         return true;
     }
-    struct mapping *grown = realloc(to->mappings, (to->count + 1) * sizeof *grown);
-    if (!grown) return false;
-    to->mappings = grown;
-    grown[to->count++] = (struct mapping){.start = m->start, .end = m->end, .writable = m->rights[1] == 'w',
-                                          .of_a_file = isxdigit((unsigned char)*m->name), .plain = plain};
+    if (to->count == to->room) {
+        size_t room = to->room ? to->room * 2 : 64;
+        struct mapping *grown = realloc(to->mappings, room * sizeof *grown);
+        if (!grown) return false;
+        to->mappings = grown;
+        to->room = room;
+    }
+    to->mappings[to->count++] = (struct mapping){.start = m->start, .end = m->end, .writable = m->rights[1] == 'w',
+                                                 .of_a_file = isxdigit((unsigned char)*m->name), .plain = plain};
     return true;
 }
 
@@ -61,88 +66,124 @@ static bool take_mapping(struct process *p, struct layout *to, struct told m, st
            fail(why, "a mapping of process %d has too long a name", p->pid);
 }
 
-/* Reads where the memory of a process lies. Which file a mapping is of is told by device and inode, before its name. */
-bool read_layout(struct process *p, struct layout *to, struct reason *why) {
-    struct text all = {0};
-    struct told m = {.name = NULL}, next = m;
-    bool good = (add_file(&all, p->pid, "smaps") && all.data) || fail(why, "the mappings of process %d cannot be read", p->pid);
-    for (char *line = all.data, *end; good && line && (end = strchr(line, '\n')); line = end + 1) {
-        *end = 0;
-        int name = 0;
-        if (strncmp(line, "VmFlags: ", 9) == 0 && m.name) {
-            size_t length = 0;
-            for (const char *flag = line + 9; flag[0] && flag[1] && length + 4 < sizeof m.flags; flag += 3)
-                if (strncmp(flag, "sd", 2)) length += (size_t)snprintf(m.flags + length, 4, "%.2s ", flag);
-            good = take_mapping(p, to, m, why);
-            m.name = NULL;
-        } else if (sscanf(line, "%lx-%lx %4s %n", &next.start, &next.end, next.rights, &name) == 3 && name) {
-            m = next;
-            /* what is left: "OFFSET DEVICE INODE   NAME"; of no file at all: "00000000 00:00 0" */
-            m.name = line + name;
-            if (strncmp(m.name, "00000000 00:00 0", 16) == 0) m.name += 16 + strspn(m.name + 16, " ");
-            m.flags[0] = 0;
-        }
-    }
-    free(all.data);
-    return good && (to->count || fail(why, "the mappings of process %d are not understood", p->pid));
+/* Reads a line `START-END RIGHTS OFFSET DEVICE INODE NAME`; of no file at all: "00000000 00:00 0". */
+static bool read_head(char *line, struct told *m) {
+    char *at;
+    m->start = strtoul(line, &at, 16);
+    if (*at != '-') return false;
+    m->end = strtoul(at + 1, &at, 16);
+    if (*at != ' ' || strlen(at) < sizeof m->rights + 1) return false;
+    memcpy(m->rights, at + 1, sizeof m->rights - 1);
+    m->rights[sizeof m->rights - 1] = 0;
+    m->name = at + 1 + sizeof m->rights;
+    if (strncmp(m->name, "00000000 00:00 0", 16) == 0) m->name += 16 + strspn(m->name + 16, " ");
+    return true;
 }
 
-/* Finds the pages of one mapping that are kept; stops beyond `most`, since a file may be all hole. */
-static bool find_own(int pagemap, struct mapping *m, size_t most) {
+static void read_flags(const char *flag, struct told *m) {
+    size_t length = 0;
+    for (; flag[0] && flag[1] && length + 4 < sizeof m->flags; flag += 3) {
+        if (strncmp(flag, "sd", 2) == 0) continue;
+        memcpy(m->flags + length, (char[]){flag[0], flag[1], ' '}, 3);
+        length += 3;
+    }
+    m->flags[length] = 0;
+}
+
+/* Reads where the mappings of a process lie. Which file one is of is told by device and inode, before its name. */
+static bool read_mappings(struct process *p, struct layout *to, struct reason *why) {
+    static const char last[] = "\nVmFlags: "; /* line of each */
+    struct text all = {0};
+    struct told m;
+    bool good = (add_list(&all, p->directory, "smaps") && all.data) || fail(why, "the mappings of process %d cannot be read", p->pid);
+    for (char *line = all.data, *flags, *end; good && line && *line; line = end + 1) {
+        char *after = strchr(line, '\n');
+        flags = after ? strstr(after, last) : NULL;
+        end = flags ? strchr(flags + 1, '\n') : NULL;
+        if (end) *after = *end = 0;
+        good = (end && read_head(line, &m)) || fail(why, "the mappings of process %d are not understood", p->pid);
+        if (good) read_flags(flags + sizeof last - 1, &m);
+        good = good && take_mapping(p, to, m, why);
+    }
+    free(all.data);
+    return good && (to->count || fail(why, "process %d has no memory", p->pid));
+}
+
+static bool add_own(struct layout *to, uint64_t address) {
+    if (to->owns == to->own_room) {
+        size_t room = to->own_room ? to->own_room * 2 : 512;
+        uint64_t *grown = realloc(to->own, room * sizeof *grown);
+        if (!grown) return false;
+        to->own = grown;
+        to->own_room = room;
+    }
+    to->own[to->owns++] = address;
+    return true;
+}
+
+/* Finds the pages of one mapping that are kept; stops beyond MOST_PAGES, since a file may be all hole. */
+static bool find_own(int pagemap, struct layout *to, const struct mapping *m) {
     size_t pages = (m->end - m->start) / PAGE;
     uint64_t entries[512];
-    for (size_t at = 0; at < pages && m->owns <= most; at += 512) {
+    for (size_t at = 0; at < pages && to->owns <= MOST_PAGES; at += 512) {
         size_t some = pages - at < 512 ? pages - at : 512;
         if (pread(pagemap, entries, some * 8, (off_t)((m->start / PAGE + at) * 8)) != (ssize_t)(some * 8)) return false;
         for (size_t i = 0; i < some; i++) {
-            if (!OWN_PAGE(entries[i]) && !(m->writable && m->of_a_file)) continue;
-            if (m->owns % 64 == 0) {
-                uint64_t *grown = realloc(m->own, (m->owns + 64) * sizeof *m->own);
-                if (!grown) return false;
-                m->own = grown;
-            }
-            m->own[m->owns++] = m->start + (at + i) * PAGE;
+            bool kept = OWN_PAGE(entries[i]) || (m->writable && m->of_a_file);
+            if (kept && !add_own(to, m->start + (at + i) * PAGE)) return false;
         }
     }
     return true;
 }
 
-/* Reads pages of one mapping, each run of neighbours at once. */
-static bool read_own(struct process *p, struct mapping *m) {
-    m->data = m->owns ? malloc(m->owns * PAGE) : NULL;
-    if (m->owns && !m->data) return false;
-    for (size_t first = 0, next; first < m->owns; first = next) {
-        for (next = first + 1; next < m->owns && m->own[next] == m->own[next - 1] + PAGE; next++) continue;
-        ssize_t length = (ssize_t)((next - first) * PAGE);
-        if (pread(p->memory, m->data + first * PAGE, (size_t)length, (off_t)m->own[first]) != length) return false;
+void begin_layout(struct layout *layout, uint64_t heap_end, uint64_t stack_start) {
+    layout->heap_end = heap_end;
+    layout->stack_start = stack_start;
+    layout->fixed.length = layout->count = layout->owns = 0;
+    layout->span = 0;
+}
+
+/* Reads where the memory of a process lies, and which pages of it are its own, in a layout that has begun. */
+bool read_layout(struct process *p, struct layout *to, struct reason *why) {
+    int pagemap = openat(p->directory, "pagemap", O_RDONLY | O_CLOEXEC);
+    bool good = read_mappings(p, to, why), found = pagemap >= 0;
+    for (size_t i = 0; good && found && i < to->count; i++) found = find_own(pagemap, to, &to->mappings[i]);
+    if (pagemap >= 0) close(pagemap);
+    if (good && to->owns > MOST_PAGES) return fail(why, "process %d has more than %d MiB of memory", p->pid, MOST_MEMORY >> 20);
+    return good && (found || fail(why, "the memory of process %d cannot be read", p->pid));
+}
+
+/* Reads pages one by one: that of memory that the process itself may not read, too. */
+static bool read_one_by_one(struct process *p, const uint64_t *addresses, size_t count, char *data) {
+    for (size_t i = 0; i < count; i++)
+        if (pread(p->memory, data + i * PAGE, PAGE, (off_t)addresses[i]) != PAGE) return false;
+    return true;
+}
+
+/* Reads pages, in the order of addresses. */
+bool read_pages(struct process *p, const uint64_t *addresses, size_t count, char *data) {
+    struct iovec runs[MOST_RUNS];
+    for (size_t first = 0, next; first < count; first = next) {
+        size_t used = 0;
+        for (next = first; next < count; next++) {
+            bool goes_on = next > first && addresses[next] == addresses[next - 1] + PAGE;
+            if (!goes_on && used == MOST_RUNS) break;
+            if (goes_on) runs[used - 1].iov_len += PAGE;
+            else runs[used++] = (struct iovec){(void *)addresses[next], PAGE};
+        }
+        size_t length = (next - first) * PAGE;
+        struct iovec to = {data + first * PAGE, length};
+        if (process_vm_readv(p->pid, &to, 1, runs, used, 0) != (ssize_t)length &&
+            !read_one_by_one(p, addresses + first, next - first, data + first * PAGE))
+            return false;
     }
     return true;
 }
 
-bool read_memory(struct process *p, struct layout *layout, struct reason *why) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/pagemap", p->pid);
-    int pagemap = open(path, O_RDONLY | O_CLOEXEC);
-    bool good = pagemap >= 0, fits = true;
-    size_t total = 0;
-    for (size_t i = 0; good && fits && i < layout->count; i++) {
-        good = find_own(pagemap, &layout->mappings[i], (MOST_MEMORY - total) / PAGE);
-        total += layout->mappings[i].owns * PAGE;
-        fits = total <= MOST_MEMORY;
-        good = good && (!fits || read_own(p, &layout->mappings[i]));
-    }
-    if (pagemap >= 0) close(pagemap);
-    if (!fits) return fail(why, "process %d has more than %d MiB of memory", p->pid, MOST_MEMORY >> 20);
-    return good || fail(why, "the memory of process %d cannot be read", p->pid);
-}
-
 void free_layout(struct layout *layout) {
-    for (size_t i = 0; i < layout->count; i++) {
-        free(layout->mappings[i].data);
-        free(layout->mappings[i].own);
-    }
     free(layout->mappings);
     free(layout->fixed.data);
+    free(layout->own);
     memset(layout, 0, sizeof *layout);
 }
 
@@ -159,15 +200,11 @@ const struct mapping *next_of(const struct layout *layout, size_t *at, bool plai
     return *at < layout->count ? &layout->mappings[(*at)++] : NULL;
 }
 
-bool heap_end(struct process *p, const struct user_regs_struct *at, uint64_t *end) {
-    long result;
-    if (!call(p, at, SYS_brk, 0, 0, 0, 0, &result)) return false;
-    *end = (uint64_t)result;
-    return true;
-}
-
 bool set_heap_end(struct process *p, const struct user_regs_struct *at, struct reason *why) {
     long result;
-    return (call(p, at, SYS_brk, (long)p->was.heap_end, 0, 0, 0, &result) && (uint64_t)result == p->was.heap_end) ||
-           fail(why, "the heap of process %d does not become what it was", p->pid);
+    if (p->heap_end == p->was.heap_end) return true;
+    if (!call(p, at, SYS_brk, (long)p->was.heap_end, 0, 0, 0, &result) || (uint64_t)result != p->was.heap_end)
+        return fail(why, "the heap of process %d does not become what it was", p->pid);
+    p->heap_end = p->was.heap_end;
+    return true;
 }

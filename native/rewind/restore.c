@@ -9,24 +9,6 @@
 
 #include "compare.h"
 
-static bool write_page(struct process *p, uint64_t address, const char *data) {
-    return pwrite(p->memory, data, PAGE, (off_t)address) == PAGE;
-}
-
-/* Writes what has changed: pages that are its own now and were not were empty, and those that are so no more are written. */
-static bool write_back(struct process *p, const struct mapping *was, const struct mapping *is) {
-    static const char empty[PAGE];
-    for (size_t old = 0, new = 0; old < was->owns || new < is->owns;) {
-        uint64_t before = old < was->owns ? was->own[old] : UINT64_MAX, after = new < is->owns ? is->own[new] : UINT64_MAX;
-        const char *wanted = before <= after ? was->data + old * PAGE : empty;
-        const char *there = after <= before ? is->data + new * PAGE : empty;
-        if (memcmp(wanted, there, PAGE) && !write_page(p, before < after ? before : after, wanted)) return false;
-        old += before <= after;
-        new += after <= before;
-    }
-    return true;
-}
-
 /* Calls for each run of plain memory that is in one layout and not in another. */
 static bool change_memory(struct process *p, const struct user_regs_struct *at, const struct layout *of, const struct layout *without,
                           bool map) {
@@ -49,20 +31,19 @@ static bool change_memory(struct process *p, const struct user_regs_struct *at, 
 }
 
 /* Has plain memory and the stack lie where they lay. */
-static bool set_layout(struct process *p, const struct user_regs_struct *at, struct layout *is, struct reason *why) {
-    if (same_layout(&p->was, is)) return true;
-    bool good = change_memory(p, at, is, &p->was, false) && change_memory(p, at, &p->was, is, true);
-    free_layout(is);
-    *is = (struct layout){.heap_end = p->was.heap_end, .stack_start = p->was.stack_start};
-    good = good && read_layout(p, is, why) && same_layout(&p->was, is) && read_memory(p, is, why) && same_fixed(p, is, why);
+static bool set_layout(struct process *p, const struct user_regs_struct *at, struct reason *why) {
+    if (same_layout(&p->was, &p->is)) return true;
+    bool good = change_memory(p, at, &p->is, &p->was, false) && change_memory(p, at, &p->was, &p->is, true);
+    begin_layout(&p->is, p->was.heap_end, p->was.stack_start);
+    good = good && read_layout(p, &p->is, why) && same_layout(&p->was, &p->is) && same_fixed(p, why) && find_others(p, why);
     return good || fail(why, "the memory of process %d does not lie where it lay", p->pid);
 }
 
-bool set_process(struct process *p, struct layout *is, struct reason *why) {
+bool set_process(struct process *p, struct reason *why) {
     struct user_regs_struct at;
-    if (!get_registers(p, &at) || !set_heap_end(p, &at, why) || !set_layout(p, &at, is, why)) return false;
-    for (size_t i = 0; i < p->was.count; i++)
-        if (p->was.mappings[i].writable && !write_back(p, &p->was.mappings[i], &is->mappings[i]))
+    if (!get_registers(p, &at) || !set_heap_end(p, &at, why) || !set_layout(p, &at, why)) return false;
+    for (size_t i = 0; i < p->other_count; i++)
+        if (pwrite(p->memory, p->others[i].data, PAGE, (off_t)p->others[i].address) != PAGE)
             return fail(why, "the memory of process %d cannot be written", p->pid);
     struct iovec part = {p->xstate, p->xstate_length};
     if (!set_registers(p, &p->registers) || ptrace(PTRACE_SETREGSET, p->pid, NT_X86_XSTATE, &part))

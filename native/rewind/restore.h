@@ -4,6 +4,6 @@
 
 #include "tracee.h"
 
-bool set_process(struct process *p, struct layout *is, struct reason *why);
+bool set_process(struct process *p, struct reason *why);
 
 #endif

@@ -6,8 +6,8 @@
  * compared: mappings of files, pages of read-only files that are the process' own, descriptors, credentials, signal
  * handlers, limits, terminals. Where any of that differs, the process is another, and so is the state.
  *
- * A library for Python (rewind.py). What stops processes lets go of them in the same thread, as ptrace(2) wants it; when
- * the thread ends, the kernel does. x86-64 only: elsewhere there is no evidence. */
+ * A library for Python (rewind.py). What stops processes lets go of them in the same thread, as ptrace(2) wants it; where
+ * that fails, the kernel does when the thread ends. x86-64 only: elsewhere there is no evidence. */
 #ifndef TVSNAP_REWIND_REWIND_H
 #define TVSNAP_REWIND_REWIND_H
 
@@ -17,8 +17,10 @@ struct note;
 
 #define EXPORTED __attribute__((visibility("default"))) /* all else is hidden from the program that loads it */
 
-EXPORTED struct note *rewind_note(const int *pids, int count, char *text, size_t room);
+EXPORTED struct note *rewind_new(void);
+EXPORTED int rewind_note(struct note *note, const int *pids, int count, char *text, size_t room);
 EXPORTED int rewind_to(struct note *note, char *text, size_t room);
+EXPORTED int rewind_holds(const struct note *note); /* whether the thread has not let go of a process, and has to end */
 EXPORTED void rewind_free(struct note *note);
 
 #endif

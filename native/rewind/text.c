@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { CHUNK = 8192 };
+
 bool fail(struct reason *why, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -17,14 +19,19 @@ bool fail(struct reason *why, const char *format, ...) {
     return false;
 }
 
+/* Makes room for so much more, and for a zero byte after it. */
+static bool make_room(struct text *to, size_t length) {
+    if (to->length + length + 1 <= to->room) return true;
+    size_t room = (to->length + length + 1) * 2;
+    char *grown = realloc(to->data, room);
+    if (!grown) return false;
+    to->data = grown;
+    to->room = room;
+    return true;
+}
+
 bool add(struct text *to, const void *data, size_t length) {
-    if (to->length + length + 1 > to->room) {
-        size_t room = (to->length + length + 1) * 2;
-        char *grown = realloc(to->data, room);
-        if (!grown) return false;
-        to->data = grown;
-        to->room = room;
-    }
+    if (!make_room(to, length)) return false;
     memcpy(to->data + to->length, data, length);
     to->length += length;
     to->data[to->length] = 0;
@@ -40,20 +47,28 @@ bool add_line(struct text *to, const char *format, ...) {
     return n >= 0 && (size_t)n < sizeof line && add(to, line, (size_t)n);
 }
 
-/* Adds a file of a process, of at most MOST_FACTS bytes. */
-bool add_file(struct text *to, int pid, const char *name) {
-    char path[64], chunk[65536];
-    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return errno == ENOENT && start_of(pid) != 0; /* no such file here */
-    ssize_t n;
-    size_t begun = to->length;
-    bool fits = true;
-    while (fits && (n = read(fd, chunk, sizeof chunk)) > 0)
-        fits = to->length - begun + (size_t)n <= MOST_FACTS && add(to, chunk, (size_t)n);
+static bool add_read(struct text *to, int directory, const char *name, bool in_parts) {
+    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT && faccessat(directory, "stat", F_OK, 0) == 0; /* no such file here */
+    size_t begun = to->length, room = 0;
+    ssize_t n = 0;
+    bool fits = make_room(to, 0);
+    do {
+        fits = fits && to->length - begun <= MOST_FACTS && make_room(to, CHUNK);
+        room = to->room - to->length - 1;
+        n = fits ? read(fd, to->data + to->length, room) : 0;
+        to->length += n > 0 ? (size_t)n : 0;
+    } while (n > 0 && (in_parts || (size_t)n == room));
     close(fd);
-    return fits;
+    if (fits) to->data[to->length] = 0;
+    return fits && to->length - begun <= MOST_FACTS;
 }
+
+/* Adds a file of a process, given its directory in /proc, of at most MOST_FACTS bytes: one that is read as a whole. */
+bool add_file(struct text *to, int directory, const char *name) { return add_read(to, directory, name, false); }
+
+/* The same for a file that is read in parts, however much is asked for at a time. */
+bool add_list(struct text *to, int directory, const char *name) { return add_read(to, directory, name, true); }
 
 /* Tells the first line in which two texts differ, if they do. */
 bool same_text(struct reason *why, int pid, const struct text *was, const struct text *is) {
@@ -65,16 +80,14 @@ bool same_text(struct reason *why, int pid, const struct text *was, const struct
 }
 
 /* When a process began, in clock ticks; 0 if there is none. With its number, this names it and no other. */
-unsigned long long start_of(int pid) {
-    char path[64], stat[1024];
-    unsigned long long start = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+unsigned long long start_of(int directory) {
+    char stat[1024];
+    int fd = openat(directory, "stat", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, stat, sizeof stat - 1);
     if (fd >= 0) close(fd);
     if (n <= 0) return 0;
     stat[n] = 0;
-    const char *after = strrchr(stat, ')'); /* its name may have any other character */
-    if (after) sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start);
-    return start;
+    const char *field = strrchr(stat, ')'); /* its name may have any other character */
+    for (int number = 2; field && number < 22; number++) field = strchr(field + 1, ' ');
+    return field ? strtoull(field, NULL, 10) : 0;
 }

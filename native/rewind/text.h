@@ -20,8 +20,9 @@ struct reason {
 bool fail(struct reason *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool add(struct text *to, const void *data, size_t length);
 bool add_line(struct text *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
-bool add_file(struct text *to, int pid, const char *name);
+bool add_file(struct text *to, int directory, const char *name);
+bool add_list(struct text *to, int directory, const char *name);
 bool same_text(struct reason *why, int pid, const struct text *was, const struct text *is);
-unsigned long long start_of(int pid);
+unsigned long long start_of(int directory);
 
 #endif

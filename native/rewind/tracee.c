@@ -42,17 +42,20 @@ static bool hold_signals(struct process *p) {
 
 bool stop(struct process *p, struct reason *why) {
     p->signal = 0;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d", p->pid);
     p->handle = (int)syscall(SYS_pidfd_open, p->pid, 0);
-    if (p->handle < 0 || start_of(p->pid) != p->start) return fail(why, "process %d is no more", p->pid);
+    p->directory = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    unsigned long long start = p->handle < 0 || p->directory < 0 ? 0 : start_of(p->directory);
+    if (!start || (p->start && start != p->start)) return fail(why, "process %d is no more", p->pid);
+    p->start = start;
     if (ptrace(PTRACE_SEIZE, p->pid, 0, 0)) return fail(why, "process %d cannot be stopped: %s", p->pid, strerror(errno));
     if (ptrace(PTRACE_INTERRUPT, p->pid, 0, 0)) return fail(why, "process %d does not stop: %s", p->pid, strerror(errno));
     int status = await_stop(p->pid);
     keep_signal(p, status);
     if (status == NONE || status >> 16 != PTRACE_EVENT_STOP || WSTOPSIG(status) != SIGTRAP)
         return fail(why, "process %d does not stand still", p->pid);
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/mem", p->pid);
-    p->memory = open(path, O_RDWR | O_CLOEXEC);
+    p->memory = openat(p->directory, "mem", O_RDWR | O_CLOEXEC);
     if (p->memory < 0) return fail(why, "the memory of process %d: %s", p->pid, strerror(errno));
     return hold_signals(p) || fail(why, "the signals of process %d: %s", p->pid, strerror(errno));
 }
@@ -117,9 +120,10 @@ bool let_go(struct process *processes, int count) {
             ptrace(PTRACE_SETSIGMASK, p->pid, sizeof p->blocks, &p->blocks);
             close(p->memory);
         }
+        if (p->directory >= 0) close(p->directory);
         if (p->handle >= 0) close(p->handle);
-        p->memory = p->handle = NONE;
-        ptrace(PTRACE_DETACH, p->pid, 0, p->signal);
+        p->memory = p->directory = p->handle = NONE;
+        p->held = ptrace(PTRACE_DETACH, p->pid, 0, p->signal) != 0;
     }
     return !broken;
 }

@@ -13,19 +13,35 @@
 enum { MOST_XSTATE = 16384 };
 enum { NONE = -1 };
 
+/* A page of memory, and what it held. */
+struct page {
+    uint64_t address;
+    const char *data;
+};
+
 struct process {
     int pid;
-    unsigned long long start; /* when it began: its number may be another's by now */
-    int handle, memory;       /* while it is stopped: a descriptor of it, and its /proc/PID/mem; else NONE */
+    unsigned long long start;      /* when it began: its number may be another's by now; 0 until that is known */
+    int handle, directory, memory; /* while it is stopped: descriptors of it, of its /proc/PID, and of `mem` there; else NONE */
     int signal;      /* that it was about to be delivered when it stopped: delivered when it goes on; 0 for none */
     uint64_t blocks; /* signals that it blocks, once it goes on: while it is stopped, none is to come amid what we do */
+    uint64_t ignores; /* the first 31 signals, as far as it ignored them when it was last looked at */
     bool broken;     /* it did not come back from what it does for us */
+    bool held;       /* it was not let go of */
     struct user_regs_struct registers;
     char xstate[MOST_XSTATE];
     size_t xstate_length;
     uint64_t blocked; /* signals that it blocked when it was noted */
     struct text facts;
     struct layout was;
+    char *data; /* what the pages of its own held */
+    size_t data_room;
+    /* When it was last looked at: */
+    uint64_t heap_end;
+    struct text facts_now;
+    struct layout is;
+    struct page *others; /* that held something else */
+    size_t other_count, other_room;
 };
 
 int await_stop(int pid);

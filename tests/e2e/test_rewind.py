@@ -165,8 +165,20 @@ def test_it_is_another(shell: Shell, command: str, reason: str) -> None:
         ("own = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE)", "libc.mprotect(start(own), 4096, 1)"),
         ("own = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE)", "assert libc.madvise(start(own) + 8192, 4096, 102) == 0"),
         ("pass", "shared = mmap.mmap(-1, 1 << 20)"),
+        (
+            "own = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE); own[:] = b'x' * len(own); at = start(own); "
+            "assert libc.mprotect(at, 1 << 20, 1) == 0",
+            "assert libc.madvise(at, 4096, 4) == 0",
+        ),
     ],
-    ids=["handler that is replaced", "memory that children lack", "read-only memory", "guard page", "shared memory"],
+    ids=[
+        "handler that is replaced",
+        "memory that children lack",
+        "read-only memory",
+        "guard page",
+        "shared memory",
+        "read-only page that is dropped",
+    ],
 )
 def test_another_program(before: str, then: str) -> None:
     """Of signals that are caught already, only the process itself can tell how."""

@@ -1,5 +1,6 @@
-/* Looks at processes by native/look, built with sanitizers: one for each line of input, whose number is its id. Prints four lines
- * `RESULT LENGTH`, of what has run, of its threads, of what it has open and of what it holds, each with so many bytes. */
+/* Looks at processes by native/look, built with sanitizers: one for each line of input, whose number is its id. Prints five lines
+ * `RESULT LENGTH`, of what has run, of its threads, of what it has open, of that as of a shell, and of what it holds, each with so
+ * many bytes. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,9 @@ int main(int count, char **arguments) {
         print(result, &told);
         result = look_threads(pid, &told);
         print(result, &told);
-        result = look_descriptors(pid, most, 1, &told);
+        result = look_descriptors(pid, most, &told);
+        print(result, &told);
+        result = look_shell(pid, 1, &told);
         print(result, &told);
         result = look_holds(&pid, &kind, 1, 10, &told);
         print(result, &told);

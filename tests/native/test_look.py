@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -211,6 +212,7 @@ import ctypes, fcntl, os, socket, sys, threading
 files = [open("/tmp", "r", opener=lambda name, _: os.open(name, os.O_TMPFILE | os.O_RDWR, 0o600)), open("/dev/null")]
 fcntl.lockf(files[0], fcntl.LOCK_SH)
 others = os.pipe(), socket.socketpair(), os.memfd_create("a b"), os.eventfd(3), os.openpty()
+fcntl.fcntl(others[0][0], fcntl.F_SETOWN, os.getpid())
 for _ in range(3): threading.Thread(target=threading.Event().wait, daemon=True).start()
 os.write(1, b"ready\\n")
 sys.stdin.read()
@@ -218,7 +220,7 @@ sys.stdin.read()
 
 
 def looks_at(program: Path, pids: list[int], *arguments: str) -> list[list[tuple[int, bytes]]]:
-    """Returns four results and what they told for each process."""
+    """Returns five results and what they told for each process."""
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
     asked = "".join(f"{pid}\n" for pid in pids).encode()
     run = subprocess.run([program, *arguments], input=asked, capture_output=True, check=False, env=environment)
@@ -229,7 +231,7 @@ def looks_at(program: Path, pids: list[int], *arguments: str) -> list[list[tuple
         result, length = map(int, line.split())
         found.append((result, rest[:length]))
         rest = rest[length:]
-    return [found[at : at + 4] for at in range(0, len(found), 4)]
+    return [found[at : at + 5] for at in range(0, len(found), 5)]
 
 
 @pytest.fixture
@@ -246,8 +248,8 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_what_processes_do_and_have_open(process_program: Path, process: subprocess.Popen[bytes]) -> None:
     proc = Path(f"/proc/{process.pid}")
-    ((ran, threads, opened, holds),) = looks_at(process_program, [process.pid])
-    assert {ran[0], threads[0], opened[0], holds[0]} == {DONE}
+    ((ran, threads, opened, shell, holds),) = looks_at(process_program, [process.pid])
+    assert {ran[0], threads[0], opened[0], shell[0], holds[0]} == {DONE}
     numbers = sorted(os.listdir(proc / "task"))
     assert sorted(line.split()[0].decode() for line in ran[1].removesuffix(b"\0").splitlines()) == numbers
     fields = threads[1].split(b"\0")[:-1]
@@ -255,11 +257,20 @@ def test_what_processes_do_and_have_open(process_program: Path, process: subproc
     for thread, said, call in zip(fields[::3], fields[1::3], fields[2::3], strict=True):
         assert said.startswith(thread + b" (")
         assert call.split()[0].isdigit()
-    there = {}
+    there, places = [], []
     for name in os.listdir(proc / "fd"):
-        position, flags = (proc / "fdinfo" / name).read_text().splitlines()[:2]
-        there[f"{name} {position.split()[1]} {flags.split()[1]} {os.readlink(proc / 'fd' / name)}".encode()] = 1
-    assert {each: 1 for each in opened[1].split(b"\0")[:-1]} == there
+        told, target = (proc / "fdinfo" / name).read_text(), os.readlink(proc / "fd" / name)
+        position, flags = (line.split()[1] for line in told.splitlines()[:2])
+        signalled = int(name) > 2 and target.startswith("pipe:") and not int(flags, 8) & os.O_WRONLY
+        there.append(f"{name} {target}".encode())
+        places.append(f"{name} {position} {flags} {int('lock:' in told)} {int(signalled)} {target}".encode())
+    assert sorted(opened[1].split(b"\0")[:-1]) == sorted(there)
+    head, *descriptors = shell[1].split(b"\0")[:-1]
+    stat_fields = (proc / "stat").read_text().rpartition(")")[2].split()
+    processors = re.search(r"Cpus_allowed:\t(.*)", (proc / "status").read_text())
+    assert processors is not None
+    assert head.decode() == f"{stat_fields[19]} {stat_fields[16]} 0 {processors[1]}"
+    assert sorted(descriptors) == sorted(places)
     said = subprocess.run([INIT, "holds", str(process.pid)], capture_output=True, check=True).stdout
     assert holds[1] == said
     assert b"?" not in said

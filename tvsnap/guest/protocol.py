@@ -112,6 +112,7 @@ class Guest:
         self._given_away = False
         self._first = b""  # a request that goes along with the next one
         self._silent = False  # the shell was waited for in vain, and got nothing to do since
+        self._has_run = True  # something has, and the shell may be about to say its state
         self._heeding = True  # interrupts are passed on
 
     def __del__(self) -> None:
@@ -230,6 +231,9 @@ class Guest:
     def terminal(self) -> tuple[bytes, int, int]:
         """Returns what the terminal was sent (the last part of it), its columns and its rows."""
         self._send("t")
+        return self._told_terminal()
+
+    def _told_terminal(self) -> tuple[bytes, int, int]:
         columns, rows = _numbers(self._expect("W"), 2, 0xFFFF)
         return self._expect("T"), columns, rows
 
@@ -253,7 +257,10 @@ class Guest:
             pause = min(pause * 1.05, 0.02)
 
     def report(self) -> tuple[bytes | None, GuestInfo]:
-        """Returns what `shell_state` does, and then `info`: by one exchange, where the shell need not be waited for."""
+        """Returns what `shell_state` does, and then `info`: by one exchange, unless the shell may be waited for."""
+        if self._has_run:
+            self._has_run = False
+            return self.shell_state(), self.info()
         self._first += _frame("s")
         self._send("i")
         kind, payload = self._receive(_LARGEST_ANSWER)
@@ -262,6 +269,12 @@ class Guest:
             self._silent = False
             return payload, info
         return self.shell_state(), self.info()
+
+    def terminal_and_info(self) -> tuple[tuple[bytes, int, int], GuestInfo]:
+        """Returns what `terminal` does, and then `info`, by one exchange."""
+        self._first += _frame("t")
+        self._send("i")
+        return self._told_terminal(), self._told_info()
 
     def info(self) -> GuestInfo:
         self._send("i")
@@ -295,7 +308,7 @@ class Guest:
         self._expect("P")
 
     def _outcome(self, timeout: float, limit: int) -> Outcome:
-        self._silent = False
+        self._silent, self._has_run = False, True
         self._deadline = time.monotonic() + timeout + GRACE
         output = bytearray()
         for part in range(_MOST_PARTS + 1):

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tvsnap.guest.protocol import Guest
+from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.host.native import DEVICES
 from tvsnap.images.rootfs import unshifted_capability
 from tvsnap.model.errors import InfrastructureError, SandboxDied
@@ -58,18 +58,22 @@ _FLAGGED = {
 }  # fmt: skip
 """Variables whose value is bash's own, but not whether they are that."""
 _OPENED = {f"/dev/{name}" for name in DEVICES if name != "tty"}
-_SOCKETS = re.compile(r"\b(?:inuse|tw) (\d+)")
+_SOCKETS = re.compile(rb"\b(?:inuse|tw) (\d+)")
 
 
 class Incomparable(Exception):
     """The sandbox holds something that no digest can hold; the message says what."""
 
 
+class _Changed(Exception):
+    """The sandbox is another than when its shell's report was taken."""
+
+
 class _Told(NamedTuple):
     """What a digest was told of an entry: nothing if it is as in the image."""
 
     entry: Entry
-    text: str | None
+    record: bytes
     key: tuple[str, str]  # in `Contents.known`
 
 
@@ -82,10 +86,12 @@ class Contents:
     Attributes:
         known: the digests, by path and stamp.
         told: what the last digest was told of entries, by path; it holds for the same objects only.
+        last: a list of entries, and what a digest is told of these.
     """
 
     known: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
     told: dict[str, _Told] = dataclasses.field(default_factory=dict)
+    last: tuple[list[Entry], bytes] | None = None
 
     def copy(self) -> Contents:
         return Contents(dict(self.known))
@@ -121,7 +127,7 @@ class Files:
     """The files of a sandbox that may differ from its image's."""
 
     entries: list[Entry]  # those that are there, and directories that are only on the way to them
-    gone: Iterable[str]  # paths of the image that are not there any more
+    gone: Callable[[], Iterable[str]]  # returns paths of the image that are not there any more
     root: int  # descriptor (O_PATH) of a directory below which the entries are
     id_base: int  # what owner the entries have where inside it is root
     image: ImageTree  # what the image has; its owners are shifted by `UID_BASE`
@@ -135,6 +141,7 @@ def digest(
     files: Callable[[], contextlib.AbstractContextManager[Files]],
     outside: Path,
     changes: int,
+    reported: tuple[bytes | None, GuestInfo] | None = None,
 ) -> str | None:
     """Returns the digest of a sandbox; see `Sandbox.digest`.
 
@@ -146,39 +153,59 @@ def digest(
         files: returns a block with its files.
         outside: the directory of its PID 1 in this machine's /proc.
         changes: how many calls have changed its state; the ids of processes to come depend on it.
+        reported: what `Guest.report` returned, which need not be up to date.
 
     Raises:
         SandboxDied, InfrastructureError: it cannot be asked.
     """
-    hasher = hashlib.sha256()
-
-    def take(text: str) -> None:
-        data = text.encode("utf-8", "surrogateescape")
-        hasher.update(b"%d:%b" % (len(data), data))
-
     try:
-        dump, info = guest.report()
-        if dump is None or not info.idle or not info.plain:
-            raise Incomparable("the shell is not idle, or its terminal is not as at the start")
-        alone, hold = processes(info.shell)
-        if not alone or hold is None:
-            raise Incomparable("processes live beyond PID 1 and the shell")
-        _check_network(outside)
-        hasher.update(b"%b%d %d " % (reports.come_to(_shell, dump), info.shell, changes))
-        for text in _hold(hold, outside / "root"):
-            take(text)
-        shown, columns, rows = guest.terminal()
-        take(f"{hashlib.sha256(shown).hexdigest()} {info.shown} {columns} {rows}")
-        with files() as found:
-            for text in _files(found):
-                take(text)
-        if guest.info() != info:
-            raise Incomparable("it changed while it was looked at")
+        if reported is not None:
+            with contextlib.suppress(_Changed):
+                return _digest(guest, reports, processes, files, outside, changes, reported)
+        return _digest(guest, reports, processes, files, outside, changes, guest.report())
     except SandboxDied:
         raise
-    except (Incomparable, OSError, InfrastructureError):  # such as a directory that is too deep to be listed
+    except (_Changed, Incomparable, OSError, InfrastructureError):  # such as a directory that is too deep to be listed
         return None
+
+
+def _digest(
+    guest: Guest,
+    reports: ShellReports,
+    processes: Callable[[int], tuple[bool, ShellHold | None]],
+    files: Callable[[], contextlib.AbstractContextManager[Files]],
+    outside: Path,
+    changes: int,
+    reported: tuple[bytes | None, GuestInfo],
+) -> str:
+    """Returns the digest of a sandbox that is as it was reported to be.
+
+    Raises:
+        _Changed: it is not.
+    """
+    dump, info = reported
+    if dump is None or not info.idle or not info.plain:
+        raise _Changed
+    alone, hold = processes(info.shell)
+    if not alone or hold is None:
+        raise Incomparable("processes live beyond PID 1 and the shell")
+    _check_network(outside)
+    hasher = hashlib.sha256(b"%b%d %d " % (reports.come_to(_shell, dump), info.shell, changes))
+    for text in _hold(hold, outside / "root"):
+        hasher.update(_record(text))
+    with files() as found:
+        told = _files(found)
+    (shown, columns, rows), now = guest.terminal_and_info()
+    if now != info:
+        raise _Changed
+    hasher.update(_record(f"{hashlib.sha256(shown).hexdigest()} {info.shown} {columns} {rows}"))
+    hasher.update(told)
     return hasher.hexdigest()
+
+
+def _record(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogateescape")
+    return b"%d:%b" % (len(data), data)
 
 
 # -- the shell ------------------------------------------------------------------------------------------------------
@@ -207,7 +234,7 @@ def _hold(hold: ShellHold, root: Path) -> Iterator[str]:
         raise Incomparable("the shell's directory is deleted")
     if hold.locked:
         raise Incomparable("the shell has locked a file")
-    yield str([getattr(hold, each.name) for each in dataclasses.fields(hold) if each.name not in _NOT_HELD])
+    yield str([getattr(hold, name) for name in _HELD])
     for file in hold.files:
         if file.of_the_shell:
             yield f"{file.number} {file.flags}"
@@ -217,6 +244,7 @@ def _hold(hold: ShellHold, root: Path) -> Iterator[str]:
 
 
 _NOT_HELD = ("pid", "start", "files", "holds", "locked")
+_HELD = [each.name for each in dataclasses.fields(ShellHold) if each.name not in _NOT_HELD]
 
 
 def _check_opened(file: OpenFile, root: Path) -> None:
@@ -235,31 +263,42 @@ def _check_network(outside: Path) -> None:
     """Refuses sockets of no process, such as those that wait for their time to pass."""
     for name in ("sockstat", "sockstat6"):
         with contextlib.suppress(FileNotFoundError):  # no IPv6
-            if any(map(int, _SOCKETS.findall((outside / "net" / name).read_text()))):
+            with open(f"{outside}/net/{name}", "rb", buffering=0) as file:
+                said = file.read()
+            if any(map(int, _SOCKETS.findall(said))):
                 raise Incomparable("there are sockets")
 
 
 # -- files ----------------------------------------------------------------------------------------------------------
 
 
-def _files(files: Files) -> Iterator[str]:
+def _files(files: Files) -> bytes:
+    """Returns what a digest is told of files."""
+    last = files.contents.last
+    if last is not None and last[0] is files.entries:
+        return last[1]
     if len(files.entries) > MOST_FILES:
         raise Incomparable("too many files")
     reader = _Reader(files)
     first = {inode: min(names) for inode, names in linked(files.entries).items()}
+    records = []
     for entry in sorted(files.entries, key=lambda entry: entry.path):
+        if (known := reader.known(entry)) is not None:
+            records.append(known)
+            continue
         if entry.deleted:
             continue
         named = None if stat.S_ISDIR(entry.mode) else first.get(entry.inode)
-        if named not in (None, entry.path):
-            yield f"{entry.path}\0link {named}"
-            continue
-        text = reader.told(entry) if named is None else f"{entry.path}\0{reader.about(entry)}"
-        if text is not None:
-            yield text
-    for path in sorted(files.gone):
-        yield f"{path}\0gone"
-    reader.keep()
+        if named is None:
+            records.append(reader.told(entry))
+        elif named == entry.path:
+            records.append(_record(f"{entry.path}\0{reader.about(entry)}"))
+        else:
+            records.append(_record(f"{entry.path}\0link {named}"))
+    records += [_record(f"{path}\0gone") for path in sorted(files.gone())]
+    told = b"".join(records)
+    reader.keep(told)
+    return told
 
 
 class _Reader:
@@ -272,20 +311,26 @@ class _Reader:
         self._kept: dict[tuple[str, str], str] = {}
         self._kept_told: dict[str, _Told] = {}
         self._left = MOST_BYTES
+        self._recent = False  # one was changed a moment ago, and may be changed again
 
-    def told(self, entry: Entry) -> str | None:
-        """Returns what a digest is told of an entry that has no other name; nothing if it is as in the image."""
+    def known(self, entry: Entry) -> bytes | None:
+        """Returns what `told` did the last time, if it was told of this entry."""
         told = self._told.get(entry.path)
         if told is None or told.entry is not entry:
-            about, key = self.about(entry), (entry.path, entry.stamp)
-            text = None if about == self.image(entry) else f"{entry.path}\0{about}"
-            if stat.S_ISREG(entry.mode) and key not in self._kept:  # it was changed a moment ago
-                return text
-            told = _Told(entry, text, key)
-        elif told.key in self._known:
-            self._kept[told.key] = self._known[told.key]
+            return None
+        content = self._known.get(told.key)
+        if content is not None:
+            self._kept[told.key] = content
         self._kept_told[entry.path] = told
-        return told.text
+        return told.record
+
+    def told(self, entry: Entry) -> bytes:
+        """Returns what a digest is told of an entry that has no other name; nothing if it is as in the image."""
+        about, key = self.about(entry), (entry.path, entry.stamp)
+        record = b"" if about == self.image(entry) else _record(f"{entry.path}\0{about}")
+        if not stat.S_ISREG(entry.mode) or key in self._kept:  # else it was changed a moment ago
+            self._kept_told[entry.path] = _Told(entry, record, key)
+        return record
 
     def about(self, entry: Entry) -> str:
         base = self._files.id_base
@@ -321,10 +366,11 @@ class _Reader:
             return ""  # of several names of one file, the others still have what was there
         return f"{about} {self._image_content(place, found)}"
 
-    def keep(self) -> None:
-        """Remembers for the next time what was read of the files that there are."""
+    def keep(self, told: bytes) -> None:
+        """Remembers for the next time what was read of the files that there are, and what the digest is told."""
         self._files.contents.known = self._kept
         self._files.contents.told = self._kept_told
+        self._files.contents.last = None if self._recent else (self._files.entries, told)
 
     def _content(self, entry: Entry) -> str:
         key = entry.path, entry.stamp
@@ -336,6 +382,7 @@ class _Reader:
                 if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (entry.size, entry.mtime_ns, entry.ctime_ns):
                     raise Incomparable(f"{entry.path} was changed while it was read")
             if time.time_ns() - entry.ctime_ns < _RECENT_NS:
+                self._recent = True
                 return found
         self._kept[key] = found
         return found

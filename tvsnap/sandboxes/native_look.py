@@ -56,8 +56,7 @@ class FilesMemory:
             InfrastructureError: not all of them can be looked at.
             NotSeen: it takes too long.
         """
-        with _told(lambda told: _library().look_files(self._handle, directory, looks.left(), told)) as told:
-            return told.first(), _bytes(told.gone, told.gone_length)
+        return _look(_library().look_files, self._handle, directory, looks.left())
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError, TypeError):  # at the end of the interpreter
@@ -78,9 +77,9 @@ def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]
     """
     numbers = ctypes.c_int * len(processes)
     pids, kinds = numbers(*(pid for pid, _ in processes)), numbers(*(kind for _, kind in processes))
-    with _told(lambda told: _library().look_holds(pids, kinds, len(processes), looks.left(), told)) as told:
-        lines = (line.split() for line in told.first().decode().splitlines())
-        return {int(pid): (held, locks) for pid, held, locks in lines}
+    found, _ = _look(_library().look_holds, pids, kinds, len(processes), looks.left())
+    lines = (line.split() for line in found.decode().splitlines())
+    return {int(pid): (held, locks) for pid, held, locks in lines}
 
 
 def ran(pids: Sequence[int], most: int) -> dict[int, bytes]:
@@ -95,8 +94,8 @@ def ran(pids: Sequence[int], most: int) -> dict[int, bytes]:
         OSError: one has ended.
     """
     numbers = (ctypes.c_int * len(pids))(*pids)
-    with _told(lambda told: _library().look_ran(numbers, len(pids), most, told)) as told:
-        return dict(zip(pids, told.first().split(b"\0"), strict=False))
+    found, _ = _look(_library().look_ran, numbers, len(pids), most)
+    return dict(zip(pids, found.split(b"\0"), strict=False))
 
 
 def threads(pid: int) -> Iterator[tuple[int, bytes, bytes]]:
@@ -105,29 +104,41 @@ def threads(pid: int) -> Iterator[tuple[int, bytes, bytes]]:
     Raises:
         OSError: one has ended.
     """
-    with _told(lambda told: _library().look_threads(pid, told)) as told:
-        fields = told.first().split(b"\0")
+    found, _ = _look(_library().look_threads, pid)
+    fields = found.split(b"\0")
     for number, stat, call in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
         yield int(number), stat, call
 
 
-def descriptors(pid: int, most: int = 1 << 30, *, with_places: bool) -> Iterator[tuple[int, int, str, str]]:
-    """Yields what a process has open: number, position, flags (octal) and target of each descriptor.
+def descriptors(pid: int, most: int = 1 << 30) -> Iterator[tuple[int, str]]:
+    """Yields what a process has open: number and target of each descriptor.
 
     Args:
         pid: its id.
         most: descriptors.
-        with_places: without, positions and flags are 0.
 
     Raises:
         TooMuch: there are more.
         OSError: it has ended.
     """
-    with _told(lambda told: _library().look_descriptors(pid, most, with_places, told)) as told:
-        found = told.first().split(b"\0")[:-1]
-    for each in found:
-        number, position, flags, target = each.split(b" ", 3)
-        yield int(number), int(position), flags.decode(), os.fsdecode(target)
+    found, _ = _look(_library().look_descriptors, pid, most)
+    for each in found.split(b"\0")[:-1]:
+        number, target = each.split(b" ", 1)
+        yield int(number), os.fsdecode(target)
+
+
+def shell(pid: int, *, with_signals: bool) -> bytes:
+    """Returns what a shell holds that it does not say of itself, as `look_shell` tells it (native/look/shell.c).
+
+    Args:
+        pid: its id.
+        with_signals: it is also looked whom the kernel signals of a descriptor.
+
+    Raises:
+        OSError: it has ended.
+    """
+    found, _ = _look(_library().look_shell, pid, with_signals)
+    return found
 
 
 class _Told(ctypes.Structure):
@@ -146,23 +157,19 @@ class _Told(ctypes.Structure):
         ("why", ctypes.c_char * _LONGEST_REASON),
     )
 
-    def first(self) -> bytes:
-        return _bytes(self.changed, self.changed_length)
-
 
 def _bytes(at: int | None, length: int) -> bytes:
     return ctypes.string_at(at, length) if at else b""
 
 
-@contextlib.contextmanager
-def _told(look: Callable[[object], int]) -> Iterator[_Told]:
-    """A block with what the library told. Raises what its result means."""
+def _look(look: Callable[..., int], *arguments: object) -> tuple[bytes, bytes]:
+    """Returns what a function of the library told, of files also which are no more. Raises what its result means."""
     told = _Told()
     try:
-        result = look(ctypes.byref(told))
+        result = look(*arguments, ctypes.byref(told))
         if result != _DONE:
             raise _failure(result, told)
-        yield told
+        return _bytes(told.changed, told.changed_length), _bytes(told.gone, told.gone_length)
     finally:
         _library().look_told_free(ctypes.byref(told))
 
@@ -184,7 +191,8 @@ def _library() -> ctypes.CDLL:
     library.look_holds.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
     library.look_ran.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     library.look_threads.argtypes = [ctypes.c_int, ctypes.c_void_p]
-    library.look_descriptors.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    library.look_shell.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    library.look_descriptors.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     library.look_told_free.argtypes = [ctypes.c_void_p]
     library.look_files_free.argtypes = [ctypes.c_void_p]
     return library

@@ -278,6 +278,9 @@ def print_of(entry: Entry, image: ImageTree, *, accessed: bool = False, dated: b
 
 def linked(entries: Iterable[Entry]) -> dict[int, list[str]]:
     """Returns the names of each file that has several, by its inode."""
+    entries = list(entries)
+    if len({entry.inode for entry in entries}) == len(entries):
+        return {}
     names: dict[int, list[str]] = {}
     for entry in entries:
         if not stat.S_ISDIR(entry.mode) and not entry.deleted:

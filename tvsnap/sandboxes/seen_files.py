@@ -79,35 +79,37 @@ class _Last:
     Attributes:
         apart: directories whose files have a fingerprint of their own.
         fingerprints: of all other files, and of those.
+        entries: all but PID 1's own directory and what lies in it; the same list as long as they are the same.
     """
 
     def __init__(self, image: observing.ImageTree, apart: tuple[str, ...]) -> None:
         self.apart = apart
         self.fingerprints = ("", "")
+        self.entries: list[observing.Entry] = []
         self._image = image
         self._memory = FilesMemory()
-        self._entries: dict[str, observing.Entry] = {}
+        self._entries: dict[str, observing.Entry] = {}  # but for PID 1's own directory and what lies in it
         self._prints: dict[str, bytes | None] = {}
         self._prints_apart: dict[str, bytes | None] = {}
-
-    @property
-    def entries(self) -> list[observing.Entry]:
-        """All but PID 1's own directory and what lies in it."""
-        return [entry for path, entry in self._entries.items() if not observing.lies_within(path, (HOME,))]
 
     def look(self, directory: int) -> None:
         changed, gone = self._memory.look(directory)
         if not changed and not gone:
             return
         looks.go_on()
+        others = False
         for path in map(os.fsdecode, gone.split(b"\0")[:-1]):
-            self._entries.pop(path, None)
+            others = self._entries.pop(path, None) is not None or others
             self._prints.pop(path, None)
             self._prints_apart.pop(path, None)
         for entry in observing.parse_entries(changed):
             apart = observing.lies_within(entry.path, self.apart)
             prints = self._prints_apart if apart else self._prints
-            self._entries[entry.path] = entry
+            if not observing.lies_within(entry.path, (HOME,)):
+                self._entries[entry.path] = entry
+                others = True
             prints[entry.path] = observing.print_of(entry, self._image, accessed=True, dated=not apart)
-        others, data = observing.together(self._prints.values()), observing.together(self._prints_apart.values())
-        self.fingerprints = others, data if self._prints_apart else ""
+        if others:
+            self.entries = list(self._entries.values())
+        rest, data = observing.together(self._prints.values()), observing.together(self._prints_apart.values())
+        self.fingerprints = rest, data if self._prints_apart else ""

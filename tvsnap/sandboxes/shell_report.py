@@ -49,6 +49,7 @@ class ShellReports:
     """
 
     def __init__(self) -> None:
+        self._dump: bytes | None = None
         self._last: _Pieces | None = None
         self._known: dict[Callable[[bytes], Any], Any] = {}
 
@@ -61,8 +62,9 @@ class ShellReports:
 
     def come_to(self, read: Callable[[bytes], V], dump: bytes) -> V:
         """Returns what a report comes to if it is read thus; `read` must leave out what is no part of the state."""
-        if self._last is None or not self._last.are_of(dump):
+        if dump is not self._dump and (self._last is None or not self._last.are_of(dump)):
             self._last, self._known = None if len(dump) > _MOST_KEPT else _Pieces.of(dump), {}
+        self._dump = None if self._last is None else dump
         if read not in self._known:
             self._known[read] = read(dump)
         found: V = self._known[read]

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar
@@ -182,7 +182,7 @@ class OuterFiles(Files):
         entries = [
             entry for path, entry in there.items() if path not in MOUNTED and _touched(baseline.get(path), entry)
         ]
-        gone = digest.gone_from(there, baseline.keys() - there.keys())
+        gone = partial(digest.gone_from, there, baseline.keys() - there.keys())
         with paths.directory(self._root()) as root:
             yield digest.Files(entries, gone, root, 0, image, contents)
 

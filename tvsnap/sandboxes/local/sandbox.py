@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tvsnap.guest.protocol import CONTROL, Guest
+from tvsnap.guest.protocol import CONTROL, Guest, GuestInfo
 from tvsnap.host.libc import closing
 from tvsnap.host.load import Load, LoadGauge
 from tvsnap.host.memory import proportional
@@ -131,6 +131,7 @@ class LocalSandbox(Networked, Rewindable):
         self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing)
         super().__init__()
         self._reports = shell_report.ShellReports()
+        self._reported: tuple[bytes | None, GuestInfo] | None = None  # when it was last observed
         self._files = SeenFiles(self.layer / "upper", tree)
         self._shell = (0, 0)  # inside, on the host
         self._gauge = LoadGauge(init)
@@ -178,14 +179,14 @@ class LocalSandbox(Networked, Rewindable):
             return looks.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
-        dump, info = self.guest().report()
+        self._reported = dump, info = self.guest().report()
         shell = self._host_pid(info.shell)
         files, data = self._files.fingerprints(service)
         pids = self.cgroup.pids()
         processes, serving = observe.processes_fingerprint(pids, self.init, shell, service)
         served = observe.serving(self.cgroup.pids(), service) if service.processes else ()
         told, hidden = self._reports.seen(dump, info)
-        look = self._watch.look(shell if info.idle else 0, served)
+        look = self._watch.look(shell if info.idle else 0, served, pids)
         self._owner.keep_limit(self)
         return Observation(
             files=files,
@@ -209,6 +210,7 @@ class LocalSandbox(Networked, Rewindable):
                     lambda: observe.differing(self.layer / "upper", self._files.entries(), self._tree, self.contents),
                     Path(f"/proc/{self.init}"),
                     self.changes_settled,
+                    self._reported,
                 )
         except looks.NotSeen:
             return None
@@ -322,7 +324,7 @@ class LocalSandbox(Networked, Rewindable):
         return self._guest
 
     def _own_pids(self) -> list[int]:
-        shell = self._host_pid(self.guest().info().shell)
+        shell = self._host_pid(self._shell[0] or self.guest().info().shell)  # which it was when last looked at
         return [self.init, shell] if shell else []
 
     def disconnect(self) -> None:

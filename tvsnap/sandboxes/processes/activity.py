@@ -110,26 +110,30 @@ class Watch:
         self._passing = passing
         self._seen: dict[int, tuple[bytes, list[tuple[str, float]]]] = {}  # what may happen, and when at the earliest
 
-    def look(self, shell: int, leave_out: Collection[int] = ()) -> Look:
+    def look(self, shell: int, leave_out: Collection[int] = (), there: Collection[int] | None = None) -> Look:
         """Returns what may happen by itself.
 
         Args:
             shell: its persistent shell while it waits for a command; else 0.
             leave_out: processes that are not asked about.
+            there: the sandbox's processes, if they have just been listed.
         """
         for last in range(_SETTLE_TRIES, -1, -1):
             since = time.monotonic()
             passing: list[Connection] = []
-            found = self._look({self._init, *leave_out}, since, passing)
+            found = self._look({self._init, *leave_out}, since, passing, there)
+            there = None
             if not last or [one.pid for one in found if not one.left] != [shell]:
                 break
             time.sleep(_SETTLE_PAUSE)  # it has just said its state, and is on its way to its sleep
         return Look(*told(found, since), " ".join(sorted(one.ends for one in passing)))
 
-    def _look(self, leave_out: set[int], now: float, passing: list[Connection]) -> list[Unrest]:
+    def _look(
+        self, leave_out: set[int], now: float, passing: list[Connection], there: Collection[int] | None
+    ) -> list[Unrest]:
         found: list[Unrest] = []
         try:
-            pids = [pid for pid in self._list_pids() if pid not in leave_out]
+            pids = [pid for pid in (self._list_pids() if there is None else there) if pid not in leave_out]
             before = ran(pids, _MOST_THREADS)
             known = {pid: self._seen[pid] for pid in pids if self._holds(pid, before[pid], now)}
             for pid, (_, told_before) in known.items():
@@ -209,7 +213,7 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
     posix: list[int] = []
     for pid in pids:
         try:
-            targets = {number: target for number, _, _, target in descriptors(pid, room, with_places=False)}
+            targets = dict(descriptors(pid, room))
         except TooMuch:
             yield Unrest(pid, "is one of those with too many open files to look at", 0.0)
             return

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from tvsnap.model.errors import InfrastructureError
@@ -20,15 +19,12 @@ from tvsnap.sandboxes.digest import Contents, Files, gone_from
 from tvsnap.sandboxes.native_look import Holder
 from tvsnap.sandboxes.process_report import Activity, OpenFile, ShellHold
 from tvsnap.sandboxes.processes import unseen
-from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.procfs import (
     command,
     has_too_many_descriptors,
     head,
     inner_pid,
-    lines,
     stat_fields,
-    status,
 )
 
 _REST = 0.05
@@ -59,11 +55,14 @@ def differing(
     upper: Path, entries: list[observing.Entry], image: observing.ImageTree, contents: Contents
 ) -> Iterator[Files]:
     """A block with the files of an upper layer, of which these are the entries, for a digest."""
-    there = {entry.path: entry for entry in entries}
-    gone = [entry.path for entry in entries if entry.deleted and image.entry(entry.path)]
-    for entry in entries:
-        if entry.opaque:
-            gone += gone_from(there, {path for path in image.below(entry.path) if path not in there})
+
+    def gone() -> Iterator[str]:
+        yield from (entry.path for entry in entries if entry.deleted and image.entry(entry.path))
+        if opaque := [entry for entry in entries if entry.opaque]:
+            there = {entry.path: entry for entry in entries}
+            for entry in opaque:
+                yield from gone_from(there, {path for path in image.below(entry.path) if path not in there})
+
     with paths.directory(upper) as root:
         yield Files(entries, gone, root, UID_BASE, image, contents)
 
@@ -117,7 +116,7 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
     try:
         serving = process_report.descendants({pid: int(stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
         running = [pid for pid in pids if pid not in (init, shell) and pid not in serving]
-        hold = _shell_hold(shell) if shell in pids else None
+        hold = shell_hold(shell, with_signals=False) if shell in pids else None  # `holds` tells of them
         holds = _holds(hold, running, roots)
         if hold is not None:
             hold = replace(hold, holds=holds[shell][0]) if shell in holds else hold
@@ -167,41 +166,39 @@ def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
     return any(unseen.data_waits(one.pid, map(int, os.listdir(f"/proc/{one.pid}/fd"))) for one in others)
 
 
-def shell_hold(pid: int) -> ShellHold:
+def shell_hold(pid: int, *, with_signals: bool = True) -> ShellHold:
     """Returns what the shell holds, but for `ShellHold.holds`.
+
+    Args:
+        pid: the shell, as the host sees it.
+        with_signals: it counts as a lock if the kernel is to tell a process, by a signal, of what happens to a file.
 
     Raises:
         OSError: it has ended.
     """
-    hold = _shell_hold(pid)
-    locked = any(_is_locked(pid, file.number) for file in hold.files if not file.of_the_shell)
-    locked = locked or any(_signals_somebody(pid, file.number) for file in hold.files)
-    return replace(hold, locked=locked)
+    holds = []
+
+    def look() -> tuple[OpenFile, ...]:
+        holds.append(_parse_hold(pid, native_look.shell(pid, with_signals=with_signals)))
+        return holds[-1].files
+
+    process_report.settled(look)
+    return holds[-1]
 
 
-def _shell_hold(pid: int) -> ShellHold:
-    """As `shell_hold`, without locks: in an observation, `holds` has them."""
-    fields = stat_fields(pid)
-    (processors,) = status(pid, "Cpus_allowed")
-    gone = os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")  # its path, the shell itself tells
-    files = process_report.settled(lambda: _open_files(pid))
-    return ShellHold(pid, int(fields[19]), int(fields[16]), processors, gone, files)
-
-
-def _is_locked(pid: int, number: int) -> bool:
-    """Whether a process has locked what it has open, or holds a lease on it."""
-    return any(line.startswith("lock:") for line in lines(f"/proc/{pid}/fdinfo/{number}"))
-
-
-def _signals_somebody(pid: int, number: int) -> bool:
-    """Whether the kernel is to tell a process, by a signal, of what happens to a file that another has open."""
-    with borrowed(pid, number) as descriptor:
-        return bool(fcntl.fcntl(descriptor, fcntl.F_GETOWN) or fcntl.fcntl(descriptor, fcntl.F_GETSIG))
-
-
-def _open_files(pid: int) -> tuple[OpenFile, ...]:
-    found = native_look.descriptors(pid, with_places=True)
-    return tuple(OpenFile(number, target, position, flags) for number, position, flags, target in sorted(found))
+@lru_cache(maxsize=256)
+def _parse_hold(pid: int, told: bytes) -> ShellHold:
+    """Returns what `look_shell` told (native/look/shell.c)."""
+    first, *descriptors, _ = told.split(b"\0")
+    start, nice, gone, processors = first.decode().split(" ", 3)
+    files, locked = [], False
+    for each in descriptors:
+        number, position, flags, is_locked, signalled, target = each.split(b" ", 5)
+        file = OpenFile(int(number), os.fsdecode(target), int(position), flags.decode())
+        locked = locked or signalled == b"1" or (is_locked == b"1" and not file.of_the_shell)
+        files.append(file)
+    files.sort(key=lambda file: file.number)
+    return ShellHold(pid, int(start), int(nice), processors, gone == "1", tuple(files), locked=locked)
 
 
 def list_processes(pids: list[int], init: int) -> list[Process]:

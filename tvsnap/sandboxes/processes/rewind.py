@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
 
 from tvsnap.guest.actions import GuestActions
 from tvsnap.host import native
@@ -38,16 +40,18 @@ class OwnProcesses:
 
     def note(self) -> None:
         """See `Sandbox.note`."""
-        if self._note is None and (pids := self._find()):
-            self._note = Note.of(pids)
+        if (self._note is None or not self._note.taken) and (pids := self._find()):
+            self._note = self._note or Note()
+            self._note.take(pids)
 
     def go_back(self) -> bool:
         """See `Sandbox.go_back`."""
-        return self._note is not None and not self._note.go_back()
+        return self._note is not None and self._note.taken and not self._note.go_back()
 
     def forget(self) -> None:
         """Says that the state is another, or that they are talked to through another connection."""
-        self._note = None
+        if self._note is not None:
+            self._note.taken = False
 
 
 class Rewindable(GuestActions):
@@ -77,27 +81,40 @@ class Rewindable(GuestActions):
 
 
 class Note:
-    """What processes were. Each use of it stops them for a moment."""
+    """What processes were. Each use of it stops them for a moment.
 
-    def __init__(self, handle: int, pids: Sequence[int]) -> None:
-        """Args: handle: of the library, which is freed with the note; pids: of the processes, on the host."""
-        self._handle = handle
-        self._pids = pids
+    Attributes:
+        taken: it tells what they were.
+    """
+
+    def __init__(self) -> None:
+        self.taken = False
+        self._pids: Sequence[int] = ()
+        self._handle = _library().rewind_new()
+        if not self._handle:
+            raise MemoryError
 
     @classmethod
     def of(cls, pids: Sequence[int]) -> Note | None:
-        """Returns a note of processes that wait for something; None if it cannot be had.
+        """Returns a note of processes that wait for something; None if it cannot be had. See `take`."""
+        note = cls()
+        note.take(pids)
+        return note if note.taken else None
+
+    def take(self, pids: Sequence[int]) -> None:
+        """Notes processes that wait for something, in place of what was noted before; in vain if they do not.
 
         Args:
             pids: PID 1 of a sandbox and its idle shell, as the host sees them.
         """
+        self._pids = pids
         reason = ctypes.create_string_buffer(_LONGEST_REASON)
         array = (ctypes.c_int * len(pids))(*pids)
+        self.taken = False
         for _ in _tries(pids):
-            handle = _while_stopped(lambda: _library().rewind_note(array, len(pids), reason, _LONGEST_REASON))
-            if handle:
-                return cls(handle, pids)
-        return None
+            self.taken = self._act("rewind_note", array, len(pids), reason, _LONGEST_REASON) == 0
+            if self.taken:
+                return
 
     def go_back(self) -> str:
         """Makes the processes what they were.
@@ -110,13 +127,17 @@ class Note:
         """
         reason = ctypes.create_string_buffer(_LONGEST_REASON)
         for _ in _tries(self._pids):
-            result = _while_stopped(lambda: _library().rewind_to(self._handle, reason, _LONGEST_REASON))
+            result = self._act("rewind_to", reason, _LONGEST_REASON)
             if result == 0:
                 return ""
             said = reason.value.decode(errors="replace") or "there is no memory to compare them in"
             if result == _HALF_MADE:
                 raise SandboxDied(f"the sandbox could not be made what it was: {said}")
         return said
+
+    def _act(self, name: str, *arguments: object) -> int:
+        function = getattr(_library(), name)
+        return _while_stopped(self._handle, lambda: function(self._handle, *arguments))
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError):  # at the end of the interpreter
@@ -129,9 +150,12 @@ _loaded: list[ctypes.CDLL] = []
 def _library() -> ctypes.CDLL:
     if not _loaded:
         library = ctypes.CDLL(str(native.REWIND))
-        library.rewind_note.restype = ctypes.c_void_p
-        library.rewind_note.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+        library.rewind_new.restype = ctypes.c_void_p
+        library.rewind_note.argtypes = [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
+        ]  # fmt: skip
         library.rewind_to.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+        library.rewind_holds.argtypes = [ctypes.c_void_p]
         library.rewind_free.argtypes = [ctypes.c_void_p]
         _loaded.append(library)
     return _loaded[0]
@@ -150,10 +174,47 @@ def _tries(pids: Sequence[int]) -> Iterator[None]:
         yield
 
 
-def _while_stopped(act: Callable[[], int | None]) -> int | None:
-    """Runs what stops processes, in a thread of its own: when that ends, the kernel lets go of all."""
-    found: list[int | None] = []
-    thread = threading.Thread(target=lambda: found.append(act()))
-    thread.start()
-    thread.join()
-    return found[0] if found else None
+class _Tracer(threading.Thread):
+    """A thread that stops processes, which goes on to the next ones if it has let go of these.
+
+    When it ends, the kernel lets go of all.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._asked: SimpleQueue[Callable[[], int] | None] = SimpleQueue()
+        self._answered: SimpleQueue[int] = SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        while act := self._asked.get():
+            self._answered.put(act())
+
+    def do(self, act: Callable[[], int]) -> int:
+        self._asked.put(act)
+        return self._answered.get()
+
+    def end(self) -> None:
+        self._asked.put(None)
+
+
+_idle: list[_Tracer] = []
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def _while_stopped(handle: int, act: Callable[[], int]) -> int:
+    """Runs what stops the processes of a note, in a thread that stops no others meanwhile."""
+    try:
+        tracer = _idle.pop()
+    except IndexError:
+        tracer = _Tracer()
+    free = False
+    try:
+        result = tracer.do(act)
+        free = not _library().rewind_holds(handle)
+    finally:
+        if free:
+            _idle.append(tracer)
+        else:
+            tracer.end()
+    return result

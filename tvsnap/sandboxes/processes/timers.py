@@ -98,7 +98,7 @@ def prepare_for_dump(pids: Iterable[int]) -> None:
     """
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
-            for number, _, _, target in native_look.descriptors(pid, with_places=False):
+            for number, target in native_look.descriptors(pid):
                 if target != _TIMERFD:
                     continue
                 info = read(f"/proc/{pid}/fdinfo/{number}")
