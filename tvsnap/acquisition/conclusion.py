@@ -60,6 +60,9 @@ class Conclusions:
         concluding = Concluding(Future(), Future())
         for future in concluding:
             future.set_running_or_notify_cancel()  # nobody who waits for it may cancel it
+        if not executed.looked_at:  # it takes less than to wake a worker
+            self._conclude(concluding, live, executed, exposed)
+            return concluding
         try:
             self._context.workers.submit(self._conclude, concluding, live, executed, exposed)
         except RuntimeError:

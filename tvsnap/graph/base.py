@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvsnap.graph.database import Database
 from tvsnap.graph.pending import Pending
 from tvsnap.graph.rows import encodable
-from tvsnap.model.errors import NotFound
+from tvsnap.model.errors import TvsnapError
 
 
 class GraphPart:
@@ -19,36 +20,35 @@ class GraphPart:
 
     def _rows(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         """Returns what a query finds."""
+        self._settle()
         with self._database.read() as reader:
             return reader.execute(query, parameters).fetchall()
 
     def _row(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """Returns the first row that a query finds, None if there is none."""
+        self._settle()
         with self._database.read() as reader:
             return reader.execute(query, parameters).fetchone()
 
     def _change(self, statement: str, parameters: Sequence[Any]) -> int:
         """Executes a statement, as a transaction; returns how many rows it changed."""
+        self._settle()
         with self._database.write() as cursor:
             return cursor.execute(statement, [encodable(value) for value in parameters]).rowcount
 
+    def _settle(self) -> None:
+        """Sees to it that calls that were kept in memory are written, or lost, before somebody asks for something."""
+        if self._pending.has_calls:
+            with contextlib.suppress(TvsnapError):
+                self.flush()
+
     def flush(self) -> None:
-        """Writes hits, visits, forks and counters that were counted in memory.
+        """Writes what is kept in memory: calls that answer nobody, hits, visits, forks and counters.
 
         Raises:
-            TvsnapError: if it cannot; the counts are kept for the next time.
+            TvsnapError: if it cannot; the counts are kept for the next time, the calls are not.
         """
-        taken = self._pending.take()
-        if not taken:
-            return
-        try:
-            with self._database.write() as cursor:
-                taken.write(cursor)
-        except BaseException:
-            self._pending.put_back(taken)
-            raise
-
-
-def unknown_state(state: str) -> NotFound:
-    """Returns the error for a state that is not in the graph."""
-    return NotFound(f"state {state[:12]} is not in the graph (any more); `tvsnap tree` lists those that are")
+        with self._pending.taken() as taken:
+            if taken:
+                with self._database.write() as cursor:
+                    taken.write(cursor)

@@ -9,17 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tvsnap.graph.answers import KEPT
-from tvsnap.graph.base import unknown_state
 from tvsnap.graph.database import FAILURES, is_undecodable
+from tvsnap.graph.insertion import insert_call, insert_state, state_above, task_number
 from tvsnap.graph.lineage import Lineage
 from tvsnap.graph.model import Edge
-from tvsnap.graph.pending import task_number
 from tvsnap.graph.rows import (
     CHECKED,
     EDGE_COLUMNS,
     DamagedRecord,
     EdgeRow,
-    Row,
     as_edge,
     checksum,
     encodable,
@@ -53,9 +51,6 @@ WHERE e.state = ? AND e.call_key = ? AND e.slot = ? AND e.waited BETWEEN ? AND ?
 ORDER BY e.id DESC LIMIT 1
 """
 _EDGE_TO = f"SELECT {EDGE_COLUMNS.format('e')}, {KEPT} FROM states s JOIN edges e ON e.id = s.edge WHERE s.hash = ?"
-_INSERT_EDGE = f"""
-INSERT INTO edges ({", ".join(EdgeRow._fields)}, hits) VALUES ({", ".join("?" * len(EdgeRow._fields))}, 0)
-"""
 _MEND = f"UPDATE edges SET {_assigned(EdgeRow._fields[len(_KEY) :])} WHERE {_BY_KEY} RETURNING id"
 # Unless another execution of the call was seen to leave something else behind.
 _PROVE = """
@@ -66,10 +61,6 @@ UPDATE edges AS e SET proven = 1 WHERE e.id = ? AND NOT EXISTS (
 _DISPROVE = "UPDATE edges SET proven = 0 WHERE id = ?"
 _RETIRE = "UPDATE edges SET slot = NULL, checksum = NULL, reason = ? WHERE id = ?"
 _REINSTATE = f"UPDATE edges SET {_assigned(EdgeRow._fields[_AFTER_CALL:])} WHERE id = ?"
-INSERT_STATE = """
-INSERT INTO states (hash, root, parent, edge, depth, private, created) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING
-"""
 
 
 class Edges(Lineage):
@@ -155,53 +146,85 @@ class Edges(Lineage):
         """
         if shared and result.timed_out and timeout is None:
             raise UsageError("a call that timed out can be shared only with its timeout")
-        now = time.time() if ended is None else ended
-        output, parts = pack_parts(result.parts)
-        row = EdgeRow(
-            bytes.fromhex(state),
-            bytes.fromhex(call.key),
+        self._settle()
+        row = _row(
+            state,
+            call,
+            result,
+            next_state,
             _slot(timeout, shared=shared),
-            waited,
-            None if next_state == state else bytes.fromhex(next_state),
-            timeout,
-            result.exit_code,
-            result.duration,
-            result.timed_out,
-            result.blocked,
-            result.truncated,
-            None if quiet_s == math.inf else quiet_s,
-            output,
-            pack(call.canonical),
-            parts,
-            deterministic,
-            now,
-            reason or "",
-            digest,
-            active,
-            None,
-            from_mapping(result.cost),
-            proven,
-            on_host,
-            "\n".join(asked) or None,
-            result.strain,
-            grade,
+            timeout=timeout,
+            waited=waited,
+            quiet_s=quiet_s,
+            deterministic=deterministic,
+            reason=reason,
+            digest=digest,
+            active=active,
+            proven=proven,
+            on_host=on_host,
+            asked=asked,
+            grade=grade,
+            ended=ended,
         )
         if shared and deterministic:
             row = row._replace(checksum=checksum(*row[:CHECKED]))
         with self._database.write() as cursor:
             edge = _earlier(cursor, row, call, backend, comparable=comparable) if shared else None
             if edge is None:
-                above = _above(cursor, row.state)
-                id = cursor.execute(_INSERT_EDGE, row).lastrowid
-                assert id is not None
-                _insert_state(cursor, id, row, above, private)
-                edge = as_edge((id, *row, 0, None), call)
+                edge = as_edge((insert_call(cursor, row, private), *row, 0, None), call)
             cursor.execute(
                 "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, task))
             )
         if self._pending.due():
             self.flush()
         return edge
+
+    def record_later(
+        self,
+        state: str,
+        call: ToolCall,
+        result: ToolResult,
+        *,
+        next_state: str,
+        task: str = "",
+        timeout: float | None = None,
+        reason: str | None = None,
+        digest: str | None = None,
+        active: str | None = None,
+        quiet_s: float = math.inf,
+        on_host: bool = False,
+        asked: Sequence[str] = (),
+        grade: str | None = None,
+        ended: float | None = None,
+    ) -> None:
+        """Keeps a call that answers nobody, for people: in memory, until `flush`, or until its state is asked for.
+
+        If the process is killed before, or the disk is full, that is lost.
+
+        Args:
+            reason: why it is not shared, nor what follows in the branch from `next_state` on.
+            state, call, result, next_state, task, timeout, digest, active, quiet_s, on_host, asked, grade, ended: see
+                `record`.
+        """
+        row = _row(
+            state,
+            call,
+            result,
+            next_state,
+            None,
+            timeout=timeout,
+            quiet_s=quiet_s,
+            reason=reason,
+            digest=digest,
+            active=active,
+            on_host=on_host,
+            asked=asked,
+            grade=grade,
+            ended=ended,
+        )
+        self._pending.call(row, reason, task)
+        if self._pending.due():
+            self.flush()
 
     def mark_nondeterministic(self, edge: Edge, reason: str) -> None:
         """Ends the serving of an edge's value, in all processes at once.
@@ -233,7 +256,8 @@ class Edges(Lineage):
             quiet_s, active: see `Edge`.
         """
         self._change(
-            "UPDATE edges SET quiet_s = ?, active = ? WHERE slot IS NULL AND id = (SELECT edge FROM states WHERE hash = ?)",
+            "UPDATE edges SET quiet_s = ?, active = ? "
+            "WHERE slot IS NULL AND id = (SELECT edge FROM states WHERE hash = ?)",
             (None if quiet_s == math.inf else quiet_s, active, bytes.fromhex(state)),
         )
 
@@ -253,23 +277,57 @@ class Edges(Lineage):
         self._change("UPDATE edges SET refusals = ? WHERE id = ?", (refusals, edge.id))
 
 
-def _above(cursor: sqlite3.Cursor, state: bytes) -> Row:
-    """Returns root, depth and privacy of the state that a call was made in; raises `NotFound` if it is gone."""
-    above: Row | None = cursor.execute("SELECT root, depth, private FROM states WHERE hash = ?", (state,)).fetchone()
-    if above is None:
-        raise unknown_state(state.hex())
-    return above
-
-
-def _insert_state(cursor: sqlite3.Cursor, edge: int, row: EdgeRow, above: Row, private: str | None) -> None:
-    """Adds the state that an edge leads to, if it leads to another; raises `UsageError` if another call made it."""
-    if row.next_state is None:
-        return
-    root, depth, private_above = above
-    values = (row.next_state, root, row.state, edge, depth + 1, private_above or private or "", row.created)
-    cursor.execute(INSERT_STATE, values)
-    if cursor.rowcount == 0:
-        raise UsageError(f"state {row.next_state.hex()[:12]} has another origin than this call")
+def _row(
+    state: str,
+    call: ToolCall,
+    result: ToolResult,
+    next_state: str,
+    slot: float | None,
+    *,
+    timeout: float | None,
+    quiet_s: float,
+    reason: str | None,
+    on_host: bool,
+    asked: Sequence[str],
+    grade: str | None,
+    ended: float | None,
+    waited: float = 0.0,
+    deterministic: bool = True,
+    digest: str | None = None,
+    active: str | None = None,
+    proven: bool = False,
+) -> EdgeRow:
+    """Returns the row of a call, without a checksum; see `Edges.record`."""
+    output, parts = pack_parts(result.parts)
+    return EdgeRow(
+        bytes.fromhex(state),
+        bytes.fromhex(call.key),
+        slot,
+        waited,
+        None if next_state == state else bytes.fromhex(next_state),
+        timeout,
+        result.exit_code,
+        result.duration,
+        result.timed_out,
+        result.blocked,
+        result.truncated,
+        None if quiet_s == math.inf else quiet_s,
+        output,
+        pack(call.canonical),
+        parts,
+        deterministic,
+        time.time() if ended is None else ended,
+        reason or "",
+        digest,
+        active,
+        None,
+        from_mapping(result.cost),
+        proven,
+        on_host,
+        "\n".join(asked) or None,
+        result.strain,
+        grade,
+    )
 
 
 def _earlier(cursor: sqlite3.Cursor, row: EdgeRow, call: ToolCall, backend: str, *, comparable: bool) -> Edge | None:
@@ -280,7 +338,7 @@ def _earlier(cursor: sqlite3.Cursor, row: EdgeRow, call: ToolCall, backend: str,
         UsageError: if the state that the call is said to lead to was made by another call.
         DamagedRecord: if it is damaged and cannot be mended.
     """
-    above = _above(cursor, row.state)
+    above = state_above(cursor, row.state)
     key = (backend, row.state, row.call_key, row.slot, row.waited, row.waited)
     try:
         found = _found(cursor.execute(_RECORDED, key))
@@ -288,7 +346,7 @@ def _earlier(cursor: sqlite3.Cursor, row: EdgeRow, call: ToolCall, backend: str,
         if not _led_elsewhere(cursor, row):
             (id,) = cursor.execute(_MEND, (*row[len(_KEY) :], *row[: len(_KEY)])).fetchone()
             if row.next_state is not None and not _exists(cursor, row.next_state):
-                _insert_state(cursor, id, row, above, None)
+                insert_state(cursor, id, row, above, None)
             found = _found(cursor.execute(_RECORDED, key))
             return None if found is None else found[0]
         found = None

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection
 
-from tvsnap.graph.base import GraphPart, unknown_state
+from tvsnap.graph.base import GraphPart
+from tvsnap.graph.insertion import unknown_state
 from tvsnap.graph.model import Forgotten
 from tvsnap.graph.rows import SNAPSHOT_COLUMNS, to_snapshot
 from tvsnap.model.arguments import check_state, check_text
@@ -103,6 +104,7 @@ class Forgetting(GraphPart):
             NotFound: if there is no such state.
         """
         self.flush()
+        self._settle()
         with self._database.write() as cursor:
             _prepare(cursor)
             if cursor.execute(_SUBTREE, (check_state(state),)).rowcount == 0:
@@ -126,6 +128,7 @@ class Forgetting(GraphPart):
         """
         check_text(task, "task")
         self.flush()
+        self._settle()
         with self._database.write() as cursor:
             _prepare(cursor)
             row = cursor.execute("SELECT id FROM tasks WHERE name = ?", (task,)).fetchone()

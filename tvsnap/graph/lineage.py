@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tvsnap.graph.base import GraphPart, unknown_state
+from tvsnap.graph.base import GraphPart
+from tvsnap.graph.insertion import unknown_state
 from tvsnap.graph.model import Edge, RootInfo, Snapshot, State
 from tvsnap.graph.rows import (
     EDGE_COLUMNS,

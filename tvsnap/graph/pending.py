@@ -1,36 +1,54 @@
-"""What a process has counted and not yet written: a hit must not cost a write."""
+"""What a process has yet to write: neither a hit nor a call that answers nobody must cost a write."""
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+from tvsnap.graph.insertion import insert_call, task_number
+from tvsnap.graph.rows import EdgeRow
+from tvsnap.model.errors import NotFound
 
 FLUSH_AFTER_COUNTS = 2000
 FLUSH_AFTER_SECONDS = 5.0
 
 
 class Pending:
-    """Hits, visits, forks and counters on their way to the database. Thread-safe.
+    """Calls that answer nobody, hits, visits, forks and counters on their way to the database. Thread-safe.
 
     Lost if the process is killed: they inform people and policies, and no answer depends on them.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._writing = threading.RLock()
+        self._are_calls_written = False
         self._clear()
 
     def __bool__(self) -> bool:
-        """Whether anything was counted."""
-        return bool(self._hits or self._forks or self._counters)
+        """Whether there is anything."""
+        return bool(self._hits or self._forks or self._counters or self._calls)
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether there are calls among it, or among what is being written, of which somebody may want to know."""
+        return bool(self._calls) or self._are_calls_written
 
     def _clear(self) -> None:
+        self._calls: list[tuple[EdgeRow, str | None, str]] = []
         self._hits: dict[int, int] = {}
         self._visits: set[tuple[int, str]] = set()
         self._forks: dict[tuple[bytes, str], tuple[int, float, float | None]] = {}
         self._counters: dict[str, float] = {}
         self._since = time.monotonic()
+
+    def call(self, row: EdgeRow, private: str | None, task: str) -> None:
+        """Keeps a call of a task; `private` says why the branch from its next state on is not shared."""
+        with self._lock:
+            self._calls.append((row, private, task))
 
     def hit(self, edge: int, task: str) -> None:
         """Counts a hit on an edge by a task."""
@@ -52,21 +70,35 @@ class Pending:
 
     def due(self) -> bool:
         """Whether it is time to write."""
-        return len(self._visits) > FLUSH_AFTER_COUNTS or (
+        return len(self._visits) + len(self._calls) > FLUSH_AFTER_COUNTS or (
             bool(self) and time.monotonic() - self._since > FLUSH_AFTER_SECONDS
         )
 
-    def take(self) -> Pending:
-        """Returns all that was counted, and starts again from nothing."""
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[Pending]:
+        """A block, one at a time, that writes all that there was; where it fails, what was counted is kept."""
+        with self._writing:
+            taken = self._take()
+            try:
+                yield taken
+            except BaseException:
+                self._put_back(taken)
+                raise
+            finally:
+                self._are_calls_written = False
+
+    def _take(self) -> Pending:
+        """Returns all that there is, and starts again from nothing."""
         taken = Pending()
         with self._lock:
+            self._are_calls_written = bool(self._calls)
             taken._hits, taken._visits, taken._forks = self._hits, self._visits, self._forks
-            taken._counters = self._counters
+            taken._counters, taken._calls = self._counters, self._calls
             self._clear()
         return taken
 
-    def put_back(self, taken: Pending) -> None:
-        """Adds what `take` gave and could not be written."""
+    def _put_back(self, taken: Pending) -> None:
+        """Adds what `_take` gave and could not be written; calls are lost, as they may be long and many."""
         with self._lock:
             for edge, count in taken._hits.items():
                 self._hits[edge] = self._hits.get(edge, 0) + count
@@ -78,6 +110,10 @@ class Pending:
 
     def write(self, cursor: sqlite3.Cursor) -> None:
         """Writes everything in the transaction of `cursor`; what another process has deleted meanwhile is skipped."""
+        for row, private, task in self._calls:
+            with contextlib.suppress(NotFound):
+                edge = insert_call(cursor, row, private)
+                cursor.execute("INSERT INTO visits (edge, task) VALUES (?, ?)", (edge, task_number(cursor, task)))
         if self._hits:
             cursor.executemany("UPDATE edges SET hits = hits + ? WHERE id = ?", [(n, e) for e, n in self._hits.items()])
         tasks = {task: task_number(cursor, task) for task in {task for _, task in self._visits}}
@@ -98,14 +134,3 @@ class Pending:
                 "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
                 list(self._counters.items()),
             )
-
-
-def task_number(cursor: sqlite3.Cursor, task: str) -> int:
-    """Returns the number that stands for a task in `visits`, giving it one if need be."""
-    row = cursor.execute("SELECT id FROM tasks WHERE name = ?", (task,)).fetchone()
-    if row is None:
-        cursor.execute("INSERT INTO tasks (name) VALUES (?)", (task,))
-        assert cursor.lastrowid is not None
-        return cursor.lastrowid
-    number: int = row[0]
-    return number

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tvsnap.graph.answers import Answers
 from tvsnap.graph.database import Database
-from tvsnap.graph.edges import INSERT_STATE, Edges
+from tvsnap.graph.edges import Edges
 from tvsnap.graph.forget import Forgetting
+from tvsnap.graph.insertion import INSERT_STATE
 from tvsnap.graph.model import Edge, RootInfo
 from tvsnap.graph.pending import Pending
 from tvsnap.graph.rollouts import Rollouts

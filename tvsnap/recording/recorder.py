@@ -6,6 +6,7 @@ import math
 import secrets
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Graph
@@ -270,24 +271,24 @@ class Recorder:
         if not at.recorded:
             return _unrecorded(at, call, reason, left, ended)
         after = _private_state(at, call, left)
-        self._graph.record(
-            at.state,
-            call,
-            result,
-            next_state=after,
-            task=self.task,
-            timeout=timeout,
-            shared=False,
-            reason=reason,
-            private=None if left.unchanged else reason,
-            digest=None if left.unchanged else left.digest,
-            active=None if left.unchanged else left.active,
-            quiet_s=math.inf if left.unchanged else left.quiet_s,
-            on_host=on_host,
-            asked=asked,
-            grade=grade,
-            ended=_wall_clock(ended),
-        )
+        facts: dict[str, Any] = {
+            "next_state": after,
+            "task": self.task,
+            "timeout": timeout,
+            "reason": reason,
+            "digest": None if left.unchanged else left.digest,
+            "active": None if left.unchanged else left.active,
+            "quiet_s": math.inf if left.unchanged else left.quiet_s,
+            "on_host": on_host,
+            "asked": asked,
+            "grade": grade,
+            "ended": _wall_clock(ended),
+        }
+        if at.private:
+            self._graph.record_later(at.state, call, result, **facts)
+        else:
+            private = None if left.unchanged else reason
+            self._graph.record(at.state, call, result, shared=False, private=private, **facts)
         if left.unchanged:
             return replace(at, unshared=reason)
         return Position(after, at.depth + 1, at.private or reason, unshared=reason, quiet_s=left.quiet_s, since=ended)

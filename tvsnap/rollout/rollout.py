@@ -721,7 +721,7 @@ class Rollout:
                 self._own.drop()
 
     def _look_at_private(self, live: LiveSandbox) -> None:
-        """Finds out of a state in a private branch, which nobody looks at unless it is to be kept, how time counts in it.
+        """Finds out how time counts in a state of a private branch, which nobody looks at unless it is to be kept.
 
         Raises:
             InfrastructureError: the sandbox has ended.
