@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from tests.property.histories import Call, histories
 from tvsnap.images import Image
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.observations import NO_SERVICE, Observation, Service
+from tvsnap.recording.policy import Balance, BreakEven
 
 VARIANTS = [("eager", 0), ("break-even", 0), ("never", 0), ("eager", 4)]
 """Policies, and how many sandboxes are kept ready."""
@@ -109,9 +111,10 @@ def name_of(variant: tuple[str, int]) -> str:
 @pytest.fixture(params=VARIANTS, ids=name_of)
 def scripted_caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
     policy, prefork = request.param
+    options = {"policy": policy, "prefork": prefork, "same_ids": True}
     with (
         tvsnap.Cache(home=tmp_path / "fresh", backend=FakeBackend(), use_cache=False, same_ids=True) as fresh,
-        tvsnap.Cache(home=tmp_path / "cached", backend=FakeBackend(), policy=policy, prefork=prefork) as cached,
+        tvsnap.Cache(home=tmp_path / "cached", backend=FakeBackend(), **options) as cached,
     ):
         yield fresh, cached
 
@@ -126,11 +129,12 @@ def test_in_memory(scripted_caches: tuple[tvsnap.Cache, tvsnap.Cache], group: li
 @pytest.fixture(params=VARIANTS, ids=name_of)
 def caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
     policy, prefork = request.param
+    options = {"policy": policy, "prefork": prefork, "same_ids": True}
     with (
         DirectoryBackend(tmp_path) as one,
         DirectoryBackend(tmp_path) as other,
         tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False, same_ids=True) as fresh,
-        tvsnap.Cache(home=tmp_path / "cached", backend=other, policy=policy, prefork=prefork) as cached,
+        tvsnap.Cache(home=tmp_path / "cached", backend=other, **options) as cached,
     ):
         yield fresh, cached
 
@@ -142,14 +146,43 @@ def test_in_directories(caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[l
     check(*caches, fake_image(), group)
 
 
+class Wavering(BreakEven):
+    """Finds the cache worth its cost now and then."""
+
+    def __init__(self) -> None:
+        self._chance = random.Random(1)
+
+    def should_record(self, balance: Balance) -> bool:
+        return self._chance.random() < 0.7
+
+
+@pytest.fixture
+def wavering_caches(tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
+    with (
+        DirectoryBackend(tmp_path) as one,
+        DirectoryBackend(tmp_path) as other,
+        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False) as fresh,
+        tvsnap.Cache(home=tmp_path / "cached", backend=other, policy=Wavering()) as cached,
+    ):
+        yield fresh, cached
+
+
+@pytest.mark.usefixtures("proofs_at_once")
+@IN_DIRECTORIES
+@given(group=histories("shell", longest=12))
+def test_where_not_all_is_recorded(wavering_caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[list[Call]]) -> None:
+    check(*wavering_caches, fake_image(), group)
+
+
 @pytest.fixture(params=VARIANTS, ids=name_of)
 def local_caches(
     request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image
 ) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
     policy, prefork = request.param
+    options = {"policy": policy, "prefork": prefork, "same_ids": True}
     with (
         tvsnap.Cache(home=tvsnap_home, use_cache=False, same_ids=True) as fresh,
-        tvsnap.Cache(home=tvsnap_home, policy=policy, prefork=prefork) as cached,
+        tvsnap.Cache(home=tvsnap_home, **options) as cached,
     ):
         yield fresh, cached
 

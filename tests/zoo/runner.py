@@ -73,7 +73,7 @@ def run(program: Program, image: str, home: Path) -> Outcome:
         except ProgramFailed as failure:
             reason, _, report = str(failure).partition("\n")
             return Outcome(f"{FAILED}: {reason}", report=report)
-    with Cache(home) as cache:
+    with Cache(home, same_ids=True) as cache:
         found = _snapshotted(program, cache, image, plain)
     if not found.result.startswith(DIFFERS):
         return found

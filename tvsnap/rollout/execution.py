@@ -24,15 +24,13 @@ from tvsnap.rollout.cursor import Cursor
 class Execution:
     """Executes calls where a cursor stands, in the rollout's own sandbox. Used by one thread at a time."""
 
-    def __init__(self, recipe: Recipe, own: OwnSandbox, cursor: Cursor, *, counts_changes: bool) -> None:
+    def __init__(self, recipe: Recipe, own: OwnSandbox, cursor: Cursor) -> None:
         """
         Args:
             recipe: of the rollout's sandboxes.
             own: the one that the rollout has.
             cursor: where it stands.
-            counts_changes: sandboxes are looked at even where nothing is shared; see `Context.counts_changes`.
         """
-        self._counts_changes = counts_changes
         self._recipe = recipe
         self._own = own
         self._cursor = cursor
@@ -45,6 +43,8 @@ class Execution:
         claim: Claim | None,
         cancellation: Cancellation,
         grading: Grading | None = None,
+        *,
+        looks: bool = True,
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         """Executes a call in a sandbox in the present state; if the sandbox dies over it, once more in another.
 
@@ -55,6 +55,7 @@ class Execution:
             claim: the right to execute it, if others may want its result.
             cancellation: of the call.
             grading: how it grades; None if it does not.
+            looks: find out what it changes.
 
         Returns:
             The sandbox, what happened, and how the sandbox was had (None: it was there).
@@ -65,12 +66,12 @@ class Execution:
             CallCancelled: before it was executed.
         """
         try:
-            return self._attempt(tool, call, timeout, claim, cancellation, grading)
+            return self._attempt(tool, call, timeout, claim, cancellation, grading, looks)
         except SandboxDied:
             self._own.drop()
         cancellation.check()
         try:
-            return self._attempt(tool, call, timeout, claim, cancellation, grading)
+            return self._attempt(tool, call, timeout, claim, cancellation, grading, looks)
         except SandboxDied as death:
             self._own.drop()
             raise InfrastructureError(
@@ -85,12 +86,12 @@ class Execution:
         claim: Claim | None,
         cancellation: Cancellation,
         grading: Grading | None,
+        looks: bool,
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         began = time.perf_counter()
         live, way = self._own.acquire(self._cursor.at)
         reaching_s = time.perf_counter() - began
         at, environment = self._cursor.at, self._recipe.environment
-        looks = at.private is None or self._counts_changes
         began = time.thread_time()
         # Where something runs by itself or may wake, how it looked at first is what the outcome is compared with.
         if looks and live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):

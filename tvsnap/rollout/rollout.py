@@ -82,8 +82,8 @@ class Rollout:
         self._calls = 0
         self._own = OwnSandbox(context, recipe, root.hash)
         self._uncached = UncachedSandbox(context, recipe, root.hash)
-        counts_changes = context.counts_changes(recipe.image)
-        self._execution = Execution(recipe, self._own, self._cursor, counts_changes=counts_changes)
+        self._counts_changes = context.counts_changes(recipe.image)
+        self._execution = Execution(recipe, self._own, self._cursor)
         self._conclusions = Conclusions(context, recipe, self._recorder, self._cursor.hold)
         self._files = FileCalls(context, self.tools)
         self._under_way: Cancellation | None = None
@@ -235,13 +235,13 @@ class Rollout:
         self._catch_up()
         self._cursor.let_pass(after)
         edge, tool = self._cursor.lookup(call, timeout, grading), self._tool(call)
-        shares = self._shares(tool)
-        if edge is not None and (shares or not self._executes_sooner(edge)):
+        pays = self._pays(tool)
+        if edge is not None and (pays or not self._executes_sooner(edge)):
             return self._follow(edge, "hit", began)
         # 2. Of all that miss this call in this state, one executes it, and the others take its result.
         able, claim, stood_at = self._is_able, None, self._cursor.at
-        if not shares:
-            self._cursor.stand_at(replace(stood_at, private=stood_at.private or UNPROFITABLE))
+        if not (pays or stood_at.private):
+            self._cursor.stand_at(replace(stood_at, private=UNPROFITABLE))
         if grading is None or grading.executions <= 1:  # else each is executed on its own
             until, at_hand = self._wait_until(timeout, deadline), not self._own.absent
             claim = self._cursor.claim(tool, call, timeout, until, able, cancellation, at_hand=at_hand)
@@ -249,7 +249,7 @@ class Rollout:
             return self._follow(claim, "coalesced", began)
         try:
             # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
-            made = self._execute(tool, call, timeout, claim, cancellation, grading)
+            made = self._execute(tool, call, timeout, claim, cancellation, grading, looks=pays or self._counts_changes)
             if isinstance(made, Edge):
                 return self._follow(made, "coalesced", began)
             live, executed, way = made
@@ -268,10 +268,11 @@ class Rollout:
         self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
         return executed.result
 
-    def _shares(self, tool: Tool) -> bool:
-        """Whether a call that is executed now is to be recorded for others."""
-        private = self._cursor.at.private is not None
-        return not private and (tool.read_only or self._context.worth.is_given(self._recipe.image.digest))
+    def _pays(self, tool: Tool) -> bool:
+        """Whether it pays to find out what a call changes that is executed now."""
+        if self._cursor.at.private == UNPROFITABLE:
+            return False
+        return tool.read_only or self._context.worth.is_given(self._recipe.image.digest)
 
     def _executes_sooner(self, edge: Edge) -> bool:
         """Whether to execute a call takes less than the fork that its recorded answer would soon make necessary.
@@ -289,10 +290,12 @@ class Rollout:
         claim: Claim | None,
         cancellation: Cancellation,
         grading: Grading | None,
+        *,
+        looks: bool,
     ) -> Edge | tuple[LiveSandbox, Executed, Way | None]:
         """Executes a call; returns what `Execution.execute` does, or the result of another rollout that was quicker."""
         if claim is None:
-            return self._execution.execute(tool, call, timeout, claim, cancellation, grading)
+            return self._execution.execute(tool, call, timeout, claim, cancellation, grading, looks=looks)
         claims, edge = self._context.claims, None
         claim.wanted.patience.execute()
         hedge = Hedge(claims, claim, self._cursor.keeps, cancellation) if claim.beside else None

@@ -1,0 +1,287 @@
+"""Whether the cache is worth what it costs, and how rollouts go on where it is not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.caches import IMAGE, backend_of, bash, open_cache, settle, sources
+from tvsnap import Budget
+from tvsnap.cache import Cache
+from tvsnap.graph import Graph
+from tvsnap.model.errors import NotFound, StateLost, TvsnapError
+from tvsnap.recording.policy import Balance, BreakEven
+from tvsnap.recording.policy.snapshotting import RECORD_SHARE
+from tvsnap.recording.worth import LONGEST, MOST_TRIAL, REMEMBERED, TRIAL, UNPROFITABLE, Worth
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Choosy(BreakEven):
+    """Keeps every state, and records while it is told to."""
+
+    name = "choosy"
+
+    def __init__(self) -> None:
+        self.records = True
+        self.balances: list[Balance] = []
+
+    def should_checkpoint(self, *_: object) -> bool:
+        return True
+
+    def should_record(self, balance: Balance) -> bool:
+        self.balances.append(balance)
+        return self.records
+
+
+def worth(clock: Callable[[], float] | None = None, crowding: float = 1.0) -> Worth:
+    return Worth(BreakEven(), crowding=lambda: crowding, clock=clock or Clock())
+
+
+def test_what_costs_no_more_than_it_brings_is_recorded() -> None:
+    policy = BreakEven()
+    assert policy.should_record(Balance())
+    assert policy.should_record(Balance(recording_s=1.0, reaching_s=1.0, answered_s=2.0))
+    assert policy.should_record(Balance(recording_s=1.0, executed_s=1.001 / RECORD_SHARE))
+    assert not policy.should_record(Balance(recording_s=1.0, executed_s=0.999 / RECORD_SHARE))
+    assert not policy.should_record(Balance(reaching_s=1.0))
+    assert policy.should_record(Balance(reaching_s=1.0, trial_s=0.001)), "it is still tried"
+
+
+def test_a_trial_takes_its_share_of_the_processors_time() -> None:
+    clock = Clock()
+    its = worth(clock)
+    while its.is_given("short"):
+        its.add("short", executed_s=0.002, recording_s=0.01)
+    spent = its._balances["short"].recording_s
+    assert TRIAL <= spent <= 1.5 * TRIAL
+    assert its.is_given("another"), "nothing was lost by that one"
+    its.add("another", recording_s=0.01)
+    assert not its.is_given("another"), "all that there was for trials is spent"
+    clock.now += 3600.0
+    assert its.is_given("short")
+    its.add("short", recording_s=0.99 * MOST_TRIAL)
+    assert its.is_given("short")
+    its.add("short", recording_s=0.02 * MOST_TRIAL)
+    assert not its.is_given("short"), "no more is saved up"
+
+
+def test_what_pays_goes_on() -> None:
+    its = worth()
+    for _ in range(1000):
+        its.add("long", executed_s=1.0, recording_s=0.05)
+        assert its.is_given("long")
+    assert its._balances["long"].recording_s < 2 * LONGEST, "what was long ago counts less"
+
+
+def test_a_busy_machine_makes_nothing_look_longer() -> None:
+    its = worth(crowding=4.0)
+    its.add("image", executed_s=4.0, reaching_s=4.0, answered_s=4.0, recording_s=4.0)
+    assert its._balances["image"] == Balance(executed_s=1.0, reaching_s=1.0, answered_s=1.0, recording_s=4.0)
+
+
+def test_images_of_long_ago_are_forgotten() -> None:
+    its = worth()
+    for number in range(2 * REMEMBERED):
+        its.add(str(number), executed_s=1.0)
+    assert len(its._balances) == REMEMBERED
+
+
+def test_a_policy_that_says_nothing_of_it_records_all(tmp_path: Path) -> None:
+    class Plain:
+        name = "plain"
+
+        def should_checkpoint(self, *_: object) -> bool:
+            return True
+
+    assert Worth(Plain()).is_given("image")
+    choosy = Choosy()
+    choosy.records = False
+    assert Worth(choosy, always=True).is_given("image")
+    assert not choosy.balances
+    with open_cache(tmp_path, policy=choosy, same_ids=True) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        assert rollout.private is None
+
+
+@pytest.fixture
+def choosy() -> Choosy:
+    return Choosy()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, choosy: Choosy) -> Iterator[Cache]:
+    with open_cache(tmp_path, policy=choosy, budget=Budget(parked=0)) as cache:
+        yield cache
+
+
+def looks(cache: Cache) -> int:
+    counts = backend_of(cache).counts
+    return counts["observe"] + counts["digest"]
+
+
+def test_what_is_not_worth_it_is_not_looked_at(cache: Cache, choosy: Choosy) -> None:
+    choosy.records = False
+    for _ in range(2):
+        with cache.rollout("terminal") as rollout:
+            results = [bash(rollout, f"echo {number} >> f; cat f") for number in range(3)]
+            assert [result.output for result in results] == ["0\n", "0\n1\n", "0\n1\n2\n"]
+            assert sources(results) == ["executed"] * 3
+            assert rollout.private == rollout.unshared == UNPROFITABLE
+            assert rollout.depth == 3
+    stats = cache.stats()
+    assert (looks(cache), stats.checkpoints, stats.forks, stats.starts) == (0, 0, 0, 2)
+
+
+def test_what_was_not_looked_at_is_in_the_tree(cache: Cache, choosy: Choosy) -> None:
+    choosy.records = False
+    with cache.rollout("terminal", task="short") as rollout:
+        calls = [f"echo {number} > f" for number in range(3)]
+        for call in calls:
+            bash(rollout, call)
+        edges = cache.graph.lineage(rollout.state)
+        assert [edge.call.arguments["command"] for edge in edges] == calls
+        assert {(edge.shared, edge.reason) for edge in edges} == {(False, UNPROFITABLE)}
+        assert cache.graph.state(rollout.state).private == UNPROFITABLE
+        assert cache.graph.tasks() == ["short"]
+
+
+def test_others_find_what_was_not_looked_at_once_its_rollout_has_ended(cache: Cache, choosy: Choosy) -> None:
+    choosy.records = False
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        state = rollout.state
+        with Graph(cache.home / "tvsnap.db") as other, pytest.raises(NotFound):
+            other.state(state)
+    with Graph(cache.home / "tvsnap.db") as other:
+        assert other.state(state).private == UNPROFITABLE
+    with pytest.raises(StateLost, match="would leave the same behind again cannot be told"):
+        cache.resume(state)
+
+
+def test_where_it_stands_can_be_kept_after_all(cache: Cache, choosy: Choosy) -> None:
+    choosy.records = False
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        bash(rollout, "echo 2 >> f")
+        forks = rollout.fork(2)
+        with cache.materialise(rollout.state) as sandbox:
+            assert sandbox.read_file("/task/f") == b"1\n2\n"
+        assert cache.graph.snapshot(rollout.state, cache.backend.name) is not None
+        for number, fork in enumerate(forks):
+            assert bash(fork, f"echo fork {number} >> f; cat f").output == f"1\n2\nfork {number}\n"
+            fork.close()
+        assert bash(rollout, "echo 3 >> f; cat f").output == "1\n2\n3\n"
+
+
+def test_time_counts_where_it_is_kept_after_all(cache: Cache, choosy: Choosy) -> None:
+    """Whether something runs by itself is found out when it matters."""
+    choosy.records = False
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "sleep 100 && echo late > f &")
+        made_by = cache.graph.edge_to(rollout.state)
+        assert made_by is not None
+        assert made_by.quiet_s == 0.0, "nobody knows"
+        for fork in rollout.fork():
+            fork.close()
+        made_by = cache.graph.edge_to(rollout.state)
+        assert made_by is not None
+        assert made_by.active
+        assert made_by.quiet_s > 50.0
+
+
+def test_what_was_done_outside_is_noticed(cache: Cache, choosy: Choosy) -> None:
+    choosy.records = False
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        before = rollout.state
+        rollout.sandbox().run("echo 2 >> f", timeout=5)
+        assert rollout.keep("more") != before
+        assert bash(rollout, "cat f").output == "1\n2\n"
+
+
+def test_an_answer_that_saves_more_than_a_fork_costs_is_given(cache: Cache, choosy: Choosy) -> None:
+    commands = ["echo 1 > f", "sleep 0.2; echo 2 >> f", "cat f"]
+    with cache.rollout("terminal") as rollout:
+        for command in commands:
+            bash(rollout, command)
+        settle(rollout)
+    choosy.records = False
+    with cache.rollout("terminal", label="from the root") as rollout:
+        assert bash(rollout, commands[0]).source == "executed", "it takes less than a fork would later"
+        assert rollout.private == UNPROFITABLE
+    choosy.records = True
+    with cache.rollout("terminal") as rollout:
+        assert bash(rollout, commands[0]).source == "hit"
+        choosy.records = False
+        assert bash(rollout, commands[1]).source == "hit", "there is no sandbox to execute it in"
+        assert rollout.private is None
+        assert bash(rollout, "echo 3 >> f; cat f").output == "1\n2\n3\n"
+        assert rollout.private == UNPROFITABLE
+
+
+def test_a_call_that_fails_leaves_the_rollout_where_it_was(cache: Cache, choosy: Choosy) -> None:
+    choosy.records = False
+    backend_of(cache).faults.fail("start", TvsnapError("no room"))
+    with cache.rollout("terminal") as rollout:
+        with pytest.raises(TvsnapError):
+            bash(rollout, "echo 1 > f")
+        assert rollout.private is None
+        choosy.records = True
+        assert bash(rollout, "echo 1 > f; cat f").output == "1\n"
+        assert rollout.private is None
+
+
+def test_what_it_costs_is_accounted_for(cache: Cache, choosy: Choosy) -> None:
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "sleep 0.2; echo 1 > f")
+        settle(rollout)
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "sleep 0.2; echo 1 > f")
+        bash(rollout, "echo 2 > f")
+        settle(rollout)
+    balance = cache._context.worth._balances[IMAGE.digest]
+    assert balance.executed_s > 0
+    assert balance.recording_s > 0
+    assert balance.reaching_s > 0, "the fork that the answer made necessary"
+    assert balance.answered_s > 0
+
+
+def test_tools_that_change_nothing_are_recorded_in_any_case(cache: Cache, choosy: Choosy) -> None:
+    choosy.records = False
+    with cache.rollout("terminal") as rollout:
+        rollout.call("read_file", {"path": "/task/f"})
+        assert rollout.private is None
+
+
+def test_rollouts_side_by_side_find_their_states(cache: Cache, choosy: Choosy) -> None:
+    """While one thread writes what answers nobody, another asks for a state that is among it."""
+    choosy.records = False
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(20):
+                with cache.rollout("terminal", salt=f"{number}") as rollout:
+                    bash(rollout, f"echo {turn} > f")
+                    cache.graph.state(rollout.state)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
