@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tvsnap.model.services import HealthCheck, ImageService, Services
     from tvsnap.model.stats import Stats
     from tvsnap.model.task import Task, TaskPhase, TaskStep
-    from tvsnap.recording.policy import Costs, Policy, Rebuild
+    from tvsnap.recording.policy import Balance, Costs, Policy, Rebuild
     from tvsnap.rollout import Rollout
     from tvsnap.sandboxes.network.settings import NetworkSettings
     from tvsnap.sandboxes.protocol import Backend, Sandbox
@@ -69,6 +69,7 @@ _MODULES = {
     "AsyncRollout": "tvsnap.aio.rollout",
     "AsyncSandbox": "tvsnap.aio.sandbox",
     "Backend": "tvsnap.sandboxes.protocol",
+    "Balance": "tvsnap.recording.policy",
     "Budget": "tvsnap.model.limits",
     "BuildProgress": "tvsnap.images",
     "Cache": "tvsnap.cache",

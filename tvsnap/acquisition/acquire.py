@@ -88,11 +88,6 @@ class Acquirer:
         """Seconds that a fork takes."""
         return self._costs.fork_s
 
-    @property
-    def start_s(self) -> float:
-        """Seconds that a fresh sandbox takes."""
-        return self._costs.start_s
-
     def acquire(self, state: str, recipe: Recipe, *, own: LiveSandbox | None = None, recorded: bool = True) -> Acquired:
         """Returns a sandbox that stands at a state, had in the cheapest way that there is.
 

@@ -50,6 +50,23 @@ class Worth:
         self._crowding = crowding
         self._lock = threading.Lock()
         self._balances: OrderedDict[str, Balance] = OrderedDict()
+        self._starts: OrderedDict[str, float] = OrderedDict()
+
+    def start_s(self, image: str) -> float:
+        """Returns the seconds that a rollout of an image has last waited for its first sandbox; 0 if none did."""
+        return self._starts.get(image, 0.0)
+
+    def started(self, image: str, seconds: float) -> None:
+        """Takes note that a rollout has got its first sandbox, at the root.
+
+        Args:
+            image: the image's digest.
+            seconds: how long it took.
+        """
+        with self._lock:
+            self._starts[image] = seconds
+            while len(self._starts) > REMEMBERED:
+                self._starts.popitem(last=False)
 
     def is_given(self, image: str) -> bool:
         """Whether the next call in a state of an image is to be recorded, if it is executed.

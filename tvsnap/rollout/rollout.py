@@ -261,8 +261,8 @@ class Rollout:
             self._abandon(claim, untouched=isinstance(error, CallCancelled))
             self._cursor.stand_at(stood_at)
             raise
-        if way is not None and self._calls:  # for the first call anyone would have needed one
-            self._context.worth.add(self._recipe.image.digest, reaching_s=executed.reaching_s)
+        if way is not None:
+            self._account_for_sandbox(executed)
         self._calls += 1
         seconds = time.perf_counter() - began
         self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
@@ -273,6 +273,14 @@ class Rollout:
         if self._cursor.at.private == UNPROFITABLE:
             return False
         return tool.read_only or self._context.worth.is_given(self._recipe.image.digest)
+
+    def _account_for_sandbox(self, executed: Executed) -> None:
+        """Takes note of what it took to get a sandbox: without the cache, only the first call needs one."""
+        image = self._recipe.image.digest
+        if self._calls:
+            self._context.worth.add(image, reaching_s=executed.reaching_s)
+        elif executed.at.state == self._root:
+            self._context.worth.started(image, executed.reaching_s)
 
     def _executes_sooner(self, edge: Edge) -> bool:
         """Whether to execute a call takes less than the fork that its recorded answer would soon make necessary.
@@ -748,8 +756,9 @@ class Rollout:
             context.companions.expect(self, self._cursor.at.state)
         context.graph.touch_hit(edge, self._task)
         context.audit.answered(edge)
-        spared_s = 0.0 if self._calls else context.acquirer.start_s
-        context.worth.add(self._recipe.image.digest, answered_s=edge.result.duration + spared_s)
+        image = self._recipe.image.digest
+        spared_s = context.worth.start_s(image) if self._calls == 0 and edge.state == self._root else 0.0
+        context.worth.add(image, answered_s=edge.result.duration + spared_s)
         self._calls += 1
         seconds = time.perf_counter() - began
         if source == "hit":
