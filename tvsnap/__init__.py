@@ -147,6 +147,7 @@ __all__ = [
     "AsyncRollout",
     "AsyncSandbox",
     "Backend",
+    "Balance",
     "Budget",
     "BuildProgress",
     "Cache",
