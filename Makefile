@@ -24,7 +24,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so tvsnap-look.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines harbor harnesses constraints native demo unit test fuzz zoo bench soak lint format docs dist clean
+.PHONY: help setup engines harbor harnesses constraints native demo unit test budgets fuzz zoo bench soak lint format docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -102,6 +102,9 @@ test: lint engines harbor harnesses ## lint, type-check and run the test suite
 	@images=$$(mktemp -d) && trap 'rm -rf "$$images"' EXIT && export TVSNAP_TEST_IMAGES=$$images && \
 	rm -f .pytest_cache/v/cache/lastfailed && \
 	{ $(PY) -m pytest -rs -n 4 || { [ $$? = 1 ] && $(PY) -m tests.second_attempt; }; }
+
+budgets: setup ## count what calls, forks and the like cost, and record it as what they may cost (tests/counts)
+	@$(PY) -m tests.counts
 
 fuzz: setup engines ## look for histories that see through the cache what they do not see without (FUZZ_SECONDS=600)
 	@seconds=$${FUZZ_SECONDS:-600}; found=0; \

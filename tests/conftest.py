@@ -22,7 +22,10 @@ from tvsnap.model.errors import InfrastructureError, MachineLacks
 __all__ = ["sql_image", "sql_images", "sql_system"]
 
 TESTS = Path(__file__).parent
-ORDER = ("property", "fakes", "unit", "native", "fuzz", "zoo", "e2e", "integrations", "docs", "faults", "conformance")
+ORDER = (
+    *("property", "fakes", "unit", "native", "counts", "fuzz", "zoo", "e2e", "integrations", "docs", "faults"),
+    "conformance",
+)
 """What property tests wait for, images, is built while others run unit tests, which need none."""
 
 WITHOUT_ROOT = ("fakes", "unit")
