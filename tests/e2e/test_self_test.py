@@ -104,7 +104,7 @@ def test_what_does_not_hold_is_found(home: Path, monkeypatch: pytest.MonkeyPatch
         return outcome if not outcome.timed_out else type(outcome)(b"before\n", 0, outcome.duration)
 
     monkeypatch.setattr(LocalSandbox, "run", forget_timeouts)
-    monkeypatch.setattr("tvsnap.sandboxes.local.cgroups._limit", lambda group, limits: None)
+    monkeypatch.setattr("tvsnap.sandboxes.local.cgroups._limit", lambda *_: None)
     monkeypatch.setattr("tvsnap.sandboxes.criu.fidelity.find_loss", lambda *_, **__: "")
     failed = {name for name, result in checks(home).items() if not result.ok}
     assert failed == {
@@ -129,10 +129,10 @@ def test_what_is_left_is_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> N
         for group in left:
             destroy(group)
             for path in group.paths:
-                for above in path.parents[:2]:  # the owner's, the data directory's
+                for above in Path(path).parents[:2]:  # the owner's, the data directory's
                     with contextlib.suppress(OSError):
                         above.rmdir()
-    assert control_groups(f"*/tvsnap/{left[0].paths[0].parents[1].name}*") == []
+    assert control_groups(f"*/tvsnap/{Path(left[0].paths[0]).parents[1].name}*") == []
 
 
 def test_options_that_make_no_sense(home: Path) -> None:

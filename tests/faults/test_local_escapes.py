@@ -195,13 +195,13 @@ MODULES, RAW_IO, TIME, NODES, RAW_SOCKETS = 16, 17, 25, 27, 13
 """Capabilities (capability.h)."""
 
 
-def in_place_of_criu(lab: Lab, sandbox: LocalSandbox, *command: str, cgroups: Iterable[Path] = ()) -> list[str]:
+def in_place_of_criu(lab: Lab, sandbox: LocalSandbox, *command: str, cgroups: Iterable[str] = ()) -> list[str]:
     """Runs a program of /usr/bin as CRIU is run for a checkpoint; returns the lines that it prints."""
     assert isinstance(lab.backend, LocalBackend)
     criu = lab.backend._criu
     assert criu is not None
     options = [*criu.directories, *native.DEVICE_OPTIONS, "--keep", "/usr/bin"]
-    options += [item for path in cgroups for item in ("--cgroup", str(path))]
+    options += [item for path in cgroups for item in ("--cgroup", path)]
     run = subprocess.run(
         [native.LAUNCH, "dump", str(sandbox.init), *options, "--", *command],
         stdin=subprocess.DEVNULL,
@@ -238,7 +238,7 @@ def test_what_criu_may_do_and_use(lab: Lab) -> None:
             int(path.read_text().split()[0])
             for above in group.paths
             for name in ("memory.max", "memory.limit_in_bytes", "cpu.max", "cpu.cfs_quota_us")
-            if (path := above / name).exists()
+            if (path := Path(above, name)).exists()
         ]
     sets = dict(line.split(":\t") for line in said if line.startswith("Cap"))
     may = {number for number in range(64) if int(sets["CapEff"], 16) >> number & 1}

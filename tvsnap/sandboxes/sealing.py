@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.libc import closing
 from tvsnap.model.calls import canonical_json
 from tvsnap.model.errors import SnapshotUnusable
 from tvsnap.sandboxes.looks import go_on
@@ -49,9 +50,13 @@ def open_regular(path: str | Path, directory: int | None = None) -> io.FileIO:
     Raises:
         OSError: it cannot be opened; ValueError: it is something else.
     """
-    file = io.FileIO(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory))
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    return io.FileIO(_open_regular(path, directory))
+
+
+def _open_regular(path: str | Path, directory: int | None) -> int:
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
         raise ValueError(f"{os.path.basename(path)} is no regular file")
     return file
 
@@ -75,13 +80,13 @@ def reading(snapshot: str) -> Iterator[None]:
 def checksum(path: str | Path, directory: int | None = None) -> tuple[int, int]:
     """Returns the size (bytes) and the CRC-32 of a regular file; arguments and errors as of `open_regular`."""
     size = crc = 0
-    with open_regular(path, directory) as file:
-        chunk = file.read(_SMALL)
+    with closing(_open_regular(path, directory)) as file:
+        chunk = os.read(file, _SMALL)
         while chunk:
             size += len(chunk)
             crc = zlib.crc32(chunk, crc)
             # A file that does not fill what was asked for is at its end: nobody writes to it.
-            chunk = file.read(_CHUNK) if size >= _SMALL else b""
+            chunk = os.read(file, _CHUNK) if size >= _SMALL else b""
     return size, crc
 
 

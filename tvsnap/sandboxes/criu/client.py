@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import signal
@@ -24,7 +25,7 @@ from tvsnap.sandboxes.criu import binary as criu_binary
 from tvsnap.sandboxes.criu import refusals
 
 _LIBRARIES = [Path(path) for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")]
-_CACHE = Path("/dev/shm/tvsnap-criu")
+_CACHE = "/dev/shm/tvsnap-criu"
 """Where it keeps what it knows of this kernel, in the directory that it was built for."""
 _LOG = "-"  # its standard output: in a file beside the images, forks of one snapshot would write over each other's
 _DYING = 1.0  # seconds that a process may take to end that was killed while CRIU had it in its hands
@@ -156,14 +157,13 @@ class Criu:
     @property
     def directories(self) -> list[str]:
         """What it needs of this machine's directories, as options of the program that lets it see nothing else."""
-        needed = [self.binary.resolve().parent, native.CRIU_PLUGIN.parent, *_LIBRARIES]
-        found = dict.fromkeys(str(path) for path in needed if path.is_dir())
-        options = [item for path in found for item in ("--keep", path)]
+        options = [*_kept(self.binary)]
         with contextlib.suppress(OSError):  # there is no such place, and each start takes longer
-            _CACHE.mkdir(mode=0o700, exist_ok=True)
-            about = _CACHE.lstat()
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(_CACHE, mode=0o700)
+            about = os.lstat(_CACHE)
             if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():  # what lies there is trusted
-                options += ["--cache", str(_CACHE)]
+                options += ["--cache", _CACHE]
         return options
 
     @property
@@ -334,7 +334,7 @@ class Criu:
                     response = self._converse(ours, ended, process.pid, kind, options, notified)
             finally:
                 ours.close()  # a CRIU that is still at work notices, and lets go of all processes in order
-                if not _readable(ended, timeout=_LAST_WORDS):
+                if not _poll(ended).poll(_LAST_WORDS * 1000):
                     process.kill()
                 os.close(ended)
                 # A restore starts a process beside CRIU, as our child; what it restored is in a group of its own.
@@ -350,9 +350,10 @@ class Criu:
     ) -> Any:
         # A restore is the work of other processes, for which this one waits.
         stuck = _STUCK if kind == _DUMP else _TIMEOUT
-        channel.send(_TYPES["Request"](type=kind, opts=options).SerializeToString())
         # The end of CRIU need not be that of the channel, for the same reason.
-        while _at_work(pid, stuck, channel.fileno(), ended):
+        heard = _poll(channel.fileno(), ended)
+        channel.send(_TYPES["Request"](type=kind, opts=options).SerializeToString())
+        while _at_work(pid, stuck, heard):
             try:
                 data = channel.recv(65536, socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -365,6 +366,14 @@ class Criu:
             success = notified(response.notify.script, response.notify.pid)
             channel.send(_TYPES["Request"](type=_NOTIFY, notify_success=success).SerializeToString())
         return None
+
+
+@functools.cache
+def _kept(binary: Path) -> tuple[str, ...]:
+    """Returns the options that name the directories which a CRIU needs."""
+    needed = [binary.resolve().parent, native.CRIU_PLUGIN.parent, *_LIBRARIES]
+    found = dict.fromkeys(str(path) for path in needed if path.is_dir())
+    return tuple(item for path in found for item in ("--keep", path))
 
 
 def _reap_group(group: int) -> None:
@@ -390,25 +399,25 @@ def left_its_code(log: str, init: int) -> bool:
     return False
 
 
-def _readable(*descriptors: int, timeout: float) -> bool:
-    """Waits until one of them can be read; returns whether one can. Seconds."""
+def _poll(*descriptors: int) -> select.poll:
+    """Returns what tells which of some descriptors can be read."""
     waiting = select.poll()
     for descriptor in descriptors:
         waiting.register(descriptor, select.POLLIN)
-    return bool(waiting.poll(timeout * 1000))
+    return waiting
 
 
-def _at_work(pid: int, stuck: float, *descriptors: int) -> bool:
-    """Waits until one of some descriptors can be read; returns whether one can.
+def _at_work(pid: int, stuck: float, heard: select.poll) -> bool:
+    """Waits until a process has said something, or ended; returns whether it has.
 
     Args:
         pid: the process that is waited for.
         stuck: seconds in which it does nothing after which no more is expected of it.
-        descriptors: of which one can be read when it has said something, or ended.
+        heard: tells that of its descriptors.
     """
     began = since = time.monotonic()
     seen = 0.0
-    while not _readable(*descriptors, timeout=_LOOK):
+    while not heard.poll(_LOOK * 1000):
         now = time.monotonic()
         state, used = _activity(pid)
         if state in "DR" or used - seen > (now - since) * _HARDLY:
@@ -435,7 +444,7 @@ def read_log(file: IO[bytes]) -> str:
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
     if size <= 2 * _HALF_OF_LOG:
-        return file.read(2 * _HALF_OF_LOG).decode(errors="replace")
+        return file.read(size).decode(errors="replace")
     first = file.read(_HALF_OF_LOG)
     file.seek(size - _HALF_OF_LOG)
     # The lines that the cuts go through would begin, or end, with a part of a name.

@@ -15,11 +15,11 @@ from contextlib import ExitStack, suppress
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.processes.procfs import describe, lines
+from tvsnap.sandboxes.processes.procfs import describe, parts
 
 _ORIGINS = ("trusted.overlay.origin", "user.overlay.origin")
 """Attributes of what overlayfs has copied up, but not of what was made anew."""
-_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ [1-9]\d* +(/.*)$")
+_MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ [1-9]\d* +(/.*)$", re.MULTILINE)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PAGES = 256
 """How many are compared at once, where all of them are of the file."""
@@ -43,12 +43,13 @@ class MappedFiles:
         Raises:
             NotCheckpointable: there is more to compare than is looked at.
         """
-        for line in lines(f"/proc/{pid}/maps", errors="surrogateescape"):
-            match = _MAPPING.match(line)
-            if match and self._is_copied_up(match[4]):
-                start, end, offset = (int(number, 16) for number in match.groups()[:3])
-                if self._differs(pid, match[4], start, end, offset):
-                    return match[4]
+        for part in parts(f"/proc/{pid}/maps"):
+            for *numbers, path in _MAPPING.findall(part):
+                name = os.fsdecode(path)
+                if self._is_copied_up(name):
+                    start, end, offset = (int(number, 16) for number in numbers)
+                    if self._differs(pid, name, start, end, offset):
+                        return name
         return ""
 
     def _is_copied_up(self, path: str) -> bool:

@@ -19,10 +19,8 @@ from tvsnap.host.libc import closing
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.processes.borrowing import borrowed, file_of
-from tvsnap.sandboxes.processes.procfs import lines
+from tvsnap.sandboxes.processes.procfs import DELETED, deleted_mappings, lines
 
-DELETED = " (deleted)"
-"""What /proc adds to the path of what was deleted."""
 _MOST = 1000
 """Beyond so many directories a state has no snapshot: processes decide how many there are."""
 _INODE, _NAME = 6, 7
@@ -114,11 +112,10 @@ def _made_again(pid: int, bound: set[str]) -> Iterator[str]:
             if target.endswith(DELETED):
                 yield target
     with contextlib.suppress(OSError):
-        for line in lines(f"/proc/{pid}/maps", errors="surrogateescape"):
-            if line.endswith(DELETED):
-                path = line.split(maxsplit=5)[5]
-                if path.startswith("/"):
-                    yield path.replace("\\012", "\n")
+        for line in deleted_mappings(pid):
+            path = line.split(maxsplit=5)[5]
+            if path.startswith("/"):
+                yield path.replace("\\012", "\n")
     with contextlib.suppress(OSError):
         for number in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(FileNotFoundError):  # CRIU's own, just gone

@@ -155,16 +155,13 @@ class _Mapped:
     def add(self, pid: int) -> None:
         """Counts those of a process; raises OSError if it has ended."""
         self.counts[pid] = 0
-        rest = b""
-        with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
-            while self.counts[pid] <= self.most and (part := file.read(_PART)):
-                go_on()
-                whole, end, rest = (rest + part).rpartition(b"\n")
-                whole += end
-                self.counts[pid] += whole.count(b"\n")
-                self.shared += whole.count(_SHARED_MEMORY)
-                for found in UNNAMED.finditer(whole) if b" (deleted)\n" in whole else ():
-                    self.places.setdefault(found[2], (pid, found[1].decode()))
+        for part in procfs.parts(f"/proc/{pid}/maps"):
+            self.counts[pid] += part.count(b"\n")
+            self.shared += part.count(_SHARED_MEMORY)
+            for found in UNNAMED.finditer(part) if b" (deleted)\n" in part else ():
+                self.places.setdefault(found[2], (pid, found[1].decode()))
+            if self.counts[pid] > self.most:
+                break
 
     def without_room(self) -> int:
         """Returns a process that may map next to nothing more, or 0 if each may.

@@ -29,7 +29,6 @@ from tvsnap.host.libc import closing, libc
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.criu.copied_up import MappedFiles
-from tvsnap.sandboxes.criu.directory_times import DELETED
 from tvsnap.sandboxes.criu.excess import objects
 from tvsnap.sandboxes.processes import socket_options
 from tvsnap.sandboxes.processes.borrowing import (
@@ -41,7 +40,7 @@ from tvsnap.sandboxes.processes.borrowing import (
     sends_packets,
     takes_output,
 )
-from tvsnap.sandboxes.processes.procfs import describe, head, lines, stat_fields, status
+from tvsnap.sandboxes.processes.procfs import DELETED, deleted_mappings, describe, head, lines, stat_fields, status
 from tvsnap.sandboxes.processes.unseen import pending_signals
 
 _SIGCHLD = 17
@@ -199,8 +198,8 @@ def _losses_of_process(pid: int, usual: _Usual | None, root: int) -> Iterator[st
     directory = os.readlink(f"/proc/{pid}/cwd")
     if _misplaced(directory, root):
         yield f"is in a directory that was deleted, and whose place is not as it was ({_path(directory)})"
-    for line in lines(f"/proc/{pid}/maps"):
-        if line.endswith(DELETED) and "/" in line and _leads_away(line[line.index("/") :], root):
+    for line in deleted_mappings(pid):
+        if "/" in line and _leads_away(line[line.index("/") :], root):
             yield "has mapped a deleted file, and a symbolic link is where its directory was"
     for thread in os.listdir(f"/proc/{pid}/task"):
         if usual and os.sched_getaffinity(int(thread)) != usual.processors:

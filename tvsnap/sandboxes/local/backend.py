@@ -334,7 +334,7 @@ class LocalBackend:
 
     def _options(self, resources: Resources) -> list[str]:
         """Returns what launch.c is to be told of a sandbox's resources."""
-        options = [item for path in resources.cgroup.paths for item in ("--cgroup", str(path))]
+        options = [item for path in resources.cgroup.paths for item in ("--cgroup", path)]
         if self._storage.device:
             options += ["--pool", self._storage.device]
         else:

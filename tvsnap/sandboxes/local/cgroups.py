@@ -15,14 +15,22 @@ from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 from tvsnap.model.limits import Limits
 
-_V1_CONTROLLERS = ("memory", "pids", "cpu", "freezer")
+_V1_QUOTA = "cpu.cfs_quota_us"
+_V1_SOCKETS = "memory.kmem.tcp.limit_in_bytes"
+_V1_LIMITS = {
+    "memory": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", _V1_SOCKETS),
+    "pids": ("pids.max",),
+    "cpu": (_V1_QUOTA,),
+    "freezer": (),
+}
+"""The controllers of version 1 that are used, with the files of a group that hold its limits."""
+_LIMITS = ("memory.max", "memory.swap.max", "cpu.max", "pids.max")
+"""The same files of version 2."""
 _PERIOD_US = 100_000
 _AT_ONCE = 64
 _PART = 1 << 16
 """Processes that are killed with one look at the list."""
 _FREEZE_TIMEOUT = 10.0
-_V1_QUOTA = "cpu.cfs_quota_us"
-_V1_SOCKETS = "memory.kmem.tcp.limit_in_bytes"
 _SOCKETS = 64 << 20
 """Bytes in buffers of sockets, at most, where these are not a part of the group's memory (version 1)."""
 _BESIDE, _FEW = 1 << 30, 64
@@ -36,10 +44,14 @@ class CgroupTree:
 
     Attributes:
         roots: the group `tvsnap/TAG` in each hierarchy in use.
-        unified: whether that is the one of version 2.
+        limits: names of the files that hold limits, in each hierarchy.
+        freezer: the one of these in whose hierarchy processes are stopped; None where that cannot be done.
+        unified: whether the hierarchy is that of version 2.
     """
 
     roots: tuple[Path, ...]
+    limits: tuple[tuple[str, ...], ...]
+    freezer: Path | None
     unified: bool
 
     @classmethod
@@ -57,30 +69,41 @@ class CgroupTree:
                 mounts.setdefault("unified", Path(where))
             elif kind == "cgroup":
                 for controller in options.split(","):
-                    if controller in _V1_CONTROLLERS:
+                    if controller in _V1_LIMITS:
                         mounts.setdefault(controller, Path(where))  # CRIU mounts them elsewhere for a moment
         unified = mounts.get("unified")
         if unified and {"memory", "pids"} <= set((unified / "cgroup.controllers").read_text().split()):
-            return cls((unified / "tvsnap" / tag,), True)
+            root = unified / "tvsnap" / tag
+            return cls((root,), (_LIMITS,), root, True)
         if {"memory", "pids"} <= mounts.keys():
-            hierarchies = dict.fromkeys(mounts[name] for name in _V1_CONTROLLERS if name in mounts)
-            return cls(tuple(mount / "tvsnap" / tag for mount in hierarchies), False)
+            roots = {controller: mount / "tvsnap" / tag for controller, mount in mounts.items()}
+            limits: dict[Path, tuple[str, ...]] = {}
+            for controller, names in _V1_LIMITS.items():
+                if controller in roots:
+                    limits[roots[controller]] = (*limits.get(roots[controller], ()), *names)
+            return cls(tuple(limits), tuple(limits.values()), roots.get("freezer"), False)
         raise MachineLacks("no cgroup hierarchy offers the controllers memory and pids (tvsnap doctor)")
 
     def create(self, owner: str, sandbox: str, limits: Limits) -> Cgroup:
         """Makes the groups of a sandbox and sets its limits."""
-        paths = []
+        group = self._group(owner, sandbox)
         try:
-            for root in self.roots:
-                path = root / owner / sandbox
+            for path, names in zip(group.paths, group.limits, strict=True):
                 if self.unified:
-                    self._delegate(path)
-                path.mkdir(parents=True)
-                paths.append(path)
-                _limit(path, limits)
+                    self._delegate(Path(path))
+                try:
+                    os.mkdir(path)
+                except FileNotFoundError:  # the owner's first
+                    os.makedirs(path)
+                _limit(path, names, limits)
         except PermissionError as error:
             raise MachineLacks(f"no rights to make control groups: {error.filename} (run as root)") from None
-        return Cgroup(tuple(paths))
+        return group
+
+    def _group(self, owner: str, sandbox: str) -> Cgroup:
+        file = "cgroup.freeze" if self.unified else "freezer.state"
+        freezer = f"{self.freezer}/{owner}/{sandbox}/{file}" if self.freezer else ""
+        return Cgroup(tuple(f"{root}/{owner}/{sandbox}" for root in self.roots), self.limits, freezer)
 
     def owners(self) -> Iterator[str]:
         """Yields the owners that have groups here."""
@@ -97,7 +120,7 @@ class CgroupTree:
             with contextlib.suppress(FileNotFoundError):
                 names.update((entry.name, None) for entry in os.scandir(root / owner) if entry.is_dir())
         for name in names:
-            yield Cgroup(tuple(root / owner / name for root in self.roots))
+            yield self._group(owner, name)
 
     def remove_owner(self, owner: str) -> None:
         """Removes an owner's groups once its sandboxes are gone, and those above if nobody else uses them."""
@@ -120,13 +143,21 @@ class CgroupTree:
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """The groups of one sandbox, one in each hierarchy."""
+    """The groups of one sandbox.
 
-    paths: tuple[Path, ...]
+    Attributes:
+        paths: of the group in each hierarchy.
+        limits: names of the files that hold limits, in each.
+        freezer: the file by which all in it are stopped; empty if there is none.
+    """
+
+    paths: tuple[str, ...]
+    limits: tuple[tuple[str, ...], ...]
+    freezer: str = ""
 
     @property
     def name(self) -> str:
-        return self.paths[0].name
+        return os.path.basename(self.paths[0])
 
     def pids(self) -> list[int]:
         """Returns the processes in it, as the host sees them; none if it is gone."""
@@ -141,12 +172,17 @@ class Cgroup:
         It may use as much as that, and what any such program needs. What it leaves behind when it is killed dies at the
         end of the block; or as a dead owner's sandboxes do.
         """
-        paths = [path for path in self.paths if path == self.paths[0] or (limits.cpus and (path / _V1_QUOTA).exists())]
-        group = Cgroup(tuple(path.with_name(f"{self.name}.beside") for path in paths))
+        used = [
+            (f"{path}.beside", names)
+            for path, names in zip(self.paths, self.limits, strict=True)
+            if path == self.paths[0] or (limits.cpus and _V1_QUOTA in names)
+        ]
+        group = Cgroup(tuple(path for path, _ in used), tuple(names for _, names in used))
         try:
-            for path in group.paths:
-                path.mkdir(exist_ok=True)
-                _limit(path, _with_room(limits))
+            for path, names in used:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(path)
+                _limit(path, names, _with_room(limits))
             yield group
         finally:
             group.destroy()
@@ -178,17 +214,15 @@ class Cgroup:
         self._set_frozen(False)
 
     def _set_frozen(self, frozen: bool) -> None:
-        for path in self.paths:
-            for name, word in (("freezer.state", "FROZEN" if frozen else "THAWED"), ("cgroup.freeze", f"{frozen:d}")):
-                with contextlib.suppress(OSError):  # each version has but one of them, in one hierarchy
-                    (path / name).write_text(word)
+        words = ("THAWED", "FROZEN") if self.freezer.endswith(".state") else ("0", "1")
+        with contextlib.suppress(OSError):
+            _write(self.freezer, words[frozen])
 
     def _is_frozen(self) -> bool:
-        for path in self.paths:
-            for name, word in (("freezer.state", "FROZEN"), ("cgroup.events", "frozen 1")):
-                with contextlib.suppress(OSError):
-                    if word in (path / name).read_text().splitlines():
-                        return True
+        with contextlib.suppress(OSError):
+            if self.freezer.endswith(".state"):
+                return Path(self.freezer).read_text().strip() == "FROZEN"
+            return "frozen 1" in Path(self.freezer).with_name("cgroup.events").read_text().splitlines()
         return False
 
     def kill(self) -> None:
@@ -200,17 +234,12 @@ class Cgroup:
         """Kills all in it and removes it; returns whether it is gone. Waits 5 s at most."""
         self.thaw()  # what stands still does not die
         deadline = time.monotonic() + 5
-        while True:
-            for path in self.paths:
-                with contextlib.suppress(OSError):
-                    _kill_all(path)
-                with contextlib.suppress(OSError):
-                    path.rmdir()
-            if not any(path.exists() for path in self.paths):
-                return True
+        left = self.paths
+        while left := tuple(path for path in left if not (_remove(path) or _remove(path, kill=True))):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.002)
+        return True
 
 
 def _with_room(limits: Limits) -> Limits:
@@ -223,32 +252,49 @@ def _with_room(limits: Limits) -> Limits:
     )
 
 
-def _limit(group: Path, limits: Limits) -> None:
-    """Sets what is in a group may use, of what its hierarchy counts."""
+def _limit(group: str, names: tuple[str, ...], limits: Limits) -> None:
+    """Sets what is in a group may use, of what its hierarchy counts, in files of these names."""
     quota = int(limits.cpus * _PERIOD_US)
-    for name, value in (
-        ("memory.max", limits.memory),
-        ("memory.swap.max", 0),
-        ("memory.limit_in_bytes", limits.memory),
-        ("memory.memsw.limit_in_bytes", limits.memory),
-        (_V1_SOCKETS, min(limits.memory // 8, _SOCKETS)),
-        ("cpu.max", f"{quota} {_PERIOD_US}" if quota else ""),
-        (_V1_QUOTA, quota or ""),
-        ("pids.max", limits.processes),
-    ):
-        if value != "" and (group / name).exists():
-            (group / name).write_text(str(value))
+    values = {
+        "memory.max": limits.memory,
+        "memory.swap.max": 0,
+        "memory.limit_in_bytes": limits.memory,
+        "memory.memsw.limit_in_bytes": limits.memory,
+        _V1_SOCKETS: min(limits.memory // 8, _SOCKETS),
+        "cpu.max": f"{quota} {_PERIOD_US}" if quota else "",
+        _V1_QUOTA: quota or "",
+        "pids.max": limits.processes,
+    }
+    for name in names:
+        if values[name] != "":
+            with contextlib.suppress(FileNotFoundError):  # this kernel has no such limit
+                _write(f"{group}/{name}", str(values[name]))
 
 
-def _kill_all(group: Path) -> None:
+def _write(path: str, text: str) -> None:
+    with closing(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as file:
+        os.write(file, text.encode())
+
+
+def _remove(group: str, *, kill: bool = False) -> bool:
+    """Removes a group, after all in it have been killed if that is asked for; returns whether it is gone."""
+    try:
+        if kill:
+            _kill_all(group)
+        os.rmdir(group)
+    except OSError:
+        return not os.path.exists(group)
+    return True
+
+
+def _kill_all(group: str) -> None:
     """Kills the processes of a group, and none that has the id of one that has just ended.
 
     Raises:
         OSError: the group is gone.
     """
-    kill = group / "cgroup.kill"
-    if kill.exists():  # cgroups of version 2, since Linux 5.14
-        kill.write_text("1")
+    with contextlib.suppress(FileNotFoundError):  # only cgroups of version 2 have it, since Linux 5.14
+        _write(f"{group}/cgroup.kill", "1")
         return
     pids = sorted(_listed(group))
     for first in range(0, len(pids), _AT_ONCE):
@@ -264,7 +310,7 @@ def _kill_all(group: Path) -> None:
                     signal.pidfd_send_signal(held[pid], signal.SIGKILL)
 
 
-def _listed(group: Path) -> set[int]:
+def _listed(group: str) -> set[int]:
     said = b""
     with closing(os.open(f"{group}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)) as file:  # with each observation
         while part := os.read(file, _PART):

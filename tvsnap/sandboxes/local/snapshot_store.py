@@ -218,7 +218,7 @@ class Snapshots:
                         sandbox.init,
                         images,
                         [f"mnt[/dev/{name}]:{name}" for name in native.DEVICES],
-                        [*enter, *(item for path in group.paths for item in ("--cgroup", str(path))), "--"],
+                        [*enter, *(item for path in group.paths for item in ("--cgroup", path)), "--"],
                         cut_nothing_short,
                         copy_files,
                         without_watches=keeps_watches,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import _thread
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -24,6 +24,8 @@ def in_namespace_of(pid: int, kind: Literal["net", "ipc"], work: Callable[[], T]
     """
     results: list[T] = []
     failures: list[BaseException] = []
+    done = _thread.allocate_lock()  # a threading.Thread is waited for twice, which takes longer than the work
+    done.acquire()
 
     def run() -> None:
         try:
@@ -32,10 +34,11 @@ def in_namespace_of(pid: int, kind: Literal["net", "ipc"], work: Callable[[], T]
             results.append(work())
         except BaseException as error:
             failures.append(error)
+        finally:
+            done.release()
 
-    thread = threading.Thread(target=run, name=f"{kind}-{pid}")
-    thread.start()
-    thread.join()
+    _thread.start_new_thread(run, ())
+    done.acquire()
     if failures:
         raise failures[0]
     return results[0]
