@@ -18,7 +18,7 @@
 #define NEW "/run/new"
 #define NODES "/run/dev" /* also known to snapshot_store.py */
 
-enum { UPPER_FD = 100, KEPT_FD = 120, CACHE_FD = 140, WORK_FD = 142 };
+enum { UPPER_FD = 100, KEPT_FD = 120, CACHE_FD = 140 };
 
 static void move_fd(const char *path, int number) {
     int fd = open(path, O_PATH | O_DIRECTORY);
@@ -30,11 +30,9 @@ static void move_fd(const char *path, int number) {
 /* xino: inode numbers are those of the layers, so that they are the same in each mount of a copy; without, those of
  * directories are counted as they come, and an image's file has another once it is written. uuid: the file system keeps
  * its id in the upper layer, and says so in each mount of a copy, not only in the first (a kernel before 5.14 does not
- * know the word). volatile: neither fsync nor the end of a sandbox waits for the disk, as a sandbox never outlives this
- * machine's run; what a snapshot holds is written by btrfs when it is taken. The others are set whatever this machine's
- * defaults: what lies in the upper layer is all that differs, whole, under its name. */
+ * know the word). The others are set whatever this machine's defaults: what lies in the upper layer is all that differs,
+ * whole, under its name. */
 #define OVERLAY_UUID "uuid=on,"
-#define OVERLAY_VOLATILE "volatile,"
 #define OVERLAY_OPTIONS "xino=on,index=off,redirect_dir=off,metacopy=off"
 
 /* Makes device nodes at NODES that no other sandbox has: who may open a node may lock it, too, and touch it.
@@ -78,22 +76,14 @@ void own_mounts(void) {
 
 static bool mount_overlay(void) {
     char options[512];
-    int n = snprintf(options, sizeof options,
-                     OVERLAY_UUID OVERLAY_VOLATILE OVERLAY_OPTIONS
-                     ",upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
+    int n = snprintf(options, sizeof options, OVERLAY_UUID OVERLAY_OPTIONS ",upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,lowerdir=",
                      UPPER_FD, UPPER_FD);
     for (int i = 0; i < O.lower_count; i++)
         n += snprintf(options + n, sizeof options - (size_t)n, "%s/proc/self/fd/%d", i ? ":" : "", LOWER_FD + i);
-    const char *known = options, *const unknown[] = {OVERLAY_UUID, OVERLAY_VOLATILE, ""};
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
-        /* Copied with the layer: the kernel mounts none again whose files may not be on the disk. Those of a copy are. */
-        unlinkat(WORK_FD, "work/incompat/volatile/dirty", 0);
-        unlinkat(WORK_FD, "work/incompat/volatile", AT_REMOVEDIR);
-        if (mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0) return true;
-        if (errno != EINVAL) break;
-        known += strlen(unknown[i]);
-    }
-    return false;
+    const char *known = options;
+    if (mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0) return true;
+    if (errno == EINVAL) known += strlen(OVERLAY_UUID);
+    return mount("overlay", ROOT, "overlay", MS_NOATIME | MS_NODEV, known) == 0;
 }
 
 /* Mounts the overlay on layers that show_owners has mounted; before Linux 6.15 those must be attached somewhere. */
@@ -135,8 +125,6 @@ int mount_root(void) {
         snprintf(path, sizeof path, POOL "/%s", O.live);
         move_fd(path, UPPER_FD);
     }
-    snprintf(path, sizeof path, "/proc/self/fd/%d/work", UPPER_FD);
-    move_fd(path, WORK_FD);
     int users = O.own_base ? mount_own_overlay() : -1;
     if (users < 0) {
         check(mount_overlay(), "mount of the root");

@@ -45,7 +45,7 @@ class Choosy(BreakEven):
         return self.records
 
 
-def worth(clock: Callable[[], float] | None = None, crowding: float = 1.0) -> Worth:
+def worth(clock: Callable[[], float] | None = None, crowding: float = 2.0) -> Worth:
     return Worth(BreakEven(), crowding=lambda: crowding, clock=clock or Clock())
 
 
@@ -80,7 +80,7 @@ def test_a_trial_takes_its_share_of_the_processors_time() -> None:
 def test_what_pays_goes_on() -> None:
     its = worth()
     for _ in range(1000):
-        its.add("long", executed_s=1.0, recording_s=0.05)
+        its.add("long", executed_s=1.0, recording_s=0.04)
         assert its.is_given("long")
     assert its._balances["long"].recording_s < 2 * LONGEST, "what was long ago counts less"
 
@@ -89,6 +89,13 @@ def test_a_busy_machine_makes_nothing_look_longer() -> None:
     its = worth(crowding=4.0)
     its.add("image", executed_s=4.0, reaching_s=4.0, answered_s=4.0, recording_s=4.0)
     assert its._balances["image"] == Balance(executed_s=1.0, reaching_s=1.0, answered_s=1.0, recording_s=4.0)
+
+
+def test_what_holds_nobody_up_is_recorded() -> None:
+    its = worth(crowding=1.0)
+    for _ in range(100):
+        its.add("short", recording_s=1.0)
+        assert its.is_given("short"), "there are processors to spare"
 
 
 def test_images_of_long_ago_are_forgotten() -> None:

@@ -19,7 +19,7 @@ UNPROFITABLE = "for calls as short as these the cache costs more than it saves"
 """Why nothing is shared from where a policy has said so."""
 LONGEST = 10.0  # seconds of costs after which all sums are halved, so that the latest calls count
 REMEMBERED = 1000  # images
-TRIAL = 0.3  # seconds that there are for trials at the start ...
+TRIAL = 0.5  # seconds that there are for trials at the start ...
 MOST_TRIAL = 1.0  # ... and that are saved up at most
 TRIAL_SHARE = 0.05  # of the time of all processors, which is for trials
 
@@ -109,8 +109,9 @@ class Worth:
                 part * before.reaching_s + reaching_s / crowding,
                 part * before.answered_s + answered_s / crowding,
             )
-            if now.loss(0.0) > 0:
-                self._trial_s = self._save_up() - recording_s - reaching_s / crowding
+            if now.loss(0.0) > 0:  # which holds nobody up where processors are idle
+                taken = min(1.0, crowding - 1.0)
+                self._trial_s = self._save_up() - taken * (recording_s + reaching_s / crowding)
             while len(self._balances) > REMEMBERED:
                 self._balances.popitem(last=False)
 
