@@ -134,3 +134,15 @@ def test_programs_of_a_session_have_ids_of_their_own_in_forks(
             seen.append(listed.split())
     assert len(seen[0]) == 2
     assert seen[0] == seen[1]
+
+
+def test_a_call_that_changes_nothing_after_a_snapshot_is_seen_as_such(lab: Lab) -> None:
+    """A snapshot closes the connection to PID 1, which is part of what PID 1 is."""
+    sandbox = lab.start()
+    sh(sandbox, "echo 1 > /root/f")
+    sandbox.settle(changed=True)
+    lab.checkpoint(sandbox)
+    sandbox.note()
+    sh(sandbox, "true")
+    sandbox.observe()
+    assert sandbox.go_back()

@@ -324,7 +324,8 @@ class LocalSandbox(Networked, Rewindable):
         return self._guest
 
     def _own_pids(self) -> list[int]:
-        shell = self._host_pid(self._shell[0] or self.guest().info().shell)  # which it was when last looked at
+        guest = self.guest()  # PID 1 holds the connection, which a checkpoint closes, when it is noted
+        shell = self._host_pid(self._shell[0] or guest.info().shell)  # which it was when last looked at
         return [self.init, shell] if shell else []
 
     def disconnect(self) -> None:
