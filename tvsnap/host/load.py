@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-_LOADAVG = Path("/proc/loadavg")
+_LOADAVG = "/proc/loadavg"
 _PRESSURE = "/proc/pressure/cpu"
 _LONGEST = 4096
 
@@ -52,7 +52,7 @@ def crowding() -> float:
 
     The kernel's count of threads that run or could run (proc_loadavg(5)), without the one that asks.
     """
-    running, _, _ = _LOADAVG.read_text().split()[3].partition("/")
+    running, _, _ = _read(_LOADAVG).split()[3].partition("/")
     return max(1.0, (int(running) - 1) / len(os.sched_getaffinity(0)))
 
 

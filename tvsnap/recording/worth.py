@@ -5,6 +5,7 @@ Where calls are short, a look takes as long as a call, and a fork as several: wh
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ REMEMBERED = 1000  # images
 TRIAL = 0.5  # seconds that there are for trials at the start ...
 MOST_TRIAL = 1.0  # ... and that are saved up at most
 TRIAL_SHARE = 0.05  # of the time of all processors, which is for trials
+LOOK_AGAIN = 0.05  # seconds after which it is looked at again how busy the machine is
 
 
 class Worth:
@@ -45,6 +47,7 @@ class Worth:
         self._clock = clock
         self._trial_s = TRIAL
         self._since = clock()
+        self._looked, self._crowded = -math.inf, 1.0
         self._processors = len(os.sched_getaffinity(0))
         self._should_record = None if always else getattr(policy, "should_record", None)
         self._crowding = crowding
@@ -52,9 +55,15 @@ class Worth:
         self._balances: OrderedDict[str, Balance] = OrderedDict()
         self._starts: OrderedDict[str, float] = OrderedDict()
 
-    def start_s(self, image: str) -> float:
-        """Returns the seconds that a rollout of an image has last waited for its first sandbox; 0 if none did."""
-        return self._starts.get(image, 0.0)
+    def answered(self, image: str, seconds: float, *, begins: bool) -> None:
+        """Takes note that a call was answered.
+
+        Args:
+            image: the digest of its image.
+            seconds: what it took when it was executed.
+            begins: a rollout begins with it, which has been spared the start of a sandbox, too.
+        """
+        self.add(image, answered_s=seconds + (self._starts.get(image, 0.0) if begins else 0.0))
 
     def started(self, image: str, seconds: float) -> None:
         """Takes note that a rollout has got its first sandbox, at the root.
@@ -99,17 +108,20 @@ class Worth:
         """
         if self._should_record is None:
             return
-        crowding = self._crowding()
+        now = self._clock()
+        if now - self._looked > LOOK_AGAIN:
+            self._looked, self._crowded = now, self._crowding()
+        crowding = self._crowded
         with self._lock:
             before = self._balances.pop(image, Balance())
             part = 0.5 if before.recording_s + before.reaching_s > LONGEST else 1.0
-            self._balances[image] = now = Balance(
+            self._balances[image] = balance = Balance(
                 part * before.executed_s + executed_s / crowding,
                 part * before.recording_s + recording_s,
                 part * before.reaching_s + reaching_s / crowding,
                 part * before.answered_s + answered_s / crowding,
             )
-            if now.loss(0.0) > 0:  # which holds nobody up where processors are idle
+            if balance.loss(0.0) > 0:  # which holds nobody up where processors are idle
                 taken = min(1.0, crowding - 1.0)
                 self._trial_s = self._save_up() - taken * (recording_s + reaching_s / crowding)
             while len(self._balances) > REMEMBERED:

@@ -235,9 +235,9 @@ class Rollout:
         self._catch_up()
         self._cursor.let_pass(after)
         edge, tool = self._cursor.lookup(call, timeout, grading), self._tool(call)
-        pays = self._pays(tool)
-        if edge is not None and (pays or not self._executes_sooner(edge)):
+        if edge is not None and (not self._executes_sooner(edge) or self._pays(tool)):
             return self._follow(edge, "hit", began)
+        pays = self._pays(tool)
         # 2. Of all that miss this call in this state, one executes it, and the others take its result.
         able, claim, stood_at = self._is_able, None, self._cursor.at
         if not (pays or stood_at.private):
@@ -756,9 +756,9 @@ class Rollout:
             context.companions.expect(self, self._cursor.at.state)
         context.graph.touch_hit(edge, self._task)
         context.audit.answered(edge)
-        image = self._recipe.image.digest
-        spared_s = context.worth.start_s(image) if self._calls == 0 and edge.state == self._root else 0.0
-        context.worth.add(image, answered_s=edge.result.duration + spared_s)
+        context.worth.answered(
+            self._recipe.image.digest, edge.result.duration, begins=self._calls == 0 and edge.state == self._root
+        )
         self._calls += 1
         seconds = time.perf_counter() - began
         if source == "hit":
