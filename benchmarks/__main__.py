@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import calls, engines, footprint, forks, hits, machine, observations, sql, starts
+from benchmarks import calls, engines, footprint, forks, hits, machine, observations, passes, sql, starts
 from benchmarks.figures import Figure
 from benchmarks.workspace import Workspace, workspace
 from tvsnap.model.errors import TvsnapError
@@ -26,6 +26,8 @@ GROUPS: Mapping[str, Callable[[Workspace], Iterator[Figure]]] = {
     "observations": observations.run,
     "hits": hits.run,
     "graph": hits.scale,
+    "cold": passes.cold,
+    "fan-out": passes.fan_out,
     "engines": engines.run,
     "sql": sql.measure,
 }
