@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import calls, engines, footprint, forks, hits, machine, observations, sql, starts
+from benchmarks import beside, calls, engines, footprint, forks, hits, machine, observations, passes, sql, starts
 from benchmarks.figures import Figure
 from benchmarks.workspace import Workspace, workspace
 from tvsnap.model.errors import TvsnapError
@@ -26,6 +27,8 @@ GROUPS: Mapping[str, Callable[[Workspace], Iterator[Figure]]] = {
     "observations": observations.run,
     "hits": hits.run,
     "graph": hits.scale,
+    "cold": passes.cold,
+    "fan-out": passes.fan_out,
     "engines": engines.run,
     "sql": sql.measure,
 }
@@ -37,6 +40,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures tvsnap on this machine.")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     parser.add_argument("--only", metavar="GROUP", action="append", choices=GROUPS, help=f"{', '.join(GROUPS)}")
+    text = "run those of another commit, too, by turns, and show the ratios"
+    parser.add_argument("--beside", metavar="COMMIT", help=text)
     parser.add_argument("--quick", action="store_true", help="fewer samples, and no graph of a million edges")
     options = parser.parse_args()
     to_stdout = options.json == "-"
@@ -44,6 +49,8 @@ def main() -> int:
     progress = Console(stderr=True, highlight=False)
     described = machine.describe()
     console.print(machine.in_words(described))
+    if options.beside:
+        return _beside(options, console, progress, described)
     began = time.perf_counter()
     groups: dict[str, list[Figure]] = {}
     try:
@@ -62,13 +69,47 @@ def main() -> int:
             console.print(_side_by_side(figures))
     missed = [figure.name for figures in groups.values() for figure in figures if figure.met is False]
     console.print(f"{seconds:.0f} s; " + (f"missed: {', '.join(missed)}" if missed else "all targets met"))
-    if options.json:
-        text = json.dumps(_report(described, groups, seconds), indent=2, ensure_ascii=False) + "\n"
-        if to_stdout:
-            sys.stdout.write(text)
-        else:
-            Path(options.json).write_text(text, encoding="utf-8")
+    _write(options.json, _report(described, groups, seconds))
     return 0
+
+
+def _beside(options: argparse.Namespace, console: Console, progress: Console, described: Mapping[str, Any]) -> int:
+    """Compares this working tree with another commit; returns the exit status."""
+    chosen = [word for name in options.only or () for word in ("--only", name)] + ["--quick"] * options.quick
+    try:
+        rows = beside.compare(options.beside, chosen, lambda text: progress.print(f"[dim]{text} ...[/]"))
+    except TvsnapError as error:
+        progress.print(f"[red]error:[/] {error}", highlight=False)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+    table = Table(width=WIDTH, box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("medians")
+    for title in ("this tree", options.beside, "ratio", "lowest to highest"):
+        table.add_column(title, justify="right", overflow="fold")
+    for group in dict.fromkeys(row.group for row in rows):
+        table.add_section()
+        table.add_row(f"[bold]{group}[/]")
+        for row in (row for row in rows if row.group == group):
+            medians = [f"{_number(statistics.median(found))} {row.unit:<2}" for found in (row.here, row.there)]
+            ratios = row.ratios
+            spread = [f"{statistics.median(ratios):.2f}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}"] if ratios else []
+            table.add_row(row.what, *medians, *spread)
+    console.print(table)
+    report = {"machine": described, "beside": options.beside, "figures": [row.as_json() for row in rows]}
+    _write(options.json, report)
+    return 0
+
+
+def _write(target: str | None, report: Mapping[str, Any]) -> None:
+    """Writes a report as JSON to a file, or to standard output (`-`); nowhere if none is asked for."""
+    if not target:
+        return
+    text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+    else:
+        Path(target).write_text(text, encoding="utf-8")
 
 
 def _table(groups: Mapping[str, Sequence[Figure]]) -> Table:
