@@ -234,10 +234,13 @@ class Rollout:
         began = time.perf_counter()
         self._catch_up()
         self._cursor.let_pass(after)
-        edge, tool = self._cursor.lookup(call, timeout, grading), self._tool(call)
-        if edge is not None and (not self._executes_sooner(edge) or self._pays(tool)):
+        edge = self._cursor.lookup(call, timeout, grading)
+        if edge is not None and not self._executes_sooner(edge):
             return self._follow(edge, "hit", began)
+        tool = self._tool(call)
         pays = self._pays(tool)
+        if edge is not None and pays:
+            return self._follow(edge, "hit", began)
         # 2. Of all that miss this call in this state, one executes it, and the others take its result.
         able, claim, stood_at = self._is_able, None, self._cursor.at
         if not (pays or stood_at.private):
