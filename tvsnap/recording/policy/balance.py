@@ -27,5 +27,9 @@ class Balance:
     trial_s: float = 0.0
 
     def loss(self, share: float) -> float:
-        """Returns the seconds that the cache has cost beyond what it has brought, and a share of what calls took."""
+        """Returns the seconds that the cache has cost beyond what it has brought, and a share of what calls took.
+
+        Args:
+            share: of the time that executed calls took, 0 to 1.
+        """
         return self.recording_s + self.reaching_s - self.answered_s - share * self.executed_s
