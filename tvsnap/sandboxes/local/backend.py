@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -73,6 +73,8 @@ FORK_PAUSES = (0.05, 0.2, 0.8, 2.0)
 """The same for a fork: more, for there may be no other way to its state."""
 _CLEARED_WITHIN, _CLEARED_AFTER = 10.0, 60.0
 """Seconds to wait for what was deleted to be cleared away: where a sandbox has no room, and where that is asked for."""
+_ENDED_WITHIN = 1.0
+"""Seconds in which what was killed ends."""
 _NO_ROOM = ("No space left on device", "ENOSPC")
 _UNLIMITED = 1 << 62
 
@@ -310,8 +312,9 @@ class LocalBackend:
             self._copy_layer(layer, resources)
             yield resources
         except BaseException:
+            pids = resources.cgroup.pids()
             resources.cgroup.destroy()
-            _reap_ended()
+            _reap_ended(pids)
             self._take_back(resources)
             raise
 
@@ -505,8 +508,17 @@ class LocalBackend:
         return template
 
 
-def _reap_ended() -> None:
-    """Reaps children that were the PID 1 of a sandbox, where their process id may never have been told."""
+def _reap_ended(pids: Iterable[int]) -> None:
+    """Reaps children that were the PID 1 of a sandbox, where their process id may never have been told.
+
+    Args:
+        pids: what was in a sandbox, and has been killed: it may take a moment to end.
+    """
+    deadline = time.monotonic() + _ENDED_WITHIN
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):  # it is not a child of ours
+            while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
+                time.sleep(0.001)
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended
             for pid in map(int, path.read_text().split()):
