@@ -73,6 +73,8 @@ FORK_PAUSES = (0.05, 0.2, 0.8, 2.0)
 """The same for a fork: more, for there may be no other way to its state."""
 _CLEARED_WITHIN, _CLEARED_AFTER = 10.0, 60.0
 """Seconds to wait for what was deleted to be cleared away: where a sandbox has no room, and where that is asked for."""
+_LOOKS_FOR_DEAD = 32
+"""At the ends of so many sandboxes after one failed to start it is looked for what that has left dead."""
 _ENDED_WITHIN = 1.0
 """Seconds in which what was killed ends."""
 _NO_ROOM = ("No space left on device", "ENOSPC")
@@ -121,6 +123,7 @@ class LocalBackend:
         self._staged: WeakSet[LocalStaged] = WeakSet()
         self._trees: dict[str, observing.ImageTree] = {}
         self._contents = SnapshotContents()
+        self._looks_for_dead = 0  # that are still to be made, since a sandbox failed to start
         self._full = -math.inf  # when the pool was last seen too full, by time.monotonic()
         self._lock = threading.Lock()
         self._template()
@@ -312,9 +315,10 @@ class LocalBackend:
             self._copy_layer(layer, resources)
             yield resources
         except BaseException:
+            self._looks_for_dead = _LOOKS_FOR_DEAD
             pids = resources.cgroup.pids()
             resources.cgroup.destroy()
-            _reap_ended(pids)
+            _reap(pids)
             self._take_back(resources)
             raise
 
@@ -418,6 +422,9 @@ class LocalBackend:
         self._take_back(resources)
 
     def _take_back(self, resources: Resources) -> None:
+        if self._looks_for_dead:  # what CRIU itself has killed may take its time to end
+            self._looks_for_dead -= 1
+            _reap_ended()
         self.gateway.close_way(resources.id)
         self._storage.delete(resources.layer)
         if self._ranges and resources.own_users:
@@ -508,17 +515,8 @@ class LocalBackend:
         return template
 
 
-def _reap_ended(pids: Iterable[int]) -> None:
-    """Reaps children that were the PID 1 of a sandbox, where their process id may never have been told.
-
-    Args:
-        pids: what was in a sandbox, and has been killed: it may take a moment to end.
-    """
-    deadline = time.monotonic() + _ENDED_WITHIN
-    for pid in pids:
-        with contextlib.suppress(ChildProcessError):  # it is not a child of ours
-            while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
-                time.sleep(0.001)
+def _reap_ended() -> None:
+    """Reaps children that were the PID 1 of a sandbox, where their process id may never have been told."""
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended
             for pid in map(int, path.read_text().split()):
@@ -527,6 +525,19 @@ def _reap_ended(pids: Iterable[int]) -> None:
                     # First in a process id namespace of its own, and ended: no other child of this process is.
                     if re.search(r"^State:\s+Z.*^NSpid:\s+\d+\s+1$", status, re.MULTILINE | re.DOTALL):
                         os.waitpid(pid, os.WNOHANG)
+
+
+def _reap(pids: Iterable[int]) -> None:
+    """Waits for the child among processes that were killed.
+
+    Args:
+        pids: what was in a sandbox.
+    """
+    deadline = time.monotonic() + _ENDED_WITHIN
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):  # it is not a child of ours
+            while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
+                time.sleep(0.001)
 
 
 def _usable_criu() -> Criu | None:
