@@ -176,7 +176,7 @@ class Soak:
 
 def ceilings(parallel: int) -> dict[str, float]:
     """Returns how much there may be of what fills up to a limit, by the name of the level."""
-    threads = 4 * parallel + CLOSERS + 1  # of rollouts, and of those that go on about one that is closed
+    threads = 5 * parallel + CLOSERS + 1  # of rollouts, of those that go on about one that is closed, and of looks
     assert BUDGET.disk is not None
     assert BUDGET.snapshots is not None
     return {

@@ -181,7 +181,7 @@ class _Tracer(threading.Thread):
     """
 
     def __init__(self) -> None:
-        super().__init__(daemon=True)
+        super().__init__(name="tvsnap-work-tracer", daemon=True)
         self._asked: SimpleQueue[Callable[[], int] | None] = SimpleQueue()
         self._answered: SimpleQueue[int] = SimpleQueue()
         self.start()
