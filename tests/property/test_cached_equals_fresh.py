@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -126,17 +128,23 @@ def test_in_memory(scripted_caches: tuple[tvsnap.Cache, tvsnap.Cache], group: li
     check(*scripted_caches, fake_image(), group)
 
 
+@contextlib.contextmanager
+def in_directories(home: Path, *, same_ids: bool, **options: Any) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
+    """A block with a cache that executes every call, and one with these options, on a backend with real shells."""
+    with (
+        DirectoryBackend(home) as one,
+        DirectoryBackend(home) as other,
+        tvsnap.Cache(home=home / "fresh", backend=one, use_cache=False, same_ids=same_ids) as fresh,
+        tvsnap.Cache(home=home / "cached", backend=other, same_ids=same_ids, **options) as cached,
+    ):
+        yield fresh, cached
+
+
 @pytest.fixture(params=VARIANTS, ids=name_of)
 def caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
     policy, prefork = request.param
-    options = {"policy": policy, "prefork": prefork, "same_ids": True}
-    with (
-        DirectoryBackend(tmp_path) as one,
-        DirectoryBackend(tmp_path) as other,
-        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False, same_ids=True) as fresh,
-        tvsnap.Cache(home=tmp_path / "cached", backend=other, **options) as cached,
-    ):
-        yield fresh, cached
+    with in_directories(tmp_path, same_ids=True, policy=policy, prefork=prefork) as both:
+        yield both
 
 
 @pytest.mark.usefixtures("proofs_at_once")
@@ -158,13 +166,8 @@ class Wavering(BreakEven):
 
 @pytest.fixture
 def wavering_caches(tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
-    with (
-        DirectoryBackend(tmp_path) as one,
-        DirectoryBackend(tmp_path) as other,
-        tvsnap.Cache(home=tmp_path / "fresh", backend=one, use_cache=False) as fresh,
-        tvsnap.Cache(home=tmp_path / "cached", backend=other, policy=Wavering()) as cached,
-    ):
-        yield fresh, cached
+    with in_directories(tmp_path, same_ids=False, policy=Wavering()) as both:
+        yield both
 
 
 @pytest.mark.usefixtures("proofs_at_once")

@@ -226,11 +226,14 @@ def test_an_answer_that_saves_more_than_a_fork_costs_is_given(cache: Cache, choo
         settle(rollout)
     choosy.records = False
     with cache.rollout("terminal", label="from the root") as rollout:
+        assert rollout.try_hit("bash", {"command": commands[0]}) is None
         assert bash(rollout, commands[0]).source == "executed", "it takes less than a fork would later"
         assert rollout.private == UNPROFITABLE
     choosy.records = True
     with cache.rollout("terminal") as rollout:
-        assert bash(rollout, commands[0]).source == "hit"
+        answered = rollout.try_hit("bash", {"command": commands[0]})
+        assert answered is not None
+        assert answered.source == "hit"
         choosy.records = False
         assert bash(rollout, commands[1]).source == "hit", "there is no sandbox to execute it in"
         assert rollout.private is None

@@ -235,12 +235,10 @@ class Rollout:
         self._catch_up()
         self._cursor.let_pass(after)
         edge = self._cursor.lookup(call, timeout, grading)
-        if edge is not None and not self._executes_sooner(edge):
+        if edge is not None and self._is_answered_by(edge, call):
             return self._follow(edge, "hit", began)
         tool = self._tool(call)
         pays = self._pays(tool)
-        if edge is not None and pays:
-            return self._follow(edge, "hit", began)
         # 2. Of all that miss this call in this state, one executes it, and the others take its result.
         able, claim, stood_at = self._is_able, None, self._cursor.at
         if not (pays or stood_at.private):
@@ -285,13 +283,17 @@ class Rollout:
         elif executed.at.state == self._root:
             self._context.worth.started(image, executed.reaching_s)
 
-    def _executes_sooner(self, edge: Edge) -> bool:
-        """Whether to execute a call takes less than the fork that its recorded answer would soon make necessary.
+    def _is_answered_by(self, edge: Edge, call: ToolCall) -> bool:
+        """Whether a call is to be answered by its record.
 
-        The rollout has a sandbox, or stands where it can start one.
+        Not where the cache does not pay, the rollout has a sandbox or stands where it can start one, and to execute the
+        call takes less than the fork that the answer would soon make necessary.
         """
-        ready = not self._own.absent or self._cursor.at.state == self._root
-        return ready and edge.changed and edge.result.duration < self._context.acquirer.fork_s
+        if self._own.absent and self._cursor.at.state != self._root:
+            return True
+        if not edge.changed or edge.result.duration >= self._context.acquirer.fork_s:
+            return True
+        return self._pays(self._tool(call))
 
     def _execute(
         self,
@@ -390,7 +392,9 @@ class Rollout:
             if self._is_on_host(name):
                 return self._answer_on_host(call, timeout, began)
             edge = self._cursor.lookup(call, timeout, grading, patient=False)
-            return None if edge is None else self._follow(edge, "hit", began)
+            if edge is None or not self._is_answered_by(edge, call):
+                return None
+            return self._follow(edge, "hit", began)
         finally:
             self._turn.release()
 
@@ -744,8 +748,9 @@ class Rollout:
         if at.private is None or live.observation is not None:
             return
         age = live.age()
-        live.observation = observation = self._recipe.environment.observe(live.sandbox)
+        observation = self._recipe.environment.observe(live.sandbox)
         quiet_s = age + observation.quiet_s if observation.quiet_s else 0.0
+        live.observation = replace(observation, quiet_s=quiet_s)  # as if it had been looked at when it came there
         self._context.graph.note_activity(at.state, quiet_s, observation.active)
         self._cursor.at = replace(at, quiet_s=quiet_s)
 

@@ -13,7 +13,8 @@ class Balance:
 
     Attributes:
         executed_s: seconds that executed calls took.
-        recording_s: seconds of processor time that it took to find out, and to record, what calls came to.
+        recording_s: seconds of processor time that it took to find out, and to record, what calls came to; without that
+            of the threads which stop processes to compare them, about a quarter more.
         reaching_s: seconds that it took to get sandboxes into states that answers had led to.
         answered_s: seconds that the answered calls had taken when they were executed, and the start of a sandbox for
             each rollout whose first call was answered.

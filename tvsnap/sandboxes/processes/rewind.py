@@ -188,7 +188,9 @@ class _Tracer(threading.Thread):
 
     def run(self) -> None:
         while act := self._asked.get():
-            self._answered.put(act())
+            result = act()
+            del act  # or what it refers to would live until the next one
+            self._answered.put(result)
 
     def do(self, act: Callable[[], int]) -> int:
         self._asked.put(act)
