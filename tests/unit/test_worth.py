@@ -91,6 +91,16 @@ def test_a_busy_machine_makes_nothing_look_longer() -> None:
     assert its._balances["image"] == Balance(executed_s=1.0, reaching_s=1.0, answered_s=1.0, recording_s=4.0)
 
 
+def test_who_begins_with_an_answer_is_spared_a_start() -> None:
+    its = worth(crowding=1.0)
+    its.answered("image", 0.01)
+    its.answered("image", 0.01, spared_s=0.1)
+    assert its._balances["image"].answered_s == pytest.approx(0.12), "the usual start: none was seen yet"
+    its.started("image", 0.5)
+    its.answered("image", 0.01, spared_s=0.1)
+    assert its._balances["image"].answered_s == pytest.approx(0.63)
+
+
 def test_what_holds_nobody_up_is_recorded() -> None:
     its = worth(crowding=1.0)
     for _ in range(100):

@@ -55,15 +55,16 @@ class Worth:
         self._balances: OrderedDict[str, Balance] = OrderedDict()
         self._starts: OrderedDict[str, float] = OrderedDict()
 
-    def answered(self, image: str, seconds: float, *, begins: bool) -> None:
+    def answered(self, image: str, seconds: float, *, spared_s: float = 0.0) -> None:
         """Takes note that a call was answered.
 
         Args:
             image: the digest of its image.
             seconds: what it took when it was executed.
-            begins: a rollout begins with it, which has been spared the start of a sandbox, too.
+            spared_s: seconds that a rollout's first sandbox usually takes, if a rollout begins with it, and needs none;
+                what one has taken in this process counts in place of that.
         """
-        self.add(image, answered_s=seconds + (self._starts.get(image, 0.0) if begins else 0.0))
+        self.add(image, answered_s=seconds + (self._starts.get(image, spared_s) if spared_s else 0.0))
 
     def started(self, image: str, seconds: float) -> None:
         """Takes note that a rollout has got its first sandbox, at the root.

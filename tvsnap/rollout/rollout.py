@@ -764,9 +764,9 @@ class Rollout:
             context.companions.expect(self, self._cursor.at.state)
         context.graph.touch_hit(edge, self._task)
         context.audit.answered(edge)
-        context.worth.answered(
-            self._recipe.image.digest, edge.result.duration, begins=self._calls == 0 and edge.state == self._root
-        )
+        begins = self._calls == 0 and edge.state == self._root
+        spared_s = context.acquirer.first_s(self._recipe) if begins else 0.0
+        context.worth.answered(self._recipe.image.digest, edge.result.duration, spared_s=spared_s)
         self._calls += 1
         seconds = time.perf_counter() - began
         if source == "hit":
