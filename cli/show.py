@@ -47,7 +47,7 @@ def show(
         lineage = graph.lineage(found.hash)
         made = graph.out_edges(found.hash)
         snapshots = [snapshot for snapshot in graph.snapshots() if snapshot.state == found.hash]
-        root = next(root for root in graph.roots() if root.hash == found.root)
+        root = graph.root_of(found.hash)
     if output and not as_json:
         text = lineage[-1].result.output if lineage else ""
         typer.echo(visible(text), nl=bool(text) and not text.endswith("\n"))

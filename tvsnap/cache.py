@@ -117,7 +117,8 @@ class Cache:
                 of the next one have the same ids with the cache and without: for comparisons of what calls return, not
                 of speed. Always so where an image has a seed (`random_seed`), as chance goes by process ids then.
             prefork: how many sandboxes are made ahead of time for states that were needed lately. By default 0, or a
-                few where making a sandbox takes long.
+                few where making a sandbox takes long. Unless it is 0, a rollout that was answered has a sandbox made
+                for it while its model thinks, where its next call is likely to be new and processors are idle.
             audit: the share (0 to 1) of the answered calls that are made again in the background and compared. A call
                 that returns something else is reported and answers nothing from then on.
             images: an object whose `get` returns an image by name or digest; by default the images of the data
@@ -200,7 +201,7 @@ class Cache:
         )
         self.audit = Auditor(audit, self.graph, self.reexecute, self._meter)
         self._claims = Claims(self.graph, self.owner, partial(owners.is_alive, self.home))
-        self._companions = Companions()
+        self._companions = Companions(self.graph, ahead=prefork != 0)
         # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
         self._workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
         self._rollouts: weakref.WeakSet[Rollout] = weakref.WeakSet()

@@ -282,7 +282,7 @@ def test_without_the_cache(tmp_path: Path) -> None:
     assert in_loop(work()) == ["executed", "executed"]
 
 
-@pytest.mark.parametrize("step", ["begin_rollout", "state"])
+@pytest.mark.parametrize("step", ["begin_rollout", "root_of"])
 def test_nothing_is_left_of_what_was_cancelled_while_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -361,7 +361,16 @@ OURS = frozenset(
 )
 """What tvsnap does with a sandbox, and a user of a rollout does not."""
 INSIDE = frozenset(
-    {"accompany", "begin_in", "call_cancellably", "close_if_idle", "fork_if_idle", "settling", "try_hit"}
+    {
+        "accompany",
+        "begin_in",
+        "call_cancellably",
+        "close_if_idle",
+        "fork_if_idle",
+        "lacks_sandbox",
+        "settling",
+        "try_hit",
+    }
     | {"file_calls"}
 )
 """What a cache does with its rollouts."""

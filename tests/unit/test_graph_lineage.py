@@ -81,6 +81,10 @@ def test_nearest_snapshot(graph: Graph) -> None:
     assert nearest(states[4]) == (root, ["a", "b", "c", "d"])
     with pytest.raises(NotFound):
         graph.nearest_snapshot("ab" * 32, "fake")
+    with pytest.raises(NotFound):
+        graph.distance("ab" * 32, "fake")
+    with pytest.raises(NotFound):
+        graph.root_of("ab" * 32)
 
 
 def test_replay_knows_timeouts_and_what_is_not_deterministic(graph: Graph) -> None:

@@ -232,6 +232,12 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
         found, edges = self.graph.nearest_snapshot(state, "fake")
         assert (found and found.state) == at
         assert [edge.id for edge in edges] == way[::-1]
+        distance = self.graph.distance(state, "fake")
+        assert (distance.snapshot, distance.calls) == (found, len(edges))
+        assert distance.seconds == pytest.approx(sum(edge.result.duration for edge in edges))
+        assert distance.proven == all(edge.proven for edge in edges)
+        assert distance.provable == all(edge.proven or edge.digest for edge in edges)
+        assert self.graph.root_of(state).hash == self.root
 
     @rule(data=st.data(), dry_run=st.booleans())
     def forget(self, data: st.DataObject, dry_run: bool) -> None:

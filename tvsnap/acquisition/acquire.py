@@ -174,7 +174,7 @@ class Acquirer:
         Raises:
             NotFound: if the state is not in the graph.
         """
-        return all(edge.proven for edge in self._graph.nearest_snapshot(state, self._backend.name)[1])
+        return self._graph.distance(state, self._backend.name).proven
 
     def expect(self, state: str, recipe: Recipe) -> None:
         """Says that a rollout begins at a state: where nothing was ever called, it will need a sandbox there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 
 from tvsnap.acquisition.context import Context
@@ -31,6 +32,7 @@ class OwnSandbox:
         self._root = root
         self._live: LiveSandbox | None = None
         self._freed: Future[LiveSandbox | None] | None = None  # until it is taken into _live
+        self._ahead: LiveSandbox | None = None  # what was made before a call needed it
 
     @property
     def live(self) -> LiveSandbox | None:
@@ -59,6 +61,42 @@ class OwnSandbox:
         """
         self._live, self._freed = None, freed
 
+    def await_one(self) -> Future[LiveSandbox | None]:
+        """Has the rollout wait for one that is about to be made, when it needs one; `make_ahead` then makes it."""
+        coming: Future[LiveSandbox | None] = Future()
+        coming.set_running_or_notify_cancel()
+        self.free_later(coming)
+        return coming
+
+    def make_ahead(self, at: Position, coming: Future[LiveSandbox | None]) -> None:
+        """Makes one before a call needs it, and sees to it that the call finds it as it would be after another call.
+
+        Args:
+            at: where the rollout stands.
+            coming: from `await_one`.
+
+        Raises:
+            TvsnapError: it could not be made. The call that needs one tries again.
+        """
+        live, began, context = None, time.perf_counter(), self._context
+        try:
+            acquired = context.acquirer.acquire(at.state, self._recipe)
+            live = self._ahead = acquired.live
+            live.expendable = bool(acquired.sure)
+            live.observation = self._recipe.environment.observe(live.sandbox)
+            live.sandbox.note()
+            context.pool.rest(live)
+        except BaseException:
+            if live is not None:
+                context.pool.discard(live)
+            live = None
+            raise
+        finally:
+            seconds = time.perf_counter() - began
+            context.meter.prefork(seconds)
+            context.worth.add(self._recipe.image.digest, reaching_s=seconds)
+            coming.set_result(live)
+
     def standing_at(self, state: str) -> LiveSandbox | None:
         """Returns it if it stands at a state, once nothing of the last call is left to be done in it; else drops it."""
         live = self._settled()
@@ -78,9 +116,13 @@ class OwnSandbox:
         recorded = at.recorded or at.state != self._root
         acquired = self._context.acquirer.acquire(at.state, self._recipe, own=own, recorded=recorded)
         live = self._live = acquired.live
+        ahead, self._ahead = self._ahead, None
         if acquired.sure is not None:
             live.expendable = acquired.sure and not at.private
             self.exposed = False
+        elif live is ahead:
+            self._context.meter.add(preforks_used=1)
+            return live, "ready"
         return live, acquired.way
 
     def leave(self, *, shared: bool) -> None:

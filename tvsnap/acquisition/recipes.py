@@ -140,8 +140,7 @@ class Recipes:
             UsageError: `state` is not the hash of a state.
             NotFound: there is no such state.
         """
-        hash = self._graph.state(state).root
-        return next(root for root in self._graph.roots() if root.hash == hash)
+        return self._graph.root_of(state)
 
     def limits_for(self, image: Image) -> Limits:
         """Returns the limits that sandboxes of an image have.

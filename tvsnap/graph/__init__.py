@@ -2,6 +2,7 @@
 
 from tvsnap.graph.edges import PROOF_APART
 from tvsnap.graph.model import (
+    Distance,
     Edge,
     Forgotten,
     Lease,
@@ -16,6 +17,7 @@ from tvsnap.graph.store import Graph
 
 __all__ = [
     "PROOF_APART",
+    "Distance",
     "Edge",
     "Forgotten",
     "Graph",

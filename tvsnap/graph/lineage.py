@@ -6,7 +6,7 @@ import re
 
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.insertion import unknown_state
-from tvsnap.graph.model import Edge, RootInfo, Snapshot, State
+from tvsnap.graph.model import Distance, Edge, RootInfo, Snapshot, State
 from tvsnap.graph.rows import (
     EDGE_COLUMNS,
     ROOT_COLUMNS,
@@ -47,6 +47,19 @@ LEFT JOIN snapshots n ON n.state = up.hash AND n.backend = :backend
 LEFT JOIN edges e ON e.id = up.edge AND n.state IS NULL
 ORDER BY up.level DESC
 """
+# The way ends in a state with a snapshot or in a root, and each call on it leads from the state above.
+_DISTANCE = f"""
+{_UP.format(stop="WHERE NOT EXISTS (SELECT 1 FROM snapshots n WHERE n.state = up.hash AND n.backend = :backend)")}
+SELECT
+    COUNT(*), MAX(n.state), COUNT(e.id), COALESCE(SUM(e.duration), 0.0), COALESCE(MIN(e.proven), 1),
+    COALESCE(MIN(e.proven OR COALESCE(e.digest, '') != ''), 1),
+    COALESCE(SUM(e.state = up.parent AND e.next_state = up.hash), 0),
+    MAX(EXISTS (SELECT 1 FROM roots r WHERE r.state = up.hash))
+FROM up
+LEFT JOIN snapshots n ON n.state = up.hash AND n.backend = :backend
+LEFT JOIN edges e ON e.id = up.edge AND n.state IS NULL
+"""
+_SNAPSHOT = f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n WHERE n.state = ? AND n.backend = ?"
 _ANCESTOR = f"""
 {_UP.format(stop="WHERE up.level < :steps")}
 SELECT {STATE_COLUMNS.format("s")} FROM up JOIN states s ON s.hash = up.hash ORDER BY up.level DESC LIMIT 1
@@ -76,6 +89,18 @@ class Lineage(GraphPart):
         rows = self._rows(f"SELECT {ROOT_COLUMNS} FROM roots ORDER BY created")
         return [RootInfo(row[0].hex(), *row[1:]) for row in rows]
 
+    def root_of(self, state: str) -> RootInfo:
+        """Returns the root that a state descends from.
+
+        Raises:
+            NotFound: if there is no such state.
+        """
+        query = f"SELECT {ROOT_COLUMNS} FROM roots WHERE state = (SELECT s.root FROM states s WHERE s.hash = ?)"
+        row = self._row(query, (check_state(state),))
+        if row is None:
+            raise unknown_state(state)
+        return RootInfo(row[0].hex(), *row[1:])
+
     def edge(self, id: int) -> Edge:
         """Returns an edge by its identity.
 
@@ -101,6 +126,19 @@ class Lineage(GraphPart):
     def has_calls(self, state: str) -> bool:
         """Whether any call was made in a state."""
         return self._row("SELECT 1 FROM edges WHERE state = ? LIMIT 1", (check_state(state),)) is not None
+
+    def chance_of_new_call(self, state: str) -> float:
+        """Returns how likely it is that the next call in a state was not made there before, 0 to 1.
+
+        It is about the share of calls so far that were made only once there (I. J. Good, The population frequencies of
+        species and the estimation of population parameters, 1953).
+
+        Args:
+            state: the state's full hash.
+        """
+        query = "SELECT COUNT(*), COALESCE(SUM(hits), 0), COALESCE(SUM(hits = 0), 0) FROM edges WHERE state = ?"
+        different, hits, once = self._row(query, (check_state(state),))
+        return float((once + 0.5) / (different + hits + 1)) if different else 1.0
 
     def children(self, state: str) -> list[State]:
         """Returns the states one changing call away from a state, oldest first."""
@@ -142,6 +180,26 @@ class Lineage(GraphPart):
         self._check_way(snapshot.state if snapshot else None, edges, state)
         return snapshot, edges
 
+    def distance(self, state: str, backend: str) -> Distance:
+        """Returns what it takes to rebuild a state, without reading the calls; see `nearest_snapshot`.
+
+        Raises:
+            NotFound: if there is no such state.
+        """
+        row = self._row(_DISTANCE, {"state": check_state(state), "backend": backend})
+        states, nearest, calls, seconds, proven, provable, joined, rooted = row
+        if not states:
+            raise unknown_state(state)
+        if joined != calls or calls != states - 1 or (nearest is None and not rooted):
+            raise _damaged_way(state)
+        snapshot = None
+        if nearest is not None:
+            found = self._row(_SNAPSHOT, (nearest, backend))
+            if found is None:  # it was deleted between the two queries
+                return self.distance(state, backend)
+            snapshot = to_snapshot(found)
+        return Distance(snapshot, calls, seconds, bool(proven), bool(provable))
+
     def _check_way(self, start: str | None, edges: list[Edge], state: str) -> None:
         """Makes sure that calls lead to a state, from `start` or else from a root: a damaged row may lead elsewhere.
 
@@ -154,7 +212,7 @@ class Lineage(GraphPart):
             sound = sound and edge.state == at
             at = edge.next_state
         if not sound or at != state:
-            raise DamagedRecord(f"the graph's records of the way to state {state[:12]} are damaged (tvsnap forget)")
+            raise _damaged_way(state)
 
     def resolve(self, name: str) -> State:
         """Returns the state that a person means.
@@ -196,6 +254,10 @@ class Lineage(GraphPart):
             more = ", ..." if len(rows) > CANDIDATES_NAMED else ""
             raise NotFound(f"{prefix} fits several states: {named}{more}; give more digits")
         return to_state(rows[0])
+
+
+def _damaged_way(state: str) -> DamagedRecord:
+    return DamagedRecord(f"the graph's records of the way to state {state[:12]} are damaged (tvsnap forget)")
 
 
 def _tell_apart(hashes: list[str]) -> list[str]:

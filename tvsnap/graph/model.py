@@ -169,6 +169,30 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Distance:
+    """How far a state is from what it can be rebuilt from.
+
+    Attributes:
+        snapshot: the nearest above the state, or its own; None if there is none up to the root.
+        calls: how many calls lead from there, or from the root, to the state.
+        seconds: that they took when they were executed.
+        proven: whether all of them are known to lead to the same state each time.
+        provable: whether all of them are, or left a digest behind, by which another execution can prove it.
+    """
+
+    snapshot: Snapshot | None
+    calls: int
+    seconds: float
+    proven: bool
+    provable: bool
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the state has a snapshot of its own."""
+        return self.snapshot is not None and not self.calls
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotWay:
     """A snapshot, and what it takes to do without it.
 

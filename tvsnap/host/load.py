@@ -52,8 +52,13 @@ def crowding() -> float:
 
     The kernel's count of threads that run or could run (proc_loadavg(5)), without the one that asks.
     """
-    running, _, _ = _read(_LOADAVG).split()[3].partition("/")
-    return max(1.0, (int(running) - 1) / len(os.sched_getaffinity(0)))
+    return max(1.0, running() / len(os.sched_getaffinity(0)))
+
+
+def running() -> int:
+    """Returns how many threads of this machine run or could run at the moment, without the one that asks."""
+    threads, _, _ = _read(_LOADAVG).split()[3].partition("/")
+    return int(threads) - 1
 
 
 def _cpu_group(pid: int) -> Path | None:

@@ -70,7 +70,7 @@ class Ledger:
         found = set()
         for state in held:
             with contextlib.suppress(TvsnapError):  # forgotten
-                snapshot, _ = self._graph.nearest_snapshot(state, self._backend)
+                snapshot = self._graph.distance(state, self._backend).snapshot
                 if snapshot is not None:
                     found.add(snapshot.state)
         return found

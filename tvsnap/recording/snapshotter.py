@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TypeVar
 
-from tvsnap.graph import Edge, Graph, Snapshot
+from tvsnap.graph import Distance, Graph, Snapshot
 from tvsnap.model.errors import (
     CheckpointFailed,
     InfrastructureError,
@@ -152,14 +152,13 @@ class Snapshotter:
                 a snapshot serves those, too, who have not waited as long as the sandbox has.
             InfrastructureError: if it failed.
         """
-        snapshot, edges = self._graph.nearest_snapshot(live.state, self._backend.name)
-        has_one = snapshot is not None and not edges
-        if has_one and (not pinned or self._graph.pin_snapshot(live.state, self._backend.name)):
+        distance = self._graph.distance(live.state, self._backend.name)
+        if distance.is_zero and (not pinned or self._graph.pin_snapshot(live.state, self._backend.name)):
             return
         if live.observation is not None and live.age() > max(live.observation.quiet_s, LATE):
             raise NotCheckpointable(f"the state has changed by itself ({live.observation.active})")
-        rebuild = self._rebuild(live.state, snapshot, edges)
-        new = self._candidate(live.state, snapshot, rebuild)._replace(pinned=True)
+        rebuild = self._rebuild(live.state, distance)
+        new = self._candidate(live.state, distance.snapshot, rebuild)._replace(pinned=True)
         reason = self._budget.find_room(new)
         if reason:
             raise NotCheckpointable(reason)
@@ -204,12 +203,12 @@ class Snapshotter:
 
     def _consider(self, live: LiveSandbox, task: str | None = None) -> bool:
         try:
-            snapshot, edges = self._graph.nearest_snapshot(live.state, self._backend.name)
+            distance = self._graph.distance(live.state, self._backend.name)
         except NotFound:
             return False
-        if snapshot is not None and not edges:
+        if distance.is_zero:
             return True
-        rebuild = self._rebuild(live.state, snapshot, edges)
+        rebuild = self._rebuild(live.state, distance)
         if reason := self.refusal(live.state):
             self._tell(live.state, reason)
             return rebuild.proven
@@ -218,7 +217,7 @@ class Snapshotter:
         if not self._policy.should_checkpoint(rebuild, self._costs):
             return rebuild.proven
         try:
-            new = self._candidate(live.state, snapshot, rebuild)
+            new = self._candidate(live.state, distance.snapshot, rebuild)
             self.trouble = self._budget.find_room(new)
             if not self.trouble:
                 allowed = rebuild.provable and not rebuild.proven
@@ -236,15 +235,16 @@ class Snapshotter:
             self._pauses.failed(live.sandbox.id, task, self.trouble)
         return rebuild.proven
 
-    def _rebuild(self, state: str, snapshot: Snapshot | None, edges: list[Edge]) -> Rebuild:
-        """Returns what it takes to rebuild a state from the nearest snapshot (or its root) and the calls after that."""
+    def _rebuild(self, state: str, distance: Distance) -> Rebuild:
+        """Returns what it takes to rebuild a state that is so far from what it can be rebuilt from."""
+        snapshot = distance.snapshot
         return Rebuild(
             snapshot is None,
-            len(edges),
-            sum(edge.result.duration for edge in edges),
+            distance.calls,
+            distance.seconds,
             self._spent.get(state, 0.0),
-            all(edge.proven for edge in edges),
-            all(edge.proven or edge.digest for edge in edges),
+            distance.proven,
+            distance.provable,
             0.0 if snapshot is None else snapshot.checkpoint_s,
             0.0 if snapshot is None else snapshot.fork_s or 0.0,
         )

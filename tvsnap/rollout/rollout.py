@@ -631,33 +631,27 @@ class Rollout:
         """Has a rollout that has made no call go on with a sandbox that stands at its state."""
         self._own.take(live)
 
+    def lacks_sandbox(self, state: str) -> bool:
+        """Whether it stands in a state, without a sandbox of its own; for any thread, which may see it change."""
+        return not self._closed and self._own.absent and self._cursor.at.state == state
+
     def accompany(self, state: str) -> None:
-        """Forks a sandbox that runs beside the rollout in `state`, unless the rollout goes on meanwhile.
+        """Makes a sandbox that runs beside the rollout in `state`, unless the rollout goes on meanwhile.
+
+        A call that is made before it is there waits for it.
 
         Raises:
             InfrastructureError: none could be had.
         """
-        if self._closed or self._cursor.at.state != state or self._context.pool.full:
+        if not self._context.pool.has_room or not self._turn.acquire(blocking=False):
             return
-        live = self._context.acquirer.acquire(state, self._recipe).live
         try:
-            live.observation = self._recipe.environment.observe(live.sandbox)
-        except BaseException:
-            self._context.pool.discard(live)
-            raise
-        taken = False
-        if self._turn.acquire(blocking=False):
-            try:
-                idle = self._own.absent and self._cursor.settled
-                taken = idle and not self._closed and self._cursor.at.state == state
-                if taken:
-                    self._own.take(live)
-            finally:
-                self._turn.release()
-        if taken:
-            self._context.pool.rest(live)
-        else:
-            self._context.pool.discard(live)
+            if not self.lacks_sandbox(state) or not self._cursor.settled:
+                return
+            at, coming = self._cursor.at, self._own.await_one()
+        finally:
+            self._turn.release()
+        self._own.make_ahead(at, coming)
 
     def close(self) -> None:
         """Ends the rollout. Its sandbox is left to other rollouts that come to its state.
@@ -760,8 +754,9 @@ class Rollout:
             self._leave_sandbox()
         self._cursor.follow(edge)
         context = self._context
-        if self._cursor.at.quiet_s < math.inf and self._own.absent:
-            context.companions.expect(self, self._cursor.at.state)
+        if self._own.absent:
+            at = self._cursor.at
+            context.companions.expect(self, at.state, stirs=at.quiet_s < math.inf)
         context.graph.touch_hit(edge, self._task)
         context.audit.answered(edge)
         begins = self._calls == 0 and edge.state == self._root

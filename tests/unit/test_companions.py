@@ -1,0 +1,145 @@
+"""Sandboxes that are made while a model thinks: for whom, and what becomes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.backend import FakeBackend, Faults
+from tests.fakes.caches import Gate, backend_of, bash, eventually, open_cache, run, settle, threads
+from tvsnap import Budget
+from tvsnap.acquisition import companions
+from tvsnap.cache import Cache
+from tvsnap.model.errors import ForkFailed
+
+LONG = 5 * (companions.THINKING + companions.LOOK_AGAIN)
+
+
+@pytest.fixture(autouse=True)
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with nothing else to do."""
+    monkeypatch.setattr(companions, "running", lambda: 0)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    with open_cache(tmp_path, budget=Budget(parked=0)) as cache:
+        yield cache
+    assert backend_of(cache).live == {}
+
+
+def made_ahead(cache: Cache) -> int:
+    return cache.stats().preforks
+
+
+def test_a_new_call_after_a_pause_finds_its_sandbox(cache: Cache) -> None:
+    run(cache, "echo a > f")
+    with cache.rollout("terminal") as rollout:
+        assert bash(rollout, "echo a > f").source == "hit"
+        eventually(lambda: made_ahead(cache) == 1)
+        assert bash(rollout, "cat f").output == "a\n"
+    stats = cache.stats()
+    assert (stats.preforks_used, stats.arrivals["ready"], stats.arrivals["forked"]) == (1, 1, 0)
+
+
+def test_who_is_answered_at_once_again_is_given_none(cache: Cache) -> None:
+    commands = [f"echo {number} > f" for number in range(40)]
+    run(cache, *commands)
+    with cache.rollout("terminal") as rollout:
+        began = time.monotonic()
+        for command in commands:
+            assert bash(rollout, command).source == "hit"
+        if time.monotonic() - began < companions.THINKING:
+            assert made_ahead(cache) == 0
+
+
+def test_none_is_made_where_the_next_call_is_likely_to_be_answered(cache: Cache) -> None:
+    for _ in range(4):
+        run(cache, "echo a > f", "echo b > f")
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo a > f")
+        time.sleep(LONG)
+        assert made_ahead(cache) == 0
+        bash(rollout, "echo b > f")
+        eventually(lambda: made_ahead(cache) == 1)  # nobody went on from there
+
+
+def test_none_is_made_while_processors_are_busy(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(companions, "running", lambda: 10_000)
+    run(cache, "echo a > f")
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo a > f")
+        time.sleep(LONG)
+        assert made_ahead(cache) == 0
+        monkeypatch.setattr(companions, "running", lambda: 0)
+        eventually(lambda: made_ahead(cache) == 1)  # it still thinks
+
+
+def test_none_is_made_where_none_is_to_be_made_ahead(tmp_path: Path) -> None:
+    with open_cache(tmp_path, budget=Budget(parked=0), prefork=0) as cache:
+        run(cache, "echo a > f")
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo a > f")
+            time.sleep(LONG)
+            assert made_ahead(cache) == 0
+
+
+def test_a_call_waits_for_the_one_that_is_being_made(tmp_path: Path) -> None:
+    gate = Gate("")
+    with open_cache(tmp_path, FakeBackend(), budget=Budget(parked=0)) as cache, threads(1) as others:
+        run(cache, "echo a > f")
+        with cache.rollout("terminal") as rollout:
+            backend_of(cache).hooks["observe"] = gate
+            bash(rollout, "echo a > f")
+            assert gate.arrived.wait(30)
+            call = others.submit(bash, rollout, "cat f")
+            time.sleep(LONG)
+            del backend_of(cache).hooks["observe"]
+            gate.open.set()
+            assert call.result(30).output == "a\n"
+        assert cache.stats().forks == 1
+
+
+def test_who_is_answered_meanwhile_leaves_it_to_others(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        run(cache, "echo a > f", "echo b > f")
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo a > f")
+            eventually(lambda: made_ahead(cache) == 1)
+            assert bash(rollout, "echo b > f").source == "hit"
+            first = rollout.state
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo a > f")
+            assert rollout.state != first
+            assert bash(rollout, "cat f").output == "a\n"
+        assert cache.stats().arrivals["parked"] == 1
+
+
+def test_one_that_cannot_be_made_fails_nobody(tmp_path: Path) -> None:
+    faults = Faults()
+    with open_cache(tmp_path, FakeBackend(faults=faults), budget=Budget(parked=0)) as cache:
+        run(cache, "echo a > f")
+        faults.fail("observe", ForkFailed("as the test wants it"))
+        with cache.rollout("terminal") as rollout:
+            bash(rollout, "echo a > f")
+            eventually(lambda: made_ahead(cache) == 1)
+            assert bash(rollout, "cat f").output == "a\n"
+            settle(rollout)
+    assert backend_of(cache).live == {}
+
+
+def test_a_rollout_that_ends_while_it_is_made_leaves_nothing(tmp_path: Path) -> None:
+    gate = Gate("")
+    with open_cache(tmp_path, FakeBackend(), budget=Budget(parked=0)) as cache:
+        run(cache, "echo a > f")
+        rollout = cache.rollout("terminal")
+        backend_of(cache).hooks["observe"] = gate
+        bash(rollout, "echo a > f")
+        assert gate.arrived.wait(30)
+        rollout.close()
+        del backend_of(cache).hooks["observe"]
+        gate.open.set()
+        eventually(lambda: backend_of(cache).live == {})
