@@ -30,11 +30,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.eviction_rollouts import Event, Node, Step, arrivals, events, load
+from tvsnap.engine.keeping.budgets import SPARE
+from tvsnap.engine.keeping.policy import BreakEven, Costs, Rebuild
+from tvsnap.engine.keeping.policy.eviction import Kept, SnapshotLimits, choose_evicted
+from tvsnap.engine.keeping.policy.snapshotting import CALL_OVERHEAD
 from tvsnap.model.errors import TvsnapError, UsageError
-from tvsnap.recording.budgets import SPARE
-from tvsnap.recording.policy import BreakEven, Costs, Rebuild
-from tvsnap.recording.policy.eviction import Kept, SnapshotLimits, choose_evicted
-from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD
 
 PARTS = (0.02, 0.05, 0.10, 0.25, 0.50)  # of what all snapshots would take
 EPOCHS = 8

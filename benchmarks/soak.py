@@ -29,7 +29,7 @@ from benchmarks.soak_report import MB, TENTHS, WIDTH, Verdict, Window, as_json, 
 from benchmarks.soak_workload import LAST, Script, Step, script
 from benchmarks.workspace import IMAGE, workspace
 from tvsnap import AsyncRollout, Budget, Cache, Limits
-from tvsnap.acquisition.pool import CLOSERS
+from tvsnap.engine.supply.pool import CLOSERS
 from tvsnap.host.memory import keep_few_arenas
 from tvsnap.images import Image, ImageStore
 from tvsnap.images.descriptions.shipped import find_source

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from benchmarks.figures import Figure, figure
 from benchmarks.workspace import Workspace
-from tvsnap.acquisition.recipe import Recipe
+from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.environments import environment
 from tvsnap.environments.base import Environment
 from tvsnap.images import Image

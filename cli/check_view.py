@@ -12,7 +12,7 @@ from .text import call_line, cut, one_line, visible
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tvsnap.upkeep.checking import CheckReport
+    from tvsnap.engine.auditing.checking import CheckReport
 
 DIFF_LINES = 6
 

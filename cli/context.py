@@ -97,7 +97,7 @@ def _clean_up_after_the_dead(path: Path) -> None:
 
     if not owners.dead_owners(path):
         return
-    from tvsnap.upkeep.housekeeping import tidy
+    from tvsnap.engine.keeping.housekeeping import tidy
 
     with contextlib.suppress(TvsnapError), open_parts(options.DEFAULT_BACKEND) as parts:
         tidy(parts.home, parts.graph, parts.backend)

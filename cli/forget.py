@@ -43,7 +43,7 @@ def forget(
       tvsnap forget 3fa9c1 --dry-run
       tvsnap forget --task fix-git --yes
     """
-    from tvsnap.recording.holds import Holds
+    from tvsnap.engine.keeping.holds import Holds
     from tvsnap.upkeep.maintenance import delete_files
 
     if sum(given is not None for given in (state, task, image)) != 1:

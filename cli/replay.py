@@ -22,7 +22,7 @@ from .results import result_file, start_over
 from .text import count, visible
 
 if TYPE_CHECKING:
-    from tvsnap.acquisition.recipes import ImageSource
+    from tvsnap.engine.supply.recipes import ImageSource
     from tvsnap.environments.base import Environment
     from tvsnap.upkeep.rollout_files import BrokenLine, PlannedRollout
 

@@ -33,9 +33,9 @@ def stats(as_json: options.AsJson = False) -> None:
 
 def collect() -> dict[str, Any]:
     """Returns all figures as plain JSON."""
+    from tvsnap.engine.keeping.budgets import free_and_reserve
     from tvsnap.model.limits import Budget
     from tvsnap.model.stats import WAYS
-    from tvsnap.recording.budgets import free_and_reserve
     from tvsnap.upkeep.maintenance import disk_usage, in_use
 
     path = resolve_home()

@@ -18,7 +18,7 @@ from .text import count
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tvsnap.upkeep.checking import CheckReport
+    from tvsnap.engine.auditing.checking import CheckReport
 
 
 @options.verb(

@@ -144,7 +144,7 @@ def docker_engine() -> Iterator[str]:
 @pytest.fixture
 def proofs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two executions of a call prove that it is reproducible however soon one follows the other."""
-    for user in ("graph.edges", "acquisition.acquire", "upkeep.checking"):
+    for user in ("graph.edges", "engine.supply.acquire", "engine.auditing.checking"):
         monkeypatch.setattr(f"tvsnap.{user}.PROOF_APART", 0.0)
 
 

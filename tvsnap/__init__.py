@@ -6,15 +6,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tvsnap.acquisition.forks import Forks
-    from tvsnap.acquisition.rebuilding import Remade
-    from tvsnap.acquisition.recipes import ImageSource
     from tvsnap.aio.cache import AsyncCache
     from tvsnap.aio.forks import AsyncForks
     from tvsnap.aio.images import AsyncImageStore
     from tvsnap.aio.rollout import AsyncRollout
     from tvsnap.aio.sandbox import AsyncSandbox
     from tvsnap.cache import Cache
+    from tvsnap.engine.keeping.policy import Balance, Costs, Policy, Rebuild
+    from tvsnap.engine.supply.forks import Forks
+    from tvsnap.engine.supply.rebuilding import Remade
+    from tvsnap.engine.supply.recipes import ImageSource
     from tvsnap.environments.base import Environment
     from tvsnap.environments.service import InnerService
     from tvsnap.environments.terminal import TerminalEnvironment
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from tvsnap.model.services import HealthCheck, ImageService, Services
     from tvsnap.model.stats import Stats
     from tvsnap.model.task import Task, TaskPhase, TaskStep
-    from tvsnap.recording.policy import Balance, Costs, Policy, Rebuild
     from tvsnap.rollout import Rollout
     from tvsnap.sandboxes.network.settings import NetworkSettings
     from tvsnap.sandboxes.protocol import Backend, Sandbox
@@ -69,7 +69,7 @@ _MODULES = {
     "AsyncRollout": "tvsnap.aio.rollout",
     "AsyncSandbox": "tvsnap.aio.sandbox",
     "Backend": "tvsnap.sandboxes.protocol",
-    "Balance": "tvsnap.recording.policy",
+    "Balance": "tvsnap.engine.keeping.policy",
     "Budget": "tvsnap.model.limits",
     "BuildProgress": "tvsnap.images",
     "Cache": "tvsnap.cache",
@@ -78,13 +78,13 @@ _MODULES = {
     "Captures": "tvsnap.model.observations",
     "CheckpointFailed": "tvsnap.model.errors",
     "Command": "tvsnap.model.observations",
-    "Costs": "tvsnap.recording.policy",
+    "Costs": "tvsnap.engine.keeping.policy",
     "Edge": "tvsnap.graph",
     "Environment": "tvsnap.environments.base",
     "Fetched": "tvsnap.environments.files",
     "FileChange": "tvsnap.model.observations",
     "ForkFailed": "tvsnap.model.errors",
-    "Forks": "tvsnap.acquisition.forks",
+    "Forks": "tvsnap.engine.supply.forks",
     "Graph": "tvsnap.graph",
     "HealthCheck": "tvsnap.model.services",
     "Image": "tvsnap.model.images",
@@ -92,7 +92,7 @@ _MODULES = {
     "ImageLimits": "tvsnap.model.images",
     "ImageNotFound": "tvsnap.images",
     "ImageService": "tvsnap.model.services",
-    "ImageSource": "tvsnap.acquisition.recipes",
+    "ImageSource": "tvsnap.engine.supply.recipes",
     "ImageSpecError": "tvsnap.images",
     "ImageStore": "tvsnap.images",
     "InfrastructureError": "tvsnap.model.errors",
@@ -108,11 +108,11 @@ _MODULES = {
     "Observation": "tvsnap.model.observations",
     "Outcome": "tvsnap.model.observations",
     "Part": "tvsnap.model.calls",
-    "Policy": "tvsnap.recording.policy",
+    "Policy": "tvsnap.engine.keeping.policy",
     "Process": "tvsnap.model.observations",
     "ReapReport": "tvsnap.model.observations",
-    "Rebuild": "tvsnap.recording.policy",
-    "Remade": "tvsnap.acquisition.rebuilding",
+    "Rebuild": "tvsnap.engine.keeping.policy",
+    "Remade": "tvsnap.engine.supply.rebuilding",
     "Rollout": "tvsnap.rollout",
     "Sandbox": "tvsnap.sandboxes.protocol",
     "SandboxDied": "tvsnap.model.errors",

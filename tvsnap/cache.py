@@ -14,15 +14,27 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal, cast, overload
 
-from tvsnap.acquisition.acquire import Acquirer
-from tvsnap.acquisition.companions import Companions
-from tvsnap.acquisition.context import Context
-from tvsnap.acquisition.forks import Forks
-from tvsnap.acquisition.pool import SandboxPool
-from tvsnap.acquisition.preforking import Preforker
-from tvsnap.acquisition.rebuilding import Remade, make_again
-from tvsnap.acquisition.recipe import Recipe
-from tvsnap.acquisition.recipes import ImageSource, Recipes
+from tvsnap.engine.auditing.audit import Auditor
+from tvsnap.engine.claiming.claims import Claims
+from tvsnap.engine.context import Context
+from tvsnap.engine.keeping.budgets import SnapshotBudget
+from tvsnap.engine.keeping.holds import Holds
+from tvsnap.engine.keeping.housekeeping import tidy
+from tvsnap.engine.keeping.policy import Costs, Policy
+from tvsnap.engine.keeping.policy import policy as policy_named
+from tvsnap.engine.keeping.snapshotter import Snapshotter
+from tvsnap.engine.keeping.worth import Worth
+from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.position import Position
+from tvsnap.engine.rollout import CacheHooks, RolloutEngine
+from tvsnap.engine.supply.acquire import Acquirer
+from tvsnap.engine.supply.companions import Companions
+from tvsnap.engine.supply.forks import Forks
+from tvsnap.engine.supply.pool import SandboxPool
+from tvsnap.engine.supply.preforking import Preforker
+from tvsnap.engine.supply.rebuilding import Remade, make_again
+from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.engine.supply.recipes import ImageSource, Recipes
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Edge, Graph
 from tvsnap.host import owners
@@ -44,22 +56,11 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.stats import Meter, Stats
-from tvsnap.recording.budgets import SnapshotBudget
-from tvsnap.recording.claims import Claims
-from tvsnap.recording.holds import Holds
-from tvsnap.recording.live import LiveSandbox
-from tvsnap.recording.policy import Costs, Policy
-from tvsnap.recording.policy import policy as policy_named
-from tvsnap.recording.recorder import Position
-from tvsnap.recording.snapshotter import Snapshotter
-from tvsnap.recording.worth import Worth
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes import open_backend
 from tvsnap.sandboxes.network import files as network_files
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
-from tvsnap.upkeep.audit import Auditor
-from tvsnap.upkeep.housekeeping import tidy
 
 GRAPH_FILE = "tvsnap.db"
 
@@ -191,7 +192,7 @@ class Cache:
         self._meter = Meter()
         self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter)
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
-            self._kept.settle()
+            self._kept.evict_excess()
         self._snapshotter = Snapshotter(self.graph, self.backend, chosen, self._kept, self._costs, self._meter)
         self._preforker = Preforker(
             self.graph, self.backend, self.pool, self._costs, self._meter, prefork if use_cache else 0
@@ -204,8 +205,9 @@ class Cache:
         self._companions = Companions(self.graph, ahead=prefork != 0)
         # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
         self._workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
-        self._rollouts: weakref.WeakSet[Rollout] = weakref.WeakSet()
-        self._dropped: SimpleQueue[Rollout] = SimpleQueue()
+        self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
+        self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
+        self._hooks = CacheHooks(self._dropped, self._ended, self._resume)
         self._context = Context(
             home=self._in_use,
             use_cache=use_cache,
@@ -222,9 +224,6 @@ class Cache:
             companions=self._companions,
             audit=self.audit,
             workers=self._workers,
-            dropped=self._dropped,
-            ended=self._ended,
-            resume=self.resume,
             contents=self._contents,
             network_answers=network_answers,
             shares_timeouts=timeouts == "shared",
@@ -305,7 +304,7 @@ class Cache:
             except InfrastructureError as error:  # a full disk must not fail a rollout
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
         until = math.inf if deadline is None else deadline
-        return self._begun(Rollout(self._context, recipe, root, id, task, at, until))
+        return Rollout(self._begun(RolloutEngine(self._context, self._hooks, recipe, root, id, task, at, until)))
 
     def warm(self, image: str | Image) -> str:
         """Starts an image once and takes a snapshot of its root, so that no rollout waits for the start of a server.
@@ -352,6 +351,10 @@ class Cache:
             NotFound: there is no such state, or its image was removed.
             StateLost: what kept the state is gone, and nothing else leads to it.
         """
+        return Rollout(self._resume(state, task, label, after))
+
+    def _resume(self, state: str, task: str = "", label: str | None = None, after: float = 0.0) -> RolloutEngine:
+        """See `resume`."""
         self._check_open()
         check_text(task, "task")
         label = "" if label is None else check_text(label, "label")
@@ -361,7 +364,8 @@ class Cache:
         record = self.graph.begin_rollout(task=task, image=recipe.image.name, root=start.root, label=label)
         quiet_s = math.inf if made_by is None else made_by.quiet_s
         at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic() - after)
-        rollout = self._begun(Rollout(self._context, recipe, self._recipes.root_of(state), record.id, task, at))
+        root = self._recipes.root_of(state)
+        rollout = self._begun(RolloutEngine(self._context, self._hooks, recipe, root, record.id, task, at))
         try:
             self._holds.wait_for_evictions()  # one that began before may not have seen where the rollout stands
             standing = self._keep_live(state)
@@ -552,13 +556,13 @@ class Cache:
             raise UsageError("the cache is closed")
         self._in_use.check()
 
-    def _begun(self, rollout: Rollout) -> Rollout:
+    def _begun(self, rollout: RolloutEngine) -> RolloutEngine:
         self._end_dropped()
         with self._lock:
             self._check_open()
             self._rollouts.add(rollout)
         self._meter.add(rollouts=1)
-        self._acquirer.expect(rollout.state, rollout._recipe)
+        self._acquirer.expect(rollout.where().state, rollout.recipe)
         return rollout
 
     def _standing_at(self, state: str, recipe: Recipe) -> LiveSandbox:
@@ -587,7 +591,7 @@ class Cache:
             raise
         return fork
 
-    def _keep_live(self, state: str) -> Rollout | None:
+    def _keep_live(self, state: str) -> RolloutEngine | None:
         """Snapshots a state that nothing but the live sandbox of a rollout of this cache keeps, if there is one.
 
         Returns:
@@ -599,9 +603,9 @@ class Cache:
             rollouts = list(self._rollouts)
         standing = None
         for rollout in rollouts:
-            if rollout._cursor.at.state == state or not rollout._cursor.settled:
+            if rollout.may_stand_at(state):
                 try:
-                    if rollout.state == state and rollout.snapshot_if_idle():
+                    if rollout.where().state == state and rollout.snapshot_if_idle():
                         return None
                 except TvsnapError:
                     standing = rollout
@@ -636,7 +640,7 @@ class Cache:
                 with contextlib.suppress(Exception):  # there is nobody to be told
                     rollout.close()
 
-    def _ended(self, rollout: Rollout, at: Position) -> None:
+    def _ended(self, rollout: RolloutEngine, at: Position) -> None:
         """Forgets a rollout that has ended, and writes what is to be written for people."""
         with self._lock:
             self._rollouts.discard(rollout)

@@ -12,8 +12,8 @@ from tests.conformance.sql_lab import SqlLab
 from tests.conformance.test_sql_observation import begin
 from tests.sql_images import SYSTEMS, Client, answered, ask, seen
 from tvsnap import Cache
+from tvsnap.engine.keeping.policy import snapshotting
 from tvsnap.images import Image
-from tvsnap.recording.policy import snapshotting
 
 WRITES = [(system, case) for system in SYSTEMS for case in WRITTEN[system]]
 KEPT = [pair for pair in WRITES if pair[1] in ("default", "trigger", "on update", "deferred")]

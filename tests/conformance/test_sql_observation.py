@@ -16,8 +16,8 @@ from tests.conformance.sql_cases import SERIES
 from tests.conformance.sql_steps import READS, STEPS
 from tests.sql_images import SYSTEMS, ask, seen
 from tvsnap import Cache, ToolResult
+from tvsnap.engine.keeping.policy import snapshotting
 from tvsnap.images import Image
-from tvsnap.recording.policy import snapshotting
 from tvsnap.rollout import Rollout
 
 GROUPS = [(system, group) for system in SYSTEMS for group in STEPS[system]]
@@ -255,8 +255,8 @@ def test_a_checkpoint_is_no_change(sql_cache: Cache, sql_image: Image) -> None:
     """Nor is what it makes the server do: else each call after one would seem to change something."""
     with begin(sql_cache, sql_image) as rollout:
         make(rollout, "INSERT INTO items VALUES (20, 'lime', 1)")
-        live, _ = rollout._own.acquire(rollout._cursor.at)
-        observe = rollout._recipe.environment.observe
+        live, _ = rollout._engine._own.acquire(rollout._engine._cursor.at)
+        observe = rollout._engine.recipe.environment.observe
         before = observe(live.sandbox)
         live.sandbox.checkpoint()
         assert observe(live.sandbox) == before

@@ -10,9 +10,9 @@ import pytest
 
 from tests.fakes.caches import settle
 from tvsnap import Budget, Cache
+from tvsnap.engine.keeping.snapshotter import LATE
 from tvsnap.images import Image
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.recording.snapshotter import LATE
 from tvsnap.rollout import Rollout
 
 BUILD = "rm -f /tmp/f; (sleep 2; echo done > /tmp/f) > /dev/null 2>&1 &"

@@ -156,12 +156,12 @@ def _call(rollout: Rollout, command: str, source: str = "executed") -> None:
 
 
 def _find_nothing(rollout: Rollout, command: str) -> None:
-    assert rollout.try_hit("bash", {"command": command}) is None
+    assert rollout._engine.try_hit("bash", {"command": command}) is None
 
 
 def _settle(rollout: Rollout) -> None:
     """Waits until nothing of the last call is left to be done."""
-    settling, freed = rollout.settling(), rollout._own._freed
+    settling, freed = rollout._engine.pending(), rollout._engine._own._freed
     for future in (settling, freed):
         if future is not None:
             future.result()

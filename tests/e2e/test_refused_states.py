@@ -14,10 +14,10 @@ import pytest
 from tests.conformance.helpers import eventually
 from tests.fakes import inside
 from tvsnap import Budget, Cache
+from tvsnap.engine.claiming import patience
 from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import InfrastructureError
-from tvsnap.recording import patience
 
 TVSNAP = Path(sys.executable).with_name("tvsnap")
 

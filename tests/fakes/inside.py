@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from tvsnap import Budget
-from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.aio.cache import AsyncCache
 from tvsnap.cache import Cache
+from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.graph import Graph, Snapshot
 from tvsnap.rollout import Rollout
 
 
 def settle(rollout: Rollout) -> None:
     """Waits until nothing of the rollout's last call is left to be done."""
-    freed = rollout._own._freed
+    freed = rollout._engine._own._freed
     if freed is not None:
         freed.result(60)
 
@@ -100,7 +100,7 @@ def mistakes(cache: Cache) -> int:
 
 def is_wanted(cache: Cache, rollout: Rollout) -> bool:
     """Whether sandboxes of a rollout's image should be made ahead."""
-    return bool(preforker(cache).wants(rollout._recipe.forked_from(None)))
+    return bool(preforker(cache).wants(rollout._engine.recipe.forked_from(None)))
 
 
 def fix_costs(cache: Cache, patch: pytest.MonkeyPatch, seconds: dict[str, float]) -> None:

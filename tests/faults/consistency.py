@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.conformance.helpers import eventually
 from tvsnap import Cache
-from tvsnap.acquisition.rebuilding import RebuildDiffered, make_again
 from tvsnap.cache import GRAPH_FILE
+from tvsnap.engine.supply.rebuilding import RebuildDiffered, make_again
 from tvsnap.host import owners
 from tvsnap.images import Image
 from tvsnap.model.errors import StateLost

@@ -24,10 +24,11 @@ from tvsnap.sandboxes.local import LocalBackend
 PARTS = f"""{IMPORTS}
 from tvsnap.host import owners
 from tvsnap.sandboxes.local import cgroups, snapshot_store
-from tvsnap.upkeep import housekeeping, maintenance
+from tvsnap.engine.keeping import housekeeping
+from tvsnap.upkeep import maintenance
 from tvsnap.environments.service import InnerService
 from tvsnap.images import ImageStore
-from tvsnap.acquisition.pool import SandboxPool
+from tvsnap.engine.supply.pool import SandboxPool
 """
 
 FORKING = {

@@ -23,7 +23,7 @@ SIZE = "600m"
 PROGRAM = """
 import contextlib, json, os, sys, threading, time
 from pathlib import Path
-import tvsnap.recording.snapshotter
+import tvsnap.engine.keeping.snapshotter
 from tests.conformance.helpers import eventually
 from tests.faults.consistency import loops_of
 from tvsnap import Cache
@@ -33,7 +33,7 @@ from tvsnap.model.errors import TvsnapError
 from tvsnap import Budget
 
 home, image = Path(sys.argv[1]), sys.argv[2]
-tvsnap.recording.pauses.RETRY_AFTER = 0.0
+tvsnap.engine.keeping.pauses.RETRY_AFTER = 0.0
 seen = {}
 
 def bash(rollout, command):

@@ -17,7 +17,7 @@ from tests.fakes.backend import FakeBackend, fake_image
 from tests.fakes.caches import FakeImages
 from tests.sql_images import DATABASES, ROOT
 from tvsnap import Budget, Cache
-from tvsnap.acquisition.recipes import ImageSource
+from tvsnap.engine.supply.recipes import ImageSource
 from tvsnap.images import Image, ImageStore
 from tvsnap.images.descriptions.shipped import find_source
 from tvsnap.model.errors import TvsnapError

@@ -20,10 +20,10 @@ import tvsnap
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.fakes.directories import DirectoryBackend, DirectorySandbox
 from tests.property.histories import Call, histories
+from tvsnap.engine.keeping.policy import Balance, BreakEven
 from tvsnap.images import Image
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.observations import NO_SERVICE, Observation, Service
-from tvsnap.recording.policy import Balance, BreakEven
 
 VARIANTS = [("eager", 0), ("break-even", 0), ("never", 0), ("eager", 4)]
 """Policies, and how many sandboxes are kept ready."""

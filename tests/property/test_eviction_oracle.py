@@ -13,8 +13,8 @@ from tests.fakes.backend import FakeBackend, fake_image
 from tests.fakes.caches import settle
 from tests.property.histories import Call, histories
 from tvsnap import Budget, Cache
+from tvsnap.engine.keeping.policy.eviction import UNPROVEN_S, YOUTH, Kept, SnapshotLimits, choose_evicted
 from tvsnap.model.limits import MIB
-from tvsnap.recording.policy.eviction import UNPROVEN_S, YOUTH, Kept, SnapshotLimits, choose_evicted
 
 SCALE = int(os.environ.get("TVSNAP_TEST_EXAMPLES", "0"))
 COMMON = settings(

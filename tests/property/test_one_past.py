@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tests.fakes.backend import FakeBackend, fake_image
 from tvsnap import Budget, Cache
+from tvsnap.engine.keeping.budgets import Ledger
+from tvsnap.engine.keeping.holds import Holds
 from tvsnap.model.observations import Captures
-from tvsnap.recording.budgets import Ledger
-from tvsnap.recording.holds import Holds
 
 SCALE = int(os.environ.get("TVSNAP_TEST_EXAMPLES", "0"))
 FILES = ("a", "b")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tvsnap.recording import patience
+from tvsnap.engine.claiming import patience
 
 
 @pytest.fixture(autouse=True)

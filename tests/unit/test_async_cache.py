@@ -26,9 +26,9 @@ from tvsnap import (
     Sandbox,
     ToolResult,
 )
+from tvsnap.engine.claiming.cancellation import Cancellation
+from tvsnap.engine.claiming.claims import Claim, Wanted
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
-from tvsnap.recording.cancellation import Cancellation
-from tvsnap.recording.claims import Claim, Wanted
 
 T = TypeVar("T")
 
@@ -360,27 +360,13 @@ OURS = frozenset(
     }
 )
 """What tvsnap does with a sandbox, and a user of a rollout does not."""
-INSIDE = frozenset(
-    {
-        "accompany",
-        "begin_in",
-        "call_cancellably",
-        "close_if_idle",
-        "fork_if_idle",
-        "lacks_sandbox",
-        "settling",
-        "try_hit",
-    }
-    | {"file_calls"}
-)
-"""What a cache does with its rollouts."""
 
 
 @pytest.mark.parametrize(
     ("plain", "twin", "left_out"),
     [
         (Cache, AsyncCache, frozenset({"limits_for"})),
-        (Rollout, AsyncRollout, INSIDE),
+        (Rollout, AsyncRollout, frozenset()),
         (Sandbox, AsyncSandbox, OURS),
         (ImageStore, AsyncImageStore, frozenset({"make_base", "manifest", "sweep"})),
     ],

@@ -14,12 +14,12 @@ import pytest
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import bash, open_cache, prove, run, sources, writes
 from tvsnap import Budget
-from tvsnap.acquisition.rebuilding import Remade
+from tvsnap.engine.auditing.audit import BACKLOG, Auditor
+from tvsnap.engine.supply.rebuilding import Remade
 from tvsnap.graph import Edge
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, UsageError
 from tvsnap.model.stats import Meter
-from tvsnap.upkeep.audit import BACKLOG, Auditor
 
 CHANCE = "echo $RANDOM"
 

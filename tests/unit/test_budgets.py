@@ -12,13 +12,13 @@ from tests.fakes.backend import FakeBackend, FakeSandbox, fake_image
 from tests.fakes.caches import bash, eventually, open_cache, prove, settle, sources, threads
 from tests.unit.cli_helpers import make_command_line, rollout_line
 from tvsnap import Budget
-from tvsnap.acquisition.pool import SandboxPool
 from tvsnap.cache import Cache
+from tvsnap.engine.live import LiveSandbox, Origin
+from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.graph import Snapshot
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, UsageError
 from tvsnap.model.limits import MIB, Limits
-from tvsnap.recording.live import LiveSandbox, Origin
 from tvsnap.sandboxes.protocol import Sandbox
 
 NOT_PARKED = Budget(parked=0)
@@ -360,13 +360,13 @@ def test_a_living_rollout_is_graded_and_resumed_without_room_for_a_snapshot(tmp_
             assert bash(rollout, "cat f").output == token
             left = rollout.state
             bash(rollout, "echo more > f")
-            assert rollout.fork_if_idle(left) is None, "it has gone on"
+            assert rollout._engine.fork_if_idle(left) is None, "it has gone on"
         assert backend.snapshots() == []
 
 
 def test_what_rollouts_stand_on_does_not_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However little it saves: nothing else leads them on. What finds no room answers nothing."""
-    monkeypatch.setattr("tvsnap.recording.budgets.REFUSING", 0.0)
+    monkeypatch.setattr("tvsnap.engine.keeping.budgets.REFUSING", 0.0)
     backend = FakeBackend()
     with open_cache(tmp_path, backend, budget=Budget(snapshots=1, parked=0)) as cache:
         run(cache, "echo 1 > f")

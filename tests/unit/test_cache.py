@@ -251,7 +251,7 @@ def test_the_result_comes_before_observation_and_checkpoint(tmp_path: Path) -> N
     with open_cache(tmp_path, backend) as cache, cache.rollout("terminal") as rollout:
         assert bash(rollout, "echo 1").output == "1\n"
         assert observing.wait(60)
-        assert rollout.settling() is not None
+        assert rollout._engine.pending() is not None
         go.set()
         assert rollout.state == rollout.root
 
@@ -337,7 +337,7 @@ def test_who_waits_is_answered_once_what_it_led_to_is_kept(tmp_path: Path) -> No
             gate.open.set()
             assert first.result(60).source == "executed"
             assert checkpointing.wait(60)
-            assert two.try_hit("bash", {"command": "make"}) is None
+            assert two._engine.try_hit("bash", {"command": "make"}) is None
             time.sleep(0.05)
             assert not second.done()
             go.set()

@@ -25,7 +25,8 @@ from tests.fakes.caches import (
     writes,
 )
 from tvsnap import Budget
-from tvsnap.acquisition import rebuilding
+from tvsnap.engine.keeping import pauses, snapshotter
+from tvsnap.engine.supply import rebuilding
 from tvsnap.model.errors import (
     CheckpointFailed,
     ForkFailed,
@@ -38,7 +39,6 @@ from tvsnap.model.errors import (
     StateLost,
 )
 from tvsnap.model.observations import Captures
-from tvsnap.recording import pauses, snapshotter
 from tvsnap.rollout import Rollout
 
 NOT_PARKED = Budget(parked=0)

@@ -26,8 +26,8 @@ from tests.fakes.caches import (
 )
 from tvsnap import Budget
 from tvsnap.cache import Cache
+from tvsnap.engine.rollout import OUTSIDE
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
-from tvsnap.rollout import OUTSIDE
 
 CHANCE = "echo $RANDOM > f; cat f"
 
@@ -41,7 +41,7 @@ def cache(tmp_path: Path) -> Iterator[Cache]:
 @pytest.fixture
 def odd_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     odd = OddEnvironment()
-    monkeypatch.setattr("tvsnap.acquisition.recipes.environment", lambda name: odd)
+    monkeypatch.setattr("tvsnap.engine.supply.recipes.environment", lambda name: odd)
 
 
 def test_a_timeout_while_working_may_be_shared(tmp_path: Path) -> None:

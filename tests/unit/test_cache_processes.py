@@ -110,7 +110,7 @@ def test_a_lease_left_over_from_this_process_is_no_hindrance(tmp_path: Path) -> 
 
 def test_waiting_for_another_process_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller waits for what would be over by its own timeout, not for ever."""
-    monkeypatch.setattr("tvsnap.recording.claims.REMOTE_GRACE", 0.1)
+    monkeypatch.setattr("tvsnap.engine.claiming.claims.REMOTE_GRACE", 0.1)
     with start_other(tmp_path) as other, open_shared(tmp_path) as cache:
         eventually((tmp_path / "making-one").exists, timeout=60)
         with cache.rollout("terminal") as rollout:

@@ -125,7 +125,7 @@ def test_a_missing_image_is_named_with_those_there_are(tvsnap: CommandLine, tmp_
 
 def test_a_prefix_that_fits_two_states(tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     roots = iter(("abcd" + "0" * 60, "abcd" + "1" * 60))
-    monkeypatch.setattr("tvsnap.acquisition.recipes.root_state", lambda **_: next(roots))
+    monkeypatch.setattr("tvsnap.engine.supply.recipes.root_state", lambda **_: next(roots))
     for salt in ("a", "b"):
         tvsnap("run", "terminal", "-c", "echo", "--salt", salt)
     for verb in (["show"], ["tree"], ["exec"], ["shell"], ["diff", "abcd"], ["forget", "--yes"]):

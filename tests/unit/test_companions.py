@@ -11,8 +11,8 @@ import pytest
 from tests.fakes.backend import FakeBackend, Faults
 from tests.fakes.caches import Gate, backend_of, bash, eventually, open_cache, run, settle, threads
 from tvsnap import Budget
-from tvsnap.acquisition import companions
 from tvsnap.cache import Cache
+from tvsnap.engine.supply import companions
 from tvsnap.model.errors import ForkFailed
 
 LONG = 5 * (companions.THINKING + companions.LOOK_AGAIN)

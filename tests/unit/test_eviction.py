@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graph_helpers import add_root, call, result, snapshot_of, step, walk
+from tvsnap.engine.keeping.budgets import Ledger
+from tvsnap.engine.keeping.holds import Holds
+from tvsnap.engine.keeping.policy.eviction import UNPROVEN_S, Kept, SnapshotLimits, choose_evicted
 from tvsnap.graph import Graph
 from tvsnap.host.owners import Owner
 from tvsnap.model.calls import next_state
-from tvsnap.recording.budgets import Ledger
-from tvsnap.recording.holds import Holds
-from tvsnap.recording.policy.eviction import UNPROVEN_S, Kept, SnapshotLimits, choose_evicted
 
 NOW = 1000.0
 

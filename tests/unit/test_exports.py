@@ -30,11 +30,6 @@ def test_it_is_typed() -> None:
 
 INSIDE = {
     "Rollout.__init__",
-    "Rollout.call_cancellably",
-    "Rollout.settling",
-    "Rollout.fork_if_idle",
-    "Rollout.begin_in",
-    "Rollout.file_calls",
     "Fetched.__init__",
     "ImageStore.manifest",
 }

@@ -109,7 +109,7 @@ def test_a_call_that_names_an_unknown_content(cache: Cache) -> None:
         for digest in ("0" * 64, "../../etc/passwd", ""):
             with pytest.raises(UsageError, match=r'put "/x": the content .* is not in the data directory'):
                 rollout.call("put", {"path": "/x", "digest": digest})
-        arguments = rollout.file_calls.put_arguments(b"1", "/x", user=None, owners=False, mode=None)
+        arguments = rollout._engine.files.put_arguments(b"1", "/x", user=None, owners=False, mode=None)
         assert rollout.call("put", dict(arguments)).exit_code == 0
 
 

@@ -21,9 +21,9 @@ from tests.fakes import inside
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import bash, eventually, open_cache, open_shared, run, settle, threads
 from tvsnap import Budget
+from tvsnap.engine.keeping.budgets import Ledger
+from tvsnap.engine.keeping.holds import ROLLOUTS, Holds
 from tvsnap.host.owners import Owner
-from tvsnap.recording.budgets import Ledger
-from tvsnap.recording.holds import ROLLOUTS, Holds
 from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
 ROOT = Path(__file__).parents[2]
@@ -150,7 +150,7 @@ def test_evictions_come_one_after_the_other(mine: Holds, others: Holds) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-from tvsnap.recording.holds import Holds
+from tvsnap.engine.keeping.holds import Holds
 
 with Holds(Path(sys.argv[1])).evicting():
     print("evicting", flush=True)

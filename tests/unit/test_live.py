@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes.backend import FakeBackend, fake_image
+from tvsnap.engine.live import LiveSandbox
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Observation
-from tvsnap.recording.live import LiveSandbox
 
 BEFORE = Observation(files="f", processes="before", shell="s")
 AFTER = replace(BEFORE, processes="after")

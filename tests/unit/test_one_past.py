@@ -14,11 +14,11 @@ from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import backend_of, bash, eventually, open_cache, prove, run, settle, sources, threads
 from tvsnap import Budget
 from tvsnap.cache import Cache
+from tvsnap.engine.keeping.budgets import Ledger
+from tvsnap.engine.keeping.holds import Holds
 from tvsnap.graph import Edge
 from tvsnap.model.errors import InfrastructureError, SnapshotUnusable, StateLost
 from tvsnap.model.observations import Captures
-from tvsnap.recording.budgets import Ledger
-from tvsnap.recording.holds import Holds
 from tvsnap.rollout import Rollout
 
 NOT_PARKED = Budget(parked=0)
@@ -269,12 +269,12 @@ def test_a_hit_during_an_eviction_waits_for_its_end(tmp_path: Path) -> None:
         with cache.rollout("terminal") as rollout:
             with Holds(tmp_path).evicting() as held:
                 assert held == {rollout.state}
-                assert rollout.try_hit("bash", {"command": TOKEN}) is None, "an event loop does not wait"
+                assert rollout._engine.try_hit("bash", {"command": TOKEN}) is None, "an event loop does not wait"
                 assert rollout.state == rollout.root
                 calling = pool.submit(bash, rollout, TOKEN)
                 assert not calling.done()
             assert calling.result(60).source == "hit"
-            assert rollout.try_hit("bash", {"command": "cat token"}) is not None
+            assert rollout._engine.try_hit("bash", {"command": "cat token"}) is not None
 
 
 @pytest.mark.usefixtures("proofs_at_once")

@@ -8,9 +8,9 @@ import random
 
 import pytest
 
+from tvsnap.engine.claiming import patience
+from tvsnap.engine.claiming.patience import UNKNOWN, Forecast, Patience
 from tvsnap.host.load import crowding
-from tvsnap.recording import patience
-from tvsnap.recording.patience import UNKNOWN, Forecast, Patience
 
 FREE = 0.25
 DURATIONS = (0.001, 0.02, 0.2, 0.26, 0.5, 1.0, 7.0, 60.0, 600.0)  # seconds

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from tvsnap.engine.keeping.policy import BreakEven, Costs, Eager, Never, Rebuild, policy
+from tvsnap.engine.keeping.policy.costs import BURST, DEFAULTS, ENOUGH, SAVED, SHARE, WINDOW
+from tvsnap.engine.keeping.policy.snapshotting import CALL_OVERHEAD, UNPROVABLE_WORTH
 from tvsnap.model.errors import UsageError
-from tvsnap.recording.policy import BreakEven, Costs, Eager, Never, Rebuild, policy
-from tvsnap.recording.policy.costs import BURST, DEFAULTS, ENOUGH, SAVED, SHARE, WINDOW
-from tvsnap.recording.policy.snapshotting import CALL_OVERHEAD, UNPROVABLE_WORTH
 
 FREE = Rebuild(from_root=True, calls=1, replay_s=0.0)
 

@@ -11,10 +11,10 @@ import pytest
 from tests.fakes import inside
 from tests.fakes.backend import FakeBackend, Faults, fake_image
 from tests.fakes.caches import eventually, threads
-from tvsnap.acquisition.pool import SandboxPool
+from tvsnap.engine.live import LiveSandbox, Origin
+from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.limits import MIB, Budget, Limits
-from tvsnap.recording.live import LiveSandbox, Origin
 from tvsnap.sandboxes.protocol import Sandbox
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.acquisition.prefork_policy import HALF_LIFE, HOLD, LIFETIME, REMEMBERED, TOGETHER, Demand, Needs, plan
+from tvsnap.engine.supply.prefork_policy import HALF_LIFE, HOLD, LIFETIME, REMEMBERED, TOGETHER, Demand, Needs, plan
 
 KEYS = "abcdef"
 REFILL = 1.0  # seconds

@@ -25,9 +25,9 @@ from tests.fakes.caches import (
     threads,
 )
 from tvsnap import Budget
-from tvsnap.acquisition import prefork_policy as prefork
-from tvsnap.acquisition import preforking
 from tvsnap.cache import Cache
+from tvsnap.engine.supply import prefork_policy as prefork
+from tvsnap.engine.supply import preforking
 from tvsnap.model.errors import InfrastructureError, SandboxDied, SnapshotUnusable, UsageError
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import NO_SERVICE, Observation, Service

@@ -10,10 +10,10 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import open_cache, settle
+from tvsnap.engine.execution.strain import strain
 from tvsnap.host import load
 from tvsnap.host.load import Load, LoadGauge
 from tvsnap.model.calls import ToolCall, ToolResult
-from tvsnap.recording.strain import strain
 
 CALM = Load()
 

@@ -28,10 +28,10 @@ from tests.fakes.caches import (
 )
 from tvsnap import Budget
 from tvsnap.cache import Cache
+from tvsnap.engine.live import LiveSandbox
 from tvsnap.host.waiting import LATE_S, SLACK, SLACK_S, alike
 from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Captures
-from tvsnap.recording.live import LiveSandbox
 from tvsnap.rollout import Rollout
 
 NOT_PARKED = Budget(parked=0)
@@ -59,7 +59,7 @@ def virtual_time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.fixture(autouse=True)
 def no_companions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is forked in the background: it would wait in real time."""
-    monkeypatch.setattr("tvsnap.acquisition.companions.PATIENCE", 3600.0)
+    monkeypatch.setattr("tvsnap.engine.supply.companions.PATIENCE", 3600.0)
 
 
 @pytest.fixture(params=["eager", "break-even", "never"])
@@ -174,7 +174,7 @@ def test_a_wait_is_made_up_for_by_the_age_of_the_answer_that_comes_next(
     with open_cache(tmp_path, budget=NOT_PARKED) as cache:
         run(cache, "x=1", "y=1")
         now = time.time()
-        monkeypatch.setattr("tvsnap.rollout.cursor.time.time", lambda: now + 70.0)
+        monkeypatch.setattr("tvsnap.engine.lookup.cursor.time.time", lambda: now + 70.0)
         with cache.rollout("terminal") as rollout:
             ask(rollout, "x=1")
             assert ask(rollout, "y=1", 100.0)[1] == "hit"
@@ -241,7 +241,7 @@ def test_a_replay_waits_as_the_recording_did(
 ) -> None:
     """Else it would save an empty page, silently."""
     odd = OddEnvironment()
-    monkeypatch.setattr("tvsnap.acquisition.recipes.environment", lambda name: odd)
+    monkeypatch.setattr("tvsnap.engine.supply.recipes.environment", lambda name: odd)
     backend = FakeBackend()
     with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
         with cache.rollout("terminal") as rollout:
@@ -336,7 +336,7 @@ def test_without_the_cache_a_wait_is_real(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [-1.0, math.inf, math.nan, True, "3"])
 def test_a_wait_of_nonsense_is_refused(tmp_path: Path, wrong: Any) -> None:
     with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
-        for call in (rollout.call, rollout.try_hit):
+        for call in (rollout.call, rollout._engine.try_hit):
             with pytest.raises(UsageError, match=r"^after must be "):
                 call("bash", {"command": "ls"}, after=wrong)
 

@@ -26,8 +26,8 @@ from tests.fakes.caches import (
     threads,
 )
 from tvsnap import Budget
+from tvsnap.engine.claiming import patience
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable
-from tvsnap.recording import patience
 
 ROOT = Path(__file__).parents[2]
 CHANCE = "echo $RANDOM > f; cat f"

@@ -11,11 +11,11 @@ import pytest
 from tests.fakes.caches import IMAGE, backend_of, bash, open_cache, settle, sources
 from tvsnap import Budget
 from tvsnap.cache import Cache
+from tvsnap.engine.keeping.policy import Balance, BreakEven
+from tvsnap.engine.keeping.policy.snapshotting import RECORD_SHARE
+from tvsnap.engine.keeping.worth import LONGEST, MOST_TRIAL, REMEMBERED, TRIAL, UNPROFITABLE, Worth
 from tvsnap.graph import Graph
 from tvsnap.model.errors import NotFound, StateLost, TvsnapError
-from tvsnap.recording.policy import Balance, BreakEven
-from tvsnap.recording.policy.snapshotting import RECORD_SHARE
-from tvsnap.recording.worth import LONGEST, MOST_TRIAL, REMEMBERED, TRIAL, UNPROFITABLE, Worth
 
 
 class Clock:
@@ -236,12 +236,12 @@ def test_an_answer_that_saves_more_than_a_fork_costs_is_given(cache: Cache, choo
         settle(rollout)
     choosy.records = False
     with cache.rollout("terminal", label="from the root") as rollout:
-        assert rollout.try_hit("bash", {"command": commands[0]}) is None
+        assert rollout._engine.try_hit("bash", {"command": commands[0]}) is None
         assert bash(rollout, commands[0]).source == "executed", "it takes less than a fork would later"
         assert rollout.private == UNPROFITABLE
     choosy.records = True
     with cache.rollout("terminal") as rollout:
-        answered = rollout.try_hit("bash", {"command": commands[0]})
+        answered = rollout._engine.try_hit("bash", {"command": commands[0]})
         assert answered is not None
         assert answered.source == "hit"
         choosy.records = False

@@ -8,21 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, overload
 
-from tvsnap.acquisition.forks import Forks
-from tvsnap.acquisition.recipes import ImageSource
 from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import Twin, awaited, begin, in_thread
 from tvsnap.cache import Cache
+from tvsnap.engine.keeping.policy import Policy
+from tvsnap.engine.supply.forks import Forks
+from tvsnap.engine.supply.recipes import ImageSource
 from tvsnap.environments.base import Environment
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.stats import Stats
-from tvsnap.recording.policy import Policy
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from tvsnap.acquisition.forks import Forks
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import in_thread
+from tvsnap.engine.supply.forks import Forks
 
 
 class AsyncForks:

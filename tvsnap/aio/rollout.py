@@ -12,6 +12,8 @@ from typing import Any
 
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import Twin, awaited, begin, in_thread, until_done
+from tvsnap.engine.claiming.cancellation import Cancellation
+from tvsnap.engine.rollout import DEFAULT_TIMEOUT
 from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.terminal import exec_all_arguments, results_of
 from tvsnap.environments.tools import Tool
@@ -19,8 +21,7 @@ from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Command
-from tvsnap.recording.cancellation import Cancellation
-from tvsnap.rollout import DEFAULT_TIMEOUT, Rollout
+from tvsnap.rollout import Rollout
 
 
 class AsyncRollout(Twin[Rollout]):
@@ -103,7 +104,7 @@ class AsyncRollout(Twin[Rollout]):
 
     async def settled(self) -> None:
         """Waits until it is known where the last call led."""
-        outcome = self.rollout.settling()
+        outcome = self.rollout._engine.pending()
         if outcome is not None:
             await asyncio.wrap_future(outcome)
 
@@ -152,15 +153,15 @@ class AsyncRollout(Twin[Rollout]):
         grade: Sequence[str] | None = None,
     ) -> ToolResult:
         """Makes a tool call whose turn has come; see `call`."""
-        if rollout.settling() is not None:
+        if rollout._engine.pending() is not None:
             await self.settled()
-        result = rollout.try_hit(name, arguments, timeout, after=after, grade=grade)
+        result = rollout._engine.try_hit(name, arguments, timeout, after=after, grade=grade)
         if result is not None:
             return result
         cancellation = Cancellation()
 
         def make() -> ToolResult:
-            return rollout.call_cancellably(name, arguments, timeout, after, cancellation, deadline, grade)
+            return rollout._engine.call(name, arguments, timeout, after, cancellation, deadline, grade)
 
         under_way = self._threads.submit(make)
         try:
@@ -225,7 +226,8 @@ class AsyncRollout(Twin[Rollout]):
         """
         chosen: dict[str, Any] = {"user": user, "owners": owners, "mode": mode}
         async with self._in_order() as rollout:
-            arguments = await in_thread(self._threads, lambda: rollout.file_calls.put_arguments(source, path, **chosen))
+            files = rollout._engine.files
+            arguments = await in_thread(self._threads, lambda: files.put_arguments(source, path, **chosen))
             return await self._call(rollout, PUT, arguments, timeout)
 
     async def get(
@@ -257,12 +259,12 @@ class AsyncRollout(Twin[Rollout]):
         """
         fetched = None
         async with self._in_order() as rollout:
-            arguments = rollout.file_calls.get_arguments(path, owners=owners, limit=limit)
+            arguments = rollout._engine.files.get_arguments(path, owners=owners, limit=limit)
             while fetched is None:
                 await self.settled()
                 state = rollout.state
                 result = await self._call(rollout, GET, arguments, timeout)
-                fetched = rollout.file_calls.fetched(result, arguments, state)
+                fetched = rollout._engine.files.fetched(result, arguments, state)
         if destination is not None:
             got = fetched
             await in_thread(self._threads, lambda: got.extract(destination))

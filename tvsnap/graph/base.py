@@ -20,23 +20,23 @@ class GraphPart:
 
     def _rows(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         """Returns what a query finds."""
-        self._settle()
+        self._write_calls()
         with self._database.read() as reader:
             return reader.execute(query, parameters).fetchall()
 
     def _row(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """Returns the first row that a query finds, None if there is none."""
-        self._settle()
+        self._write_calls()
         with self._database.read() as reader:
             return reader.execute(query, parameters).fetchone()
 
     def _change(self, statement: str, parameters: Sequence[Any]) -> int:
         """Executes a statement, as a transaction; returns how many rows it changed."""
-        self._settle()
+        self._write_calls()
         with self._database.write() as cursor:
             return cursor.execute(statement, [encodable(value) for value in parameters]).rowcount
 
-    def _settle(self) -> None:
+    def _write_calls(self) -> None:
         """Sees to it that calls that were kept in memory are written, or lost, before somebody asks for something."""
         if self._pending.has_calls:
             with contextlib.suppress(TvsnapError):

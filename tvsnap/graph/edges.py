@@ -146,7 +146,7 @@ class Edges(Lineage):
         """
         if shared and result.timed_out and timeout is None:
             raise UsageError("a call that timed out can be shared only with its timeout")
-        self._settle()
+        self._write_calls()
         row = _row(
             state,
             call,

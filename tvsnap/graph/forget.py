@@ -104,7 +104,7 @@ class Forgetting(GraphPart):
             NotFound: if there is no such state.
         """
         self.flush()
-        self._settle()
+        self._write_calls()
         with self._database.write() as cursor:
             _prepare(cursor)
             if cursor.execute(_SUBTREE, (check_state(state),)).rowcount == 0:
@@ -128,7 +128,7 @@ class Forgetting(GraphPart):
         """
         check_text(task, "task")
         self.flush()
-        self._settle()
+        self._write_calls()
         with self._database.write() as cursor:
             _prepare(cursor)
             row = cursor.execute("SELECT id FROM tasks WHERE name = ?", (task,)).fetchone()

@@ -87,7 +87,7 @@ class Edge:
         on_host: the call was made in no sandbox, by a tool on the host, and cannot be made again in one.
         asked: what was asked of the network while it was executed: names that were looked up, and `name:port` for
             connections, each once.
-        grade: the grade that it gave, see `tvsnap.recording.grades`; None where it is not one that grades.
+        grade: the grade that it gave, see `tvsnap.engine.lookup.grades`; None where it is not one that grades.
     """
 
     id: int

@@ -52,7 +52,7 @@ class Snapshots(GraphPart):
             Whether it was added; False if the state has one of this backend already, or has been forgotten, or there
             is no room: the caller's own is then of no use, and its files are to be deleted.
         """
-        self._settle()
+        self._write_calls()
         with self._database.write() as cursor:
             if size is not None or count is not None:  # the transaction lets nobody else in between
                 there, taken = cursor.execute(_USAGE, (snapshot.backend,)).fetchone()

@@ -87,7 +87,7 @@ class Tree(GraphPart):
             "depth": _ANY_DEPTH if depth is None else depth,
         }
         listed = _LISTED_BELOW_ROOTS if task is None else _LISTED_FOR_TASK
-        self._settle()
+        self._write_calls()
         with self._database.read() as reader:
             roots = [to_state(row) for row in reader.execute(_ROOTS, parameters)]
             calls = reader.execute(listed + _CALLS, parameters).fetchall()
@@ -121,7 +121,7 @@ class Tree(GraphPart):
             tools: the names of the tools.
         """
         found = []
-        self._settle()
+        self._write_calls()
         with self._database.read() as reader:
             for row in reader.execute(_CALLS_OF, {"names": json.dumps([f'"name":"{name}"}}' for name in tools])}):
                 with contextlib.suppress(DamagedRecord):

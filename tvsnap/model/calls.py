@@ -162,8 +162,8 @@ class ToolResult:
         truncated: the output was longer than the limit and was cut in the middle.
         source: `hit` (from the graph), `coalesced` (another rollout was executing it; waited for), `executed`.
         cost: what executing the call cost beyond time, by unit, as {"usd": 0.002}; see `Tool.cost`.
-        strain: why the load of the machine may have had a part in it, see `tvsnap.recording.strain`; None if nothing
-            says so.
+        strain: why the load of the machine may have had a part in it, see `tvsnap.engine.execution.strain`; None if
+            nothing says so.
     """
 
     parts: tuple[Part, ...]

@@ -13,6 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap.engine.keeping.budgets import Ledger
+from tvsnap.engine.keeping.holds import Holds
+from tvsnap.engine.keeping.housekeeping import Mismatch, find_mismatch, make_agree
+from tvsnap.engine.keeping.policy.eviction import SnapshotLimits, choose_evicted
 from tvsnap.environments.files import contents_named
 from tvsnap.graph import Forgotten, Graph, Snapshot
 from tvsnap.host import owners
@@ -20,12 +24,8 @@ from tvsnap.host.contents import Contents
 from tvsnap.host.memory import proportional
 from tvsnap.images import ImageStore
 from tvsnap.model.observations import ReapReport
-from tvsnap.recording.budgets import Ledger
-from tvsnap.recording.holds import Holds
-from tvsnap.recording.policy.eviction import SnapshotLimits, choose_evicted
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.protocol import Backend
-from tvsnap.upkeep.housekeeping import Mismatch, find_mismatch, make_agree
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from tvsnap.engine.auditing.checking import NOTHING_CHECKED, CheckReport
 from tvsnap.model.arguments import check_seconds, check_text, check_whole
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.stats import Stats
-from tvsnap.upkeep.checking import NOTHING_CHECKED, CheckReport
 from tvsnap.upkeep.rollout_files import PlannedRollout
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tvsnap.upkeep.checking import Checker, CheckReport
+from tvsnap.engine.auditing.checking import Checker, CheckReport
 
 if TYPE_CHECKING:
     from tvsnap.cache import Cache

@@ -1,1 +1,0 @@
-"""A sandbox that stands at a state: kept, forked ahead, forked, or rebuilt by making calls again."""

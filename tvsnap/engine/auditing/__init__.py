@@ -1,0 +1,1 @@
+"""Answers that are made again and compared, so that mistakes are found."""

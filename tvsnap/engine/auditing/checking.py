@@ -1,0 +1,131 @@
+"""Making recorded calls again in forks of their states, and comparing: one by one, for `verify` and for audits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tvsnap.engine.supply.rebuilding import RebuildDiffered, Remade, difference
+from tvsnap.graph import PROOF_APART, Edge, Graph
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import NotFound, TvsnapError
+
+Reexecute = Callable[[Edge], Remade]  # makes a recorded call once more; see `Cache.reexecute`
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A recorded call that came to something else when it was made again."""
+
+    edge: Edge  # the call as recorded
+    seen: ToolResult  # what it returned now
+    words: str  # how that differs
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What making recorded calls again came to.
+
+    Attributes:
+        checked: how many recorded calls were made again.
+        same: how many of them returned what was recorded and, where that can be compared, left the same behind.
+        differences: calls that returned something else, or left something else behind although they were known not to;
+            those included that were only replayed on the way to a state.
+        by_chance: calls that returned the same and left something else behind, as nobody had said they would not: their
+            states are reached by their snapshots alone, and what is answered holds.
+        failures: calls that could not be made again, each with the reason: their state could not be rebuilt, or their
+            sandbox failed.
+        interrupted: it was stopped before its end.
+    """
+
+    checked: int
+    same: int
+    differences: tuple[Difference, ...]
+    failures: tuple[tuple[Edge, str], ...]
+    interrupted: bool = False
+    by_chance: tuple[Edge, ...] = ()
+
+
+NOTHING_CHECKED = CheckReport(0, 0, (), ())
+
+
+@dataclass(slots=True)
+class Checker:
+    """Makes recorded calls again, and keeps what came of it. Thread-safe."""
+
+    graph: Graph  # where the calls are recorded
+    reexecute: Reexecute
+    by: str  # who checks, for the reasons that are kept in the graph: `a verification`
+    # Mark calls that differ nondeterministic in the graph, so that they answer nothing from then on. Those that differ
+    # in a replay on the way to a state are marked in any case: they were relied on.
+    mark: bool = True
+    on_difference: Callable[[Difference], None] = lambda _: None  # told of each once, in the thread that found it
+    _stopped: bool = field(default=False, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _checked: int = field(default=0, init=False)
+    _same: int = field(default=0, init=False)
+    _differences: dict[int, Difference] = field(default_factory=dict, init=False)
+    _failures: dict[int, tuple[Edge, str]] = field(default_factory=dict, init=False)
+    _by_chance: dict[int, Edge] = field(default_factory=dict, init=False)
+
+    def stop(self) -> None:
+        """Says that no more is to be checked; a check that fails from now on counts for nothing."""
+        self._stopped = True
+
+    def check(self, id: int) -> None:
+        if self._stopped:
+            return
+        try:
+            edge = self.graph.edge(id)
+        except NotFound:
+            return  # forgotten meanwhile
+        try:
+            seen = self.reexecute(edge)
+        except TvsnapError as error:
+            if not self._stopped:
+                if isinstance(error, RebuildDiffered) and error.edge.proven:  # it was relied on
+                    self._add(Difference(error.edge, error.seen, difference(error.edge.result, error.seen)))
+                with self._lock:
+                    self._failures[id] = (edge, str(error))
+            return
+        words = seen.difference(edge)
+        by_chance = bool(words) and not edge.proven and seen.result.same_value(edge.result)
+        with self._lock:
+            self._checked += 1
+            self._same += not words
+            if by_chance:
+                self._by_chance[id] = edge
+        if by_chance:
+            return
+        if words:
+            if self.mark:
+                self.graph.mark_nondeterministic(edge, f"{self.by} {words}")
+            self._add(Difference(edge, seen.result, words))
+        elif (
+            edge.changed
+            and edge.digest
+            and edge.comparable
+            and not edge.proven
+            and time.time() - edge.created >= PROOF_APART
+        ):
+            self.graph.prove(edge)
+
+    def report(self, *, interrupted: bool = False) -> CheckReport:
+        """Returns what was found so far, in the order of the calls."""
+        with self._lock:
+            return CheckReport(
+                self._checked,
+                self._same,
+                tuple(self._differences[id] for id in sorted(self._differences)),
+                tuple(self._failures[id] for id in sorted(self._failures)),
+                interrupted,
+                tuple(self._by_chance[id] for id in sorted(self._by_chance)),
+            )
+
+    def _add(self, found: Difference) -> None:
+        with self._lock:
+            known = self._differences.setdefault(found.edge.id, found)
+        if known is found:
+            self.on_difference(found)

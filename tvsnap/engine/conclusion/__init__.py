@@ -1,0 +1,1 @@
+"""What a call led to, and its record."""

@@ -1,0 +1,238 @@
+"""Recording what a call came to, which tells where its rollout goes on: on the shared graph, or in a private branch."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvsnap.engine.execution.executed import Executed
+from tvsnap.engine.position import Position
+from tvsnap.graph import Graph
+from tvsnap.model.calls import ToolCall, ToolResult, next_state
+from tvsnap.model.errors import TvsnapError
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What a call left behind.
+
+    Attributes:
+        unchanged: the state is as it was.
+        digest: of the sandbox; None if it cannot be told, or is not needed.
+        quiet_s: seconds, from the call's end on, in which nothing changes by itself.
+        active: why something may; None if it may not.
+        chance, reproducible: what a service tells of it, see `Observation`.
+    """
+
+    unchanged: bool
+    digest: str | None = None
+    quiet_s: float = math.inf
+    active: str | None = None
+    chance: bool = False
+    reproducible: bool = False
+
+
+class Recorder:
+    """Writes calls of one task into the graph. Thread-safe.
+
+    Attributes:
+        task: the task's name; empty if it has none.
+    """
+
+    def __init__(self, graph: Graph, backend: str, task: str, *, timeouts: bool = False) -> None:
+        """
+        Args:
+            graph: the graph.
+            backend: whose snapshots keep states.
+            task: the task.
+            timeouts: share what timed out while it was working, too.
+        """
+        self._graph = graph
+        self._backend = backend
+        self.task = task
+        self._timeouts = timeouts
+
+    def record(self, executed: Executed, left: Aftermath) -> Position:
+        """Records a call that was executed.
+
+        Args:
+            executed: the call.
+            left: what it left behind.
+
+        Returns:
+            Where it led. If the graph cannot take it (it was forgotten, the disk is full), that is a private branch.
+        """
+        tool, result, at = executed.tool, executed.result, executed.at
+        if left.unchanged and not (tool.cacheable or tool.read_only or tool.on_host):
+            left = replace(left, unchanged=False)
+        try:
+            reason = at.private or _unshareable(executed, left, timeouts=self._timeouts)
+            reason = reason or self._ungraded(executed)
+            if not reason:
+                position, reason = self._share(executed, left)
+                if position is not None:
+                    return position
+            timeout = executed.timeout if result.timed_out else None
+            return self._keep(
+                at,
+                executed.call,
+                result,
+                reason,
+                timeout,
+                left,
+                executed.ended,
+                on_host=tool.on_host,
+                asked=executed.asked,
+                grade=executed.grade,
+            )
+        except TvsnapError as error:
+            return _unrecorded(at, executed.call, str(error), left, executed.ended)
+
+    def answers_nobody(self, executed: Executed) -> bool:
+        """Whether a call's result is known not to be shared, whatever it left behind."""
+        return _unshareable(executed, Aftermath(unchanged=False), timeouts=self._timeouts) is not None
+
+    def branch_off(self, at: Position, call: ToolCall, result: ToolResult, reason: str, left: Aftermath) -> Position:
+        """Records a call that led into a private branch, or on in it.
+
+        Args:
+            at: where it was made.
+            call, result: the call.
+            reason: why what comes of it is not shared.
+            left: what it left behind.
+
+        Returns:
+            Where it led.
+        """
+        now = time.monotonic()
+        try:
+            return self._keep(at, call, result, reason, None, left, now)
+        except TvsnapError as error:
+            return _unrecorded(at, call, str(error), left, now)
+
+    def _ungraded(self, executed: Executed) -> str | None:
+        """Returns why the grade that a call gave is not to be shared; None if it is, or the call does not grade."""
+        grading, grade, state, call = executed.grading, executed.grade, executed.at.state, executed.call
+        if grading is None or grade is None or grading.executions <= 1:
+            return None
+        reason = grading.not_yet(self._graph.grades(state, call.key), grade)
+        if reason is None and self._graph.recorded(state, call) is not None:
+            return "another execution has given this grade, and answers others"
+        return reason
+
+    def _share(self, executed: Executed, left: Aftermath) -> tuple[Position | None, str | None]:
+        """Records a call for all; returns where it led, or None and the reason why it cannot be shared after all."""
+        at, call, result = executed.at, executed.call, executed.result
+        timeout = executed.timeout if result.timed_out else None
+        by_nature = executed.tool.reproducible or left.reproducible
+        identity = left.digest or ("" if by_nature else secrets.token_hex(16))
+        if executed.waited:
+            identity = f"{identity} after {executed.waited!r} s"
+        after = at.state if left.unchanged else next_state(at.state, call, timeout=timeout, identity=identity)
+        edge = self._graph.record(
+            at.state,
+            call,
+            result,
+            next_state=after,
+            task=self.task,
+            timeout=timeout,
+            digest=None if left.unchanged else left.digest,
+            active=None if left.unchanged else left.active,
+            proven=by_nature and not executed.asked,
+            comparable=bool(left.digest) and not executed.asked,
+            asked=executed.asked,
+            grade=executed.grade,
+            waited=executed.waited,
+            on_host=executed.tool.on_host,
+            quiet_s=math.inf if left.unchanged else left.quiet_s,
+            backend=self._backend,
+            ended=_wall_clock(executed.ended),
+        )
+        if left.unchanged:
+            if edge.deterministic and (edge.changed or edge.result.same_value(result)):
+                return replace(at, unshared=None), None
+            return None, edge.reason or "another rollout that made this call at the same time got another result"
+        if edge.next_state != after or not edge.deterministic:
+            return None, edge.reason or "another rollout that made this call at the same time came to another state"
+        course = at.course_after(call)
+        return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=executed.ended, course=course), None
+
+    def _keep(
+        self,
+        at: Position,
+        call: ToolCall,
+        result: ToolResult,
+        reason: str | None,
+        timeout: float | None,
+        left: Aftermath,
+        ended: float,
+        *,
+        on_host: bool = False,
+        asked: tuple[str, ...] = (),
+        grade: str | None = None,
+    ) -> Position:
+        """Records a call for people only; returns where it led."""
+        if not at.recorded:
+            return _unrecorded(at, call, reason, left, ended)
+        after = _private_state(at, call, left)
+        facts: dict[str, Any] = {
+            "next_state": after,
+            "task": self.task,
+            "timeout": timeout,
+            "reason": reason,
+            "digest": None if left.unchanged else left.digest,
+            "active": None if left.unchanged else left.active,
+            "quiet_s": math.inf if left.unchanged else left.quiet_s,
+            "on_host": on_host,
+            "asked": asked,
+            "grade": grade,
+            "ended": _wall_clock(ended),
+        }
+        if at.private:
+            self._graph.record_later(at.state, call, result, **facts)
+        else:
+            private = None if left.unchanged else reason
+            self._graph.record(at.state, call, result, shared=False, private=private, **facts)
+        if left.unchanged:
+            return replace(at, unshared=reason)
+        return Position(after, at.depth + 1, at.private or reason, unshared=reason, quiet_s=left.quiet_s, since=ended)
+
+
+def _wall_clock(moment: float) -> float:
+    """Returns the time of day of a moment by time.monotonic(), seconds since the epoch."""
+    return time.time() - (time.monotonic() - moment)
+
+
+def _unshareable(executed: Executed, left: Aftermath, *, timeouts: bool) -> str | None:
+    """Returns why a call's result is not to be shared; None if it is."""
+    tool, result = executed.tool, executed.result
+    if not tool.cacheable:
+        return f"the tool {tool.name} acts on what is not in the sandbox"
+    if tool.stochastic or (left.chance and left.unchanged):
+        return f"the value of the tool {tool.name} is left to chance"
+    if executed.asked and executed.lasts == 0:
+        return f"asked the network for {executed.asked[0]}"
+    if executed.trouble:
+        return f"may have failed by no fault of its own: {executed.trouble}"
+    if executed.cancelled and result.timed_out:
+        return f"was cancelled after {result.duration:.3g} s"
+    if result.timed_out and not (result.blocked or timeouts):
+        return f"timed out after {executed.timeout:g} s while it was working"
+    return None
+
+
+def _unrecorded(at: Position, call: ToolCall, reason: str | None, left: Aftermath, ended: float) -> Position:
+    """Returns where a call led that the graph does not know of."""
+    reason = at.private or f"could not be recorded: {reason}"
+    if left.unchanged:
+        return replace(at, unshared=reason)
+    after = _private_state(at, call, left)
+    return Position(after, at.depth + 1, reason, False, reason, left.quiet_s, ended)
+
+
+def _private_state(at: Position, call: ToolCall, left: Aftermath) -> str:
+    """Returns the name of a state that no other execution shares."""
+    return at.state if left.unchanged else next_state(at.state, call, identity=secrets.token_hex(16))

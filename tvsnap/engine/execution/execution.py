@@ -1,0 +1,138 @@
+"""Executes a rollout's calls in sandboxes."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+from tvsnap.engine.claiming.cancellation import Cancellation
+from tvsnap.engine.claiming.claims import Claim
+from tvsnap.engine.execution.executed import Executed
+from tvsnap.engine.execution.own_sandbox import OwnSandbox
+from tvsnap.engine.execution.strain import strain
+from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.lookup.cursor import Cursor
+from tvsnap.engine.lookup.grades import Grading
+from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.environments.tools import Tool
+from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import InfrastructureError, SandboxDied
+from tvsnap.model.stats import Way
+
+
+class Execution:
+    """Executes calls where a cursor stands, in the rollout's own sandbox. Used by one thread at a time."""
+
+    def __init__(self, recipe: Recipe, own: OwnSandbox, cursor: Cursor) -> None:
+        """
+        Args:
+            recipe: of the rollout's sandboxes.
+            own: the one that the rollout has.
+            cursor: where it stands.
+        """
+        self._recipe = recipe
+        self._own = own
+        self._cursor = cursor
+
+    def execute(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        claim: Claim | None,
+        cancellation: Cancellation,
+        grading: Grading | None = None,
+        *,
+        looks: bool = True,
+    ) -> tuple[LiveSandbox, Executed, Way | None]:
+        """Executes a call in a sandbox in the present state; if the sandbox dies over it, once more in another.
+
+        Args:
+            tool: that the call names.
+            call: the call.
+            timeout: seconds.
+            claim: the right to execute it, if others may want its result.
+            cancellation: of the call.
+            grading: how it grades; None if it does not.
+            looks: find out what it changes.
+
+        Returns:
+            The sandbox, what happened, and how the sandbox was had (None: it was there).
+
+        Raises:
+            StateLost: nothing leads to the state.
+            InfrastructureError: no sandbox could be had, or the call was the death of two.
+            CallCancelled: before it was executed.
+        """
+        try:
+            return self._attempt(tool, call, timeout, claim, cancellation, grading, looks)
+        except SandboxDied:
+            self._own.drop()
+        cancellation.check()
+        try:
+            return self._attempt(tool, call, timeout, claim, cancellation, grading, looks)
+        except SandboxDied as death:
+            self._own.drop()
+            raise InfrastructureError(
+                f"the sandbox died twice over {call.brief} ({death}); give it more memory, or see what it does"
+            ) from death
+
+    def _attempt(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        claim: Claim | None,
+        cancellation: Cancellation,
+        grading: Grading | None,
+        looks: bool,
+    ) -> tuple[LiveSandbox, Executed, Way | None]:
+        began = time.perf_counter()
+        live, way = self._own.acquire(self._cursor.at)
+        reaching_s = time.perf_counter() - began
+        at, environment = self._cursor.at, self._recipe.environment
+        began = time.thread_time()
+        # Where something runs by itself or may wake, how it looked at first is what the outcome is compared with.
+        if looks and live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
+            live.observation = environment.observe(live.sandbox)
+        looking_s = time.thread_time() - began
+        self._cursor.make_up_time(live, cancellation)
+        if looks and not tool.read_only:
+            began = time.thread_time()
+            live.sandbox.note()
+            looking_s += time.thread_time() - began
+        if claim is not None:
+            claim.begin()
+        # Looked for before, too: a disk that was full may have room again when the call ends.
+        trouble = live.sandbox.trouble("") if looks else None
+        load, age = live.sandbox.load(), live.age()
+        with cancellation.executing(live.sandbox):
+            result = environment.execute(live.sandbox, call, timeout, self._recipe.limits)
+        ended = self._cursor.end_call()
+        result = replace(result, strain=strain(call, result, timeout, live.sandbox.load() - load))
+        trouble = live.sandbox.trouble(result.output) or trouble
+        grade = None if grading is None else grading.read(live.sandbox, result)
+        asked = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()
+        before, cancelled, lasts = live.observation, cancellation.wanted, self._cursor.lasts(tool)
+        executed = Executed(
+            tool,
+            call,
+            timeout,
+            result,
+            at,
+            before,
+            claim,
+            trouble,
+            age,
+            ended,
+            cancelled,
+            asked,
+            lasts,
+            grading,
+            grade,
+            looks,
+            looking_s,
+            reaching_s,
+        )
+        return live, executed, way

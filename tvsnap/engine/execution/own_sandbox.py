@@ -1,0 +1,162 @@
+"""The sandbox that one rollout has, for as long as it has one."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+
+from tvsnap.engine.context import Context
+from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.position import Position
+from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.model.stats import Way
+
+
+class OwnSandbox:
+    """Used by one thread at a time.
+
+    Attributes:
+        exposed: it was given out by `Rollout.sandbox`, so that what is done in it is not known.
+    """
+
+    def __init__(self, context: Context, recipe: Recipe, root: str) -> None:
+        """
+        Args:
+            context: what the rollouts of a cache have in common.
+            recipe: of the rollout's sandboxes.
+            root: the state that fresh ones stand at.
+        """
+        self.exposed = False
+        self._context = context
+        self._recipe = recipe
+        self._root = root
+        self._live: LiveSandbox | None = None
+        self._freed: Future[LiveSandbox | None] | None = None  # until it is taken into _live
+        self._ahead: LiveSandbox | None = None  # what was made before a call needed it
+
+    @property
+    def live(self) -> LiveSandbox | None:
+        """What the rollout has at hand; None while it has none, or while that is busy."""
+        return self._live
+
+    @property
+    def absent(self) -> bool:
+        """Whether the rollout has none, and none is busy with what is left of its last call."""
+        return self._live is None and self._freed is None
+
+    @property
+    def busy(self) -> bool:
+        """Whether it may be busy with what is left of the last call."""
+        return self._freed is not None
+
+    def take(self, live: LiveSandbox | None) -> None:
+        """Has the rollout go on with a sandbox that stands where it stands."""
+        self._live = live
+
+    def free_later(self, freed: Future[LiveSandbox | None]) -> None:
+        """Leaves it to whoever does what is left of a call.
+
+        Args:
+            freed: comes to the sandbox once nothing is left to be done in it; to None if it must not go on.
+        """
+        self._live, self._freed = None, freed
+
+    def await_one(self) -> Future[LiveSandbox | None]:
+        """Has the rollout wait for one that is about to be made, when it needs one; `make_ahead` then makes it."""
+        coming: Future[LiveSandbox | None] = Future()
+        coming.set_running_or_notify_cancel()
+        self.free_later(coming)
+        return coming
+
+    def make_ahead(self, at: Position, coming: Future[LiveSandbox | None]) -> None:
+        """Makes one before a call needs it, and sees to it that the call finds it as it would be after another call.
+
+        Args:
+            at: where the rollout stands.
+            coming: from `await_one`.
+
+        Raises:
+            TvsnapError: it could not be made. The call that needs one tries again.
+        """
+        live, began, context = None, time.perf_counter(), self._context
+        try:
+            acquired = context.acquirer.acquire(at.state, self._recipe)
+            live = self._ahead = acquired.live
+            live.expendable = bool(acquired.sure)
+            live.observation = self._recipe.environment.observe(live.sandbox)
+            live.sandbox.note()
+            context.pool.rest(live)
+        except BaseException:
+            if live is not None:
+                context.pool.discard(live)
+            live = None
+            raise
+        finally:
+            seconds = time.perf_counter() - began
+            context.meter.prefork(seconds)
+            context.worth.add(self._recipe.image.digest, reaching_s=seconds)
+            coming.set_result(live)
+
+    def standing_at(self, state: str) -> LiveSandbox | None:
+        """Returns it if it stands at a state, once nothing of the last call is left to be done in it; else drops it."""
+        live = self._await_own()
+        if live is not None and self._context.acquirer.take_back(live, state):
+            return live
+        self._live, self.exposed = None, False
+        return None
+
+    def acquire(self, at: Position) -> tuple[LiveSandbox, Way | None]:
+        """Returns a sandbox in a state, and how it was had (None: it was there).
+
+        Raises:
+            StateLost: there is no way to it.
+            InfrastructureError: none could be had.
+        """
+        own, self._live = self._await_own(), None
+        recorded = at.recorded or at.state != self._root
+        acquired = self._context.acquirer.acquire(at.state, self._recipe, own=own, recorded=recorded)
+        live = self._live = acquired.live
+        ahead, self._ahead = self._ahead, None
+        if acquired.sure is not None:
+            live.expendable = acquired.sure and not at.private
+            self.exposed = False
+        elif live is ahead:
+            self._context.meter.add(preforks_used=1)
+            return live, "ready"
+        return live, acquired.way
+
+    def leave(self, *, shared: bool) -> None:
+        """Leaves it to others, as soon as nothing of the last call is left to be done in it.
+
+        Args:
+            shared: others may have it where the rollout stands; it is ended otherwise.
+        """
+        freed, self._freed = self._freed, None
+        live, self._live = self._live, None
+        shared = shared and not self.exposed
+        self.exposed = False
+        if freed is not None:
+            freed.add_done_callback(lambda done: self._give_away(done.result(), shared))
+        else:
+            self._give_away(live, shared)
+
+    def drop(self) -> None:
+        """Ends it."""
+        live, self._live = self._live, None
+        self.exposed = False
+        if live is not None:
+            self._context.pool.discard(live)
+
+    def _await_own(self) -> LiveSandbox | None:
+        if self._freed is not None:
+            self._live = self._freed.result()
+            self._freed = None
+        return self._live
+
+    def _give_away(self, live: LiveSandbox | None, shared: bool) -> None:
+        if live is None:
+            return
+        if shared and not (live.observation is not None and live.observation.active):
+            self._context.pool.park(live)
+        else:
+            self._context.pool.discard(live)

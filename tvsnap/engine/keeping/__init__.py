@@ -1,0 +1,1 @@
+"""Which states are kept by snapshots, and for how long."""

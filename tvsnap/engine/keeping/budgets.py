@@ -1,0 +1,230 @@
+"""What a cache may use, and how its snapshots are kept within that: the least useful ones make room for better ones.
+
+Several processes may use one data directory: whoever takes a snapshot evicts, and no snapshot becomes known that has no
+room, whatever others do at the same moment. A fork that is under way while its snapshot goes is begun again without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tvsnap.engine.keeping.holds import Holds
+from tvsnap.engine.keeping.policy.eviction import Kept, SnapshotLimits, choose_evicted
+from tvsnap.engine.keeping.policy.snapshotting import CALL_OVERHEAD
+from tvsnap.graph import Graph, Snapshot, SnapshotWay
+from tvsnap.host.disk import DiskSpace
+from tvsnap.model.errors import TvsnapError
+from tvsnap.model.limits import MIB, Budget
+from tvsnap.model.stats import Meter
+from tvsnap.sandboxes.protocol import Backend
+
+SPARE = 0.1  # the part of the room that is made free at once: looking at all snapshots is not for each that is taken
+SERVICE_START = 1.0  # seconds: a root has a snapshot only where a service starts there, and how long is not recorded
+REFUSING = 5.0  # seconds for which what is worth no more than one that was refused is refused unseen
+
+
+def snapshot_limits(budget: Budget) -> SnapshotLimits:
+    """Returns what snapshots may take of a budget."""
+    return SnapshotLimits(budget.disk, budget.snapshots)
+
+
+def free_and_reserve(budget: Budget, home: Path) -> tuple[int, int]:
+    """Returns the bytes that are free on the file system of a data directory, and those to be left free."""
+    disk = DiskSpace.on(home, home)
+    return disk.free, disk.reserve if budget.reserve is None else budget.reserve
+
+
+def shortage(budget: Budget, home: Path) -> str | None:
+    """Returns why the file system of a data directory has no room for snapshots; None if it has."""
+    free, reserve = free_and_reserve(budget, home)
+    if free >= reserve:
+        return None
+    return (
+        f"{free // MIB} MiB are free on the disk of {home}, and {reserve // MIB} MiB are to be left: no snapshots "
+        "are taken; free some (tvsnap gc --keep-bytes), or lower Budget.reserve"
+    )
+
+
+class Ledger:
+    """What the snapshots of one backend are worth, as the graph knows it. Thread-safe."""
+
+    def __init__(self, graph: Graph, backend: str, holds: Holds) -> None:
+        self._graph = graph
+        self._backend = backend
+        self._holds = holds
+
+    def read(self) -> dict[str, tuple[Kept, Snapshot]]:
+        """Returns all snapshots, by state; those that rollouts stand on are pinned."""
+        self._graph.flush()  # the forks of this process count
+        used = self.in_use(self._holds.held())
+        ways = self._graph.snapshot_ways(self._backend)
+        return {way.snapshot.state: (_kept(way, used), way.snapshot) for way in ways}
+
+    def in_use(self, held: Iterable[str]) -> set[str]:
+        """Returns the states whose snapshots keep states that rollouts stand at: the nearest ones above these."""
+        found = set()
+        for state in held:
+            with contextlib.suppress(TvsnapError):  # forgotten
+                snapshot = self._graph.distance(state, self._backend).snapshot
+                if snapshot is not None:
+                    found.add(snapshot.state)
+        return found
+
+    def evict(self, chosen: Iterable[Snapshot]) -> list[Snapshot]:
+        """Deletes the rows of snapshots, but not of those that a rollout has come to stand on since they were read.
+
+        Returns:
+            Those whose files are to be deleted.
+        """
+        with self._holds.evicting() as held:
+            used = self.in_use(held)
+            return self._graph.drop_snapshots(snapshot for snapshot in chosen if snapshot.state not in used)
+
+
+def _kept(way: SnapshotWay, used: Collection[str]) -> Kept:
+    snapshot = way.snapshot
+    return Kept(
+        snapshot.state,
+        way.above,
+        snapshot.size,
+        way.seconds + way.calls * CALL_OVERHEAD if way.calls else SERVICE_START,
+        snapshot.forks,
+        snapshot.created,
+        reached=way.answered,
+        pinned=snapshot.pinned or snapshot.state in used,
+        proven=way.proven,
+    )
+
+
+class SnapshotBudget:
+    """Keeps the snapshots of one backend within a budget. Thread-safe."""
+
+    def __init__(self, home: Path, graph: Graph, backend: Backend, holds: Holds, budget: Budget, meter: Meter) -> None:
+        """
+        Args:
+            home: the data directory.
+            graph, backend: where the snapshots are.
+            holds: where rollouts stand.
+            budget: what they may take.
+            meter: counts what is evicted and what is not taken.
+        """
+        self._home = home
+        self._graph = graph
+        self._backend = backend
+        self._budget = budget
+        self._room = snapshot_limits(budget)
+        self._meter = meter
+        self._ledger = Ledger(graph, backend.name, holds)
+        self._lock = threading.Lock()
+        self._bar, self._bar_until = 0.0, 0.0
+        self._deleter = ThreadPoolExecutor(1, thread_name_prefix="tvsnap-evict")
+
+    def evict_excess(self) -> None:
+        """Evicts what is there beyond the budget."""
+        count, size = self._graph.snapshot_usage(self._backend.name)
+        if not self._room.holds(size, count):
+            with self._lock:
+                known = self._ledger.read()
+                self._evict(known, choose_evicted(_all(known), self._room, time.time()))
+
+    def find_room(self, new: Kept) -> str | None:
+        """Sees to it that there is room for a snapshot, by evicting others if they are worth less.
+
+        Args:
+            new: what is about to be taken; `pinned` if others are to go whatever they are worth.
+
+        Returns:
+            Why there is no room; None if there is.
+        """
+        reason = shortage(self._budget, self._home) or self._find_room(new)
+        if reason:
+            self._meter.add(snapshots_refused=1)
+        return reason
+
+    def add(self, snapshot: Snapshot, new: Kept) -> bool:
+        """Adds a snapshot that was taken, if there is room for it now that its size is known.
+
+        Returns:
+            Whether it was added; else its files are to be deleted.
+        """
+        while not self._graph.add_snapshot(snapshot, size=self._room.size, count=self._room.count):
+            if self._graph.snapshot(snapshot.state, snapshot.backend) is not None or not self._is_known(snapshot.state):
+                return False
+            if self.find_room(new._replace(size=snapshot.size)):
+                return False
+        return True
+
+    def close(self) -> None:
+        """Waits until the files of what was evicted are gone; safe to repeat."""
+        self._deleter.shutdown()
+
+    def _find_room(self, new: Kept) -> str | None:
+        room, backend = self._room, self._backend.name
+        if not room.holds(new.size, 1):
+            return f"a snapshot of {new.size / MIB:.1f} MiB is more than the budget ({_words(room)}); raise that"
+        count, size = self._graph.snapshot_usage(backend)
+        if room.holds(size + new.size, count + 1):
+            return None
+        now = time.time()
+        worth = new.worth(room, now)
+        with self._lock:
+            if not new.pinned and worth <= self._bar and time.monotonic() < self._bar_until:
+                return self._refusal()
+            known = self._ledger.read()  # another thread may have made room meanwhile, or another process
+            known.pop(new.state, None)
+            there = _all(known)
+            if not new.pinned and new in choose_evicted([*there, new], room, now):
+                self._bar, self._bar_until = worth, time.monotonic() + REFUSING
+                return self._refusal()
+            if not room.holds(sum(kept.size for kept in there) + new.size, len(there) + 1):
+                newest = new._replace(pinned=True)
+                spared = room.part(1 - SPARE)
+                chosen = choose_evicted([*there, newest], spared, now)
+                self._evict(known, chosen)
+                gone = {kept.state for kept in chosen}
+                left = [kept for kept in there if kept.state not in gone]
+                if not room.holds(sum(kept.size for kept in left) + new.size, len(left) + 1):
+                    return (
+                        f"the budget ({_words(room)}) is taken up by what was kept by hand and by what rollouts stand "
+                        "on; raise it, forget some, or run fewer rollouts at once"
+                    )
+        return None
+
+    def _refusal(self) -> str:
+        return (
+            f"the snapshots take all of the budget ({_words(self._room)}), and each saves more time for what it takes "
+            "than a new one would; raise the budget for more"
+        )
+
+    def _evict(self, known: Mapping[str, tuple[Kept, Snapshot]], chosen: Sequence[Kept]) -> None:
+        """Deletes snapshots: their rows now, their files in the background."""
+        dropped = self._ledger.evict(known[kept.state][1] for kept in chosen)
+        self._meter.add(evicted=len(dropped), evicted_bytes=sum(snapshot.size for snapshot in dropped))
+        for snapshot in dropped:
+            self._deleter.submit(self._delete, snapshot)
+
+    def _delete(self, snapshot: Snapshot) -> None:
+        with contextlib.suppress(TvsnapError, OSError):  # files without a row are swept when the directory is opened
+            self._backend.delete_snapshot(snapshot.id)
+
+    def _is_known(self, state: str) -> bool:
+        try:
+            self._graph.state(state)
+        except TvsnapError:
+            return False
+        return True
+
+
+def _all(known: dict[str, tuple[Kept, Snapshot]]) -> list[Kept]:
+    return [kept for kept, _ in known.values()]
+
+
+def _words(room: SnapshotLimits) -> str:
+    words = [] if room.size is None else [f"{room.size / MIB:.1f} MiB"]
+    words += [] if room.count is None else [f"{room.count} snapshots"]
+    return ", ".join(words)

@@ -1,0 +1,316 @@
+"""Taking snapshots: asks the policy, takes the checkpoint, records it; what goes wrong never fails a rollout."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TypeVar
+
+from tvsnap.engine.keeping.budgets import SERVICE_START, SnapshotBudget
+from tvsnap.engine.keeping.pauses import Pauses
+from tvsnap.engine.keeping.policy import Costs, Policy, Rebuild
+from tvsnap.engine.keeping.policy.eviction import Kept
+from tvsnap.engine.keeping.policy.snapshotting import CALL_OVERHEAD
+from tvsnap.engine.live import LiveSandbox
+from tvsnap.graph import Distance, Graph, Snapshot
+from tvsnap.model.errors import (
+    CheckpointFailed,
+    InfrastructureError,
+    NoRoom,
+    NotCheckpointable,
+    NotFound,
+    SandboxDied,
+    TvsnapError,
+)
+from tvsnap.model.limits import MIB
+from tvsnap.model.stats import Meter
+from tvsnap.sandboxes.protocol import Backend
+
+LONGEST_CHECKPOINT = 60.0  # seconds to wait for one that someone else takes
+PATIENCE = 15.0  # seconds for which a snapshot that someone waits for is tried, where the machine has trouble
+PAUSE = 0.5  # seconds between two tries
+LATE = 1.0  # seconds after which a state in which something runs is no longer what it was
+FORGOTTEN_AFTER = 600.0  # seconds after which a state that could not be checkpointed is tried again
+REMEMBERED = 10_000  # states
+USUAL_SIZE = 1 * MIB  # bytes of a snapshot, until one was taken
+
+_SHORT = Rebuild(from_root=False, calls=1, replay_s=0.0, proven=False)
+
+V = TypeVar("V")
+
+
+class Snapshotter:
+    """Snapshots states where the policy says so. Thread-safe.
+
+    Attributes:
+        trouble: why the last snapshot that was tried could not be taken, where that is not known to lie in the state;
+            None if it could.
+    """
+
+    def __init__(
+        self, graph: Graph, backend: Backend, policy: Policy, budget: SnapshotBudget, costs: Costs, meter: Meter
+    ) -> None:
+        self.trouble: str | None = None
+        self._graph = graph
+        self._backend = backend
+        self._policy = policy
+        self._budget = budget
+        self._usual_size = USUAL_SIZE
+        self._costs = costs
+        self._meter = meter
+        self._pauses = Pauses()
+        self._lock = threading.Lock()
+        self._spent: OrderedDict[str, float] = OrderedDict()
+        self._rebuilds: OrderedDict[str, int] = OrderedDict()
+        self._sizes: OrderedDict[str, int] = OrderedDict()  # of those that turned out to be too big
+        self._courses: OrderedDict[str, str] = OrderedDict()  # what led to a state, see Position.course
+        self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()  # by course: why, and when
+        self._expected: dict[str, threading.Event] = {}
+
+    def expect(self, state: str) -> None:
+        """Says that `consider` will soon be called for a new state, so that nobody replays what leads to it meanwhile.
+
+        Whoever says so must call `has_decided` in any case.
+        """
+        with self._lock:
+            self._expected.setdefault(state, threading.Event())
+
+    def has_decided(self, state: str) -> None:
+        """Says that a state has its snapshot by now, or that none will be taken; safe to repeat."""
+        with self._lock:
+            expected = self._expected.pop(state, None)
+        if expected is not None:
+            expected.set()
+
+    def wait(self, states: Iterable[str]) -> None:
+        """Waits for snapshots of `states` that are expected; look after that what snapshots there are."""
+        with self._lock:
+            expected = [self._expected[state] for state in states if state in self._expected]
+        for event in expected:
+            event.wait(LONGEST_CHECKPOINT)
+
+    def worked(self, seconds: float) -> None:
+        """Takes note that a call was executed: part of the time that it took pays for snapshots.
+
+        Args:
+            seconds: how long it took.
+        """
+        self._costs.worked(seconds)
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether even the state that a short call leads to is likely to be kept just now."""
+        return self._policy.should_checkpoint(_SHORT, self._costs)
+
+    def consider(self, live: LiveSandbox, course: str = "", task: str | None = None) -> bool:
+        """Snapshots the state that a sandbox has just come to by a call, if the policy says so.
+
+        Args:
+            live: the sandbox.
+            course: names the calls that led there: what cannot be checkpointed after them once will not be the next
+                time, though the state has another name then. Empty if only the state itself counts.
+            task: the task whose rollout made the call; None if that is not known.
+
+        Returns:
+            Whether the state can be reached again for certain, with or without a snapshot of its own.
+
+        Raises:
+            SandboxDied: if the sandbox ended over it.
+        """
+        if course:
+            with self._lock:
+                _put(self._courses, live.state, course)
+        return self._consider(live, task)
+
+    def consider_rebuilt(self, live: LiveSandbox, seconds: float) -> None:
+        """Snapshots a state that was rebuilt by replay, or started anew, if that has cost too much by now.
+
+        Args:
+            live: the sandbox, which stands at the state.
+            seconds: what rebuilding it took.
+
+        Raises:
+            SandboxDied: if the sandbox ended over it.
+        """
+        with self._lock:
+            _put(self._spent, live.state, self._spent.get(live.state, 0.0) + seconds)
+            _put(self._rebuilds, live.state, self._rebuilds.get(live.state, 0) + 1)
+        self._consider(live)
+
+    def take(self, live: LiveSandbox, *, pinned: bool = False) -> None:
+        """Snapshots the state that a sandbox stands at, whatever the policy says, unless it has a snapshot.
+
+        Args:
+            live: the sandbox.
+            pinned: keep it until the state is forgotten, whatever room there is.
+
+        Raises:
+            NotCheckpointable: with the reason in words; also if there is no room for it, or if it would come too late:
+                a snapshot serves those, too, who have not waited as long as the sandbox has.
+            InfrastructureError: if it failed.
+        """
+        distance = self._graph.distance(live.state, self._backend.name)
+        if distance.is_zero and (not pinned or self._graph.pin_snapshot(live.state, self._backend.name)):
+            return
+        if live.observation is not None and live.age() > max(live.observation.quiet_s, LATE):
+            raise NotCheckpointable(f"the state has changed by itself ({live.observation.active})")
+        rebuild = self._rebuild(live.state, distance)
+        new = self._candidate(live.state, distance.snapshot, rebuild)._replace(pinned=True)
+        reason = self._budget.find_room(new)
+        if reason:
+            raise NotCheckpointable(reason)
+        if not self._checkpoint_patiently(live, new, pinned=pinned):
+            raise NotCheckpointable("there is no room for a snapshot, or the state was forgotten meanwhile")
+
+    def _checkpoint_patiently(self, live: LiveSandbox, new: Kept, *, pinned: bool) -> bool:
+        """Takes a snapshot that someone waits for: trouble of the machine may pass."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            with contextlib.suppress(CheckpointFailed):
+                return self._checkpoint(live, new, pinned=pinned)
+            time.sleep(PAUSE)
+        return self._checkpoint(live, new, pinned=pinned)
+
+    def refuse(self, state: str, reason: str) -> None:
+        """Takes note that a state cannot be checkpointed, so that it is not tried again for a while, and tells people.
+
+        Args:
+            state: the state.
+            reason: why, in words.
+        """
+        self._remember(state, reason)
+        self._tell(state, reason)
+
+    def refusal(self, state: str) -> str | None:
+        """Returns why a state, or one that the same calls led to, could not be checkpointed when this process tried of
+        late; None if it did not, or could.
+        """
+        with self._lock:
+            reason, since = self._refused.get(self._courses.get(state, state), (None, 0.0))
+        return reason if time.monotonic() - since < FORGOTTEN_AFTER else None
+
+    def _tell(self, state: str, reason: str) -> None:
+        """Lets people find out why a state could not be checkpointed; nothing else rests on it."""
+        with contextlib.suppress(TvsnapError):  # a full disk
+            self._graph.note_refusal(state, self._backend.name, reason)
+
+    def _remember(self, state: str, reason: str) -> None:
+        with self._lock:
+            _put(self._refused, self._courses.get(state, state), (reason, time.monotonic()))
+
+    def _consider(self, live: LiveSandbox, task: str | None = None) -> bool:
+        try:
+            distance = self._graph.distance(live.state, self._backend.name)
+        except NotFound:
+            return False
+        if distance.is_zero:
+            return True
+        rebuild = self._rebuild(live.state, distance)
+        if reason := self.refusal(live.state):
+            self._tell(live.state, reason)
+            return rebuild.proven
+        if self._pauses.hold(live.sandbox.id, task):
+            return rebuild.proven
+        if not self._policy.should_checkpoint(rebuild, self._costs):
+            return rebuild.proven
+        try:
+            new = self._candidate(live.state, distance.snapshot, rebuild)
+            self.trouble = self._budget.find_room(new)
+            if not self.trouble:
+                allowed = rebuild.provable and not rebuild.proven
+                return self._checkpoint(live, new, allowed=allowed, task=task) or rebuild.proven
+        except NotCheckpointable as refusal:
+            self.refuse(live.state, str(refusal))
+        except SandboxDied as death:
+            self._remember(live.state, str(death))  # it might do so again and again
+            raise
+        except NoRoom as lack:
+            self.trouble = str(lack)
+            self._pauses.no_room()
+        except (InfrastructureError, OSError) as error:
+            self.trouble = str(error)
+            self._pauses.failed(live.sandbox.id, task, self.trouble)
+        return rebuild.proven
+
+    def _rebuild(self, state: str, distance: Distance) -> Rebuild:
+        """Returns what it takes to rebuild a state that is so far from what it can be rebuilt from."""
+        snapshot = distance.snapshot
+        return Rebuild(
+            snapshot is None,
+            distance.calls,
+            distance.seconds,
+            self._spent.get(state, 0.0),
+            distance.proven,
+            distance.provable,
+            0.0 if snapshot is None else snapshot.checkpoint_s,
+            0.0 if snapshot is None else snapshot.fork_s or 0.0,
+        )
+
+    def _candidate(self, state: str, above: Snapshot | None, rebuild: Rebuild) -> Kept:
+        """Returns what a snapshot of a state is likely to be; its size is about that of the nearest one above."""
+        return Kept(
+            state,
+            None if above is None else above.state,
+            self._sizes.get(state, self._usual_size if above is None else above.size),
+            rebuild.replay_s + rebuild.calls * CALL_OVERHEAD if rebuild.calls else SERVICE_START,
+            forks=self._rebuilds.get(state, 0),  # each time that it was rebuilt, it would have been forked
+            created=time.time(),
+            proven=rebuild.proven,
+        )
+
+    def _checkpoint(
+        self, live: LiveSandbox, new: Kept, *, pinned: bool = False, allowed: bool = False, task: str | None = None
+    ) -> bool:
+        """Takes a snapshot and adds it to the graph; returns whether the state has one now.
+
+        Args:
+            live: the sandbox.
+            new: what the snapshot is expected to be.
+            pinned: it never goes.
+            allowed: what it takes comes out of `Costs.allowance_s`.
+            task: whose rollout made the call, for `Pauses`.
+        """
+        began = time.perf_counter()
+        age_s = live.age()
+        info = live.checkpoint()
+        self._pauses.succeeded(live.sandbox.id, task)
+        seconds = time.perf_counter() - began
+        self._costs.add("checkpoint", seconds)
+        if allowed:
+            self._costs.spent(seconds)
+        self._meter.checkpoint(seconds)
+        now = time.time()
+        snapshot = Snapshot(
+            live.state,
+            info.id,
+            self._backend.name,
+            info.size,
+            info.captures,
+            seconds,
+            None,
+            info.processes,
+            now,
+            now,
+            pinned=pinned,
+            age_s=age_s,
+        )
+        self._usual_size = info.size
+        try:
+            added = self._budget.add(snapshot, new)
+        except TvsnapError:
+            added = False
+        if not added:
+            with self._lock:
+                _put(self._sizes, live.state, info.size)
+            self._backend.delete_snapshot(info.id)
+        return added or self._graph.snapshot(live.state, self._backend.name) is not None
+
+
+def _put(table: OrderedDict[str, V], key: str, value: V) -> None:
+    """Puts a value into a table that forgets its oldest."""
+    table[key] = value
+    while len(table) > REMEMBERED:
+        table.popitem(last=False)

@@ -1,0 +1,1 @@
+"""Where a rollout stands, and what answers its calls there."""

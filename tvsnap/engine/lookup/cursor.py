@@ -1,0 +1,238 @@
+"""Where a rollout stands in the graph, how long it has waited there, and what answers its calls there."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+
+from tvsnap.engine.claiming.cancellation import Cancellation
+from tvsnap.engine.claiming.claims import Claim, Wanted
+from tvsnap.engine.claiming.patience import Forecast, Patience
+from tvsnap.engine.context import Context
+from tvsnap.engine.keeping.holds import Hold
+from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.lookup.grades import Grading
+from tvsnap.engine.position import Position
+from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.environments.tools import Tool
+from tvsnap.graph import Edge
+from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import TvsnapError
+
+
+class Cursor:
+    """Used by one thread at a time, but for `where` and `pending`.
+
+    Attributes:
+        at: where it stands, as of the last `catch_up`.
+        hold: keeps the state from eviction; None if nothing is recorded, or once it is let go.
+    """
+
+    def __init__(self, context: Context, recipe: Recipe, at: Position) -> None:
+        """
+        Args:
+            context: what the rollouts of a cache have in common.
+            recipe: of the rollout's sandboxes.
+            at: where it begins.
+        """
+        self._context = context
+        self._recipe = recipe
+        self.at = at
+        self.hold: Hold | None = context.holds.add() if context.use_cache else None
+        if self.hold is not None:
+            self.hold.stand(at.state)
+        self._ended = time.monotonic()  # the last call
+        self._not_before = 0.0  # when the clock has caught up with the waits that were said
+        self._outcome: Future[Position] | None = None  # of the last call, until it is taken into `at`
+
+    # -- position -------------------------------------------------------------------------------------------------
+
+    def where(self) -> Position:
+        """Returns where it stands, once the last call's outcome is known; for any thread."""
+        outcome = self._outcome
+        if outcome is None:
+            return self.at
+        self._context.home.check()
+        return outcome.result()
+
+    def pending(self) -> Future[Position] | None:
+        """Returns a future that is done once it is known where the last call led; None if that is known already."""
+        outcome = self._outcome
+        return None if outcome is None or outcome.done() else outcome
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the outcome of the last call has been taken into `at`."""
+        return self._outcome is None
+
+    def lead_to(self, outcome: Future[Position]) -> None:
+        """Has it stand, from the next `catch_up` on, where a call that was executed led."""
+        self._outcome = outcome
+
+    def catch_up(self) -> None:
+        """Moves to where the last call led, once that is known."""
+        if self._outcome is not None:
+            self.stand_at(self._outcome.result())
+            self._outcome = None
+
+    def stand_at(self, at: Position) -> None:
+        """Takes its place at a state."""
+        self.at = at
+        if self.hold is not None:
+            self.hold.stand(at.state)
+
+    def go_on_from(self, other: Cursor) -> None:
+        """Stands where another one does, whose last call and whose waits count as its own."""
+        self.stand_at(other.at)
+        self._ended, self._not_before = other._ended, other._not_before
+
+    def let_go(self) -> None:
+        """Holds no state any more."""
+        if self.hold is not None:
+            self._context.holds.remove(self.hold)
+            self.hold = None
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def end_call(self) -> float:
+        """Notes that a call has ended; returns when, by time.monotonic()."""
+        self._ended = time.monotonic()
+        return self._ended
+
+    def missing(self, after: float) -> float:
+        """Returns how many seconds are missing until so many have passed since the last call."""
+        return max(0.0, after - (time.monotonic() - self._ended))
+
+    def let_pass(self, after: float) -> None:
+        """Sees to it that so many seconds have passed since the last call."""
+        now = time.monotonic()
+        missing = after - (now - self._ended)
+        if missing > 0:
+            self.at = self.at.pass_time(missing)
+            self._ended -= missing
+            self._not_before = max(self._not_before, now) + missing
+
+    def make_up_time(self, live: LiveSandbox, cancellation: Cancellation) -> None:
+        """Waits until a sandbox, and the clock that programs read, are where the rollout is."""
+        missing = max(0.0, self._not_before - time.monotonic())
+        live.let_run(max(self.at.waited, live.age() + missing), cancellation.pause)
+        self._not_before = 0.0
+
+    # -- answers --------------------------------------------------------------------------------------------------
+
+    def lookup(
+        self, call: ToolCall, timeout: float, grading: Grading | None = None, *, patient: bool = True
+    ) -> Edge | None:
+        """Returns the recorded answer to a call, if there is one that may be given; the state it leads to is held then.
+
+        Args:
+            call, timeout: see `Rollout.call`.
+            grading: how it grades; None if it does not.
+            patient: wait for an eviction that is under way; else there is no answer.
+        """
+        at, holds = self.at, self._context.holds
+        if at.private:
+            return None
+        evictions = holds.evictions
+        edge = self._look_up(call, timeout, retire=patient)
+        if edge is not None and grading is not None and grading.executions > 1:
+            given = self._context.graph.grades(at.state, call.key)
+            edge = edge if grading.is_settled(given, edge.grade) else None
+        if edge is None or not edge.changed or self.hold is None:
+            return edge
+        self.hold.approach(edge.next_state)
+        if evictions % 2 == 0 and holds.evictions == evictions:
+            return edge
+        if patient:
+            holds.wait_for_evictions()
+            again = self._look_up(call, timeout)
+            if again is not None and again.id == edge.id:
+                return again
+        self.hold.stand(at.state)
+        return None
+
+    def claim(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        until: float,
+        able: Callable[[], bool],
+        cancellation: Cancellation,
+        *,
+        at_hand: bool,
+    ) -> Edge | Claim | None:
+        """Returns someone else's result, or the right to execute a call; None where nothing is to be shared.
+
+        Args:
+            tool, call, timeout, cancellation: the call.
+            until: when a wait for others must end, by time.monotonic().
+            able: whether there is a sandbox to execute it in, or room for one.
+            at_hand: the rollout has one that stands here.
+        """
+        at = self.at
+        if at.private or tool.stochastic or not tool.cacheable:
+            return None
+        patience = Patience(lambda: self._forecast(tool, call, at_hand=at_hand), until, able=able)
+        look = partial(self.lookup, call, timeout)
+        wanted = Wanted(at.state, call, timeout, self._context.backend.name, at.waited, at.quiet_s, look, patience)
+        return self._context.claims.claim(wanted, cancellation)
+
+    def keeps(self, edge: Edge) -> bool:
+        """Whether the rollout can do without a sandbox of its own once an edge has answered a call."""
+        try:
+            return edge.changed or self._context.acquirer.is_sure(self.at.state)
+        except TvsnapError:
+            return False
+
+    def _forecast(self, tool: Tool, call: ToolCall, *, at_hand: bool) -> Forecast:
+        """Returns what is known of a call before it is executed."""
+        at, graph, snapshotter = self.at, self._context.graph, self._context.snapshotter
+        backend = self._context.backend.name
+        lost = snapshotter.refusal(at.course_after(call))
+        if lost is None and not tool.read_only:  # what cannot be kept before a call rarely can be after it
+            lost = snapshotter.refusal(at.state)
+            made_by = None if lost else graph.edge_to(at.state)
+            lost = lost or (made_by.refusals.get(backend) if made_by else None)
+        latest = graph.latest(at.state, call.key)
+        cheap = at_hand and not snapshotter.keeps_all
+        if latest is None:
+            return Forecast(lost, cheap=cheap)
+        duration, refusals, cut_short = latest
+        return Forecast(lost or refusals.get(backend) or cut_short, duration, cheap)
+
+    def lasts(self, tool: Tool) -> float | None:
+        """Returns the seconds for which what a tool's call asked of the network answers others; None for ever."""
+        return self._context.network_answers if tool.time_to_live is None else tool.time_to_live
+
+    def follow(self, edge: Edge) -> None:
+        """Moves along an edge, whose result answers a call."""
+        at, now = self.at, time.monotonic()
+        if edge.changed:
+            course = at.course_after(edge.call)
+            self._not_before -= max(0.0, time.time() - edge.created)  # so long ago was the state made
+            self.stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course))
+        elif at.quiet_s < math.inf:
+            # It has waited as long as the one whose answer it is given, and for the call's own time.
+            self.at = replace(at, unshared=None, since=min(at.since, now - edge.waited) - edge.result.duration)
+        elif at.unshared:
+            self.at = replace(at, unshared=None)
+        self._ended = now
+
+    def _look_up(self, call: ToolCall, timeout: float, *, retire: bool = True) -> Edge | None:
+        at, graph = self.at, self._context.graph
+        backend = self._context.backend.name
+        edge = graph.lookup(at.state, call, timeout, backend, waited=at.waited, quiet_s=at.quiet_s)
+        if edge is None or not edge.asked:
+            return edge
+        tool = self._recipe.environment.tools.get(call.name)
+        lasts = self._context.network_answers if tool is None else self.lasts(tool)
+        if lasts is None or edge.is_newer_than(lasts):
+            return edge
+        if retire:  # an event loop that looks must not wait for a writer
+            graph.retire(edge, f"what it asked of the network is older than {lasts:g} s")
+        return None

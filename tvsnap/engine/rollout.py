@@ -1,0 +1,687 @@
+"""A rollout: its calls are answered from the graph where they can be, and executed where they must be.
+
+The flow of one call is `RolloutEngine.call`, from top to bottom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from typing import Any
+
+from tvsnap.engine.claiming.cancellation import Cancellation
+from tvsnap.engine.claiming.claims import Claim
+from tvsnap.engine.claiming.hedge import Hedge
+from tvsnap.engine.conclusion.conclusion import Conclusions
+from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
+from tvsnap.engine.context import Context
+from tvsnap.engine.execution.executed import Executed
+from tvsnap.engine.execution.execution import Execution
+from tvsnap.engine.execution.own_sandbox import OwnSandbox
+from tvsnap.engine.execution.uncached import UncachedSandbox
+from tvsnap.engine.file_calls import FileCalls
+from tvsnap.engine.host_calls import HostAnswer, HostCalls
+from tvsnap.engine.keeping.worth import UNPROFITABLE
+from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.lookup.cursor import Cursor
+from tvsnap.engine.lookup.grades import Grading
+from tvsnap.engine.position import Position
+from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.environments.tools import Tool
+from tvsnap.graph import Edge, RootInfo
+from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
+from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
+from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, TvsnapError, UsageError
+from tvsnap.model.stats import Way
+from tvsnap.sandboxes.protocol import Sandbox
+
+_LOG = logging.getLogger("tvsnap.calls")
+"""One line at level DEBUG for each call: what answered it, or why nothing did."""
+DEFAULT_TIMEOUT = 30.0  # seconds
+SPARE = 0.01  # of the time until a deadline: nobody has planned it to the hundredth
+OUTSIDE = "(outside)"
+"""Stands in the graph in place of a tool, for what was done in a sandbox that `Rollout.sandbox` gave out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheHooks:
+    """What a cache does for the rollouts that it began.
+
+    Attributes:
+        dropped: takes those that nobody holds any more, to close them.
+        ended: is told which has ended, and where it stood.
+        resume: begins another, at a state, of a task; see `Cache.resume`.
+    """
+
+    dropped: SimpleQueue[RolloutEngine]
+    ended: Callable[[RolloutEngine, Position], None]
+    resume: Callable[[str, str], RolloutEngine]
+
+
+class RolloutEngine:
+    """What a `Rollout` does. Its calls are made one after the other.
+
+    Attributes:
+        id: the rollout's name in the graph; None if nothing is recorded.
+        root: the hash of its root.
+        tools: the tools that may be called, by name.
+        recipe: of its sandboxes.
+        files: what calls of `put` and `get` say.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        hooks: CacheHooks,
+        recipe: Recipe,
+        root: RootInfo,
+        id: str | None,
+        task: str,
+        at: Position,
+        deadline: float = math.inf,
+    ) -> None:
+        """
+        Args:
+            context: what the rollouts of a cache have in common.
+            hooks: what the cache does for them.
+            recipe: of its sandboxes.
+            root: where fresh ones stand.
+            id: its name in the graph; None if nothing is recorded.
+            task: the task's name.
+            at: where it begins.
+            deadline: when it is to be through, by time.monotonic().
+        """
+        self.id = id
+        self.root = root.hash
+        self.recipe = recipe
+        self.tools = recipe.environment.tools
+        self.files = FileCalls(context, self.tools)
+        self._context = context
+        self._hooks = hooks
+        self._task = task
+        self._deadline = deadline
+        self._recorder = Recorder(context.graph, context.backend.name, task, timeouts=context.shares_timeouts)
+        claims = context.claims if context.use_cache else None
+        self._host_calls = HostCalls(
+            context.graph, claims, self._recorder, recipe.environment, recipe.limits, root.salt
+        )
+        self._cursor = Cursor(context, recipe, at)
+        self._turn = threading.RLock()
+        self._calls = 0
+        self._own = OwnSandbox(context, recipe, root.hash)
+        self._uncached = UncachedSandbox(context, recipe, root.hash)
+        self._counts_changes = context.counts_changes(recipe.image)
+        self._execution = Execution(recipe, self._own, self._cursor)
+        self._conclusions = Conclusions(context, recipe, self._recorder, self._cursor.hold)
+        self._under_way: Cancellation | None = None
+        self._closed = False
+
+    def may_stand_at(self, state: str) -> bool:
+        """Whether it stands at a state, as far as is known without waiting; for any thread."""
+        return self._cursor.at.state == state or not self._cursor.caught_up
+
+    def where(self) -> Position:
+        """Returns where it stands. Where the last call led may have to be waited for."""
+        return self._cursor.where()
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float | None,
+        after: float,
+        cancellation: Cancellation,
+        deadline: float | None = None,
+        grade: Sequence[str] | None = None,
+    ) -> ToolResult:
+        """Makes a tool call; see `Rollout.call`.
+
+        Args:
+            name, arguments, timeout, after, deadline, grade: see `Rollout.call`.
+            cancellation: of this call and no other.
+        """
+        timeout, after = _timeout(timeout), check_seconds(after, "after", least=0.0)
+        deadline = math.inf if deadline is None else check_seconds(deadline, "deadline", least=0.0)
+        grading = self._grading(grade)
+        call = ToolCall(name, arguments)
+        try:
+            with self._turn, self._context.home.in_place():
+                self._under_way = cancellation
+                try:
+                    cancellation.check()
+                    return self._make(call, timeout, after, deadline, cancellation, grading)
+                finally:
+                    self._under_way = None
+        finally:
+            cancellation.end()
+
+    def cancel(self) -> bool:
+        """Ends the call that another thread is making; see `Rollout.cancel`."""
+        under_way = self._under_way
+        if under_way is not None:
+            under_way.cancel()
+        return under_way is not None
+
+    def _make(
+        self,
+        call: ToolCall,
+        timeout: float,
+        after: float,
+        deadline: float,
+        cancellation: Cancellation,
+        grading: Grading | None,
+    ) -> ToolResult:
+        """Makes a call, in its turn."""
+        if self._is_on_host(call.name):
+            return self._call_on_host(call, timeout, after, deadline, cancellation)
+        if not self._context.use_cache:
+            return self._call_uncached(call, timeout, after, cancellation)
+        # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
+        began = time.perf_counter()
+        self._catch_up()
+        self._cursor.let_pass(after)
+        edge = self._cursor.lookup(call, timeout, grading)
+        if edge is not None and self._is_answered_by(edge, call):
+            return self._follow(edge, "hit", began)
+        tool = self._tool(call)
+        pays = self._pays(tool)
+        why = self._why_executed(tool, call) if _LOG.isEnabledFor(logging.DEBUG) else ""
+        # 2. Of all that miss this call in this state, one executes it, and the others take its result.
+        able, claim, stood_at = self._is_able, None, self._cursor.at
+        if not (pays or stood_at.private):
+            self._cursor.stand_at(replace(stood_at, private=UNPROFITABLE))
+        if grading is None or grading.executions <= 1:  # else each is executed on its own
+            until, at_hand = self._wait_until(timeout, deadline), not self._own.absent
+            claim = self._cursor.claim(tool, call, timeout, until, able, cancellation, at_hand=at_hand)
+        if isinstance(claim, Edge):
+            return self._follow(claim, "coalesced", began)
+        try:
+            # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
+            made = self._execute(tool, call, timeout, claim, cancellation, grading, looks=pays or self._counts_changes)
+            if isinstance(made, Edge):
+                return self._follow(made, "coalesced", began)
+            live, executed, way = made
+            # 5. What is left is done while the caller thinks.
+            concluding = self._conclusions.begin(live, executed, exposed=self._own.exposed)
+            self._cursor.lead_to(concluding.outcome)
+            self._own.free_later(concluding.freed)
+        except BaseException as error:
+            self._abandon(claim, untouched=isinstance(error, CallCancelled))
+            self._cursor.stand_at(stood_at)
+            raise
+        if way is not None:
+            self._account_for_sandbox(executed)
+        self._calls += 1
+        seconds = time.perf_counter() - began
+        self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
+        if why:
+            sandbox = "the rollout's sandbox" if way is None else f"a sandbox that was {way}"
+            self._log(call, f"executed in {sandbox}, as {why}", seconds)
+        return executed.result
+
+    def _why_executed(self, tool: Tool, call: ToolCall) -> str:
+        """Returns why a call is not answered, for people who look for the reason."""
+        at, context = self._cursor.at, self._context
+        if at.private:
+            return f"the rollout is private: {at.private}"
+        if tool.stochastic or not tool.cacheable:
+            return f"calls of {call.name} are never answered"
+        latest = context.graph.latest(at.state, call.key)
+        if latest is None:
+            return "it was not made in this state before"
+        _, refusals, cut_short = latest
+        lost = cut_short or refusals.get(context.backend.name)
+        return lost or "its record does not answer it: see `tvsnap show` of the state"
+
+    def _log(self, call: ToolCall, words: str, seconds: float) -> None:
+        _LOG.debug("%s %s: %s (%.1f ms)", self.id or "-", call.brief, words, seconds * 1e3)
+
+    def _pays(self, tool: Tool) -> bool:
+        """Whether it pays to find out what a call changes that is executed now."""
+        if self._cursor.at.private == UNPROFITABLE:
+            return False
+        return tool.read_only or self._context.worth.is_given(self.recipe.image.digest)
+
+    def _account_for_sandbox(self, executed: Executed) -> None:
+        """Takes note of what it took to get a sandbox: without the cache, only the first call needs one."""
+        image = self.recipe.image.digest
+        if self._calls:
+            self._context.worth.add(image, reaching_s=executed.reaching_s)
+        elif executed.at.state == self.root:
+            self._context.worth.started(image, executed.reaching_s)
+
+    def _is_answered_by(self, edge: Edge, call: ToolCall) -> bool:
+        """Whether a call is to be answered by its record.
+
+        Not where the cache does not pay, the rollout has a sandbox or stands where it can start one, and to execute the
+        call takes less than the fork that the answer would soon make necessary.
+        """
+        if self._own.absent and self._cursor.at.state != self.root:
+            return True
+        if not edge.changed or edge.result.duration >= self._context.acquirer.fork_s:
+            return True
+        return self._pays(self._tool(call))
+
+    def _execute(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        claim: Claim | None,
+        cancellation: Cancellation,
+        grading: Grading | None,
+        *,
+        looks: bool,
+    ) -> Edge | tuple[LiveSandbox, Executed, Way | None]:
+        """Executes a call; returns what `Execution.execute` does, or the result of another rollout that was quicker."""
+        if claim is None:
+            return self._execution.execute(tool, call, timeout, claim, cancellation, grading, looks=looks)
+        claims, edge = self._context.claims, None
+        claim.wanted.patience.execute()
+        hedge = Hedge(claims, claim, self._cursor.keeps, cancellation) if claim.beside else None
+        try:
+            made = self._execution.execute(tool, call, timeout, claim, cancellation, grading)
+        except TvsnapError:
+            edge = None if hedge is None else hedge.outlast()
+            if edge is None:
+                raise
+        except BaseException:
+            if hedge is not None:
+                hedge.end()
+            raise
+        else:
+            edge = None if hedge is None else hedge.end()
+            if edge is None and not cancellation.wanted:
+                edge = claims.end(claim, made[1].result.duration)
+                edge = edge if edge is not None and self._cursor.keeps(edge) else None
+            if edge is None:
+                return made
+        self._own.drop()
+        claims.release(claim)
+        return edge
+
+    def _grading(self, grade: Sequence[str] | None) -> Grading | None:
+        """Returns how a call grades, as `call` is told."""
+        if grade is None:
+            return None
+        if isinstance(grade, str) or not all(isinstance(path, str) and path.startswith("/") for path in grade):
+            raise UsageError(f"grade must be a list of absolute paths of files inside, not {grade!r}")
+        return Grading(tuple(grade), self._context.grade_executions)
+
+    def _is_able(self) -> bool:
+        """Whether there is a sandbox of its own, or room for one."""
+        return not self._own.absent or self._context.pool.has_room
+
+    def _wait_until(self, timeout: float, deadline: float) -> float:
+        """Returns when a call has to be executed so as to be done by the deadlines, by time.monotonic().
+
+        A call whose timeout would end later may still wait for a small part of what is left: most take far less.
+        """
+        now = time.monotonic()
+        ahead = [end for end in (self._deadline, now + deadline) if end > now]  # what is missed already is past saving
+        end = min(ahead, default=math.inf)
+        return max(end - timeout, now + SPARE * (end - now))
+
+    def try_hit(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        after: float = 0.0,
+        grade: Sequence[str] | None = None,
+    ) -> ToolResult | None:
+        """Makes a tool call if the graph has the answer, without waiting for anything.
+
+        Args:
+            name: the name of one of `tools`.
+            arguments: the tool's arguments, as plain JSON.
+            timeout: seconds; a recorded call that took longer is no answer. None for any.
+            after: seconds that are at least to have passed since the last call, as in `call`.
+            grade: where the call leaves its grade, as in `call`.
+
+        Returns:
+            The recorded result; None if the call was not made.
+
+        Raises:
+            UsageError: the arguments make no sense.
+        """
+        timeout, after, grading = _timeout(timeout), check_seconds(after, "after", least=0.0), self._grading(grade)
+        call = ToolCall(name, arguments)
+        if not self._context.use_cache or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if self._own.exposed or self._closed or self.pending() is not None:
+                return None
+            began = time.perf_counter()
+            self._cursor.catch_up()
+            self._cursor.let_pass(after)
+            if self._is_on_host(name):
+                return self._answer_on_host(call, timeout, began)
+            edge = self._cursor.lookup(call, timeout, grading, patient=False)
+            if edge is None or not self._is_answered_by(edge, call):
+                return None
+            return self._follow(edge, "hit", began)
+        finally:
+            self._turn.release()
+
+    def pending(self) -> Future[Position] | None:
+        """Returns a future that is done once it is known where the last call led; None if that is known already."""
+        return self._cursor.pending()
+
+    def fork(self, n: int) -> list[RolloutEngine]:
+        """Begins several rollouts where this one stands; see `Rollout.fork`."""
+        check_whole(n, "n", 1)
+        if not self._context.use_cache:
+            raise UsageError("a rollout without the cache cannot be forked: nothing of it is recorded")
+        with self._turn:
+            self._catch_up()
+            with contextlib.ExitStack() as undo:
+                state, task, forks = self._cursor.at.state, self._task, []
+                for _ in range(n):
+                    forks.append(self._hooks.resume(state, task))
+                    undo.callback(forks[-1].close)
+                    forks[-1]._cursor.go_on_from(self._cursor)
+                undo.pop_all()
+                return forks
+
+    def sandbox(self) -> Sandbox:
+        """Returns the rollout's own sandbox; see `Rollout.sandbox`."""
+        with self._turn:
+            if not self._context.use_cache:
+                return self._uncached.live().sandbox
+            self._catch_up()
+            live, _ = self._own.acquire(self._cursor.at)
+            if live.observation is None:
+                live.observation = self.recipe.environment.observe(live.sandbox)
+            live.sandbox.note()
+            live.expendable = False
+            self._own.exposed = True
+            return live.sandbox
+
+    def keep(self, label: str, output: str) -> str:
+        """Snapshots what was done in the sandbox that was given out; see `Rollout.keep`."""
+        with self._turn:
+            live = self._own.live if self._own.exposed else None
+            if live is None:
+                raise UsageError("there is no sandbox to keep; ask for one with Rollout.sandbox")
+            before = self._cursor.at
+            self._notice_outside(label, output)
+            if self._own.live is None:
+                raise InfrastructureError("the sandbox has ended: what was done in it is lost")
+            if self._cursor.at != before:
+                with self._looking_again(live):
+                    self._context.snapshotter.take(live, pinned=True)
+            return self._cursor.at.state
+
+    def snapshot_if_idle(self) -> bool:
+        """Snapshots the present state; see `Rollout.snapshot_if_idle`."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            self._catch_up()
+            live = self._own.standing_at(self._cursor.at.state)
+            if live is not None:
+                with self._looking_again(live):
+                    self._context.snapshotter.take(live)
+            return live is not None
+        finally:
+            self._turn.release()
+
+    def fork_if_idle(self, state: str) -> LiveSandbox | None:
+        """Returns a fork of the rollout's own sandbox, of which no snapshot stays.
+
+        Args:
+            state: where the sandbox must stand: the rollout may have gone on meanwhile.
+
+        Returns:
+            None if no sandbox of its own stands there, or a call is being made.
+
+        Raises:
+            StateLost: no snapshot can be taken of it, with the reason in words.
+            InfrastructureError: the snapshot, or the fork of it, failed.
+        """
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            self._catch_up()
+            live = self._own.standing_at(self._cursor.at.state)
+            if live is None or live.state != state:
+                return None
+            with self._looking_again(live):
+                return self._context.acquirer.fork_beside(live, self.recipe)
+        finally:
+            self._turn.release()
+
+    def begin_in(self, live: LiveSandbox | None) -> None:
+        """Has a rollout that has made no call go on with a sandbox that stands at its state."""
+        self._own.take(live)
+
+    def lacks_sandbox(self, state: str) -> bool:
+        """Whether it stands in a state, without a sandbox of its own; for any thread, which may see it change."""
+        return not self._closed and self._own.absent and self._cursor.at.state == state
+
+    def accompany(self, state: str) -> None:
+        """Makes a sandbox that runs beside the rollout in `state`, unless the rollout goes on meanwhile.
+
+        A call that is made before it is there waits for it.
+
+        Raises:
+            InfrastructureError: none could be had.
+        """
+        if not self._context.pool.has_room or not self._turn.acquire(blocking=False):
+            return
+        try:
+            if not self.lacks_sandbox(state) or not self._cursor.caught_up:
+                return
+            at, coming = self._cursor.at, self._own.await_one()
+        finally:
+            self._turn.release()
+        self._own.make_ahead(at, coming)
+
+    def close(self) -> None:
+        """Ends the rollout; see `Rollout.close`."""
+        if self._context.home.forked_off:
+            return
+        with self._turn, self._context.home.in_place():
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._cursor.catch_up()
+            finally:
+                self._leave_sandbox()
+                self._cursor.let_go()
+                self._hooks.ended(self, self._cursor.at)
+
+    def close_if_idle(self) -> None:
+        """Ends the rollout unless a call of it is being executed."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self._turn.release()
+
+    def drop(self) -> None:
+        """Has the cache close it, as nobody holds it any more."""
+        if not self._closed:
+            self._hooks.dropped.put(self)
+
+    # Where it stands.
+
+    def _catch_up(self) -> None:
+        """Moves to where the last call led, and notices what was done in a sandbox that was given out."""
+        if self._closed:
+            raise UsageError("the rollout is closed")
+        self._context.home.check()
+        self._cursor.catch_up()
+        if self._own.exposed:
+            self._notice_outside()
+
+    def _notice_outside(self, label: str | None = None, output: str = "") -> None:
+        """Goes on in a private branch if a sandbox that was given out is no longer as it was."""
+        live = self._own.standing_at(self._cursor.at.state)
+        if live is None:
+            return
+        try:
+            observation = self.recipe.environment.observe(live.sandbox)
+        except SandboxDied:
+            self._own.drop()
+            return
+        if observation != live.observation or not live.sandbox.go_back():
+            live.sandbox.settle(changed=True)
+            call = ToolCall(OUTSIDE, {"what": label} if label else {})
+            reason = label or "changed from outside, in the sandbox that was given out"
+            left = Aftermath(False, quiet_s=observation.quiet_s, active=observation.active)
+            self._cursor.stand_at(
+                self._recorder.branch_off(self._cursor.at, call, ToolResult.of_text(output, None, 0.0), reason, left)
+            )
+            live.state, live.observation, live.since = self._cursor.at.state, observation, self._cursor.at.since
+        live.sandbox.note()  # what is done in it from here on is noticed by itself
+
+    @contextlib.contextmanager
+    def _looking_again(self, live: LiveSandbox) -> Iterator[None]:
+        """A block that snapshots its sandbox between two calls, however it ends."""
+        self._look_at_private(live)
+        try:
+            yield
+        finally:
+            if not self._conclusions.look_again(live):
+                self._own.drop()
+
+    def _look_at_private(self, live: LiveSandbox) -> None:
+        """Finds out how time counts in a state of a private branch, which nobody looks at unless it is to be kept.
+
+        Raises:
+            InfrastructureError: the sandbox has ended.
+        """
+        at = self._cursor.at
+        if at.private is None or live.observation is not None:
+            return
+        age = live.age()
+        observation = self.recipe.environment.observe(live.sandbox)
+        quiet_s = age + observation.quiet_s if observation.quiet_s else 0.0
+        live.observation = replace(observation, quiet_s=quiet_s)  # as if it had been looked at when it came there
+        self._context.graph.note_activity(at.state, quiet_s, observation.active)
+        self._cursor.at = replace(at, quiet_s=quiet_s)
+
+    def _follow(self, edge: Edge, source: Source, began: float) -> ToolResult:
+        """Moves along an edge; returns its result."""
+        if edge.changed:
+            self._leave_sandbox()
+        self._cursor.follow(edge)
+        context = self._context
+        if self._own.absent:
+            at = self._cursor.at
+            context.companions.expect(self, at.state, stirs=at.quiet_s < math.inf)
+        context.graph.touch_hit(edge, self._task)
+        context.audit.answered(edge)
+        begins = self._calls == 0 and edge.state == self.root
+        spared_s = context.acquirer.first_s(self.recipe) if begins else 0.0
+        context.worth.answered(self.recipe.image.digest, edge.result.duration, spared_s=spared_s)
+        self._calls += 1
+        seconds = time.perf_counter() - began
+        if _LOG.isEnabledFor(logging.DEBUG):
+            self._log(edge.call, f"answered ({source}) by call {edge.id} of the graph", seconds)
+        if source == "hit":
+            context.meter.hit(edge.result.duration, seconds, self._calls, edge.result.cost)
+            return edge.result
+        context.meter.coalesced(edge.result.duration, seconds, self._calls, edge.result.cost)
+        return edge.result.from_source("coalesced")
+
+    def _tool(self, call: ToolCall) -> Tool:
+        """Returns the tool that a call names, once the call is seen to be valid."""
+        return self.recipe.environment.tool(call)
+
+    def _abandon(self, claim: Claim | None, *, untouched: bool) -> None:
+        """Gives up a call that was not executed to its end: the next who wants it executes it.
+
+        Args:
+            claim: the right to execute it, if there was one.
+            untouched: it was not even begun, so that the sandbox is what it was.
+        """
+        if claim is not None:
+            self._context.claims.release(claim)
+        if not (self._own.busy or untouched):
+            self._own.drop()
+
+    # Tools that run on the host.
+
+    def _is_on_host(self, name: str) -> bool:
+        tool = self.tools.get(name)
+        return tool is not None and tool.on_host
+
+    def _answer_on_host(self, call: ToolCall, timeout: float, began: float) -> ToolResult | None:
+        """Returns the recorded answer to a call of a tool on the host, if there is one."""
+        answer = self._host_calls.look_up(self.tools[call.name], call, timeout, self._cursor.at)
+        return None if answer is None else self._answered_on_host(answer, began)
+
+    def _call_on_host(
+        self, call: ToolCall, timeout: float, after: float, deadline: float, cancellation: Cancellation
+    ) -> ToolResult:
+        """Makes a call of a tool that runs on the host: no sandbox is needed, and none changes."""
+        began = time.perf_counter()
+        self._catch_up()
+        if self._context.use_cache:
+            self._cursor.let_pass(after)
+            answered = self._answer_on_host(call, timeout, began)
+            if answered is not None:
+                return answered
+        else:
+            cancellation.pause(self._cursor.missing(after))
+        until = self._wait_until(timeout, deadline)
+        made = self._host_calls.make(self._tool(call), call, timeout, self._cursor.at, cancellation, until)
+        return self._answered_on_host(made, began)
+
+    def _answered_on_host(self, answer: HostAnswer, began: float) -> ToolResult:
+        """Counts a call of a tool on the host, and takes the time that it took; returns its result."""
+        context, result, edge = self._context, answer.result, answer.edge
+        self._calls += 1
+        self._cursor.end_call()
+        seconds = time.perf_counter() - began
+        if edge is None:
+            self._cursor.at = replace(self._cursor.at, unshared=answer.unshared)
+            context.meter.executed(result.duration, seconds, self._calls, None)
+            return result
+        self._cursor.at = replace(self._cursor.at.pass_time(result.duration), unshared=None)
+        context.graph.touch_hit(edge, self._task)
+        count = context.meter.hit if result.source == "hit" else context.meter.coalesced
+        count(result.duration, seconds, self._calls, result.cost)
+        return result
+
+    def _leave_sandbox(self) -> None:
+        """Leaves its sandbox to others, where they may have it."""
+        self._uncached.close()
+        self._own.leave(shared=self._context.use_cache and not self._cursor.at.private)
+
+    # Without the cache.
+
+    def _call_uncached(self, call: ToolCall, timeout: float, after: float, cancellation: Cancellation) -> ToolResult:
+        """Executes a call in the rollout's one sandbox; looks nothing up and records nothing."""
+        if self._closed:
+            raise UsageError("the rollout is closed")
+        began = time.perf_counter()
+        tool = self._tool(call)
+        live = self._uncached.live()
+        cancellation.pause(self._cursor.missing(after))
+        try:
+            with cancellation.executing(live.sandbox):
+                result = self._uncached.execute(live, tool, call, timeout)
+        finally:
+            self._calls += 1
+            self._cursor.end_call()
+        self._cursor.at = Position(next_state(self._cursor.at.state, call), self._cursor.at.depth + 1, recorded=False)
+        self._context.meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
+        return result
+
+
+def _timeout(seconds: float | None) -> float:
+    """Returns a call's timeout as seconds; None is as long as there can be."""
+    return float(LONGEST) if seconds is None else check_seconds(seconds)

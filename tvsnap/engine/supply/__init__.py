@@ -1,0 +1,1 @@
+"""Sandboxes that stand in the state where one is needed."""

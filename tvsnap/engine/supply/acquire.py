@@ -1,0 +1,368 @@
+"""Getting a live sandbox into a given state, by the cheapest way there is.
+
+What a rollout was shown must be the past of the state that it goes on from. So a state is reached only by a sandbox
+that stands there, by a snapshot, or by making calls again of which it is known that they lead to the same state each
+time; or if they just have, as the digests of what they left behind tell.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from tvsnap.engine.keeping.policy import Costs
+from tvsnap.engine.keeping.snapshotter import Snapshotter
+from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.supply.dating import redate
+from tvsnap.engine.supply.pool import SandboxPool
+from tvsnap.engine.supply.preforking import Preforker
+from tvsnap.engine.supply.rebuilding import RebuildDiffered, difference, make_again, refuse_the_incomparable
+from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.graph import PROOF_APART, Edge, Graph, Snapshot
+from tvsnap.model.errors import (
+    InfrastructureError,
+    NotCheckpointable,
+    NotRestorable,
+    SnapshotUnusable,
+    StateLost,
+    TvsnapError,
+)
+from tvsnap.model.stats import Meter, Way
+from tvsnap.sandboxes.protocol import Backend, Sandbox
+
+LONG_REBUILD = 1.0  # seconds
+ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be snapshotting what it led to
+POLL = 0.02  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired:
+    """A sandbox that stands at a state.
+
+    Attributes:
+        live: the sandbox.
+        way: how it was had: it was parked there, or made ready ahead of time, or forked there, started (at a root), or
+            calls were made again; None if it was the caller's own.
+        sure: whether the state can be reached again for certain, so that the sandbox may be closed to make room; None
+            for the caller's own, which is as it was.
+    """
+
+    live: LiveSandbox
+    way: Way | None
+    sure: bool | None
+
+
+class _ForkFailed(Exception):
+    """A backend could not fork a snapshot, after trying several times, and not because the snapshot is damaged."""
+
+    def __init__(self, error: InfrastructureError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Acquirer:
+    """Finds sandboxes that stand at states, or brings them there. Thread-safe."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        backend: Backend,
+        pool: SandboxPool,
+        snapshotter: Snapshotter,
+        preforker: Preforker,
+        costs: Costs,
+        meter: Meter,
+    ) -> None:
+        self._graph = graph
+        self._backend = backend
+        self._pool = pool
+        self._snapshotter = snapshotter
+        self._preforker = preforker
+        self._costs = costs
+        self._meter = meter
+        self._starting_services = threading.Lock()
+
+    @property
+    def fork_s(self) -> float:
+        """Seconds that a fork takes."""
+        return self._costs.fork_s
+
+    def first_s(self, recipe: Recipe) -> float:
+        """Returns the seconds that the first sandbox of a rollout usually takes: a server's is forked from its root."""
+        return self._costs.fork_s if recipe.environment.serves else self._costs.start_s
+
+    def acquire(self, state: str, recipe: Recipe, *, own: LiveSandbox | None = None, recorded: bool = True) -> Acquired:
+        """Returns a sandbox that stands at a state, had in the cheapest way that there is.
+
+        The ways are, in this order: the caller's own; a parked one; one that was made ahead of time; a fork of the
+        state's snapshot, or a fresh one at a root; and one that is brought there by making calls again.
+
+        A rebuild begins in the nearest state above for which there is a parked sandbox or a snapshot, or else in a
+        fresh sandbox. It waits where the recording did.
+
+        Args:
+            state: the state.
+            recipe: of sandboxes at its root.
+            own: what the caller has; closed if it cannot be used.
+            recorded: whether the graph knows the state; if it does not, that is a root, where a sandbox is started.
+
+        Raises:
+            NotFound: if the state is not in the graph.
+            StateLost: if there is no way to it.
+            InfrastructureError: if no sandbox could be had, or it failed on the way.
+        """
+        if own is not None and self.take_back(own, state):
+            return Acquired(own, None, None)
+        if not recorded:
+            return Acquired(self.start(state, recipe), "started", False)
+        live = self._take_parked(state, recipe)
+        if live is not None:
+            return Acquired(live, "parked", True)
+        return self._reach(state, recipe)
+
+    def take_back(self, own: LiveSandbox, state: str) -> bool:
+        """Takes a sandbox that rests back into use if it stands at a state; closes it if not.
+
+        Returns:
+            Whether it was taken.
+        """
+        if own.state == state and self._pool.claim(own):
+            return True
+        self._pool.discard(own)
+        return False
+
+    def _reach(self, state: str, recipe: Recipe) -> Acquired:
+        """See `acquire`, where no sandbox stands at the state."""
+        began = time.perf_counter()
+        snapshot, edges = self._way(state)
+        try:
+            live, way, left = self._begin(state, snapshot, edges, recipe)
+        except SnapshotUnusable as unusable:
+            assert snapshot is not None
+            self.drop(snapshot)
+            try:
+                return self.acquire(state, recipe)
+            except StateLost as lost:
+                raise StateLost(f"{lost} ({unusable})") from None
+        except _ForkFailed as failure:
+            assert snapshot is not None
+            if self._is_gone(snapshot):  # evicted while it was being forked
+                return self.acquire(state, recipe)
+            # It is kept, for it may be the only way to its state and another time the fork succeeds; but what can never
+            # be brought back here must not keep on answering.
+            if isinstance(failure.error, NotRestorable) and not snapshot.pinned:
+                self.drop(snapshot)
+                self._snapshotter.refuse(snapshot.state, str(failure.error))
+            try:
+                live, way, left = self._begin(state, None, self._graph.lineage(state), recipe)
+            except InfrastructureError:
+                raise failure.error from None
+        if not left:
+            return Acquired(live, way, True)
+        try:
+            self._rebuild(live, left, recipe, state)
+            self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
+        except BaseException:
+            self._pool.discard(live)
+            raise
+        return Acquired(live, "replayed", self.is_sure(state))
+
+    def is_sure(self, state: str) -> bool:
+        """Whether a state can be reached for certain: by its snapshot, or by calls that lead there each time.
+
+        Raises:
+            NotFound: if the state is not in the graph.
+        """
+        return self._graph.distance(state, self._backend.name).proven
+
+    def expect(self, state: str, recipe: Recipe) -> None:
+        """Says that a rollout begins at a state: where nothing was ever called, it will need a sandbox there."""
+        if not self._preforker.enabled:
+            return
+        try:
+            if self._graph.has_calls(state):
+                return
+            snapshot, _ = self._graph.nearest_snapshot(state, self._backend.name)
+        except TvsnapError:  # nothing rests on it
+            return
+        if snapshot is not None or not recipe.image.services:  # of services only one fresh start counts
+            self._preforker.expect(recipe.forked_from(snapshot))
+
+    def start(self, state: str, recipe: Recipe) -> LiveSandbox:
+        """Returns a fresh sandbox, which stands at the root `state`.
+
+        Raises:
+            InfrastructureError: if it could not be had.
+        """
+
+        def make() -> Sandbox:
+            began = time.perf_counter()
+            sandbox = recipe.forked_from(None).make(self._backend)
+            seconds = time.perf_counter() - began
+            if not recipe.environment.serves:  # a server's start says nothing of other sandboxes'
+                self._costs.add("start", seconds)
+            self._meter.start(seconds)
+            return sandbox
+
+        live = self._pool.open(make, state)
+        live.begins_alone = not recipe.image.services
+        return live
+
+    def fork_beside(self, live: LiveSandbox, recipe: Recipe) -> LiveSandbox:
+        """Returns a fork of a live sandbox, by a snapshot that does not stay.
+
+        Raises:
+            StateLost: no snapshot can be taken of it, with the reason in words.
+            InfrastructureError: the snapshot, or the fork, failed.
+        """
+        age_s = live.age()
+        try:
+            snapshot = live.checkpoint().id
+        except NotCheckpointable as refusal:
+            raise StateLost(
+                f"state {live.state[:12]} can be reached by nobody but the rollout that stands there: {refusal}"
+            ) from refusal
+        try:
+            fork = self._pool.open(lambda: self._backend.fork(snapshot, recipe.image, recipe.limits), live.state)
+        finally:
+            self._backend.delete_snapshot(snapshot)
+        fork.since -= age_s
+        return fork
+
+    def drop(self, snapshot: Snapshot) -> None:
+        """Deletes a snapshot that cannot be used: its row, then its files."""
+        self._graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
+        self._backend.delete_snapshot(snapshot.id)
+
+    def _is_gone(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot is no longer the one of its state."""
+        found = self._graph.snapshot(snapshot.state, snapshot.backend)
+        return found is None or found.id != snapshot.id
+
+    def _way(self, state: str) -> tuple[Snapshot | None, list[Edge]]:
+        """Returns the nearest snapshot above a state and the calls from there, once no nearer one is on its way."""
+        snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
+        if edges:
+            self._snapshotter.wait(edge.next_state for edge in edges)
+            snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
+        # Another process may be taking one of what it has just executed: worth a moment where the rebuild is long.
+        deadline = time.monotonic() + ON_ITS_WAY  # the clock may have been set back since
+        while (
+            sum(edge.result.duration for edge in edges) > LONG_REBUILD
+            and time.time() - edges[-1].created < ON_ITS_WAY
+            and time.monotonic() < deadline
+        ):
+            time.sleep(POLL)
+            snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
+        return snapshot, edges
+
+    def _fork(self, snapshot: Snapshot, recipe: Recipe) -> LiveSandbox:
+        def make() -> Sandbox:
+            began = time.perf_counter()
+            try:
+                sandbox = recipe.forked_from(snapshot).make(self._backend)
+            except SnapshotUnusable:
+                raise
+            except InfrastructureError as error:
+                raise _ForkFailed(error) from error
+            seconds = time.perf_counter() - began
+            self._costs.add("fork", seconds)
+            self._meter.fork(seconds)
+            self._graph.touch_snapshot(snapshot.state, snapshot.backend, seconds)
+            return sandbox
+
+        live = self._pool.open(make, snapshot.state)
+        live.since -= snapshot.age_s
+        live.begins_alone = not snapshot.processes
+        return live
+
+    def _take_parked(self, state: str, recipe: Recipe) -> LiveSandbox | None:
+        """Returns a parked sandbox that still is as it was when it was parked: its processes went on running."""
+        while True:
+            live = self._pool.take(state)
+            if live is None:
+                return None
+            if self._pool.check(live, recipe.environment.observe) == "same":
+                return live
+
+    def _begin(
+        self, state: str, snapshot: Snapshot | None, edges: list[Edge], recipe: Recipe
+    ) -> tuple[LiveSandbox, Way, list[Edge]]:
+        """Returns the sandbox to rebuild in, how it was had, and which of `edges` are left to be made again in it."""
+        for index in range(len(edges) - 1, -1, -1):
+            refuse_the_incomparable(state, edges[index])
+            live = self._take_parked(edges[index].state, recipe)
+            if live is not None:
+                return live, "parked", edges[index:]
+        beginning = edges[0].state if edges else state
+        live = self._preforker.take(recipe.forked_from(snapshot))
+        if live is not None:
+            live.state = beginning
+            live.since = time.monotonic() - (0.0 if snapshot is None else snapshot.age_s)
+            if snapshot is not None:
+                self._graph.touch_snapshot(snapshot.state, snapshot.backend)
+            return live, "ready", edges
+        if snapshot is not None:
+            return self._fork(snapshot, recipe), "forked", edges
+        if recipe.image.services:
+            return *self._start_services(beginning, recipe), edges
+        began = time.perf_counter()
+        live = self.start(beginning, recipe)
+        if recipe.environment.serves:
+            try:
+                self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
+            except BaseException:
+                self._pool.discard(live)
+                raise
+        return live, "started", edges
+
+    def _start_services(self, root: str, recipe: Recipe) -> tuple[LiveSandbox, Way]:
+        """Returns a sandbox at the root of an image with several services, which no two fresh starts leave alike.
+
+        So there is one, whose snapshot stays; a root that cannot be snapshotted is started anew each time.
+        """
+        with self._starting_services:
+            snapshot, between = self._graph.nearest_snapshot(root, self._backend.name)
+            if snapshot is not None and not between:  # another thread was quicker
+                return self._fork(snapshot, recipe), "forked"
+            live = self.start(root, recipe)
+            try:
+                self._snapshotter.take(live, pinned=True)
+            except NotCheckpointable as error:
+                self._snapshotter.refuse(root, str(error))
+            except BaseException:
+                self._pool.discard(live)
+                raise
+            return live, "started"
+
+    def _rebuild(self, live: LiveSandbox, edges: list[Edge], recipe: Recipe, state: str) -> None:
+        """Makes calls again in a sandbox, one after the other, each after the wait that it was recorded with.
+
+        Raises:
+            RebuildDiffered: one did not lead to the state that it led to then.
+        """
+        live.observation, live.begins_alone = None, False
+        earlier = self._graph.edge_to(edges[0].state)
+        for edge in edges:
+            live.let_run(edge.waited)
+            began = time.perf_counter()
+            result = make_again(live.sandbox, edge, recipe)
+            seconds = time.perf_counter() - began
+            live.sandbox.settle(changed=True)
+            redate(live.sandbox, recipe, edge, seconds, earlier)
+            earlier = edge
+            live.state, live.since = edge.next_state, time.monotonic()
+            self._meter.add(replayed=1, replay_time_s=seconds)
+            same = result.same_value(edge.result)
+            if edge.digest and not (same and edge.proven and edge is not edges[-1]):
+                # What it printed does not count then: a time of day, say, is part of no state.
+                same = live.sandbox.digest() == edge.digest
+            if not same:
+                words = difference(edge.result, result)
+                if edge.proven and edge.shared:  # it was relied on
+                    self._graph.mark_nondeterministic(edge, f"made again, it {words}")
+                raise RebuildDiffered(state, edge, result, words)
+            # What the network says once proves nothing of another time.
+            if not (edge.proven or edge.asked) and edge.shared and time.time() - edge.created >= PROOF_APART:
+                self._graph.prove(edge)

@@ -1,0 +1,438 @@
+"""The live sandboxes of one process: who stands at which state, how many may live, and which go first."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+from tvsnap.engine.live import LiveSandbox, Origin
+from tvsnap.model.errors import InfrastructureError, TvsnapError
+from tvsnap.model.limits import Budget
+from tvsnap.model.observations import Observation
+from tvsnap.sandboxes.protocol import Sandbox
+
+Check = Literal["same", "changed", "ended"]
+
+CLOSERS = 4  # threads
+MEMORY_PATIENCE = 60.0  # seconds to wait for memory; then a sandbox is made in excess of the budget
+OPENING_PATIENCE = 30.0  # seconds that closing waits for sandboxes that are being made
+LOOK_AGAIN = 0.2  # seconds between looks at the memory while someone waits for it
+QUIET = 1  # processes: the shell alone, which does nothing unasked
+
+
+class SandboxPool:
+    """Live sandboxes by state. Thread-safe.
+
+    A sandbox is in use by one rollout, resting (its rollout is idle), parked (free for anyone who comes to its state),
+    ready (made ahead of time, used by nobody yet), or on its way out. Where room is needed, the parked ones go first,
+    then the ready ones, then the resting ones. Sandboxes are closed by threads of the pool, off the path of whoever is
+    done with them.
+
+    What sandboxes weigh is known only once they have worked, so a limit of memory is no wall: who needs a sandbox waits
+    while others are at work or on their way out, but not for those that nobody will free.
+    """
+
+    def __init__(self, budget: Budget, *, patience: float = 600.0) -> None:
+        """
+        Args:
+            budget: how many sandboxes may live at once (who needs one more waits, first come, first served), what they
+                may take, and what of that may be parked.
+            patience: seconds to wait for room.
+        """
+        self._max = budget.sandboxes
+        self._budget = budget
+        self._memory = budget.memory
+        self._patience = patience
+        self._lock = threading.RLock()  # not taken by way of the Condition: a signal could come in between
+        self._changed = threading.Condition(self._lock)
+        self._queue: deque[object] = deque()  # tickets of those who wait for room
+        self._opening: set[object] = set()  # tickets of those who are making a sandbox
+        self._live: set[LiveSandbox] = set()
+        self._closing: set[LiveSandbox] = set()  # a part of _live
+        self._held: set[LiveSandbox] = set()  # likewise: their rollouts are idle, but they are not expendable
+        self._resting: OrderedDict[LiveSandbox, None] = OrderedDict()  # a part of _live, least recently used first
+        self._parked: OrderedDict[LiveSandbox, None] = OrderedDict()  # likewise
+        self._by_state: dict[str, list[LiveSandbox]] = {}  # the parked ones
+        self._ready: dict[LiveSandbox, Origin] = {}  # likewise, oldest first, each with what it was made from
+        self._closed = False
+        self._workers = ThreadPoolExecutor(CLOSERS, thread_name_prefix="tvsnap-pool")
+
+    @property
+    def live(self) -> int:
+        """How many sandboxes are alive."""
+        with self._lock:
+            return len(self._live)
+
+    @property
+    def full(self) -> bool:
+        """Whether another sandbox has to wait until one is closed."""
+        with self._lock:
+            return self._excess() > 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another sandbox can be had without waiting for somebody to be done with one."""
+        with self._lock:
+            spare = len(self._closing) + len(self._parked) + len(self._ready) + len(self._resting)
+            return not self._queue and self._excess() <= spare and not self._is_too_heavy()
+
+    @property
+    def memory(self) -> int:
+        """What they take, bytes, as far as they were weighed."""
+        with self._lock:
+            return self._weight()
+
+    @property
+    def parked(self) -> int:
+        """How many of them are parked."""
+        with self._lock:
+            return len(self._parked)
+
+    @property
+    def ready(self) -> int:
+        """How many of them are ready."""
+        with self._lock:
+            return len(self._ready)
+
+    def open(self, make: Callable[[], Sandbox], state: str) -> LiveSandbox:
+        """Makes a sandbox once there is room for it.
+
+        Args:
+            make: makes it.
+            state: the state that it stands at.
+
+        Raises:
+            InfrastructureError: if there was no room for too long.
+        """
+        return self._open(self._enter(), lambda: LiveSandbox(make(), state))
+
+    def open_ahead(self, make: Callable[[], LiveSandbox]) -> LiveSandbox | None:
+        """Makes a sandbox before anyone has asked for it; None if there is no room that nobody else waits for."""
+        ticket = object()
+        with self._lock:
+            if self._closed or self._queue or self._excess() > 0 or self._is_too_heavy():
+                return None
+            self._opening.add(ticket)
+        return self._open(ticket, make)
+
+    def rest(self, live: LiveSandbox) -> None:
+        """Says that its rollout does not use a sandbox just now: it may be closed to make room, if it is expendable."""
+        if self._memory is not None:
+            with contextlib.suppress(TvsnapError, OSError):  # it has ended: whoever uses it next will see
+                live.weigh()
+        with self._lock:
+            if live not in self._live or live in self._closing:
+                return
+            if live.expendable:
+                self._resting[live] = None
+            else:
+                self._held.add(live)
+            self._lighten()
+            if self._queue:
+                self._make_room()
+                self._changed.notify_all()
+
+    def claim(self, live: LiveSandbox) -> bool:
+        """Takes a resting sandbox back into use.
+
+        Returns:
+            Whether it is still there; False if it was closed meanwhile.
+        """
+        with self._lock:
+            self._resting.pop(live, None)
+            self._held.discard(live)
+            return live in self._live and live not in self._closing
+
+    def park(self, live: LiveSandbox) -> None:
+        """Leaves a sandbox to whoever comes to its state; the least recently used ones go when too much is parked."""
+        with self._lock:
+            if live not in self._live or live in self._closing:
+                return
+            self._resting.pop(live, None)
+            self._held.discard(live)
+            if self._closed or self._queue or self._budget.parked < 1:
+                self._start_closing(live)
+                return
+            self._put(live)
+            self._trim()
+            self._lighten()
+        self._submit(self._weigh, live)
+
+    def take(self, state: str) -> LiveSandbox | None:
+        """Takes a parked sandbox that stands at `state` into use, the one used last; None if there is none."""
+        with self._lock:
+            found = self._by_state.get(state)
+            if not found:
+                return None
+            live = found[-1]
+            self._pull(live)
+            return live
+
+    def check(self, live: LiveSandbox, look: Callable[[Sandbox], Observation]) -> Check:
+        """Tells if a sandbox that was left alone still is as it was seen then, if anyone looked; closes it if not."""
+        try:
+            observation = look(live.sandbox)
+        except InfrastructureError:
+            self.discard(live)
+            return "ended"
+        except BaseException:
+            self.discard(live)
+            raise
+        if live.observation is not None and live.observation != observation:
+            self.discard(live)
+            return "changed"
+        live.observation = observation
+        return "same"
+
+    def keep_ready(self, live: LiveSandbox, origin: Origin) -> bool:
+        """Keeps a sandbox that was made ahead of time for whoever needs one of its origin.
+
+        What is ready has its part of `Budget.parked_memory`, and what is parked the rest.
+
+        Returns:
+            Whether it is kept; else it is closed: there is no memory for it, or someone waits for its room.
+        """
+        with self._lock:
+            if live not in self._live or live in self._closing:
+                return False
+            memory = live.memory + sum(other.memory for other in self._ready)
+            if self._closed or self._queue or memory > self._budget.parked_memory:
+                self._start_closing(live)
+                return False
+            self._ready[live] = origin
+            self._trim()
+            self._lighten()
+            return live in self._ready
+
+    def take_ready(self, origin: Origin) -> LiveSandbox | None:
+        """Takes a sandbox that was made ahead of time into use, the oldest of its origin; None if there is none."""
+        with self._lock:
+            for live, known in self._ready.items():
+                if known == origin:
+                    del self._ready[live]
+                    return live
+        return None
+
+    def ready_by_origin(self) -> Mapping[Origin, int]:
+        """Returns how many sandboxes are ready, by origin."""
+        with self._lock:
+            return Counter(self._ready.values())
+
+    def keep_ready_at_most(self, counts: Mapping[Origin, int]) -> None:
+        """Closes what is ready beyond `counts`, by origin, the oldest first; what they do not name goes altogether."""
+        with self._lock:
+            excess = Counter(self._ready.values())
+            excess.subtract(counts)
+            for live, origin in list(self._ready.items()):
+                if excess[origin] > 0:
+                    excess[origin] -= 1
+                    del self._ready[live]
+                    self._start_closing(live)
+
+    def discard(self, live: LiveSandbox) -> None:
+        """Closes a sandbox, in the background; safe to repeat."""
+        with self._lock:
+            if live not in self._live or live in self._closing:
+                return
+            self._resting.pop(live, None)
+            self._ready.pop(live, None)
+            if live in self._parked:
+                self._pull(live)
+            self._start_closing(live)
+
+    def close(self) -> None:
+        """Closes all sandboxes and waits until they are gone; safe to repeat."""
+        with self._lock:
+            self._closed = True
+            for live in list(self._live - self._closing):
+                self._start_closing(live)
+            self._parked.clear()
+            self._resting.clear()
+            self._ready.clear()
+            self._by_state.clear()
+            self._changed.notify_all()
+            # Those that are being made now are closed by who makes them, which must still be able to.
+            self._changed.wait_for(lambda: not self._opening, OPENING_PATIENCE)
+        self._workers.shutdown(wait=True)
+
+    def _enter(self) -> object:
+        """Waits for room, in the order of arrival; returns the ticket for it."""
+        ticket = object()
+        began = time.monotonic()
+        deadline = began + self._patience
+        with self._lock:
+            self._queue.append(ticket)
+            try:
+                while self._queue[0] is not ticket or not self._make_room(self._spare_memory(began)):
+                    if self._closed:
+                        raise self._is_closed()
+                    # Memory is looked at again every now and then: no event tells that it was waited for long enough.
+                    patience = deadline - time.monotonic()
+                    if self._memory is not None and patience > LOOK_AGAIN:
+                        self._changed.wait(LOOK_AGAIN)
+                    elif not self._changed.wait(max(0.0, patience)):
+                        raise InfrastructureError(
+                            f"all {self._max} sandboxes have been in use for {self._patience:g} s; "
+                            "run fewer rollouts at once, close them sooner, or raise Budget.sandboxes"
+                        )
+                if self._closed:
+                    raise self._is_closed()
+                self._opening.add(ticket)
+            finally:
+                self._queue.remove(ticket)
+                self._changed.notify_all()
+        return ticket
+
+    def _open(self, ticket: object, make: Callable[[], LiveSandbox]) -> LiveSandbox:
+        """Makes a sandbox for which there is room."""
+        try:
+            live = make()
+        except BaseException:
+            self._leave(ticket)
+            raise
+        with self._lock:
+            self._live.add(live)
+            self._leave(ticket)
+            if self._closed:
+                self._start_closing(live)
+                raise self._is_closed()
+        return live
+
+    def _leave(self, ticket: object) -> None:
+        with self._lock:
+            self._opening.discard(ticket)
+            self._changed.notify_all()
+
+    def _excess(self) -> int:
+        """How many sandboxes would be too many if there were one more."""
+        return len(self._live) + len(self._opening) + 1 - self._max
+
+    def _weight(self) -> int:
+        """What the sandboxes take that are not on their way out, bytes."""
+        return sum(live.memory for live in self._live - self._closing)
+
+    def _is_too_heavy(self) -> bool:
+        """Whether one more sandbox, of the usual weight, would be too much."""
+        if self._memory is None:
+            return False
+        weights = [live.memory for live in self._live if live.memory]
+        usual = sum(weights) // len(weights) if weights else 0
+        unweighed = len(self._opening) + sum(not live.memory for live in self._live - self._closing)
+        return self._weight() + usual * (unweighed + 1) > self._memory
+
+    def _spare_memory(self, began: float) -> bool:
+        """Whether to wait for memory: others will free some, and who waits has not done so for long (since `began`)."""
+        if time.monotonic() - began > MEMORY_PATIENCE:
+            return False
+        idle = len(self._held) + len(self._parked) + len(self._ready)
+        return len(self._live) + len(self._opening) > idle
+
+    def _lighten(self) -> None:
+        """Closes what is idle while all together weigh too much; one sandbox may be as heavy as it likes."""
+        while self._memory is not None and self._weight() > self._memory and len(self._live - self._closing) > 1:
+            if not self._close_one():
+                return
+
+    def _make_room(self, spare_memory: bool = True) -> bool:
+        """Whether one more sandbox may live; if not, begins to close one that can be spared.
+
+        Args:
+            spare_memory: whether it has to wait while there is too little memory.
+        """
+        excess = self._excess()
+        heavy = self._is_too_heavy()
+        if excess <= 0 and not heavy:
+            return True
+        if excess > len(self._closing) or heavy:
+            closing = self._close_one()
+            return excess <= 0 and not closing and not self._closing and not spare_memory
+        return False
+
+    def _close_one(self) -> bool:
+        """Begins to close one that can be spared, the least recently used; returns whether there was one."""
+        if self._parked:
+            live = next(iter(self._parked))
+            self._pull(live)
+        elif self._ready:
+            live = next(iter(self._ready))
+            del self._ready[live]
+        elif self._resting:
+            live, _ = self._resting.popitem(last=False)
+        else:
+            return False
+        self._start_closing(live)
+        return True
+
+    def _put(self, live: LiveSandbox) -> None:
+        self._parked[live] = None
+        self._by_state.setdefault(live.state, []).append(live)
+
+    def _pull(self, live: LiveSandbox) -> None:
+        del self._parked[live]
+        others = self._by_state[live.state]
+        others.remove(live)
+        if not others:
+            del self._by_state[live.state]
+
+    def _trim(self) -> None:
+        """Closes what is parked beyond the limits, least recently used first."""
+        memory = sum(live.memory for live in (*self._parked, *self._ready))
+        while len(self._parked) > self._budget.parked or (self._parked and memory > self._budget.parked_memory):
+            live = next(iter(self._parked))
+            memory -= live.memory
+            self._pull(live)
+            self._start_closing(live)
+
+    def _weigh(self, live: LiveSandbox) -> None:
+        """Measures the memory of a parked sandbox, and closes it if it is not quiet.
+
+        Nothing is done if someone has taken it: it is used by one thread at a time.
+        """
+        with self._lock:
+            if live not in self._parked:
+                return
+            self._pull(live)
+        try:
+            serving = live.observation.serving if live.observation is not None else 0
+            quiet = len(live.sandbox.processes()) <= QUIET + serving
+            live.weigh()
+        except (TvsnapError, OSError):
+            self.discard(live)
+            return
+        with self._lock:
+            if live in self._closing:
+                return
+            if self._queue or not quiet:
+                self._start_closing(live)
+                return
+            self._put(live)
+            self._trim()
+            self._lighten()
+
+    def _start_closing(self, live: LiveSandbox) -> None:
+        self._held.discard(live)
+        self._closing.add(live)
+        self._submit(self._end, live)
+
+    def _submit(self, job: Callable[[LiveSandbox], None], live: LiveSandbox) -> None:
+        try:
+            self._workers.submit(job, live)
+        except RuntimeError:  # the interpreter or the pool is shutting down
+            job(live)
+
+    def _end(self, live: LiveSandbox) -> None:
+        try:
+            live.close()
+        finally:
+            with self._lock:
+                self._live.discard(live)
+                self._closing.discard(live)
+                self._changed.notify_all()
+
+    def _is_closed(self) -> InfrastructureError:
+        return InfrastructureError("the cache is closed")

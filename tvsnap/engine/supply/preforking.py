@@ -1,0 +1,307 @@
+"""Keeps sandboxes ready for states that will soon be needed: made by threads of its own before anyone asks for them.
+
+A sandbox that is ready must be what a fork made on demand would be. It is known by the very snapshot or image that it
+was made from. A fork stands still until it is handed out (`Staging.stage`); as its clocks and timers go on meanwhile,
+none is made of a state in which something happens by itself. What cannot stand still, as a fresh sandbox, is kept only
+if nothing runs in it but its idle shell (programs would go on, and age), and handed out only if it still looks as it
+did when it was new.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections import Counter
+
+from tvsnap.engine.keeping.policy import Costs
+from tvsnap.engine.live import LiveSandbox, Origin
+from tvsnap.engine.supply.pool import QUIET, Check, SandboxPool
+from tvsnap.engine.supply.prefork_policy import Demand, Needs, plan
+from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.graph import Graph
+from tvsnap.model.errors import InfrastructureError, NotRestorable, SnapshotUnusable, TvsnapError
+from tvsnap.model.stats import Meter
+from tvsnap.sandboxes.protocol import Backend
+
+USUAL = 4  # sandboxes that are kept ready if nobody says how many, and only of what is ...
+SLOW = 0.1  # seconds or more in the making: less is hardly felt, and is not worth memory that nobody asked to give
+TRIAL = 8  # sandboxes, where nobody said how many to keep ready, after which their use is judged: of each so ...
+LEAST_USE = 0.25  # ... many, this share must be taken, or no more are made for some time
+WORKERS = min(4, os.cpu_count() or 1)  # threads: an engine makes several at once sooner than one after the other
+LOOK_AGAIN = 0.5  # seconds after which room, demand and snapshots are looked at even if nothing is heard of them
+SHORTEST_PAUSE = 1.0  # seconds without preforks after one failed, or was not kept for want of memory; twice as long ...
+LONGEST_PAUSE = 60.0  # ... each time that happens again
+MISTAKES = 3  # times in a row that one of an origin had changed when it was wanted; then no more are made of it ...
+FORGIVEN = 600.0  # ... for so many seconds: it may have been this machine's doing; so, too, after a trial that failed
+REMEMBERED = 10_000  # origins of which there were mistakes
+LAST_FORK = 30.0  # seconds that closing waits for the one that is being made
+
+
+class Preforker:
+    """Makes sandboxes ahead of time and hands them out. Thread-safe."""
+
+    def __init__(
+        self, graph: Graph, backend: Backend, pool: SandboxPool, costs: Costs, meter: Meter, count: int | None
+    ) -> None:
+        """
+        Args:
+            graph: says which snapshots there are.
+            backend: makes sandboxes.
+            pool: keeps them.
+            costs: what making them costs.
+            meter: counts them.
+            count: how many to keep ready in all; None for `USUAL`, of what is slow in the making.
+        """
+        self._graph = graph
+        self._backend = backend
+        self._pool = pool
+        self._costs = costs
+        self._meter = meter
+        self._budget = USUAL if count is None else count
+        self._worth_s = SLOW if count is None else 0.0
+        self._asked_for = count is not None
+        self._trial = self._used = 0  # sandboxes made in the present trial, and taken meanwhile
+        self._needs: Needs[Origin] = Needs()
+        self._recipes: dict[Origin, Recipe] = {}
+        self._mistakes: dict[Origin, tuple[int, float]] = {}  # how many in a row, and when the last was
+        self._pause = 0.0  # seconds, the latest
+        self._paused_until = 0.0
+        self._lock = threading.RLock()  # guards all of this; not taken by way of the Condition, see SandboxPool
+        self._changed = threading.Condition(self._lock)
+        self._news = 0  # how often there was something for the workers to look at
+        self._making: Counter[Origin] = Counter()
+        self._planning = threading.Lock()
+        self._closed = False
+        self._workers: list[threading.Thread] = []
+
+    @property
+    def enabled(self) -> bool:
+        """Whether any may be kept ready."""
+        return self._budget > 0
+
+    def wants(self, recipe: Recipe) -> bool:
+        """Whether sandboxes made from this may be kept ready at all."""
+        return self._budget > 0 and self._cost(recipe) >= self._worth_s and self._mistaken(recipe.origin) < MISTAKES
+
+    def take(self, recipe: Recipe) -> LiveSandbox | None:
+        """Takes one that is ready into use, and has it replaced; None if none is.
+
+        Its `state` is for the caller to set: a fresh sandbox stands at the root of whatever salt.
+
+        Args:
+            recipe: what it must have been made from.
+        """
+        if not self.wants(recipe):
+            return None
+        origin = recipe.origin
+        with self._lock:  # or who plans meanwhile would close it, as one that is needed no more
+            if not self._note_demand(recipe):
+                return None
+            self._needs.needed(origin, time.monotonic())
+            live = self._pool.take_ready(origin)
+        while live is not None:
+            found = self._begin(live, recipe)
+            if found == "same":
+                self._mistakes.pop(origin, None)
+                self._meter.add(preforks_used=1)
+                with self._lock:
+                    self._used += 1
+                    self._wake()  # who looked before it was taken found none missing
+                return live
+            if found == "changed":  # though it was left alone
+                self._note_mistake(origin)
+            live = self._pool.take_ready(origin)
+        return None
+
+    def _begin(self, live: LiveSandbox, recipe: Recipe) -> Check:
+        """Lets one run that is wanted; returns whether it is as it was when it was made."""
+        if live.staged is None:
+            return self._pool.check(live, recipe.environment.observe)
+        try:
+            live.begin()
+        except InfrastructureError:
+            self._pool.discard(live)
+            return "ended"
+        live.begins_alone = recipe.snapshot is not None and not recipe.snapshot.processes
+        return "same"
+
+    def expect(self, recipe: Recipe) -> None:
+        """Says that someone will soon come for a sandbox made from this."""
+        if self.wants(recipe):
+            with self._lock:
+                if self._note_demand(recipe):
+                    self._needs.expect(recipe.origin, time.monotonic())
+
+    def close(self) -> None:
+        """Makes no more; safe to repeat. Those that are ready are the pool's to close."""
+        with self._lock:
+            self._closed = True
+            self._changed.notify_all()
+        deadline = time.monotonic() + LAST_FORK
+        for worker in self._workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+
+    def _cost(self, recipe: Recipe) -> float:
+        return self._costs.start_s if recipe.snapshot is None else self._costs.fork_s
+
+    def _note_demand(self, recipe: Recipe) -> bool:
+        """Wakes the workers for a recipe that is in demand; returns whether there are any still."""
+        if self._closed:
+            return False
+        self._recipes[recipe.origin] = recipe
+        while len(self._workers) < WORKERS:
+            name = f"tvsnap-prefork-{len(self._workers)}"
+            self._workers.append(threading.Thread(target=self._work, name=name, daemon=True))
+            self._workers[-1].start()
+        self._wake()
+        return True
+
+    def _wake(self) -> None:
+        self._news += 1
+        self._changed.notify_all()
+
+    def _note_mistake(self, origin: Origin, mistakes: int = 1) -> None:
+        """Takes note that one of an origin was not to be used; after some in a row no more are made for a while."""
+        with self._lock:
+            mistakes += self._mistaken(origin)
+            self._mistakes.pop(origin, None)
+            self._mistakes[origin] = (mistakes, time.monotonic())
+            while len(self._mistakes) > REMEMBERED:
+                del self._mistakes[next(iter(self._mistakes))]
+            if mistakes >= MISTAKES:
+                self._needs.forget(origin)
+                self._wake()
+
+    def _mistaken(self, origin: Origin) -> int:
+        """Returns how many mistakes there were of late."""
+        mistakes, latest = self._mistakes.get(origin, (0, 0.0))
+        return mistakes if time.monotonic() - latest < FORGIVEN else 0
+
+    def _work(self) -> None:
+        seen = 0
+        while True:
+            with self._lock:
+                patience = LOOK_AGAIN if self._recipes or self._pool.ready else None
+                while self._news == seen and not self._closed and self._changed.wait(patience):
+                    pass
+                seen = self._news
+            while (recipe := self._next()) is not None:
+                try:
+                    more = self._make(recipe)
+                finally:
+                    with self._lock:
+                        self._making -= Counter((recipe.origin,))
+                if not more:
+                    break
+            if self._closed:
+                return
+
+    def _next(self) -> Recipe | None:
+        """Closes those that are no longer wanted; returns what to make one more of, if anything."""
+        with self._planning:
+            with self._lock:
+                there = self._making + Counter(self._pool.ready_by_origin())
+                refill_s = self._budget * max(self._costs.start_s, self._costs.fork_s)
+                expected = self._needs.expected(time.monotonic(), refill_s)
+                self._recipes = {origin: self._recipes[origin] for origin in expected}
+                recipes = dict(self._recipes)
+            demands = [
+                Demand(origin, count, self._cost(recipes[origin]))
+                for origin, count in expected.items()
+                if count >= 1 and self._can_be_made(recipes[origin])
+            ]
+            wanted = plan(demands, self._budget, there)
+            self._pool.keep_ready_at_most(wanted)
+            if self._closed or time.monotonic() < self._paused_until:
+                return None
+            missing = next((origin for origin, count in wanted.items() if there[origin] < count), None)
+            if missing is None or not self._is_of_use():
+                return None
+            with self._lock:
+                self._making[missing] += 1
+                self._trial += 1
+            return recipes[missing]
+
+    def _is_of_use(self) -> bool:
+        """Whether enough of those that were made were taken; if not, there is a pause.
+
+        Where all processors are busy, for one, a sandbox made ahead takes them from a call that is being made, and
+        comes too late itself.
+        """
+        with self._lock:
+            if self._asked_for or self._trial < TRIAL:
+                return True
+            of_use = self._used >= LEAST_USE * self._trial
+            self._trial = self._used = 0
+            if not of_use:
+                self._paused_until = time.monotonic() + FORGIVEN
+            return of_use
+
+    def _can_be_made(self, recipe: Recipe) -> bool:
+        """Whether the snapshot is still the one of its state, and time does not count in that.
+
+        It may have been evicted, or the state forgotten.
+        """
+        snapshot = recipe.snapshot
+        if snapshot is None:
+            return True
+        try:
+            found = self._graph.snapshot(snapshot.state, snapshot.backend)
+            made_by = self._graph.edge_to(snapshot.state)
+        except TvsnapError:
+            return False
+        quiet = made_by is None or made_by.quiet_s == math.inf
+        return quiet and found is not None and found.id == snapshot.id
+
+    def _make(self, recipe: Recipe) -> bool:
+        """Makes one and keeps it ready; returns whether to go on at once."""
+
+        def make() -> LiveSandbox:
+            began = time.perf_counter()
+            staged = recipe.stage(self._backend)
+            live = LiveSandbox(None if staged else recipe.make(self._backend), "", staged=staged)
+            seconds = time.perf_counter() - began
+            self._costs.add("start" if recipe.snapshot is None else "fork", seconds)
+            self._meter.prefork(seconds)
+            return live
+
+        try:
+            live = self._pool.open_ahead(make)
+            if live is None:
+                return False
+            kept = self._keep_if_fit(live, recipe)
+        except (SnapshotUnusable, NotRestorable):  # whoever comes to its state will find out, and what to do about it
+            self._note_mistake(recipe.origin, MISTAKES)
+            return True
+        except (TvsnapError, OSError):
+            kept = False
+        with self._lock:
+            if kept:
+                self._pause = 0.0
+            elif time.monotonic() >= self._paused_until:  # not while those fail that were begun before
+                self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), LONGEST_PAUSE)
+                self._paused_until = time.monotonic() + self._pause
+        return True
+
+    def _keep_if_fit(self, live: LiveSandbox, recipe: Recipe) -> bool:
+        """Looks at a new sandbox and keeps it ready if it is fit for that; returns whether there may be more of them.
+
+        Raises:
+            InfrastructureError: it has ended.
+        """
+        try:
+            live.weigh()
+            if live.staged is not None:
+                return self._pool.keep_ready(live, recipe.origin)
+            live.observation = recipe.environment.observe(live.sandbox)
+            quiet = len(live.sandbox.processes()) <= QUIET + live.observation.serving
+        except BaseException:
+            self._pool.discard(live)
+            raise
+        if quiet:
+            return self._pool.keep_ready(live, recipe.origin)
+        self._pool.discard(live)
+        self._note_mistake(recipe.origin, MISTAKES)
+        return True

@@ -1,0 +1,120 @@
+"""Making recorded calls again, and telling whether what comes of them is what was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.environments.files import UnknownContent
+from tvsnap.graph import Edge
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
+from tvsnap.sandboxes.protocol import Sandbox
+
+REBUILD_TIMEOUT = 60.0  # seconds, at least, for a call that once ended by itself
+SLOWER = 10.0  # or so many times what it took then
+
+
+@dataclass(frozen=True, slots=True)
+class Remade:
+    """What a recorded call came to when it was made once more.
+
+    Attributes:
+        result: what it returned.
+        digest: of what it left behind; None if that is not compared.
+    """
+
+    result: ToolResult
+    digest: str | None = None
+
+    def difference(self, edge: Edge) -> str | None:
+        """Returns in words how it differs from what was recorded; None if it does not.
+
+        Args:
+            edge: the recorded call.
+        """
+        if not self.result.same_value(edge.result):
+            return difference(edge.result, self.result)
+        return difference(edge.result, self.result) if edge.changed and edge.digest != self.digest else None
+
+
+WAY_OUT = "a rollout that is begun anew makes its calls afresh"
+"""What people can do about a lost state, whether a rollout stands there or they only want to look at it."""
+
+
+class RebuildDiffered(StateLost):
+    """A call that was made again did not lead to the state that it led to when it was recorded.
+
+    Attributes:
+        edge: the call.
+        seen: what it returned now.
+    """
+
+    def __init__(self, state: str, edge: Edge, seen: ToolResult, what: str) -> None:
+        super().__init__(
+            f"state {state[:12]} can no longer be reached: it has no snapshot, and, made again, "
+            f"{edge.call.brief} {what}; {WAY_OUT}"
+        )
+        self.edge = edge
+        self.seen = seen
+
+
+def refuse_the_incomparable(state: str, edge: Edge) -> None:
+    """
+    Raises:
+        StateLost: a call is not known to lead to the same state each time, and it would not show whether it did.
+    """
+    if not (edge.proven or edge.digest):
+        raise StateLost(
+            f"state {state[:12]} can no longer be reached: it has no snapshot, and whether "
+            f"{edge.call.brief} would leave the same behind again cannot be told; {WAY_OUT}"
+        )
+
+
+def make_again(sandbox: Sandbox, edge: Edge, recipe: Recipe) -> ToolResult:
+    """Makes a recorded call in a sandbox that stands where it was made; returns what it returns now.
+
+    Raises:
+        StateLost: what was put into the sandbox is not in the data directory any more.
+        InfrastructureError: what was recorded is no call of a tool, or the sandbox failed.
+    """
+    try:
+        recipe.environment.tool(edge.call)
+    except UnknownContent as error:
+        raise StateLost(f"state {edge.next_state[:12]} can no longer be reached: {error}; {WAY_OUT}") from None
+    except UsageError as error:
+        raise InfrastructureError(
+            f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"
+        ) from None
+    timeout = edge.timeout or max(REBUILD_TIMEOUT, SLOWER * edge.result.duration)
+    result = recipe.environment.execute(sandbox, edge.call, timeout, recipe.limits)
+    if result.timed_out and not edge.result.timed_out:
+        raise InfrastructureError(f"a call that took {edge.result.duration:.1f} s did not end within {timeout:.0f} s")
+    trouble = sandbox.trouble(result.output)
+    if trouble and not result.same_value(edge.result):
+        raise InfrastructureError(f"a call could not be made again as it was recorded: {trouble}")
+    return result
+
+
+def difference(recorded: ToolResult, seen: ToolResult) -> str:
+    """Returns in words how two executions of a call differ: `printed "b" where "a" was recorded (line 3)`.
+
+    Where their results do not, what they left behind does.
+    """
+    if recorded.same_value(seen):
+        return "left something else behind"
+    if recorded.timed_out != seen.timed_out:
+        return "timed out" if seen.timed_out else "did not time out"
+    if recorded.exit_code != seen.exit_code:
+        return f"ended with status {seen.exit_code} instead of {recorded.exit_code}"
+    before, after = recorded.output.splitlines(), seen.output.splitlines()
+    for number, (old, new) in enumerate(zip(before, after, strict=False), 1):
+        if old != new:
+            return f"printed {_short(new)} where {_short(old)} was recorded (line {number})"
+    if len(before) != len(after):
+        return f"printed {len(after)} lines where {len(before)} were recorded"
+    return "printed something else"
+
+
+def _short(text: str) -> str:
+    return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'

@@ -1,0 +1,185 @@
+"""Of what the sandboxes of an image, or of a state of the graph, are made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Protocol
+
+from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.environments import checked, environment, with_services
+from tvsnap.environments.base import Environment
+from tvsnap.environments.files import FilesEnvironment
+from tvsnap.graph import Graph, RootInfo
+from tvsnap.host.contents import Contents
+from tvsnap.model.arguments import check_text
+from tvsnap.model.calls import root_state
+from tvsnap.model.errors import UsageError
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.network import Network, NetworkLike
+from tvsnap.sandboxes.network.files import identity, variables
+from tvsnap.sandboxes.network.settings import NetworkSettings
+
+
+class ImageSource(Protocol):
+    """Where images come from: an `ImageStore`, or what stands in for one."""
+
+    def get(self, name: str) -> Image:
+        """Returns an image.
+
+        Args:
+            name: its name or digest.
+
+        Raises:
+            NotFound: there is none.
+        """
+        ...
+
+
+class Recipes:
+    """Finds images, environments and limits for the sandboxes of one cache. Thread-safe."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        images: ImageSource,
+        environments: Iterable[Environment],
+        limits: Limits | None,
+        platform: str,
+        lent: NetworkSettings,
+        contents: Contents,
+    ) -> None:
+        """
+        Args:
+            graph: where roots are.
+            images: where images come from.
+            environments: those that come before the ones that are installed.
+            limits: what every sandbox may use; None where the limits of each image apply.
+            platform: what commands can see of the machine, see `Backend.platform`.
+            lent: what the host lends to sandboxes that have a network.
+            contents: what is put into sandboxes, and fetched out of them.
+
+        Raises:
+            UsageError: one of the environments cannot be used.
+        """
+        self._graph = graph
+        self._images = images
+        self._environments: Mapping[str, Environment] = {one.name: one for one in map(checked, environments)}
+        self._limits = limits
+        self._platform = platform
+        self._lent = lent
+        self._contents = contents
+        self._with_files: dict[str, FilesEnvironment] = {}
+        self._by_digest: dict[str, Image] = {}  # those that rollouts use: removing one takes nothing from them
+
+    def of_image(
+        self, image: str | Image, limits: Limits | None = None, network: NetworkLike = None, salt: str = ""
+    ) -> Recipe:
+        """Returns of what fresh sandboxes of an image are made.
+
+        Args:
+            image: the image, or its name or digest.
+            limits: what they may use; None for what all sandboxes of the image may.
+            network: what they may reach; None for what the image says.
+            salt: of the rollouts that they are for.
+
+        Raises:
+            NotFound: there is no such image.
+            UsageError: its environment is unknown, or its limits make no sense.
+        """
+        found = image if isinstance(image, Image) else self._images.get(check_text(image, "image"))
+        its = found.network if network is None else Network.of(network)
+        return self._recipe(found, found.environment, limits or self.limits_for(found), its, salt)
+
+    def of_state(self, state: str, network: NetworkLike = None) -> Recipe:
+        """Returns of what the sandboxes at the root of a state are made.
+
+        Args:
+            state: the state.
+            network: what they may reach; None for what rollouts there may.
+
+        Raises:
+            UsageError: no sandbox can be in that state.
+            NotFound: there is no such state, or its image was removed.
+        """
+        root = self.root_of(state)
+        if not root.image_digest:
+            raise UsageError(
+                f"state {state[:12]} stands for the tools that depend on no state: no sandbox can be in it"
+            )
+        image = self._by_digest.get(root.image_digest) or self._images.get(root.image_digest)
+        its = Network.parse(root.network) if network is None else Network.of(network)
+        limits = _recorded_limits(root, self.limits_for(image))
+        return self._recipe(image, root.environment, limits, its, root.salt)
+
+    def root(self, recipe: Recipe, salt: str) -> RootInfo:
+        """Returns the root that a fresh sandbox made by a recipe stands at, for rollouts of one salt."""
+        image, environment = recipe.image, recipe.environment
+        limits = environment.behaviour(recipe.limits)
+        shown = identity(self._lent) if image.network.attached else ""
+        hash = root_state(
+            image=image.digest,
+            environment=environment.name,
+            version=environment.version,
+            limits=limits,
+            network=str(image.network) + shown,
+            platform=self._platform,
+            salt=salt,
+        )
+        network = str(image.network)
+        return RootInfo(hash, image.name, image.digest, environment.name, limits, salt, time.time(), network)
+
+    def root_of(self, state: str) -> RootInfo:
+        """Returns the root that a state descends from.
+
+        Raises:
+            UsageError: `state` is not the hash of a state.
+            NotFound: there is no such state.
+        """
+        return self._graph.root_of(state)
+
+    def limits_for(self, image: Image) -> Limits:
+        """Returns the limits that sandboxes of an image have.
+
+        Raises:
+            UsageError: the image asks for limits that make no sense, and the cache was given none.
+        """
+        if self._limits is not None:
+            return self._limits
+        try:
+            return replace(Limits(), **image.limits.said())
+        except UsageError as error:
+            raise UsageError(f"image {image.name} cannot be run: {error} (or give Cache limits)") from None
+
+    def remember(self, image: Image) -> None:
+        """Keeps an image for as long as the cache is open."""
+        self._by_digest[image.digest] = image
+
+    def _recipe(self, image: Image, environment: str, limits: Limits, network: Network, salt: str) -> Recipe:
+        if network.attached and salt:
+            network = replace(network, space=hashlib.sha256(salt.encode()).hexdigest()[:32])
+        its = with_services(self._environment(environment), image)
+        if network.attached:
+            more = variables(self._lent)
+            image = replace(image, env={**image.env, **more}, services=image.services.with_variables(more))
+        return Recipe(replace(image, network=network), its, limits, self._lent)
+
+    def _environment(self, name: str) -> Environment:
+        if name not in self._with_files:
+            inner = self._environments.get(name) or environment(name)
+            self._with_files[name] = FilesEnvironment(inner, self._contents)
+        return self._with_files[name]
+
+
+def _recorded_limits(root: RootInfo, limits: Limits) -> Limits:
+    """Returns `limits` with those that a root was recorded with; one that there is no more had its day.
+
+    Processor time without a limit is not recorded.
+    """
+    known = {field.name for field in fields(Limits)}
+    recorded = {name: value for name, value in json.loads(root.limits).items() if name in known}
+    return replace(limits, **{"cpus": 0.0, **recorded})

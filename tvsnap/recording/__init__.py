@@ -1,1 +1,0 @@
-"""What a call came to: observed, recorded in the graph, and snapshotted where that pays."""
