@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from tvsnap.engine.supply.rebuilding import Remade
     from tvsnap.engine.supply.recipes import ImageSource
     from tvsnap.environments.base import Environment
+    from tvsnap.environments.files import Fetched
     from tvsnap.environments.service import InnerService
     from tvsnap.environments.terminal import TerminalEnvironment
     from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
     from tvsnap.environments.toolset import ToolEnvironment
     from tvsnap.graph import Edge, Graph
     from tvsnap.host.load import Load
+    from tvsnap.host.trees import TreeItem
     from tvsnap.images import BuildProgress, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore
     from tvsnap.model.calls import Part, ToolCall, ToolResult
     from tvsnap.model.errors import (
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from tvsnap.model.network import Network, Traffic
     from tvsnap.model.observations import (
         Captures,
+        Command,
         FileChange,
         Observation,
         Outcome,
@@ -219,14 +222,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # who checks types would take any name at all for one of ours
 
+    def __getattr__(name: str) -> Any:
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(module), name)
+        globals()[name] = value
+        return value
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +23,19 @@ def test_what_is_exported_is_there_and_documented(name: str) -> None:
 
 def test_what_is_not_exported_is_missing_in_words() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
-        _ = tvsnap.Nothing
+        _ = tvsnap.Nothing  # type: ignore[attr-defined]
+
+
+def test_the_list_type_checkers_and_the_documents_agree() -> None:
+    tree = ast.parse(Path(tvsnap.__file__).read_text())
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {alias.asname or alias.name: node.module for node in imports for alias in node.names}
+    assert sorted(seen) == sorted(tvsnap.__all__)
+    assert {name: tvsnap._MODULES[name] for name in seen} == seen
+    page = Path(__file__).parents[2].joinpath("docs", "api.md").read_text()
+    documented = re.findall(r"^::: tvsnap\.(\w+)$", page, re.MULTILINE)
+    assert sorted(documented) == sorted(tvsnap.__all__)
 
 
 def test_it_is_typed() -> None:

@@ -241,7 +241,11 @@ def test_awaited(tmp_path: Path, folder: Path) -> None:
 
 
 def test_several_commands_are_one_call(cache: Cache) -> None:
-    commands = ["echo 1 > /tmp/a; echo one", tvsnap.Command("pwd", cwd="/tmp", separate=True), "exit 3"]
+    commands: list[str | tvsnap.Command] = [
+        "echo 1 > /tmp/a; echo one",
+        tvsnap.Command("pwd", cwd="/tmp", separate=True),
+        "exit 3",
+    ]
     with cache.rollout("terminal") as first:
         one, two, three = first.exec_all(commands)
         assert (one.output, one.stderr, one.exit_code) == ("one\n", None, 0)
