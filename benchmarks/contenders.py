@@ -16,7 +16,7 @@ import docker.errors
 from docker.models.containers import Container
 
 from scripts.room import Room
-from tvsnap.host.docker_engine import LABEL_HOME, home_tag
+from tvsnap.docker.engine import LABEL_HOME, home_tag
 from tvsnap.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.sandboxes.criu.binary import find_criu

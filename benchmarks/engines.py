@@ -21,7 +21,7 @@ from scripts.docker_engine import private_engine
 from scripts.room import Room
 from tvsnap import Budget
 from tvsnap.cache import Cache
-from tvsnap.host.docker_engine import Engine
+from tvsnap.docker.engine import Engine
 from tvsnap.host.owners import Owner
 from tvsnap.model.errors import MachineLacks
 from tvsnap.sandboxes import open_backend

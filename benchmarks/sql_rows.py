@@ -35,10 +35,10 @@ from rich.progress import track
 from rich.table import Table
 
 from tvsnap.cache import Cache
-from tvsnap.environments.sql.statements import effects
-from tvsnap.images.dumps import read_mysql
 from tvsnap.model.errors import MachineLacks, TvsnapError
 from tvsnap.model.limits import MIB, Limits
+from tvsnap.sql.databases.dumps import read_mysql
+from tvsnap.sql.statements import effects
 from tvsnap.upkeep.rollout_files import PlannedRollout, read_rollouts
 
 MAX_ROWS = 100_000

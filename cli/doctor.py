@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.text import Text
 from typer import Option
 
+from tvsnap.host.checks import Check
 from tvsnap.model.errors import MachineLacks, UsageError
-from tvsnap.upkeep.doctor import Check, run_checks
+from tvsnap.upkeep.doctor import run_checks
 
 from . import completion, context, options
 from .text import one_line, seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -63,8 +63,13 @@ def show(
     image = store.get(name)
     manifest, log = store.manifest(image), str(image.rootfs.with_name(BUILD_LOG))
     more = asdict(manifest)
-    data = {key: more[key] for key in ("notes", "databases", "source", "recipe", "build_seconds")}
-    context.answer({**image_data(image), **data, "log": log}, as_json=as_json, show=lambda: _print(image, data, log))
+    data = {key: more[key] for key in ("notes", "source", "recipe", "build_seconds")}
+    data |= {"databases": (), **manifest.contents}
+    context.answer(
+        {**image_data(image), **data, "log": log},
+        as_json=as_json,
+        show=lambda: _print(image, data, manifest.contents, log),
+    )
 
 
 def _task_rows(task: Task) -> dict[str, str]:
@@ -88,7 +93,7 @@ def _phase_words(phase: TaskPhase) -> str:
     return visible(", ".join(filter(None, parts)))
 
 
-def _print(image: Image, manifest: Mapping[str, Any], log: str) -> None:
+def _print(image: Image, manifest: Mapping[str, Any], contents: Iterable[str], log: str) -> None:
     said = image.limits.said()
     limits = {name: size_text(value) if name in ("memory", "disk") else value for name, value in said.items()}
     clock = "" if image.clock is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(image.clock))
@@ -106,7 +111,7 @@ def _print(image: Image, manifest: Mapping[str, Any], log: str) -> None:
         "network": str(image.network),
         "workdir": image.workdir,
         "hostname": image.hostname,
-        "databases": visible(", ".join(manifest["databases"])),
+        **{of: visible(", ".join(manifest[of])) for of in contents},
         "env": "\n".join(f"{key}={value}" for key, value in sorted(image.env.items())),
         "limits": ", ".join(f"{name} {value}" for name, value in limits.items()),
         "timeouts": ", ".join(f"{name} {value:g} s" for name, value in image.timeouts.said().items()),

@@ -13,7 +13,6 @@ from typer import Argument, Option
 
 from tvsnap.environments import environment_of
 from tvsnap.images import Image, find_source
-from tvsnap.images.build.databases import DIALECTS
 from tvsnap.model.errors import MachineLacks, NotCheckpointable, UsageError
 from tvsnap.model.limits import MIB
 from tvsnap.sandboxes.network.attach import network_complaint
@@ -44,7 +43,10 @@ def build(
     ] = False,
     databases: Annotated[list[str] | None, Option("--database", metavar="[NAME=]FILE", help=DATABASE_HELP)] = None,
     dialect: Annotated[
-        str | None, Option(metavar="|".join(DIALECTS), help="Of --database's .sql files; default: told by their looks.")
+        str | None,
+        Option(
+            metavar="mysql|mariadb|postgres|sqlite", help="Of --database's .sql files; default: told by their looks."
+        ),
     ] = None,
     allow: Annotated[list[Path] | None, Option(metavar="DIR", help=ALLOW_HELP)] = None,
     from_dockerfile: Annotated[bool, Option("--from-dockerfile", help=FROM_DOCKERFILE_HELP)] = False,

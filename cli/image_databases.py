@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tvsnap.images import ImageSpec, ImageSpecError, ImageStore, find_source, shipped_images
-from tvsnap.images.build.databases import DIALECTS, Database, DataFile, check_database_name, check_databases, data_file
 from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.spec import ImageBase
+from tvsnap.images.loaders import ImageLoader, check_data, loader, loaders
 from tvsnap.model.errors import UsageError
 
 
@@ -31,21 +31,28 @@ def with_databases(
         dialect: of the scripts; None to tell by their looks.
         allow: see `load_source`.
     """
-    if dialect is not None and dialect not in DIALECTS:
-        raise UsageError(f'--dialect: must be {", ".join(DIALECTS)}, not "{dialect}"')
-    databases = read_given(given, dialect)
+    files = [split(text) for text in given]
     shipped = source in shipped_images()
     if not shipped and _is_folder(source):
         spec = load_source(find_source(source), allow)
-        return replace(spec, databases=(*spec.databases, *databases))
+        return replace(spec, data=_loader(spec.environment).given(files, dialect, spec.data))
     environment = load_source(find_source(source)).environment if shipped else store.get(source).environment
+    data = _loader(environment).given(files, dialect, {})
     if name is None:
         raise UsageError(f"an image with these databases needs a name other than {source}: add --name NAME")
     try:
-        check_databases(environment, databases, None)  # before what it starts from is built, which takes minutes
+        check_data(environment, data)  # before what it starts from is built, which takes minutes
     except UsageError as error:
         raise ImageSpecError(f"image {name}: {error}") from None
-    return ImageSpec(databases[0].files[0].path, name, "", ImageBase(source), hostname="", databases=databases)
+    return ImageSpec(files[0][1], name, "", ImageBase(source), hostname="", data=data)
+
+
+def _loader(environment: str) -> ImageLoader:
+    """Returns the loader of an environment, or any where it has none or is not known yet: `check_data` sees to that."""
+    found = loader(environment) or next(iter(loaders().values()), None)
+    if found is None:
+        raise UsageError("--database: no package is installed that loads databases into images")
+    return found
 
 
 def _is_folder(source: str) -> bool:
@@ -53,32 +60,16 @@ def _is_folder(source: str) -> bool:
     return "/" in source or Path(source).exists()
 
 
-def read_given(given: Sequence[str], dialect: str | None) -> tuple[Database, ...]:
-    """Reads `[NAME=]FILE`s; those of one name go into one database.
+def split(text: str) -> tuple[str | None, Path]:
+    """Returns the name, if there is one, and the file of `[NAME=]FILE`.
 
     Raises:
-        UsageError: naming what is wrong with which.
+        UsageError: there is no such file.
     """
-    found: list[Database] = []
-    for text in given:
-        try:
-            name, file = _read_one(text, dialect)
-        except UsageError as error:
-            raise UsageError(f"--database: {error}") from None
-        if name and found and found[-1].name == name:
-            found[-1] = Database(name, (*found[-1].files, file))
-        else:
-            found.append(Database(name, (file,)))
-    return tuple(found)
-
-
-def _read_one(text: str, dialect: str | None) -> tuple[str, DataFile]:
-    path, name = Path(text).expanduser(), ""
+    path, name = Path(text).expanduser(), None
     if "=" in text and not path.exists():
         name, _, rest = text.partition("=")
         path = Path(rest).expanduser()
-        check_database_name(name)
     if not path.is_file():
-        raise UsageError(f"{path} is no file" if path.exists() else f"{path} does not exist")
-    file = data_file(path.absolute())
-    return name, replace(file, dialect=dialect) if file.format == "sql" else file
+        raise UsageError(f"--database: {path} {'is no file' if path.exists() else 'does not exist'}")
+    return name, path.absolute()

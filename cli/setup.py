@@ -16,7 +16,7 @@ from .doctor import home_looked_at
 from .text import visible
 
 if TYPE_CHECKING:
-    from tvsnap.upkeep.doctor import Check
+    from tvsnap.host.checks import Check
     from tvsnap.upkeep.host_setup import Step
 
 

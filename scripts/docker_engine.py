@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.room import Room
-from tvsnap.host.docker_engine import Engine
+from tvsnap.docker.engine import Engine
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 from tvsnap.sandboxes.criu.binary import find_criu
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.mysql_dump import SHOP
 from tests.sql_images import Client
-from tvsnap.environments.sql import SystemName
-from tvsnap.images.dumps import read_mysql
+from tvsnap.sql.databases.dumps import read_mysql
+from tvsnap.sql.inside.lexemes import SystemName
 
 LOADS = {
     "sqlite": "sqlite3 -batch -bail /srv/sqlite/spare.db < {}",

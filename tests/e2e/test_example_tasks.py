@@ -17,7 +17,7 @@ import pytest
 from examples import harness
 from tests.conformance.helpers import eventually
 from tvsnap import Cache
-from tvsnap.host.docker_engine import Engine
+from tvsnap.docker.engine import Engine
 from tvsnap.host.owners import Owner
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError

@@ -22,9 +22,9 @@ from tests.image_lab import write_spec
 from tests.small_image import build_small_image
 from tvsnap.images import Image, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore
 from tvsnap.images import store as store_module
-from tvsnap.images.build.loading import STAGE
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits
+from tvsnap.sql.databases.loading import STAGE
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="building images needs root's rights")
 
@@ -111,7 +111,7 @@ class TestLoading:
         assert rows(image, "shop", "SELECT * FROM t") == [("it's; here",)]
         assert rows(image, "shop", "SELECT * FROM items ORDER BY id") == [(1, "pear"), (2, None)]
         assert rows(image, "legacy", "SELECT * FROM o") == [(b"\x00\xff",)]
-        assert store.manifest(image).databases == ("legacy", "shop")
+        assert store.manifest(image).contents["databases"] == ("legacy", "shop")
         assert json.loads((image.rootfs / "etc/tvsnap/sql.json").read_text()) == {"database": "shop"}
         assert not (image.rootfs / STAGE.lstrip("/")).exists()
         assert list((image.rootfs / "tmp").iterdir()) == list((image.rootfs / "run").iterdir()) == []
@@ -130,7 +130,7 @@ class TestLoading:
         assert rows(image, "zoo", "SELECT Id, Name FROM Animals ORDER BY Id") == [(1, "it's a cat"), (2, None)]
         assert rows(image, "farm", "SELECT Id FROM Cows") == [(7,)]
         manifest = store.manifest(image)
-        assert manifest.databases == ("farm", "zoo")
+        assert manifest.contents["databases"] == ("farm", "zoo")
         assert any("users" in note for note in manifest.notes)
         assert json.loads((image.rootfs / "etc/tvsnap/sql.json").read_text()) == {"database": "zoo"}
 
@@ -139,11 +139,11 @@ class TestLoading:
         text = "{image: python, environment: sqlite, databases: {one: one.sql}}"
         store.build(write_spec(tmp_path / "first", text, one__sql="CREATE TABLE a (x)"))
         same = store.build(write_spec(tmp_path / "same", "{image: first, env: {C: c}}"))
-        assert store.manifest(same).databases == ("one",)
+        assert store.manifest(same).contents["databases"] == ("one",)
         assert (same.environment, same.env["C"]) == ("sqlite", "c")
         folder = write_spec(tmp_path / "second", "{image: first, databases: [two.csv]}", two__csv="x\n1\n")
         second = store.build(folder)
-        assert store.manifest(second).databases == ("one", "two")
+        assert store.manifest(second).contents["databases"] == ("one", "two")
         assert rows(second, "one", "SELECT count(*) FROM a") == [(0,)]
         assert rows(second, "two", "SELECT x FROM two") == [(1,)]
         assert json.loads((second.rootfs / "etc/tvsnap/sql.json").read_text()) == {"database": "two"}
@@ -282,7 +282,7 @@ class TestCommandLine:
         folder = write_spec(tmp_path / "mine", text, own__csv="x\n1\n")
         (tmp_path / "more.csv").write_text("x\n2\n")
         assert run("build", str(folder), "--database", f"{tmp_path}/more.csv", "--no-warm").exit_code == 0
-        assert store.manifest(store.get("mine")).databases == ("more", "own")
+        assert store.manifest(store.get("mine")).contents["databases"] == ("more", "own")
 
     @pytest.mark.parametrize(
         ("arguments", "kind", "complaint"),

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from tests.image_lab import Recorder, add_program
-from tvsnap.host.docker_engine import LABEL_HOME, LABEL_PURPOSE, Engine, home_tag
+from tvsnap.docker.builds import BUILD, EngineTool
+from tvsnap.docker.engine import LABEL_HOME, Engine, home_tag
 from tvsnap.images import UID_BASE, ImageBuildError, ImageStore
 from tvsnap.images.build import buildah_tool
 from tvsnap.images.build.buildah_tool import BuildahTool, steps_complaint
-from tvsnap.images.build.engine_tool import BUILD, EngineTool
+from tvsnap.images.build.containers import LABEL_PURPOSE
 from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
 from tvsnap.sandboxes.paths import topmost

@@ -19,7 +19,7 @@ import pytest
 from tests.conformance.test_archive import MAKE_TREE, ODD_NAMES, SMALLER
 from tests.unit.test_image_export import ABOUT, export
 from tvsnap import Cache
-from tvsnap.host.docker_engine import Engine
+from tvsnap.docker.engine import Engine
 from tvsnap.images import Image, ImageStore
 from tvsnap.images.oci import unpack_oci
 

@@ -11,12 +11,13 @@ import typer
 from typer.testing import CliRunner
 
 from cli.main import verb_app
+from tvsnap.host.checks import Check
 from tvsnap.host.disk import DiskSpace
 from tvsnap.sandboxes.criu import binary as criu_binary
 from tvsnap.sandboxes.local.storage.layers import POOL_FILE
 from tvsnap.sandboxes.local.storage.pool_file import PoolFile
 from tvsnap.upkeep import doctor
-from tvsnap.upkeep.doctor import Check, run_checks
+from tvsnap.upkeep.doctor import run_checks
 
 
 def fake_criu(path: Path, *, version: str = "4.2.1", complaint: str = "", ours: bool = True) -> Path:

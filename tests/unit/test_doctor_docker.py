@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tvsnap.upkeep import doctor_docker
-from tvsnap.upkeep.doctor import Check
+from tvsnap.docker import checks
+from tvsnap.host.checks import Check
 
 
 def by_name(checks: list[Check]) -> dict[str, Check]:
@@ -19,9 +19,9 @@ def by_name(checks: list[Check]) -> dict[str, Check]:
 
 def test_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/socket")
-    checks = by_name(doctor_docker.check_docker())
-    assert checks.keys() == {"Docker engine", "Dockerfile builds"}
-    check = checks["Docker engine"]
+    found = by_name(checks.check_docker())
+    assert found.keys() == {"Docker engine", "Dockerfile builds"}
+    check = found["Docker engine"]
     assert not check.ok
     assert not check.required
     assert str(tmp_path) in check.detail
@@ -30,12 +30,12 @@ def test_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_an_engine_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/socket")
-    monkeypatch.setattr(doctor_docker, "PATIENCE", 1)
+    monkeypatch.setattr(checks, "PATIENCE", 1)
     with socket.socket(socket.AF_UNIX) as engine:
         engine.bind(f"{tmp_path}/socket")
         engine.listen()
         began = time.monotonic()
-        check = by_name(doctor_docker.check_docker())["Docker engine"]
+        check = by_name(checks.check_docker())["Docker engine"]
         assert time.monotonic() - began < 20
     assert not check.ok
     assert "timed out" in check.detail
@@ -49,7 +49,7 @@ def test_an_engine_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     ],
 )
 def test_no_checkpoints(about: dict[str, Any], said: str) -> None:
-    check = doctor_docker.check_experimental(about)
+    check = checks.check_experimental(about)
     assert not check.ok
     assert said in check.detail
     assert check.remedy
@@ -60,17 +60,17 @@ def test_the_engines_directory(tmp_path: Path) -> None:
     (tmp_path / "containers").mkdir()
     (tmp_path / "engine-id").write_text("this-one\n")
     about = {"DockerRootDir": str(tmp_path), "ID": "this-one"}
-    assert doctor_docker.check_data(about, "unix:///socket").ok
-    assert "another engine's" in doctor_docker.check_data({**about, "ID": "other"}, "unix:///socket").detail
-    assert "another machine" in doctor_docker.check_data(about, "tcp://there:2375").detail
-    away = doctor_docker.check_data({**about, "DockerRootDir": f"{tmp_path}/away"}, "unix:///socket")
+    assert checks.check_data(about, "unix:///socket").ok
+    assert "another engine's" in checks.check_data({**about, "ID": "other"}, "unix:///socket").detail
+    assert "another machine" in checks.check_data(about, "tcp://there:2375").detail
+    away = checks.check_data({**about, "DockerRootDir": f"{tmp_path}/away"}, "unix:///socket")
     assert "not on this machine" in away.detail
     assert away.remedy
 
 
 def test_storage_drivers() -> None:
-    assert doctor_docker.check_storage_driver({"Driver": "overlay2"}).ok
-    check = doctor_docker.check_storage_driver({"Driver": "vfs"})
+    assert checks.check_storage_driver({"Driver": "overlay2"}).ok
+    check = checks.check_storage_driver({"Driver": "vfs"})
     assert not check.ok
     assert "full copy" in check.cost
 
@@ -78,18 +78,18 @@ def test_storage_drivers() -> None:
 def test_a_builder_of_dockerfiles(monkeypatch: pytest.MonkeyPatch) -> None:
     found: set[str] = set()
     monkeypatch.setattr("shutil.which", lambda program, **_: f"/bin/{program}" if program in found else None)
-    check = doctor_docker.check_builder(engine=False)
+    check = checks.check_builder(engine=False)
     assert not check.ok
     assert "buildah" in check.remedy
-    assert doctor_docker.check_builder(engine=True).ok
+    assert checks.check_builder(engine=True).ok
     found.update({"buildah", "podman"})
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr(doctor_docker, "steps_complaint", lambda: "")
-    check = doctor_docker.check_builder(engine=False)
+    monkeypatch.setattr(checks, "steps_complaint", lambda: "")
+    check = checks.check_builder(engine=False)
     assert check.ok
     assert "podman is there too" in check.detail
-    monkeypatch.setattr(doctor_docker, "steps_complaint", lambda: "it cannot")
-    check = doctor_docker.check_builder(engine=False)
+    monkeypatch.setattr(checks, "steps_complaint", lambda: "it cannot")
+    check = checks.check_builder(engine=False)
     assert not check.ok
     assert check.detail == "buildah runs no step: it cannot"
-    assert doctor_docker.check_builder(engine=True).ok
+    assert checks.check_builder(engine=True).ok

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.image_databases import read_given
+from cli.image_databases import split
 from tests.image_lab import write_spec
-from tvsnap.guest.sql_program import sql_program
 from tvsnap.images import ImageSpecError, load_source, shipped_images
-from tvsnap.images.build.databases import SYSTEMS, Database, DataFile
 from tvsnap.images.descriptions.spec import ImageBase
+from tvsnap.sql.databases.files import Database, DataFile, given
+from tvsnap.sql.program import sql_program
 
 
 class TestSpec:
@@ -34,7 +34,7 @@ class TestSpec:
             shop__sql="", schema__sql="", items__csv__gz="", more__tsv="", old__DB="",
         )  # fmt: skip
         spec = load_source(folder)
-        assert spec.databases == (
+        assert spec.data["databases"] == (
             Database("shop", (DataFile(folder / "shop.sql", "sql"),)),
             Database(
                 "stock",
@@ -47,19 +47,19 @@ class TestSpec:
             Database("world", (DataFile(folder / "shop.sql", "sql", "mysql"),)),
             Database("legacy", (DataFile(folder / "old.DB", "sqlite"),)),
         )
-        assert spec.database == "stock"
+        assert spec.data["database"] == "stock"
 
     def test_unnamed(self, tmp_path: Path) -> None:
         text = "debian:\nenvironment: sqlite\ndatabases: [all.sql, {from: all.sql, dialect: mysql}, 'my items.csv']"
         folder = write_spec(tmp_path / "img", text, all__sql="", **{"my items__csv": ""})
         spec = load_source(folder)
-        assert [(entry.name, entry.title) for entry in spec.databases] == [
+        assert [(entry.name, entry.title) for entry in spec.data["databases"]] == [
             ("", "all.sql"),
             ("", "all.sql"),
             ("", "my items.csv"),
         ]
-        assert spec.databases[2].files[0].database == "my_items"
-        assert spec.databases[2].files[0].table == "my items"
+        assert spec.data["databases"][2].files[0].database == "my_items"
+        assert spec.data["databases"][2].files[0].table == "my items"
 
     def test_an_image_as_base_leaves_open_what_is_not_said(self, tmp_path: Path) -> None:
         spec = load_source(write_spec(tmp_path / "img", "image: terminal"))
@@ -117,7 +117,7 @@ class TestSpec:
         assert str(caught.value).startswith(str(folder / "image.yaml"))
         assert "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("system", SYSTEMS)
+    @pytest.mark.parametrize("system", ["mariadb", "postgres", "sqlite"])
     def test_shipped(self, system: str) -> None:
         spec = load_source(shipped_images()[system])
         assert (spec.name, spec.environment, spec.user) == (system, system, "root")
@@ -127,7 +127,7 @@ class TestSpec:
 def test_the_program_is_the_same_each_time_and_whole() -> None:
     packed = sql_program()
     assert packed == sql_program.__wrapped__()
-    sources = Path(sys.modules["tvsnap.guest.sql_program"].__file__ or "").with_name("sql")
+    sources = Path(sys.modules["tvsnap.sql.program"].__file__ or "").with_name("inside")
     with zipfile.ZipFile(BytesIO(packed)) as archive:
         packed_names = set(archive.namelist()) - {"__main__.py"}
         assert packed_names == {f"tvsnap_sql/{path.relative_to(sources)}" for path in sources.rglob("*.py")}
@@ -141,7 +141,7 @@ def test_what_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text("")
     there = {name: DataFile(tmp_path / name, "sql", "mysql") for name in ("a=b.sql", "b.sql")}
     table = DataFile(tmp_path / "c.csv", "csv", table="c")
-    assert read_given(["a=b.sql", "x=b.sql", "x=c.csv", "c.csv"], "mysql") == (
+    assert given(map(split, ["a=b.sql", "x=b.sql", "x=c.csv", "c.csv"]), "mysql") == (
         Database("", (there["a=b.sql"],)),
         Database("x", (there["b.sql"], table)),
         Database("", (table,)),

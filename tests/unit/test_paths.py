@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tvsnap.docker.layers import unmask
 from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.docker.layers import unmask
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
 from tvsnap.sandboxes.observing import ImageTree
 

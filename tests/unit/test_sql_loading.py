@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tvsnap.guest.sql.loading import load
-from tvsnap.guest.sql.sqlite.system import SQLite
-from tvsnap.guest.sql.system import SystemFailed
+from tvsnap.sql.inside.loading import load
+from tvsnap.sql.inside.sqlite.system import SQLite
+from tvsnap.sql.inside.system import SystemFailed
 
 
 class Loader:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tvsnap.environments import environment
-from tvsnap.guest.sql.reach import Definitions
-from tvsnap.guest.sql.session import Session
-from tvsnap.guest.sql.system import Facts
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.limits import Limits
+from tvsnap.sql.inside.reach import Definitions
+from tvsnap.sql.inside.session import Session
+from tvsnap.sql.inside.system import Facts
 
 
 class Failing:

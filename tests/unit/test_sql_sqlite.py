@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.guest.sql.sqlite.statements import statements
-from tvsnap.guest.sql.sqlite.system import SQLite
-from tvsnap.guest.sql.system import Answer, Column, StatementFailed, SystemFailed, Table
+from tvsnap.sql.inside.sqlite.statements import statements
+from tvsnap.sql.inside.sqlite.system import SQLite
+from tvsnap.sql.inside.system import Answer, Column, StatementFailed, SystemFailed, Table
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 

@@ -20,21 +20,18 @@ VARIABLE = "TVSNAP_ENVIRONMENTS"
 """The variable of a process that names more environments, as `package.module:attribute`, with commas between them."""
 
 
-_OWN: Mapping[str, tuple[str, ...]] = {
+_OWN: Mapping[str, tuple[str, str]] = {
     "terminal": ("terminal", "TerminalEnvironment"),
     "python": ("python", "PythonEnvironment"),
-    "sqlite": ("sql", "SqlEnvironment", "sqlite"),
-    "postgres": ("sql", "SqlEnvironment", "postgres"),
-    "mariadb": ("sql", "SqlEnvironment", "mariadb"),
 }
-"""Our own: the module, the class in it, and with what that is made."""
+"""Those of the core: the module, and the class in it."""
 
 
 def environment(name: str) -> Environment:
     """Returns an environment; its module is imported only now.
 
-    It is one of those that tvsnap brings, one that a package adds by an entry point of the group
-    `tvsnap.environments`, or one that the variable `TVSNAP_ENVIRONMENTS` names.
+    It is `terminal` or `python`, one that a package adds by an entry point of the group `tvsnap.environments`, as
+    tvsnap itself adds those of databases, or one that the variable `TVSNAP_ENVIRONMENTS` names.
 
     Args:
         name: as an image's `environment` says.
@@ -62,8 +59,8 @@ def with_services(found: Environment, image: Image) -> Environment:
 @cache
 def _environment(name: str, references: str) -> Environment:
     if name in _OWN:
-        module, made, *arguments = _OWN[name]
-        own: Environment = getattr(importlib.import_module(f"{__package__}.{module}"), made)(*arguments)
+        module, made = _OWN[name]
+        own: Environment = getattr(importlib.import_module(f"{__package__}.{module}"), made)()
         return own
     named = _named(references)
     if name in named:

@@ -1,50 +1,58 @@
-"""What other packages add to tvsnap: found by their entry points, or named by where it is, `package.module:attribute`.
+"""What packages add to tvsnap: found by their entry points, or named by where it is, `package.module:attribute`.
 
-A name of ours comes first, then entry points. A reference imports what it names, so it is taken only from whoever runs
-tvsnap (an argument, an option, a variable of the process), never from a file that describes an image.
+What tvsnap brings for databases (`tvsnap.sql`) and for Docker (`tvsnap.docker`) is found in the same way, by entry
+points of tvsnap's own distribution. A name of the core comes first, then entry points. A reference imports what it
+names, so it is taken only from whoever runs tvsnap (an argument, an option, a variable of the process), never from a
+file that describes an image.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
 from tvsnap.model.errors import UsageError
 
-Kind = Literal["environment", "backend", "policy"]
+Kind = Literal["environment", "backend", "policy", "image loader", "container tool"]
 GROUPS: Mapping[Kind, str] = {
     "environment": "tvsnap.environments",
     "backend": "tvsnap.backends",
     "policy": "tvsnap.policies",
+    "image loader": "tvsnap.image_loaders",
+    "container tool": "tvsnap.container_tools",
 }
 """The group of entry points of each kind of thing."""
 
 
-def names(kind: Kind, own: Mapping[str, object]) -> list[str]:
+def names(kind: Kind, own: Iterable[str] = ()) -> list[str]:
     """Returns the names that there are, `own` among them, in order."""
     return sorted({*own, *_installed(kind)})
 
 
-def check_name(kind: Kind, name: str, own: Mapping[str, object]) -> None:
+def check_name(kind: Kind, name: str, own: Iterable[str] = ()) -> None:
     """Makes sure that a name or a reference may mean something, without importing that.
 
     Raises:
         UsageError: there is no such name.
     """
     if ":" not in name and name not in own and name not in _installed(kind):
-        raise UsageError(f'{kind} "{name}" not found; have: {", ".join(names(kind, own))}')
+        # tvsnap's own distribution has some; one that was installed before they came does not.
+        lack = (
+            "" if _installed("environment") else "; tvsnap's own entry points are missing: install it anew (make setup)"
+        )
+        raise UsageError(f'{kind} "{name}" not found; have: {", ".join(names(kind, own))}{lack}')
 
 
-def find(kind: Kind, name: str, own: Mapping[str, object]) -> Any:
-    """Returns what another package adds under a name, or what a reference names; its module is imported only now.
+def find(kind: Kind, name: str, own: Iterable[str] = ()) -> Any:
+    """Returns what a package adds under a name, or what a reference names; its module is imported only now.
 
     Args:
         kind: what it is.
-        name: a name that is none of tvsnap's own, or `package.module:attribute`.
-        own: those of tvsnap itself, by name, for the error.
+        name: a name that is none of the core's, or `package.module:attribute`.
+        own: the names that the core knows, for the error.
 
     Raises:
         UsageError: there is none, or it cannot be imported.

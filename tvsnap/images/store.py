@@ -110,7 +110,7 @@ class ImageStore:
         return [Manifest.read(self._images / digest).image(self._images / digest, name) for name, digest in entries]
 
     def manifest(self, image: Image) -> Manifest:
-        """Returns what is recorded about an image beyond `Image`: its source, notes of the build, its databases.
+        """Returns what is recorded about an image beyond `Image`: its source, notes of the build, its contents.
 
         Args:
             image: the image.
@@ -237,7 +237,7 @@ class ImageStore:
             if image.services:
                 raise ImageSpecError(f"image {names[-1]} cannot start from {image.name}, which has several services")
             manifest = self.manifest(image)
-            yield BuiltBase(image, manifest.databases, manifest.program)
+            yield BuiltBase(image, manifest.contents, manifest.program)
         elif isinstance(spec.base, (DockerfileBase, DockerImageBase)):
             with container_tool(self._home) as tool:
                 base = ContainerBase(spec.base, tool, layers)
@@ -382,7 +382,7 @@ class ImageStore:
                     task=spec.task.said(),
                     layers=below.ids,
                     notes=tree.notes,
-                    databases=tree.databases,
+                    contents=dict(tree.contents),
                     services=tree.services,
                     program=tree.program,
                 ).write(result)

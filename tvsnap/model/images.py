@@ -154,7 +154,7 @@ class Manifest:
         source: the folder that it was described in.
         build_seconds: how long the build took.
         notes: what of its description a sandbox does not do, a line each.
-        databases: that it has, if it has an engine for them.
+        contents: names of what was loaded into it, by what they are names of, as databases.
         layers: the ids of the trees below its own, topmost first; see `shared_tree`.
         services: see `Image`.
         program: what it would run as a container.
@@ -179,7 +179,7 @@ class Manifest:
     clock: int | None = None
     random_seed: int | None = None
     notes: tuple[str, ...] = ()
-    databases: tuple[str, ...] = ()
+    contents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     network: str = "none"
     task: dict[str, Any] = field(default_factory=dict)
     layers: tuple[str, ...] = ()
@@ -205,7 +205,8 @@ class Manifest:
                     f"remove it (tvsnap image rm {directory.name[:12]}) and build it again"
                 )
             # Manifests of earlier versions lack what has come since.
-            missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": (), "databases": ()}
+            missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": ()}
+            missing["contents"] = {"databases": values["databases"]} if values.get("databases") else {}
             missing |= {"clock": None, "random_seed": None, "network": "none", "task": {}, "layers": ()}
             missing |= {"services": Services().to_json(), "program": asdict(Program())}
             missing["no_new_privileges"] = False  # as their sandboxes were recorded
@@ -213,7 +214,7 @@ class Manifest:
             known["limits"] = ImageLimits(**known["limits"])
             known["timeouts"] = Timeouts(**known["timeouts"])
             known["notes"] = tuple(known["notes"])
-            known["databases"] = tuple(known["databases"])
+            known["contents"] = {of: tuple(names) for of, names in known["contents"].items()}
             known["layers"] = tuple(known["layers"])
             known["services"] = Services.from_json(known["services"])
             known["program"] = Program.from_json(known["program"])

@@ -6,19 +6,18 @@ check), instead of trusting names and versions.
 
 from __future__ import annotations
 
-import functools
 import os
 import platform
 import resource
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, ParamSpec
 
+from tvsnap import sandboxes
 from tvsnap.host import native
+from tvsnap.host.checks import Check, Found, check
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.images import UID_BASE, UID_COUNT
 from tvsnap.sandboxes.criu.binary import OLDEST_CRIU, additions, criu_complaint, criu_version, find_criu
@@ -36,57 +35,6 @@ NATIVE_PROGRAMS = (native.INIT, native.FIXED, native.CRIU_PLUGIN, native.LAUNCH)
 NAMESPACES = ("user", "pid", "mount", "net", "ipc", "uts", "cgroup")
 CONTROLLERS = ("memory", "pids", "cpu", "freezer")
 
-P = ParamSpec("P")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that tvsnap needs or profits from.
-
-    Attributes:
-        name: what was looked for.
-        ok: it is there and works.
-        required: without it no sandbox can run; otherwise tvsnap does without, at the price of `cost`.
-        detail: what was found.
-        cost: what its lack costs the user.
-        remedy: a command or a sentence that mends it.
-    """
-
-    name: str
-    ok: bool
-    required: bool
-    detail: str
-    cost: str
-    remedy: str
-
-
-class Found(NamedTuple):
-    """What a check came to: see `Check`; None for the cost and the remedy that are its usual ones."""
-
-    ok: bool
-    detail: str
-    remedy: str | None = None
-    cost: str | None = None
-
-
-def check(
-    name: str, cost: str, remedy: str = "", *, required: bool = False
-) -> Callable[[Callable[P, Found]], Callable[P, Check]]:
-    """Makes a check of a function that looks for something; arguments as of `Check`."""
-
-    def checking(look: Callable[P, Found]) -> Callable[P, Check]:
-        @functools.wraps(look)
-        def made(*args: P.args, **kwargs: P.kwargs) -> Check:
-            found = look(*args, **kwargs)
-            usual = cost if found.cost is None else found.cost
-            return Check(
-                name, found.ok, required, found.detail, usual, found.remedy if found.remedy is not None else remedy
-            )
-
-        return made
-
-    return checking
-
 
 def run_checks(home: Path) -> list[Check]:
     """Looks at this machine; the data directory need not exist, and is not made.
@@ -94,8 +42,6 @@ def run_checks(home: Path) -> list[Check]:
     Returns:
         Every check, those that are required first.
     """
-    from tvsnap.upkeep.doctor_docker import check_docker  # here, because it knows what a Check is from this module
-
     checks = [
         check_platform(),
         check_root(),
@@ -115,7 +61,7 @@ def run_checks(home: Path) -> list[Check]:
         check_descriptors(),
         check_bootstrap(),
         check_disk(home),
-        *check_docker(),
+        *sandboxes.checks(home),
     ]
     return sorted(checks, key=lambda check: not check.required)
 

@@ -12,10 +12,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tvsnap.host.docker_engine import LABEL_PURPOSE, LABEL_STAND_IN
 from tvsnap.host.native import INIT
 from tvsnap.images.build.bootstrap import PATH
-from tvsnap.images.build.containers import Fraction, Output
+from tvsnap.images.build.containers import LABEL_PURPOSE, LABEL_STAND_IN, Fraction, Output
 from tvsnap.images.build.derived import COPY
 from tvsnap.images.build.references import with_registry
 from tvsnap.images.build.runner import run_beside, run_build, run_client

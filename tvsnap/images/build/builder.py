@@ -1,4 +1,4 @@
-"""Builds the tree of an image, step by step: base, packages, files, commands, databases, finish."""
+"""Builds the tree of an image, step by step: base, packages, files, commands, data, finish."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from tvsnap.guest.sql.lexemes import SystemName
 from tvsnap.images.build.bootstrap import PATH, bootstrap, bootstrap_installs_packages, install_script
 from tvsnap.images.build.container_base import ContainerBase
-from tvsnap.images.build.databases import system_of
 from tvsnap.images.build.derived import COPY, BuiltBase
 from tvsnap.images.build.extract import extract_tar
-from tvsnap.images.build.loading import Loaded, load_databases, load_signature
 from tvsnap.images.build.runner import proxy_variables, run_beside, run_inside
 from tvsnap.images.build.services import BuiltService, join, names_of, port_conflicts
 from tvsnap.images.build.steps import Steps
@@ -35,6 +32,7 @@ from tvsnap.images.descriptions.spec import (
 )
 from tvsnap.images.errors import BuildStepFailed, ImageSpecError
 from tvsnap.images.layers import Below, subtract
+from tvsnap.images.loaders import ImageLoader, Loaded, loader
 from tvsnap.images.oci import this_architecture, unpack_oci
 from tvsnap.images.preload import preload, without_preload
 from tvsnap.images.progress import BuildProgress
@@ -73,7 +71,7 @@ class BuiltTree:
     user: str
     no_new_privileges: bool
     notes: tuple[str, ...]
-    databases: tuple[str, ...]
+    contents: Mapping[str, tuple[str, ...]]
     services: Services
     program: Program
 
@@ -84,7 +82,7 @@ def recipe_of(spec: ImageSpec, origin: Base | None = None, services: Sequence[Bu
     Files of `files` count by content and mode; the bases and the contexts of Dockerfiles, which may be large, by name,
     size and times (as `make` does it, and with the time of change, which no program can set back). So a touched base
     is built anew, and comes out with the same digest. Container images count by their ids, other images of tvsnap's by
-    their digests, databases by the contents of their files and by what loads them.
+    their digests, data by what its loader says of it.
 
     Raises:
         ImageSpecError: one of the files cannot be read.
@@ -96,7 +94,7 @@ def recipe_of(spec: ImageSpec, origin: Base | None = None, services: Sequence[Bu
 
 
 def _recipe_of(spec: ImageSpec, origin: Base | None, services: Sequence[BuiltService]) -> str:
-    system = system_of(spec.environment)
+    filled_by = loader(spec.environment)
     said = {
         "builder": BUILDER_VERSION,
         "architecture": this_architecture(),
@@ -112,7 +110,7 @@ def _recipe_of(spec: ImageSpec, origin: Base | None, services: Sequence[BuiltSer
         "hostname": spec.hostname,
         "no_new_privileges": spec.no_new_privileges,
         **({"directories": spec.directories} if spec.directories else {}),
-        **({"databases": load_signature(system, spec.databases, spec.database)} if system else {}),
+        **(filled_by.signature(spec.data) if filled_by else {}),
         **({"services": [one.signature() for one in services], "main": asdict(spec.main)} if services else {}),
         **({"is_service": True} if spec.is_service else {}),
         **_asked_for(spec),
@@ -191,11 +189,11 @@ def build_tree(
         MachineLacks: this machine lacks what a step needs.
     """
     installs = bool(spec.packages) and not (isinstance(spec.base, DebianBase) and bootstrap_installs_packages())
-    system = None if _is_loaded(spec, origin) else system_of(spec.environment)
-    count = 2 + installs + bool(spec.files) + len(spec.run) + (system is not None)
+    filled_by = None if _is_loaded(spec, origin) else loader(spec.environment)
+    count = 2 + installs + bool(spec.files) + len(spec.run) + (filled_by is not None)
     with log.open("w", encoding="utf-8", errors="backslashreplace") as stream:
         steps = Steps(spec.name, count, progress, stream)
-        return _Build(spec, origin, work, root, cache, progress, steps, system, below, services).run()
+        return _Build(spec, origin, work, root, cache, progress, steps, filled_by, below, services).run()
 
 
 @dataclass(slots=True)
@@ -209,7 +207,7 @@ class _Build:
     cache: Path
     progress: BuildProgress
     steps: Steps
-    system: SystemName | None
+    loader: ImageLoader | None
     below: Below
     services: Sequence[BuiltService]
     notes: list[str] = field(default_factory=list)
@@ -254,7 +252,7 @@ class _Build:
         digest = _image_digest(tree, spec, env, workdir, user, confined, self.below, added)
         size = tree.size + sum(one.image.size for one in self.services)
         notes = tuple(self.notes)
-        return BuiltTree(digest, size, env, workdir, user, confined, notes, loaded.databases, services, config.program)
+        return BuiltTree(digest, size, env, workdir, user, confined, notes, loaded.contents, services, config.program)
 
     def _join(self) -> tuple[Services, str]:
         """Brings in the services; returns them, and a hash of what they add."""
@@ -270,19 +268,12 @@ class _Build:
         self.steps.note(text)
 
     def _load(self, env: Mapping[str, str]) -> Loaded:
-        """Loads the databases."""
-        spec = self.spec
-        if self.system is None:
-            return Loaded(self.origin.databases if isinstance(self.origin, BuiltBase) else ())
-        with self.steps.step(f"databases: {', '.join(entry.title for entry in spec.databases) or 'none'}"):
-            return load_databases(
-                self.root,
-                self.system,
-                spec.databases,
-                spec.database,
-                self.work,
-                lambda script: self._shell(script, env, "/"),
-                self._note,
+        data = self.spec.data
+        if self.loader is None:
+            return Loaded(self.origin.contents if isinstance(self.origin, BuiltBase) else {})
+        with self.steps.step(self.loader.title(data)):
+            return self.loader.load(
+                data, self.root, self.work, lambda script: self._shell(script, env, "/"), self._note
             )
 
     def _make_base(self) -> tuple[BaseConfig, tuple[str, ...]]:
@@ -380,9 +371,9 @@ def _base_title(spec: ImageSpec) -> str:
 
 
 def _is_loaded(spec: ImageSpec, origin: Base | None) -> bool:
-    """Whether the base has the databases already that the image is to have."""
+    """Whether the base has all data already that the image is to have."""
     same = isinstance(origin, BuiltBase) and origin.image.environment == spec.environment
-    return same and not spec.databases and spec.database is None
+    return same and not spec.data
 
 
 def _one_line(command: str) -> str:

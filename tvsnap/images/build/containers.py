@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from tvsnap.host import plugins
 from tvsnap.images.descriptions.config import BaseConfig
 from tvsnap.images.descriptions.dockerfile import Dockerfile
 from tvsnap.images.descriptions.spec import DockerfileBase
@@ -16,6 +17,9 @@ from tvsnap.model.errors import MachineLacks
 
 Output = Callable[[str], None]
 Fraction = Callable[[float | None], None]
+
+LABEL_PURPOSE = "tvsnap.purpose"  # why it is there: `sandbox`, `snapshot`, `image`, `build`, `export`
+LABEL_STAND_IN = "tvsnap.stand-in"  # what an image is that has the name of a public one
 
 
 class ContainerTool(Protocol):
@@ -82,11 +86,14 @@ class ContainerTool(Protocol):
 
 @contextlib.contextmanager
 def container_tool(home: Path, choice: str = "auto") -> Iterator[ContainerTool]:
-    """A block with a Docker Engine, if one answers, or else buildah.
+    """A block with one that an entry point in the group `tvsnap.container_tools` names, if it works, or else buildah.
+
+    Such an entry point names a class, or a function, that is called with the data directory, returns a `ContainerTool`,
+    and raises MachineLacks where that cannot work. `engine`, a Docker Engine, is one.
 
     Args:
         home: the data directory that builds.
-        choice: `engine` or `buildah` for that and no other.
+        choice: the name of an entry point, or `buildah`, for that and no other.
 
     Raises:
         MachineLacks: there is none.
@@ -100,18 +107,21 @@ def container_tool(home: Path, choice: str = "auto") -> Iterator[ContainerTool]:
 
 def _open(home: Path, choice: str) -> ContainerTool:
     from tvsnap.images.build.buildah_tool import BuildahTool
-    from tvsnap.images.build.engine_tool import EngineTool
 
     if choice == "buildah":
         return BuildahTool()
-    try:
-        return EngineTool(home)
-    except MachineLacks as lack:
-        if choice == "engine":
-            raise
-        if shutil.which("buildah"):
-            return BuildahTool()
-        raise MachineLacks(
-            f"Dockerfiles and Docker images need a Docker Engine or buildah: {lack}; or: apt-get install buildah; "
-            "or start the image from debian, tar, directory or oci instead (tvsnap image build --help)"
-        ) from None
+    lacks = []
+    for name in plugins.names("container tool") if choice == "auto" else [choice]:
+        try:
+            found: ContainerTool = plugins.find("container tool", name, ["buildah"])(home)
+            return found
+        except MachineLacks as lack:  # noqa: PERF203
+            if choice != "auto":
+                raise
+            lacks.append(f"{lack}; ")
+    if shutil.which("buildah"):
+        return BuildahTool()
+    raise MachineLacks(
+        f"Dockerfiles and Docker images need a Docker Engine or buildah: {''.join(lacks)}or: apt-get install buildah; "
+        "or start the image from debian, tar, directory or oci instead (tvsnap image build --help)"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,12 +25,12 @@ class BuiltBase:
 
     Attributes:
         image: what the other image starts from.
-        databases: that it has.
+        contents: see `Manifest`.
         program: what it would run as a container.
     """
 
     image: Image
-    databases: tuple[str, ...] = ()
+    contents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     program: Program = field(default_factory=Program)
 
     def signature(self) -> str:

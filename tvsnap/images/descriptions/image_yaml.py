@@ -12,19 +12,11 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainValidator,
-    TypeAdapter,
     ValidationInfo,
+    create_model,
     model_validator,
 )
 
-from tvsnap.images.build.databases import (
-    DIALECTS,
-    Database,
-    DataFile,
-    check_database_name,
-    check_databases,
-    data_file,
-)
 from tvsnap.images.descriptions import spec
 from tvsnap.images.descriptions.document import load_yaml
 from tvsnap.images.descriptions.values import (
@@ -41,9 +33,7 @@ from tvsnap.images.descriptions.values import (
     Seconds,
     Size,
     Text,
-    checked,
     existing,
-    kind,
     listed,
     must_be,
     read,
@@ -52,6 +42,7 @@ from tvsnap.images.descriptions.values import (
     wrong_key,
 )
 from tvsnap.images.errors import ImageSpecError
+from tvsnap.images.loaders import check_data, loaders
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
 from tvsnap.model.network import Network
@@ -59,7 +50,6 @@ from tvsnap.model.network import Network
 _EARLIEST = 631_152_000
 """1990, in seconds since 1970."""
 
-_DATA = "a file's path, or a mapping with from (that path), dialect, table"
 _OCI = "an OCI layout (a directory, or a tar of one), or an archive of docker save"
 _OURS = "a file or directory in the image's folder"
 
@@ -75,7 +65,9 @@ def load_image_yaml(path: Path, allow: Sequence[Path]) -> spec.ImageSpec:
         ImageSpecError: it is missing or wrong.
     """
     folder = path.parent
-    said = read(_Spec, path, load_yaml(path), Place(folder, path, tuple(allow))).said()
+    document = load_yaml(path)
+    said = read(_model(document), path, document, Place(folder, path, tuple(allow))).said()
+    said["data"] = {key: value for key in said.keys() - _Spec.model_fields.keys() if (value := said.pop(key))}
     base = next(said.pop(key) for key in _BASES if key in said)
     said.update(said.pop("services", {}))
     if isinstance(base, spec.ImageBase):
@@ -86,10 +78,22 @@ def load_image_yaml(path: Path, allow: Sequence[Path]) -> spec.ImageSpec:
         spec.check_name(image.name)
         about = ""
         if image.environment:
-            check_databases(image.environment, image.databases, image.database)
+            check_data(image.environment, image.data)
     except UsageError as error:
         raise ImageSpecError(f"{path}: {about}{error}") from None
     return image
+
+
+def _model(document: Any) -> type[_Spec]:
+    """What an image.yaml may say: where it has keys that are not known here, those that loaders read are added."""
+    if not isinstance(document, dict) or document.keys() <= _Spec.model_fields.keys():
+        return _Spec
+    found = loaders()
+    others = [one for name, one in found.items() if name != document.get("environment")]
+    own = [one for name, one in found.items() if name == document.get("environment")]
+    keys = {key: (type, UNSAID) for one in (*others, *own) for key, type in one.keys.items()}
+    more: Any = {key: field for key, field in keys.items() if key not in _Spec.model_fields}
+    return create_model("_Extended", __base__=_Spec, **more)
 
 
 def _is_there(path: Path) -> bool:
@@ -196,36 +200,6 @@ def _file(
     return spec.FileCopy(source, content, dest, int(mode, 8) if mode else None, owner)
 
 
-class _Data(Part):
-    short = "from"
-    path: Annotated[Path, existing("a file in the image's folder", Path.is_file)] = Field(
-        alias="from", description="the path of the file"
-    )
-    dialect: Annotated[str, word("|".join(DIALECTS), listed(DIALECTS))] = UNSAID
-    table: Annotated[str, word(r"[^\x00]{1,63}", "a table's name of at most 63 characters")] = UNSAID
-
-
-def _files_of_one(value: object) -> object:
-    if value == []:
-        raise ValueError(f"needs a file to load: {_DATA}; or a list of such")
-    return value if isinstance(value, list) else [value]
-
-
-DatabaseName = Annotated[Text, AfterValidator(checked(check_database_name))]
-_DataFile = Annotated[DataFile, _Data.to(data_file)]
-_LISTED = TypeAdapter(Many[_DataFile])
-_NAMED = TypeAdapter(dict[DatabaseName, Annotated[Many[_DataFile], BeforeValidator(_files_of_one)]])
-
-
-def _databases(value: object, info: ValidationInfo) -> tuple[Database, ...]:
-    if isinstance(value, dict):
-        named = _NAMED.validate_python(value, context=info.context)
-        return tuple(Database(name, files) for name, files in named.items())
-    if not isinstance(value, list):
-        raise ValueError(f"must be a mapping of names to files, or a list of files, not {kind(value)}")
-    return tuple(Database("", (file,)) for file in _LISTED.validate_python(value, context=info.context))
-
-
 def _network(said: Any) -> Network:
     if isinstance(said, dict) and said.keys() == {"allow"} and isinstance(said["allow"], list):
         said = said["allow"]
@@ -274,8 +248,6 @@ class _Spec(Part):
         int, Field(strict=True, ge=0, lt=1 << 64), must_be(f"a whole number from 0 to {(1 << 64) - 1}")
     ] = UNSAID
     network: Annotated[Any, AfterValidator(_network)] = UNSAID
-    databases: Annotated[tuple[Database, ...], PlainValidator(_databases)] = UNSAID
-    database: DatabaseName = UNSAID
     services: Annotated[dict[str, Any], PlainValidator(_services)] = UNSAID
 
     @model_validator(mode="before")

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from tvsnap.images.build.databases import Database, check_databases
 from tvsnap.images.descriptions.service_spec import MAIN, ServiceSettings
 from tvsnap.images.errors import ImageSpecError
+from tvsnap.images.loaders import Data, check_data
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
 from tvsnap.model.limits import Limits
@@ -152,8 +152,7 @@ class ImageSpec:
         no_new_privileges: None for what the base, if that is an image of tvsnap's, or else the user asks for.
         clock, random_seed: see `Image`; None for the base's, if that is an image of tvsnap's.
         network: see `Image`; None for the base's, if that is an image of tvsnap's, or else none.
-        databases: to be loaded, in this order, after the commands.
-        database: the one of them in use from the start; None for the first.
+        data: what the environment's loader is to load, after the commands; see `tvsnap.images.loaders`.
         task: see `Image`.
         own_dockerfile: the Dockerfile by which a task that names an image can be built instead; None if it has none.
         notes: what of the description a sandbox does not do, a line each, for people.
@@ -180,8 +179,7 @@ class ImageSpec:
     clock: int | None = None
     random_seed: int | None = None
     network: Network | None = None
-    databases: tuple[Database, ...] = ()
-    database: str | None = None
+    data: Data = field(default_factory=dict)
     task: Task = field(default_factory=Task)
     own_dockerfile: DockerfileBase | None = None
     notes: tuple[str, ...] = ()
@@ -205,7 +203,7 @@ def check_complete(spec: ImageSpec) -> None:
             f"image {spec.name}: clock and random_seed cannot be set for an image with several services"
         )
     try:
-        check_databases(spec.environment, spec.databases, spec.database)
+        check_data(spec.environment, spec.data)
     except UsageError as error:
         raise ImageSpecError(f"image {spec.name}: {error}") from None
 

@@ -1,7 +1,4 @@
-"""The Docker Engine: one connection, bounded calls, errors in our words, and the labels on all that is ours.
-
-What is done with it is the business of `tvsnap.sandboxes.docker` (sandboxes) and `tvsnap.images` (builds).
-"""
+"""The Docker Engine: one connection, bounded calls, errors in our words, and the labels on all that is ours."""
 
 from __future__ import annotations
 
@@ -24,8 +21,6 @@ from tvsnap.model.errors import InfrastructureError, MachineLacks
 
 LABEL_OWNER = "tvsnap.owner"  # the id of the `Owner` that made it; whoever finds that owner dead may remove it
 LABEL_HOME = "tvsnap.home"  # which data directory it belongs to; see `home_tag`
-LABEL_STAND_IN = "tvsnap.stand-in"  # what an image is that has the name of a public one
-LABEL_PURPOSE = "tvsnap.purpose"  # why it is there: `sandbox`, `snapshot`, `image`, `build`, `export`
 LABEL_IMAGE = "tvsnap.image"  # the digest of the tvsnap image that it holds or stands on
 
 IN_FLIGHT = 8  # calls to one engine at a time; beyond that they only wait for each other in the engine

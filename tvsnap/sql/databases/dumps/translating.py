@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NoReturn
 import sqlglot
 from sqlglot import exp
 
-from tvsnap.guest.sql.mariadb.scripts import PART
-from tvsnap.images.dumps.splitting import DumpError, Statement, statements
+from tvsnap.sql.databases.dumps.splitting import DumpError, Statement, statements
+from tvsnap.sql.inside.mariadb.scripts import PART
 
 if TYPE_CHECKING:
     import mmap
     from pathlib import Path
 
-    from tvsnap.guest.sql.lexemes import SystemName
+    from tvsnap.sql.inside.lexemes import SystemName
 
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # what it cannot read, is refused here
 

@@ -1,4 +1,4 @@
-"""Databases: what is loaded into an image's database system when it is built."""
+"""Files that are loaded into an image's database system when it is built."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tvsnap.guest.sql.lexemes import SystemName
 from tvsnap.model.errors import UsageError
 
 Format = Literal["sql", "csv", "sqlite"]
 
-SYSTEMS: tuple[SystemName, ...] = ("mariadb", "postgres", "sqlite")
-"""The environments that have databases."""
-
 MYSQL = "mysql"
-DIALECTS = (MYSQL, *SYSTEMS)
+DIALECTS = (MYSQL, "mariadb", "postgres", "sqlite")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_$-]{0,62}")
 _NAME_RULE = "at most 63 letters, digits and _ $ -, not $ or - first"
@@ -106,30 +102,24 @@ def check_database_name(name: str) -> str:
     return name
 
 
-def system_of(environment: str) -> SystemName | None:
-    """The database system of an environment that has databases; None for one without."""
-    return next((system for system in SYSTEMS if system == environment), None)
-
-
-def check_databases(environment: str, databases: Iterable[Database], database: str | None) -> None:
-    """Checks that an image of this environment can have these databases.
-
-    Args:
-        environment: the image's.
-        databases: to be loaded.
-        database: in use from the start; None where nothing is said.
+def given(files: Iterable[tuple[str | None, Path]], dialect: str | None) -> tuple[Database, ...]:
+    """Returns what a command line names; files of one name that follow each other go into one database.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: naming the option, and what is wrong with which.
     """
-    if environment not in SYSTEMS:
-        if databases or database is not None:
-            key = "databases" if databases else "database"
-            raise UsageError(f'{key}: the environment "{environment}" has none; it must be {", ".join(SYSTEMS)}')
-        return
-    for file in (file for entry in databases for file in entry.files):
-        if file.dialect not in (None, MYSQL, environment):
-            raise UsageError(
-                f"databases: {file.path.name} is in the dialect {file.dialect}; {environment} takes its own, and "
-                f"{MYSQL}'s as far as sqlglot translates them"
-            )
+    if dialect is not None and dialect not in DIALECTS:
+        raise UsageError(f'--dialect: must be {", ".join(DIALECTS)}, not "{dialect}"')
+    found: list[Database] = []
+    for name, path in files:
+        try:
+            name = "" if name is None else check_database_name(name)
+            file = data_file(path)
+        except UsageError as error:
+            raise UsageError(f"--database: {error}") from None
+        file = replace(file, dialect=dialect) if file.format == "sql" else file
+        if name and found and found[-1].name == name:
+            found[-1] = Database(name, (*found[-1].files, file))
+        else:
+            found.append(Database(name, (file,)))
+    return tuple(found)

@@ -10,13 +10,13 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tvsnap.images.dumps.mariadb import write_for_mariadb
-from tvsnap.images.dumps.splitting import DumpError
+from tvsnap.sql.databases.dumps.mariadb import write_for_mariadb
+from tvsnap.sql.databases.dumps.splitting import DumpError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tvsnap.guest.sql.lexemes import SystemName
+    from tvsnap.sql.inside.lexemes import SystemName
 
 _MYSQL = re.compile(
     rb"^-- (?:MySQL|MariaDB) dump|^-- phpMyAdmin SQL Dump|/\*M?!\d{5,6}\b|^SET NAMES utf8|\)\s*ENGINE\s*=\s*\w+",
@@ -79,7 +79,7 @@ def read_mysql(source: Path, target: Path, system: SystemName) -> Read:
             script = target / "000.sql"
             return Read(tuple(write_for_mariadb(dump, script)), (("", script),))
         # Deferred: sqlglot takes a tenth of a second to import, and few images need it.
-        from tvsnap.images.dumps.translating import Translation
+        from tvsnap.sql.databases.dumps.translating import Translation
 
         translation = Translation(target, system)
         scripts = translation.run(dump)

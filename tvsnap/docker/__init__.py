@@ -1,5 +1,5 @@
 """Sandboxes as containers of a Docker Engine."""
 
-from tvsnap.sandboxes.docker.backend import DockerBackend
+from tvsnap.docker.backend import DockerBackend
 
 __all__ = ["DockerBackend"]

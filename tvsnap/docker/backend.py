@@ -14,9 +14,17 @@ from typing import Any
 
 import docker.errors
 
+from tvsnap.docker.containers import Containers, Whose
+from tvsnap.docker.engine import Engine, EngineTimeout, EngineUnavailable, home_tag
+from tvsnap.docker.files import Files, InnerFiles, OuterFiles
+from tvsnap.docker.images import EngineImages
+from tvsnap.docker.inside import list_inside
+from tvsnap.docker.sandbox import DockerSandbox
+from tvsnap.docker.snapshot_store import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
+from tvsnap.docker.taking import Taker
 from tvsnap.host import attempts
 from tvsnap.host.attempts import AttemptFailed
-from tvsnap.host.docker_engine import Engine, EngineTimeout, EngineUnavailable, home_tag
+from tvsnap.host.checks import Check
 from tvsnap.host.owners import is_alive
 from tvsnap.model.errors import (
     ForkFailed,
@@ -31,13 +39,6 @@ from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Captures, ReapReport, SnapshotInfo
 from tvsnap.sandboxes import observing
 from tvsnap.sandboxes.criu import directory_times, refusals
-from tvsnap.sandboxes.docker.containers import Containers, Whose
-from tvsnap.sandboxes.docker.files import Files, InnerFiles, OuterFiles
-from tvsnap.sandboxes.docker.images import EngineImages
-from tvsnap.sandboxes.docker.inside import list_inside
-from tvsnap.sandboxes.docker.sandbox import DockerSandbox
-from tvsnap.sandboxes.docker.snapshot_store import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
-from tvsnap.sandboxes.docker.taking import Taker
 from tvsnap.sandboxes.fixed import Clock, is_fixed, page
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.settings import NetworkSettings
@@ -87,6 +88,13 @@ class DockerBackend:
         self._sandboxes: dict[str, DockerSandbox] = {}
         self._baselines: dict[str, Mapping[str, observing.Entry]] = {}
         self._lock = threading.Lock()
+
+    @staticmethod
+    def checks(home: Path) -> list[Check]:
+        """What this machine has for the backend; see `tvsnap.sandboxes.checks`."""
+        from tvsnap.docker.checks import check_docker
+
+        return check_docker()
 
     @property
     def captures(self) -> Captures:

@@ -20,27 +20,27 @@ from typing import Any
 import docker.errors
 from docker.types import LogConfig
 
-from tvsnap.guest.actions import COLUMNS, ROWS
-from tvsnap.guest.protocol import BARE, FIXED, INIT
-from tvsnap.guest.services import ENVIRONMENT
-from tvsnap.host.attempts import AttemptFailed
-from tvsnap.host.docker_engine import (
+from tvsnap.docker.engine import (
     LABEL_HOME,
     LABEL_IMAGE,
     LABEL_OWNER,
-    LABEL_PURPOSE,
     Engine,
     EngineTimeout,
     EngineUnavailable,
 )
+from tvsnap.docker.seccomp import profile
+from tvsnap.docker.stream import AttachedStream
+from tvsnap.guest.actions import COLUMNS, ROWS
+from tvsnap.guest.protocol import BARE, FIXED, INIT
+from tvsnap.guest.services import ENVIRONMENT
+from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.native import LAUNCH
+from tvsnap.images.build.containers import LABEL_PURPOSE
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.sandboxes.criu import refusals
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed, left_its_code, read_log
-from tvsnap.sandboxes.docker.seccomp import profile
-from tvsnap.sandboxes.docker.stream import AttachedStream
 from tvsnap.sandboxes.fixed import SIZE
 from tvsnap.sandboxes.processes.procfs import inner_pid
 

@@ -16,15 +16,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 
+from tvsnap.docker.containers import Whose, packed
+from tvsnap.docker.engine import Engine
+from tvsnap.docker.layers import rewritten
 from tvsnap.guest.protocol import DISTINCTION, GUEST_FILES
-from tvsnap.host.docker_engine import Engine
 from tvsnap.images.layers import in_merged
 from tvsnap.images.rootfs import unshifted_capability, walk
 from tvsnap.model.errors import InfrastructureError, NotFound
 from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE, Image
 from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.docker.containers import Whose, packed
-from tvsnap.sandboxes.docker.layers import rewritten
 
 IMAGES = "tvsnap/image"  # the repository of tvsnap images as they are
 STARTABLE = "tvsnap/guest"  # that of the same with PID 1 in them

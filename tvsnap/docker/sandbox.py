@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import IO, TYPE_CHECKING
 
+from tvsnap.docker.inside import list_inside, run_tool
+from tvsnap.docker.layers import flattened
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.host.load import Load, LoadGauge
 from tvsnap.images.preload import PRELOAD
@@ -30,8 +32,6 @@ from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Proce
 from tvsnap.sandboxes import digest as digests
 from tvsnap.sandboxes import looks, observing, process_report, redating, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
-from tvsnap.sandboxes.docker.inside import list_inside, run_tool
-from tvsnap.sandboxes.docker.layers import flattened
 from tvsnap.sandboxes.fixed import Clock, is_fixed
 from tvsnap.sandboxes.network.sandbox import Networked
 from tvsnap.sandboxes.processes import activity, connections
@@ -40,7 +40,7 @@ from tvsnap.sandboxes.processes.rewind import Rewindable
 from tvsnap.sandboxes.processes.time_wait import Closed, TimeWaits
 
 if TYPE_CHECKING:
-    from tvsnap.sandboxes.docker.backend import DockerBackend
+    from tvsnap.docker.backend import DockerBackend
 
 _IN_MEMORY = ("/dev", "/dev/shm", "/dev/mqueue")
 """What the runtime mounts and commands may write to; a checkpoint holds it and a commit does not."""

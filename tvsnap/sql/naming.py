@@ -6,9 +6,9 @@ import re
 from functools import lru_cache
 from itertools import pairwise
 
-from tvsnap.environments.sql.statements import LONGEST, Statement, statements
-from tvsnap.guest.sql.lexemes import Lexeme, SystemName, Unreadable
-from tvsnap.guest.sql.reach import ANY, ENDS, UNKNOWN, Words, together
+from tvsnap.sql.inside.lexemes import Lexeme, SystemName, Unreadable
+from tvsnap.sql.inside.reach import ANY, ENDS, UNKNOWN, Words, together
+from tvsnap.sql.statements import LONGEST, Statement, statements
 
 MOST_NAMES = 5000
 """Of one request; one with more may reach anything."""

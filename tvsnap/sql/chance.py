@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
-from tvsnap.guest.sql.dialects import DIALECTS, FILE_TIMES, Dialect
-from tvsnap.guest.sql.lexemes import Lexeme, SystemName
+from tvsnap.sql.inside.dialects import DIALECTS, FILE_TIMES, Dialect
+from tvsnap.sql.inside.lexemes import Lexeme, SystemName
 
 DEEPEST = 30
 """Nested parentheses that are looked into."""

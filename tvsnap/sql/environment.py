@@ -1,7 +1,7 @@
 """Databases: the tools `sql` and `schema`, which speak with a session that a process inside the sandbox holds open.
 
 The server, that process and its connection are checkpointed and forked with the sandbox, so a fork goes on in the
-middle of a transaction. The process runs `tvsnap.guest.sql`, is brought in when a sandbox is started, and answers on
+middle of a transaction. The process runs `tvsnap.sql.inside`, is brought in when a sandbox is started, and answers on
 a Unix socket inside.
 """
 
@@ -15,15 +15,15 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from tvsnap.environments.service import InnerService, call_session
-from tvsnap.environments.sql.naming import words
-from tvsnap.environments.sql.statements import effects
 from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.environments.tools import CallContext, Tool, tool
-from tvsnap.guest.sql.lexemes import SystemName
-from tvsnap.guest.sql_program import sql_program
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.observations import Observation, Service
 from tvsnap.sandboxes.protocol import Sandbox
+from tvsnap.sql.inside.lexemes import SystemName
+from tvsnap.sql.naming import words
+from tvsnap.sql.program import sql_program
+from tvsnap.sql.statements import effects
 
 MAX_ROWS = 1000
 """Rows of a result that are returned where the call does not say."""
@@ -122,3 +122,7 @@ class SqlEnvironment(TerminalEnvironment):
     def _result(self, sandbox: Sandbox, request: Mapping[str, Any], seconds: float) -> ToolResult:
         lost = ToolResult.of_text(json.dumps({"error": _LOST}, separators=(",", ":")), None, 0.0)
         return call_session(self._session, sandbox, request, seconds, grace=_GRACE, lost=lost)
+
+
+sqlite, postgres, mariadb = SqlEnvironment("sqlite"), SqlEnvironment("postgres"), SqlEnvironment("mariadb")
+"""What the entry points in the group `tvsnap.environments` name."""

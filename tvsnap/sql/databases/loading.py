@@ -9,19 +9,20 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
-from tvsnap.guest.sql.lexemes import SystemName
-from tvsnap.guest.sql.loading import LOADED
-from tvsnap.guest.sql.system import CONFIGURATION
-from tvsnap.guest.sql_program import sql_program
-from tvsnap.images import dumps
-from tvsnap.images.build.databases import MYSQL, Database, DataFile, Format
 from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.loaders import Data, Loaded
 from tvsnap.images.rootfs import file_digest, read_text, remove_entry, write_file
 from tvsnap.model.errors import UsageError
+from tvsnap.sql.databases import dumps
+from tvsnap.sql.databases.files import MYSQL, Database, DataFile, Format, given
+from tvsnap.sql.inside.lexemes import SystemName
+from tvsnap.sql.inside.loading import LOADED
+from tvsnap.sql.inside.system import CONFIGURATION
+from tvsnap.sql.program import sql_program
 
 STAGE = "/.tvsnap-load"
 """Inside, for the time of loading."""
@@ -59,25 +60,51 @@ class _Load:
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What an image's database system has after loading.
+class DatabaseLoader:
+    """Loads the databases of images for one database system; see `tvsnap.images.loaders.ImageLoader`."""
 
-    Attributes:
-        databases: sorted by name, without the database system's own.
-        env: variables by which the database system's client in the terminal begins where the session does.
-    """
+    def __init__(self, system: SystemName) -> None:
+        self._system = system
 
-    databases: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    @property
+    def keys(self) -> Mapping[str, Any]:
+        from tvsnap.sql.databases.description import KEYS
+
+        return KEYS
+
+    def check(self, data: Data) -> None:
+        for file in (file for entry in _databases(data) for file in entry.files):
+            if file.dialect not in (None, MYSQL, self._system):
+                raise UsageError(
+                    f"databases: {file.path.name} is in the dialect {file.dialect}; {self._system} takes its own, and "
+                    f"{MYSQL}'s as far as sqlglot translates them"
+                )
+
+    def given(self, files: Sequence[tuple[str | None, Path]], dialect: str | None, data: Data) -> Data:
+        return {**data, "databases": (*_databases(data), *given(files, dialect))}
+
+    def title(self, data: Data) -> str:
+        return f"databases: {', '.join(entry.title for entry in _databases(data)) or 'none'}"
+
+    def signature(self, data: Data) -> Mapping[str, object]:
+        return {"databases": _signature(self._system, _databases(data), data.get("database"))}
+
+    def load(
+        self, data: Data, root: Path, work: Path, shell: Callable[[str], None], note: Callable[[str], None]
+    ) -> Loaded:
+        return _load(root, self._system, _databases(data), data.get("database"), work, shell, note)
 
 
-def load_signature(system: SystemName, databases: Sequence[Database], first: str | None) -> object:
-    """All that loading depends on, as JSON: what the files hold, and how they are loaded.
+sqlite, postgres, mariadb = DatabaseLoader("sqlite"), DatabaseLoader("postgres"), DatabaseLoader("mariadb")
+"""What the entry points in the group `tvsnap.image_loaders` name."""
 
-    Raises:
-        OSError: a file cannot be read.
-    """
+
+def _databases(data: Data) -> tuple[Database, ...]:
+    databases: tuple[Database, ...] = data.get("databases", ())
+    return databases
+
+
+def _signature(system: SystemName, databases: Sequence[Database], first: str | None) -> object:
     files = [
         [
             *(entry.name, file.path.name, file_digest(file.path.resolve()), file.format, file.dialect, file.table),
@@ -97,7 +124,7 @@ def load_signature(system: SystemName, databases: Sequence[Database], first: str
     return signature
 
 
-def load_databases(
+def _load(
     root: Path,
     system: SystemName,
     databases: Sequence[Database],
@@ -106,20 +133,7 @@ def load_databases(
     shell: Callable[[str], None],
     note: Callable[[str], None],
 ) -> Loaded:
-    """Makes the database system's data directory, and fills it.
-
-    Args:
-        root: the image's tree, its owners shifted.
-        system: which.
-        databases: to be loaded, in this order; there may be none.
-        first: the database in use from the start; None for the first that is loaded.
-        work: a directory for temporary files; it is there.
-        shell: runs a script of the shell inside.
-        note: told what was changed or left out, a line each.
-
-    Raises:
-        BuildStepFailed: it did not work.
-    """
+    """Makes the database system's data directory, and fills it; by the variables, its client begins in `first`."""
     with _swept(root):
         loads = [
             load for entry in databases for file in entry.files for load in _loads(system, entry, file, work, note)
@@ -146,7 +160,7 @@ def load_databases(
             note(str(text))
         names = tuple(map(str, loaded["databases"]))
     in_use = json.loads(read_text(root, CONFIGURATION) or "{}").get("database")
-    return Loaded(names, {"PGDATABASE": in_use} if system == "postgres" and in_use else {})
+    return Loaded({"databases": names}, {"PGDATABASE": in_use} if system == "postgres" and in_use else {})
 
 
 def _journals(path: Path, format: Format) -> list[tuple[str, Path]]:

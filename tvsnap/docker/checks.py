@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tvsnap.host.docker_engine import Engine
+from tvsnap.docker.engine import Engine
+from tvsnap.host.checks import Check, Found, check
 from tvsnap.images.build.buildah_tool import steps_complaint
 from tvsnap.model.errors import TvsnapError
 from tvsnap.sandboxes.criu.binary import criu_version
-from tvsnap.upkeep.doctor import Check, Found, check
 
 PATIENCE = 5  # seconds that one answer of the engine may take; it is asked for three
 

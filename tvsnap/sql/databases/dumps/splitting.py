@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tvsnap.guest.sql.mariadb.scripts import Unended, cut_script
 from tvsnap.model.errors import UsageError
+from tvsnap.sql.inside.mariadb.scripts import Unended, cut_script
 
 if TYPE_CHECKING:
     import mmap

@@ -17,10 +17,10 @@ from typing import Any
 
 import docker.errors
 
-from tvsnap.host.docker_engine import LABEL_HOME, LABEL_OWNER, LABEL_PURPOSE, LABEL_STAND_IN, Engine, home_tag
+from tvsnap.docker.engine import LABEL_HOME, LABEL_OWNER, Engine, home_tag
 from tvsnap.host.owners import Owner, is_alive
 from tvsnap.images.build.bootstrap import PATH
-from tvsnap.images.build.containers import Fraction, Output
+from tvsnap.images.build.containers import LABEL_PURPOSE, LABEL_STAND_IN, Fraction, Output
 from tvsnap.images.build.context import pack_context
 from tvsnap.images.build.extract import extract_chunks
 from tvsnap.images.build.runner import proxy_variables, run_build

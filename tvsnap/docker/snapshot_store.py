@@ -26,12 +26,12 @@ from typing import IO
 
 import docker.errors
 
+from tvsnap.docker.containers import Whose
+from tvsnap.docker.engine import Engine, EngineTimeout
 from tvsnap.host.attempts import AttemptFailed
-from tvsnap.host.docker_engine import Engine, EngineTimeout
 from tvsnap.model.errors import CheckpointFailed, InfrastructureError, SnapshotUnusable
 from tvsnap.model.observations import Captures, SnapshotInfo
 from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
-from tvsnap.sandboxes.docker.containers import Whose
 from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.processes.time_wait import Closed
 from tvsnap.sandboxes.sealing import DISK_ERRORS, checksum, from_sealed_json, open_regular, reading, to_sealed_json

@@ -1,4 +1,4 @@
-"""The session of `guest/sql` as one file that an image's Python runs: `python3 sql.pyz start|load ...`."""
+"""The session of `sql/inside` as one file that an image's Python runs: `python3 sql.pyz start|load ...`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
-_SOURCES = Path(__file__).with_name("sql")
+_SOURCES = Path(__file__).with_name("inside")
 _PACKAGE = "tvsnap_sql"
 _MAIN = f"import sys\nfrom {_PACKAGE}.__main__ import main\nsys.exit(main())\n"
 _TIME = (1980, 1, 1, 0, 0, 0)

@@ -1,10 +1,10 @@
 """What SQL statements do, told by their words: whether they may change anything, and what they leave to chance.
 
-The text is cut up as the system cuts it (`guest/sql/lexemes.py`), and every name that stands before a parenthesis must
+The text is cut up as the system cuts it (`sql/inside/lexemes.py`), and every name that stands before a parenthesis must
 be known (`dialects.py`); sqlglot tells names of tables and columns from functions where the words leave it open. Which
 words stand for chance is told by `chance.py`. Whatever is not known for sure counts as a change. What a view, a trigger
 or a stored function does cannot be seen here: a system's own counters show the changes that they make, and what they
-leave to chance is for `guest/sql/reach.py`.
+leave to chance is for `sql/inside/reach.py`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from tvsnap.environments.sql.chance import DEEPEST, STORED, UNSURE, Phrase
-from tvsnap.guest.sql.dialects import DIALECTS, PRAGMA_LOOKUPS, PRAGMA_QUESTIONS, STABLE_SHOWS
-from tvsnap.guest.sql.lexemes import Lexeme, SystemName, Unreadable, lexemes
+from tvsnap.sql.chance import DEEPEST, STORED, UNSURE, Phrase
+from tvsnap.sql.inside.dialects import DIALECTS, PRAGMA_LOOKUPS, PRAGMA_QUESTIONS, STABLE_SHOWS
+from tvsnap.sql.inside.lexemes import Lexeme, SystemName, Unreadable, lexemes
 
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # what it cannot read is no news to anyone
 

@@ -8,13 +8,13 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from tvsnap.docker.inside import MOST, TIMEOUT, list_inside, run_tool
+from tvsnap.docker.snapshot_store import LENT, LINKS, TIMES
 from tvsnap.guest.protocol import INIT, Guest
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.sandboxes import observing
 from tvsnap.sandboxes.criu import refusals
-from tvsnap.sandboxes.docker.inside import MOST, TIMEOUT, list_inside, run_tool
-from tvsnap.sandboxes.docker.snapshot_store import LENT, LINKS, TIMES
 
 
 def note_lent(guest: Guest, paths: Iterable[str], directory: Path) -> None:

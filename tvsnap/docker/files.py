@@ -19,20 +19,20 @@ from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar
 
+from tvsnap.docker.containers import Layers
+from tvsnap.docker.engine import Engine
+from tvsnap.docker.images import DISTINCTION_LENGTH
+from tvsnap.docker.inside import TIMEOUT, list_inside, run_tool
+from tvsnap.docker.layers import relink, repair, unmask
+from tvsnap.docker.notes import amend, note_links, read_links, restore_lent, script_inside
+from tvsnap.docker.snapshot_store import TIMES, Unfinished
 from tvsnap.guest.protocol import DISTINCTION, INIT, Guest
-from tvsnap.host.docker_engine import Engine
 from tvsnap.images.rootfs import HOSTS
 from tvsnap.model.errors import NotCheckpointable, SandboxDied
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Service
 from tvsnap.sandboxes import digest, observing, paths, redating
 from tvsnap.sandboxes.digest import Contents
-from tvsnap.sandboxes.docker.containers import Layers
-from tvsnap.sandboxes.docker.images import DISTINCTION_LENGTH
-from tvsnap.sandboxes.docker.inside import TIMEOUT, list_inside, run_tool
-from tvsnap.sandboxes.docker.layers import relink, repair, unmask
-from tvsnap.sandboxes.docker.notes import amend, note_links, read_links, restore_lent, script_inside
-from tvsnap.sandboxes.docker.snapshot_store import TIMES, Unfinished
 from tvsnap.sandboxes.processes.observe import files_fingerprints
 from tvsnap.sandboxes.sealing import DISK_ERRORS
 

@@ -1,6 +1,6 @@
 """Dumps of MySQL: made ready for MariaDB, and translated for PostgreSQL and SQLite as far as sqlglot can."""
 
-from tvsnap.images.dumps.reading import Read, looks_like_mysql, read_mysql
-from tvsnap.images.dumps.splitting import DumpError
+from tvsnap.sql.databases.dumps.reading import Read, looks_like_mysql, read_mysql
+from tvsnap.sql.databases.dumps.splitting import DumpError
 
 __all__ = ["DumpError", "Read", "looks_like_mysql", "read_mysql"]

@@ -7,18 +7,18 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap.docker.containers import Containers
+from tvsnap.docker.engine import Engine
+from tvsnap.docker.layers import flattened
+from tvsnap.docker.notes import note_lent
+from tvsnap.docker.sandbox import DockerSandbox
+from tvsnap.docker.snapshot_store import CRIU, SHELL, Manifest, SnapshotStore, Unfinished
 from tvsnap.host import attempts
-from tvsnap.host.docker_engine import Engine
 from tvsnap.model.errors import CheckpointFailed, NotCheckpointable
 from tvsnap.model.observations import Captures, SnapshotInfo
 from tvsnap.sandboxes import looks
 from tvsnap.sandboxes.criu import cut_short, directory_times, fidelity
 from tvsnap.sandboxes.criu.excess import refuse_excess
-from tvsnap.sandboxes.docker.containers import Containers
-from tvsnap.sandboxes.docker.layers import flattened
-from tvsnap.sandboxes.docker.notes import note_lent
-from tvsnap.sandboxes.docker.sandbox import DockerSandbox
-from tvsnap.sandboxes.docker.snapshot_store import CRIU, SHELL, Manifest, SnapshotStore, Unfinished
 from tvsnap.sandboxes.processes import activity
 from tvsnap.sandboxes.shell import image as shell_image
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tvsnap.guest.sql.mariadb.scripts import PART
-from tvsnap.images.dumps.splitting import statements
+from tvsnap.sql.databases.dumps.splitting import statements
+from tvsnap.sql.inside.mariadb.scripts import PART
 
 if TYPE_CHECKING:
     import mmap
