@@ -84,7 +84,13 @@ def load(kind: Kind, reference: str) -> Any:
 
 @functools.cache
 def _installed(kind: Kind) -> Mapping[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUPS[kind])}
+    return {entry.name: entry for entry in _all_installed().select(group=GROUPS[kind])}
+
+
+@functools.cache
+def _all_installed() -> Any:  # of another class with each version of Python
+    """Returns the entry points of all packages; to read them takes some milliseconds, for one group as for all."""
+    return entry_points()
 
 
 def _words(error: Exception) -> str:

@@ -87,12 +87,63 @@ class DatabaseLoader:
         return f"databases: {', '.join(entry.title for entry in _databases(data)) or 'none'}"
 
     def signature(self, data: Data) -> Mapping[str, object]:
-        return {"databases": _signature(self._system, _databases(data), data.get("database"))}
+        files = [
+            [
+                *(entry.name, file.path.name, file_digest(file.path.resolve()), file.format, file.dialect, file.table),
+                *([suffix, file_digest(path)] for suffix, path in _journals(file.path, file.format)),
+            ]
+            for entry in _databases(data)
+            for file in entry.files
+        ]
+        signature: dict[str, object] = {
+            "files": files,
+            "first": data.get("database"),
+            "program": hashlib.sha256(sql_program()).hexdigest(),
+        }
+        if any(
+            file.format == "sql" and file.dialect != self._system for entry in _databases(data) for file in entry.files
+        ):
+            sources = sorted(Path(dumps.__file__).parent.glob("*.py"))
+            signature["reader"] = [file_digest(path) for path in sources]
+        return {"databases": signature}
 
     def load(
         self, data: Data, root: Path, work: Path, shell: Callable[[str], None], note: Callable[[str], None]
     ) -> Loaded:
-        return _load(root, self._system, _databases(data), data.get("database"), work, shell, note)
+        """See `ImageLoader.load`: makes the database system's data directory, and fills it.
+
+        By the variables, the database system's client in the terminal begins where the session does.
+        """
+        with _swept(root):
+            loads = [
+                load
+                for entry in _databases(data)
+                for file in entry.files
+                for load in _loads(self._system, entry, file, work, note)
+            ]
+            plan = []
+            for index, load in enumerate(loads):
+                inside = f"{STAGE}/{index}/{load.title or load.path.name}"
+                parts = [("", load.path), *_journals(load.path, load.format)]
+                for suffix, path in parts:
+                    with path.open("rb") as stream:
+                        write_file(root, inside + suffix, stream)
+                said = {"path": inside, "format": load.format, **({"table": load.table} if load.table else {})}
+                plan.append({"name": load.database, "files": [said]})
+            chosen = data.get("database") or next((load.database or load.first for load in loads), "") or None
+            write_file(root, _PLAN, json.dumps({"database": chosen, "databases": plan}).encode())
+            write_file(root, _PROGRAM, sql_program())
+            # The shell stays, as the first process, for those that nobody else waits for.
+            shell(
+                'command -v python3 > /dev/null || { echo "databases need python3: add it to packages"; exit 1; }\n'
+                f"python3 -I {_PROGRAM} load {self._system} {_PLAN} || exit $?"
+            )
+            loaded = json.loads(read_text(root, _LOADED))
+            for text in loaded["notes"]:
+                note(str(text))
+            names = tuple(map(str, loaded["databases"]))
+        in_use = json.loads(read_text(root, CONFIGURATION) or "{}").get("database")
+        return Loaded({"databases": names}, {"PGDATABASE": in_use} if self._system == "postgres" and in_use else {})
 
 
 sqlite, postgres, mariadb = DatabaseLoader("sqlite"), DatabaseLoader("postgres"), DatabaseLoader("mariadb")
@@ -102,65 +153,6 @@ sqlite, postgres, mariadb = DatabaseLoader("sqlite"), DatabaseLoader("postgres")
 def _databases(data: Data) -> tuple[Database, ...]:
     databases: tuple[Database, ...] = data.get("databases", ())
     return databases
-
-
-def _signature(system: SystemName, databases: Sequence[Database], first: str | None) -> object:
-    files = [
-        [
-            *(entry.name, file.path.name, file_digest(file.path.resolve()), file.format, file.dialect, file.table),
-            *([suffix, file_digest(path)] for suffix, path in _journals(file.path, file.format)),
-        ]
-        for entry in databases
-        for file in entry.files
-    ]
-    signature: dict[str, object] = {
-        "files": files,
-        "first": first,
-        "program": hashlib.sha256(sql_program()).hexdigest(),
-    }
-    if any(file.format == "sql" and file.dialect != system for entry in databases for file in entry.files):
-        sources = sorted(Path(dumps.__file__).parent.glob("*.py"))
-        signature["reader"] = [file_digest(path) for path in sources]
-    return signature
-
-
-def _load(
-    root: Path,
-    system: SystemName,
-    databases: Sequence[Database],
-    first: str | None,
-    work: Path,
-    shell: Callable[[str], None],
-    note: Callable[[str], None],
-) -> Loaded:
-    """Makes the database system's data directory, and fills it; by the variables, its client begins in `first`."""
-    with _swept(root):
-        loads = [
-            load for entry in databases for file in entry.files for load in _loads(system, entry, file, work, note)
-        ]
-        plan = []
-        for index, load in enumerate(loads):
-            inside = f"{STAGE}/{index}/{load.title or load.path.name}"
-            parts = [("", load.path), *_journals(load.path, load.format)]
-            for suffix, path in parts:
-                with path.open("rb") as stream:
-                    write_file(root, inside + suffix, stream)
-            said = {"path": inside, "format": load.format, **({"table": load.table} if load.table else {})}
-            plan.append({"name": load.database, "files": [said]})
-        chosen = first or next((load.database or load.first for load in loads), "") or None
-        write_file(root, _PLAN, json.dumps({"database": chosen, "databases": plan}).encode())
-        write_file(root, _PROGRAM, sql_program())
-        # The shell stays, as the first process, for those that nobody else waits for.
-        shell(
-            'command -v python3 > /dev/null || { echo "databases need python3: add it to packages"; exit 1; }\n'
-            f"python3 -I {_PROGRAM} load {system} {_PLAN} || exit $?"
-        )
-        loaded = json.loads(read_text(root, _LOADED))
-        for text in loaded["notes"]:
-            note(str(text))
-        names = tuple(map(str, loaded["databases"]))
-    in_use = json.loads(read_text(root, CONFIGURATION) or "{}").get("database")
-    return Loaded({"databases": names}, {"PGDATABASE": in_use} if system == "postgres" and in_use else {})
 
 
 def _journals(path: Path, format: Format) -> list[tuple[str, Path]]:
