@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tvsnap.engine.supply.forks import Forks
     from tvsnap.engine.supply.rebuilding import Remade
     from tvsnap.engine.supply.recipes import ImageSource
+    from tvsnap.client.client import Client, connect
     from tvsnap.environments.base import Environment
     from tvsnap.environments.files import Fetched
     from tvsnap.environments.service import InnerService
@@ -80,6 +81,7 @@ _MODULES = {
     "CallContext": "tvsnap.environments.tools",
     "Captures": "tvsnap.model.observations",
     "CheckpointFailed": "tvsnap.model.errors",
+    "Client": "tvsnap.client.client",
     "Command": "tvsnap.model.observations",
     "Costs": "tvsnap.engine.keeping.policy",
     "Edge": "tvsnap.graph",
@@ -140,6 +142,7 @@ _MODULES = {
     "TreeItem": "tvsnap.host.trees",
     "TvsnapError": "tvsnap.model.errors",
     "UsageError": "tvsnap.model.errors",
+    "connect": "tvsnap.client.client",
     "tool": "tvsnap.environments.tools",
 }
 
@@ -218,6 +221,7 @@ __all__ = [
     "TreeItem",
     "TvsnapError",
     "UsageError",
+    "connect",
     "tool",
 ]
 
