@@ -76,9 +76,7 @@ def serve(
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
 
     async def go() -> None:
-        cache = AsyncCache(
-            backend=context.backend_name(), policy=policy, budget=budget, threads=budget.sandboxes + 64
-        )
+        cache = AsyncCache(backend=context.backend_name(), policy=policy, budget=budget, threads=budget.sandboxes + 64)
         try:
             await run(cache, settings, lambda addresses: typer.echo(f"tvsnap: serving at {', '.join(addresses)}"))
         finally:

@@ -15,11 +15,11 @@ def test_a_second_rollout_is_answered(cache: Any) -> None:
     salt, command = secrets.token_hex(4), {"command": "echo one > /tmp/a; cat /tmp/a"}
     for source in ("executed", "executed", "hit"):
         with cache.rollout("terminal", task="conformance", salt=salt) as rollout:
-            result = rollout.call("bash", {"command": "pwd; sleep 0.05"}, timeout=20)
-            assert (result.output, result.exit_code, result.timed_out) == ("/root\n", 0, False)
+            result = rollout.call("bash", {"command": "cd /tmp; pwd; sleep 0.05"}, timeout=20)
+            assert (result.output, result.exit_code, result.timed_out) == ("/tmp\n", 0, False)
             made = rollout.call("bash", command)
             assert made.output == "one\n"
-            assert rollout.depth == 1
+            assert rollout.depth == 2
             assert len(rollout.state) == 64
             assert rollout.state != rollout.root
             assert rollout.private is None

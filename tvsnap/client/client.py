@@ -199,7 +199,12 @@ class RemoteRollout:
         return self.call("put", {"path": path, "digest": digest, **chosen}, timeout)
 
     def get(
-        self, path: str, destination: str | Path | None = None, *, limit: int = MOST_FETCHED, timeout: float | None = None
+        self,
+        path: str,
+        destination: str | Path | None = None,
+        *,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
     ) -> RemoteFetched:
         """Copies a file or a folder out of the sandbox; see `Rollout.get`."""
         self._check_open()
@@ -366,9 +371,7 @@ class RemoteImages:
         """Returns all images; see `ImageStore.list`."""
         return [from_data(Image, one) for one in self._transport.ask("GET", target("images"))["images"]]
 
-    def build(
-        self, source: Path | str, *, name: str | None = None, progress: Any = None, force: bool = False
-    ) -> Image:
+    def build(self, source: Path | str, *, name: str | None = None, progress: Any = None, force: bool = False) -> Image:
         """Builds an image of a name that comes with tvsnap, or of a folder of this machine; see `ImageStore.build`."""
         of = {"source": source} if isinstance(source, str) else {"digest": _upload(self._transport, source)}
         event = ""

@@ -38,7 +38,9 @@ class Connection:
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError as error:
-            raise Unreachable(f"the server at {address} cannot be reached: {error}; does it run (tvsnap serve)?") from None
+            raise Unreachable(
+                f"the server at {address} cannot be reached: {error}; does it run (tvsnap serve)?"
+            ) from None
         self._socket.settimeout(None)  # a call takes as long as it takes
         self._file = self._socket.makefile("rb", buffering=1 << 16)
 

@@ -33,7 +33,9 @@ class ContentRoutes:
         """All of them."""
         one = "/v1/contents/{digest}"
         return [
-            Operation("GET", one, "download", "Returns a content; HEAD tells whether it is there.", self.get, None, TREE),
+            Operation(
+                "GET", one, "download", "Returns a content; HEAD tells whether it is there.", self.get, None, TREE
+            ),
             Operation("PUT", one, "upload", "Keeps a content.", self.put, TREE, Answered),
         ]
 

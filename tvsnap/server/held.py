@@ -147,8 +147,8 @@ class Table(Generic[H]):
             return self._held[id]
         except KeyError:
             raise NotFound(
-                f'no {self._what} "{id}" is open: it was closed, or ended after {self._ttl:g} s without a request (--ttl), '
-                "or the server was started again; open a new one"
+                f'no {self._what} "{id}" is open: it was closed, or ended after {self._ttl:g} s without request (--ttl), or '
+                "the server was started again; open a new one"
             ) from None
 
     async def end(self, id: str) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import socket
 import stat
 from collections.abc import Callable, Iterator
@@ -50,7 +51,21 @@ async def serve(cache: AsyncCache, settings: ServerSettings, ready: Callable[[li
         if ready is not None:
             ready([address_of(one) for one in sockets])
         logging.getLogger("tvsnap.server").info("listening at %s", ", ".join(map(address_of, sockets)))
-        await uvicorn.Server(config).serve(sockets)
+        await _Server(config).serve(sockets)
+
+
+class _Server(uvicorn.Server):
+    """Ends in order at a signal, and does not raise it once more afterwards: to be stopped is no failure."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def address_of(listener: socket.socket) -> str:
@@ -73,10 +88,10 @@ def listening(settings: ServerSettings) -> Iterator[list[socket.socket]]:
         sockets = []
         if settings.host is not None:
             try:
-                family, kind, _, _, address = socket.getaddrinfo(
+                family, kind, protocol, _, address = socket.getaddrinfo(
                     settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
                 )[0]
-                listener = ends.enter_context(socket.socket(family, kind))
+                listener = ends.enter_context(socket.socket(family, kind, protocol))
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(address)
                 listener.listen(2048)

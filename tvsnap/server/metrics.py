@@ -58,7 +58,10 @@ class Metrics:
             "tvsnap_refusals", "Requests that ended with an error, by its class.", ["type"], registry=self._registry
         )
         self._ended = Counter(
-            "tvsnap_ended_idle", "Rollouts and sandboxes ended after their time to live.", ["what"], registry=self._registry
+            "tvsnap_ended_idle",
+            "Rollouts and sandboxes ended after their time to live.",
+            ["what"],
+            registry=self._registry,
         )
 
     def call(self, source: str, seconds: float) -> None:
@@ -104,4 +107,6 @@ class _OfCache(Collector):
         for what, count in self._held().items():
             held.add_metric([what], count)
         yield held
-        yield GaugeMetricFamily("tvsnap_trouble", "1 while no snapshots are taken.", value=float(stats.trouble is not None))
+        yield GaugeMetricFamily(
+            "tvsnap_trouble", "1 while no snapshots are taken.", value=float(stats.trouble is not None)
+        )

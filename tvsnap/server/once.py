@@ -45,7 +45,9 @@ class Once(Generic[T]):
         if before != request:
             raise KeyReused(f'the idempotency key "{key}" was sent before, with another request')
         if key not in self._kept:
-            raise KeyReused(f'the request with the idempotency key "{key}" was done, and its answer is not kept any more')
+            raise KeyReused(
+                f'the request with the idempotency key "{key}" was done, and its answer is not kept any more'
+            )
         return self._kept[key]
 
     def note(self, key: str, request: int, answer: asyncio.Future[T]) -> None:

@@ -57,7 +57,10 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": parameters,
-        "responses": {"2XX": {"description": "Done.", "content": _content(operation.answer, schemas)}, "default": failed},
+        "responses": {
+            "2XX": {"description": "Done.", "content": _content(operation.answer, schemas)},
+            "default": failed,
+        },
     }
     if operation.body is not None:
         described["requestBody"] = {"required": True, "content": _content(operation.body, schemas)}

@@ -66,7 +66,9 @@ class ReportRoutes:
             ),
             Operation("GET", "/healthz", "health", "Tells that the server runs.", self.health),
             Operation("GET", "/readyz", "ready", "Tells whether the server takes requests.", self.ready),
-            Operation("GET", "/metrics", "metrics", "Returns figures for Prometheus.", self.metrics, None, "text/plain"),
+            Operation(
+                "GET", "/metrics", "metrics", "Returns figures for Prometheus.", self.metrics, None, "text/plain"
+            ),
         ]
 
     async def tree(self, request: Request) -> Response:

@@ -36,7 +36,7 @@ def result_body(result: ToolResult) -> ResultBody:
         result.blocked,
         result.truncated,
         result.source,
-        result.cost,
+        dict(result.cost),
         result.strain,
     )
 
@@ -59,9 +59,7 @@ class RolloutRoutes:
         """All of them."""
         one = "/v1/rollouts/{id}"
         return [
-            Operation(
-                *("POST", f"{one}/calls", "call", "Makes a tool call.", self.call), bodies.Call, CallAnswer
-            ),
+            Operation(*("POST", f"{one}/calls", "call", "Makes a tool call.", self.call), bodies.Call, CallAnswer),
             Operation(
                 *("POST", "/v1/rollouts", "openRollout", "Begins a rollout at the root of an image.", self.open),
                 *(bodies.OpenRollout, RolloutAnswer),

@@ -48,7 +48,9 @@ class SandboxRoutes:
             Operation("DELETE", one, "closeSandbox", "Ends a sandbox.", self.close, None, bodies.Answered),
             Operation("POST", f"{one}/run", "run", "Runs a command in the persistent shell.", self.run, bodies.Run),
             Operation("POST", f"{one}/exec", "exec", "Runs a command in a fresh shell.", self.exec, bodies.Exec),
-            Operation("POST", f"{one}/exec_all", "execAll", "Runs commands side by side.", self.exec_all, bodies.ExecAll),
+            Operation(
+                "POST", f"{one}/exec_all", "execAll", "Runs commands side by side.", self.exec_all, bodies.ExecAll
+            ),
             Operation("GET", f"{one}/files", "readFile", "Reads a file.", self.read, None, BINARY, path),
             Operation("PUT", f"{one}/files", "writeFile", "Writes a file.", self.write, BINARY, bodies.Answered, path),
             Operation("POST", f"{one}/puts", "put", "Copies an uploaded content into it.", self.put, bodies.Put),
@@ -57,7 +59,9 @@ class SandboxRoutes:
                 *(bodies.Fetch, bodies.FetchAnswer),
             ),
             *(
-                Operation("GET", f"{one}/{what}", f"sandbox_{what}", f"Tells its {what.replace('_', ' ')}.", self._look(what))
+                Operation(
+                    "GET", f"{one}/{what}", f"sandbox_{what}", f"Tells its {what.replace('_', ' ')}.", self._look(what)
+                )
                 for what in LOOKS
             ),
         ]

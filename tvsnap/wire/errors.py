@@ -1,4 +1,4 @@
-"""tvsnap's errors as JSON: one status of HTTP and one way out for each class, and the same class again at the client."""
+"""tvsnap's errors as JSON: a status of HTTP and a way out for each class, and the same class again at the client."""
 
 from __future__ import annotations
 
