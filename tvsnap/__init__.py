@@ -161,6 +161,7 @@ __all__ = [
     "CallContext",
     "Captures",
     "CheckpointFailed",
+    "Client",
     "Command",
     "Costs",
     "Edge",

@@ -1,4 +1,4 @@
-"""A real server process on a data directory of its own, and both ways to use one: in this process, and by the server."""
+"""A real server process on a data directory of its own, and both ways to use one: here, and by the server."""
 
 from __future__ import annotations
 

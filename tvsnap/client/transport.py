@@ -188,7 +188,7 @@ class Transport:
                     connection.send(data)
                     head = connection.head()
                     return head.status, b"".join(connection.pieces(head))
-            except (ConnectionError, TimeoutError, Unreachable) as error:
+            except (ConnectionError, TimeoutError, Unreachable) as error:  # noqa: PERF203
                 if attempt == TRIES:
                     if isinstance(error, Unreachable):
                         raise

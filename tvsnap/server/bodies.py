@@ -1,4 +1,4 @@
-"""What requests hold and what they are answered with: checked when it is read, and described by the OpenAPI document."""
+"""What requests hold and what they are answered with: checked when read, and described by the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Table(Generic[H]):
         """
         if len(self) + count > self._most:
             raise Busy(
-                f"there are {len(self)} open {self._what}s, and at most {self._most} are allowed (tvsnap serve --help): "
+                f"there are {len(self)} open {self._what}s, and at most {self._most} are allowed (serve --help): "
                 "close some"
             )
         self._coming += count
@@ -147,7 +147,7 @@ class Table(Generic[H]):
             return self._held[id]
         except KeyError:
             raise NotFound(
-                f'no {self._what} "{id}" is open: it was closed, or ended after {self._ttl:g} s without request (--ttl), or '
+                f'no {self._what} "{id}" is open: closed, or ended after {self._ttl:g} s without request (--ttl), or '
                 "the server was started again; open a new one"
             ) from None
 
