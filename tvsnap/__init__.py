@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from tvsnap.aio.rollout import AsyncRollout
     from tvsnap.aio.sandbox import AsyncSandbox
     from tvsnap.cache import Cache
+    from tvsnap.client.client import Client, connect
     from tvsnap.engine.keeping.policy import Balance, Costs, Policy, Rebuild
     from tvsnap.engine.supply.forks import Forks
     from tvsnap.engine.supply.rebuilding import Remade
     from tvsnap.engine.supply.recipes import ImageSource
-    from tvsnap.client.client import Client, connect
     from tvsnap.environments.base import Environment
     from tvsnap.environments.files import Fetched
     from tvsnap.environments.service import InnerService

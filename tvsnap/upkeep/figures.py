@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tvsnap.engine.keeping.budgets import free_and_reserve
 from tvsnap.graph import Graph
 from tvsnap.model.limits import Budget
 from tvsnap.model.stats import WAYS
-from tvsnap.engine.keeping.budgets import free_and_reserve
 from tvsnap.upkeep.maintenance import disk_usage, in_use
 
 DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
