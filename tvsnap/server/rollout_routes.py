@@ -41,9 +41,9 @@ def result_body(result: ToolResult) -> ResultBody:
     )
 
 
-def place_of(rollout: Rollout) -> PlaceBody | None:
+def place_of(rollout: AsyncRollout) -> PlaceBody | None:
     """Returns where a rollout stands; None while that is being found out."""
-    if rollout.settling() is not None:
+    if not rollout.is_settled:
         return None
     return PlaceBody(rollout.state, rollout.depth, rollout.private, rollout.unshared)
 
@@ -138,7 +138,7 @@ class RolloutRoutes:
             return json_response(await asyncio.shield(begun))
         call = decode(_CALL, body)
         began = time.perf_counter()
-        if not held.running and held.rollout.rollout.settling() is None:
+        if not held.running and held.rollout.is_settled:
             result = self._try_hit(held, call)
             if result is not None:
                 answer = self._answered(held, result, began)
@@ -159,9 +159,8 @@ class RolloutRoutes:
         return json_response(await held.answers.do(key, mark, work))
 
     def _try_hit(self, held: HeldRollout, call: bodies.Call) -> ToolResult | None:
-        rollout = held.rollout.rollout
         held.used = time.monotonic()
-        return rollout.try_hit(call.name, call.arguments, call.timeout, after=call.after, grade=call.grade)
+        return held.rollout.try_hit(call.name, call.arguments, call.timeout, after=call.after, grade=call.grade)
 
     async def _make(self, held: HeldRollout, call: bodies.Call, began: float) -> bytes:
         """Makes a call that could not be answered at once."""
@@ -180,7 +179,7 @@ class RolloutRoutes:
 
     def _answered(self, held: HeldRollout, result: ToolResult, began: float) -> bytes:
         self._service.metrics.call(result.source, time.perf_counter() - began)
-        return encode(CallAnswer(result_body(result), place_of(held.rollout.rollout)))
+        return encode(CallAnswer(result_body(result), place_of(held.rollout)))
 
     async def fork(self, request: Request) -> Response:
         """Begins rollouts where one stands."""
@@ -205,7 +204,7 @@ class RolloutRoutes:
                 )
             if fetched.digest is not None:
                 self._service.contents.has(fetched.digest)  # holds it until the client has read it
-            place = place_of(held.rollout.rollout)
+            place = place_of(held.rollout)
             return encode(bodies.FetchAnswer(result_body(fetched.result), fetched.digest, fetched.kind, place))
 
         return json_response(await self._service.once(request, work, held.answers))
@@ -235,7 +234,7 @@ class RolloutRoutes:
         held = self._held(request)
         with held.in_use():
             await held.rollout.settled()
-            while (place := place_of(held.rollout.rollout)) is None:
+            while (place := place_of(held.rollout)) is None:
                 await held.rollout.settled()
         return json_response(RolloutAnswer(held.id, held.rollout.id, held.rollout.root, place))
 
