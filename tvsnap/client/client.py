@@ -66,7 +66,14 @@ class Client:
         deadline: float | None = None,
     ) -> RemoteRollout:
         """Begins a rollout at the root of an image; see `Cache.rollout`."""
-        asked = {"image": image, "task": task, "salt": salt, "label": label, "network": network, "deadline": deadline}
+        asked: dict[str, Any] = {
+            "image": image,
+            "task": task,
+            "salt": salt,
+            "label": label,
+            "network": network,
+            "deadline": deadline,
+        }
         asked["limits"] = None if limits is None else asdict(limits)
         return self._begun(self.transport.ask("POST", target("rollouts"), asked))
 

@@ -52,7 +52,7 @@ class Connection:
 
     def head(self) -> Head:
         """Returns the head of the next answer."""
-        lines = []
+        lines: list[bytes] = []
         size = 0
         while True:
             line = self._file.readline(LONGEST_HEAD)

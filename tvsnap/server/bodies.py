@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from tvsnap.engine.rollout import DEFAULT_TIMEOUT
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Command
-from tvsnap.rollout import DEFAULT_TIMEOUT
 
 Seconds = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]

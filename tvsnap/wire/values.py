@@ -54,7 +54,7 @@ def from_data(kind: type[T], data: Any) -> T:
         InfrastructureError: it is no such value.
     """
     try:
-        return cast("T", _reader(kind)(data))
+        return cast("T", _reader(cast("Any", kind))(data))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         name = getattr(kind, "__name__", str(kind))
         raise InfrastructureError(f"what the server sent is no {name} ({error!r}); is it of another version?") from None
@@ -72,7 +72,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda data: base64.b64decode(data[BASE64])
     if kind is Path:
         return Path
-    if is_dataclass(kind):
+    if is_dataclass(kind) and isinstance(kind, type):
         hints = typing.get_type_hints(kind)
         readers = [(field.name, _reader(hints[field.name])) for field in fields(kind) if field.init]
         return lambda data: kind(**{name: read(data[name]) for name, read in readers if name in data})
